@@ -1,0 +1,66 @@
+# `make` alone explains the targets.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+UV := $(shell command -v uv 2>/dev/null)
+BIN := .venv/bin
+INSTALL = $(if $(UV),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check)
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve test check fix bench smoke soak lock clean
+
+help: ## Explain the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+setup: .venv/.ready ## A virtual environment with pinned dependencies; reused while nothing changed
+
+serve: setup ## Run the gateway (options: make serve ARGS="--port 9000")
+	@$(BIN)/toolwire serve $(ARGS)
+
+test: .venv/.ready-dev check clients ## Everything that must hold (options: make test ARGS="-k museum")
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+check: .venv/.ready-dev ## Style, types and layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/pyright
+	@$(BIN)/lint-imports
+
+fix: .venv/.ready-dev ## Let ruff repair what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: .venv/.ready-dev ## Measure speed, as ratios in one run
+	@$(BIN)/python bench/run.py $(ARGS)
+
+smoke: .venv/.ready-dev ## Structured and textual calls, streamed and plain, against a real server
+	@$(BIN)/python scripts/smoke.py $(ARGS)
+
+soak: .venv/.ready-dev ## Long runs: fuzzing and leaks
+	@$(BIN)/python -m pytest -m soak --hypothesis-profile soak -n 2 $(ARGS)
+
+lock: .venv/.ready-dev ## Pin the newest dependencies that fit
+	@$(BIN)/python scripts/lock.py
+
+clean: ## Remove everything that set-up made
+	rm -rf .venv tests/clients/js/node_modules .pytest_cache .ruff_cache .import_linter_cache
+
+.PHONY: clients
+clients:
+	@if command -v npm >/dev/null; then \
+		cmp -s tests/clients/js/package-lock.json tests/clients/js/node_modules/.installed || \
+		{ (cd tests/clients/js && npm ci --silent) && cp tests/clients/js/package-lock.json tests/clients/js/node_modules/.installed; }; \
+	fi
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Toolwire needs Python 3.11 or newer with venv and pip (Debian: apt install python3-venv)." >&2; exit 1; }
+	@$(PYTHON) -m venv .venv
+
+.venv/.ready: .venv/bin/python requirements.txt pyproject.toml
+	@$(INSTALL) -r requirements.txt
+	@$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/.ready-dev: .venv/.ready requirements-dev.txt
+	@$(INSTALL) -r requirements-dev.txt
+	@touch $@

@@ -1,0 +1,112 @@
+"""Which stages a turn passes through, in order. Reading the list in `policies_for` is reading the design."""
+
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from toolwire.core.notes import StopMode, Tally
+from toolwire.core.policies import (
+    CapCalls,
+    DropDuplicates,
+    FinishAfterCalls,
+    FinishReason,
+    HoldCall,
+    InferMissingName,
+    Policies,
+    Policy,
+    StopAfterBurst,
+    StopAfterFirstCall,
+    SuppressTail,
+)
+from toolwire.core.request import Request
+from toolwire.notations.read import Made, ReadTextCalls
+from toolwire.notations.tool_call import TOOL_CALL
+from toolwire.notations.use_tool import USE_TOOL, WriteUseTool
+from toolwire.notations.values import Schemas
+
+OutputMode: TypeAlias = Literal["openai-json", "obsidian-xml"]
+OutputModeSetting: TypeAlias = Literal["auto", "openai-json", "obsidian-xml"]
+
+
+class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How calls are carried: the `[tools]` table of the configuration and the PROXY_* flags."""
+
+    output_mode: OutputModeSetting = "auto"
+    stop_after: bool = False
+    stop_after_mode: StopMode = "burst"
+    stop_after_grace_ms: int = 300
+    suppress_tail: bool = False
+    max_calls: int = 0
+    dedup: bool = False
+    delimiter: str = "\n\n"
+    parallel: bool | None = None
+    name_fallback: Literal["", "position"] = ""
+    finish_after_calls: bool = False
+    strict_parsing: bool = False
+
+
+def output_mode(rules: ToolRules, request: Request) -> OutputMode:
+    """`auto`: tools declared → structured; none and the prompt teaches `<use_tool>` → text; else structured."""
+    if rules.output_mode != "auto":
+        return rules.output_mode
+    if not request.tools and request.mentions(USE_TOOL.open):
+        return "obsidian-xml"
+    return "openai-json"
+
+
+class Assembly(msgspec.Struct, frozen=True):
+    """The policies of one turn, with the two parts of them that others look at."""
+
+    policies: Policies
+    tally: Tally
+    burst: StopAfterBurst | None
+
+
+def policies_for(request: Request, rules: ToolRules, seed: str, structured: Callable[[], Iterable[Made]]) -> Assembly:
+    """The policies this request asks for. `structured` gives the calls that came in structure."""
+    mode = output_mode(rules, request)
+    limit = _limit(request, rules)
+    tally = Tally(rules.stop_after_mode)
+    for note in request.notes:
+        tally.note(note)
+    policies: list[Policy] = [InferMissingName(request.tool_names, request.forced_tool, rules.name_fallback)]
+    if request.wants_calls or (mode == "obsidian-xml" and not request.tools):
+        policies.append(
+            ReadTextCalls(
+                (USE_TOOL, TOOL_CALL),
+                seed,
+                Schemas(request.tools),
+                request.tool_names if request.tools else None,
+                structured if request.tools else None,
+                strict=rules.strict_parsing,
+            )
+        )
+    if rules.dedup or mode == "obsidian-xml":
+        policies.append(HoldCall())
+    if rules.dedup:
+        policies.append(DropDuplicates())
+    if limit:
+        policies.append(CapCalls(limit))
+    burst = None
+    if rules.stop_after and rules.stop_after_mode == "first":
+        policies.append(StopAfterFirstCall())
+    elif rules.stop_after or rules.suppress_tail:
+        policies.append(SuppressTail())
+    if rules.stop_after and rules.stop_after_mode == "burst":
+        burst = StopAfterBurst()
+        policies.append(burst)
+    if mode == "obsidian-xml":
+        policies.append(WriteUseTool(rules.delimiter))
+    if rules.finish_after_calls:
+        policies.append(FinishAfterCalls())
+    policies += (FinishReason(), tally)
+    return Assembly(Policies(*policies), tally, burst)
+
+
+def _limit(request: Request, rules: ToolRules) -> int:
+    """Most calls that may leave, 0 for no limit."""
+    parallel = rules.parallel if rules.parallel is not None else request.parallel_calls
+    if parallel is False:
+        return 1
+    return rules.max_calls

@@ -1,0 +1,1 @@
+"""The protocols we speak to a model. Each module exports a `Conversation`."""

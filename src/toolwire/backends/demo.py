@@ -1,0 +1,366 @@
+"""The built-in model: a small deterministic script that calls tools, for a first try and for every situation.
+
+It speaks as a Responses server does, so a demo turn takes the same road as any other. `demo` looks at the request: with a
+tool result it answers from it, with tools it calls one (two, if two things are asked for), else it talks. `demo-SITUATION`
+gives what a client developer wants to see once; `SITUATIONS` lists them.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from toolwire.backends.responses.decode import Decoder
+from toolwire.backends.responses.failures import refusal
+from toolwire.core import sse
+from toolwire.core.backend import Break, Refuse, Script, Step, Wait
+from toolwire.core.errors import Failure
+from toolwire.core.events import Event
+from toolwire.core.identity import Call
+from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool
+from toolwire.core.sse import Frame
+from toolwire.notations.use_tool import write_use_tool
+
+_json = msgspec.json.encode
+_AND = re.compile(r"\s*(?:,|;|\band\b|\bund\b|\bet\b)\s+", re.IGNORECASE)
+
+
+class Conversation:
+    """One request to the demo model."""
+
+    def __init__(self, request: Request, seed: str) -> None:
+        self._request = request
+        self._seed = seed
+        self._decoder = Decoder(seed, request.tool_names)
+
+    def start(self) -> Script:
+        situation = self._request.model.partition("-")[2]
+        return Script(SITUATIONS[situation](Voice(self._request, self._seed)))
+
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        return self._decoder.feed(frame)
+
+    @property
+    def ended(self) -> bool:
+        return self._decoder.ended
+
+    def end(self) -> Sequence[Event]:
+        return self._decoder.end()
+
+    def feed_plain(self, body: bytes) -> Sequence[Event]:
+        return self._decoder.feed_plain(body)
+
+    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        return refusal(status, headers, body)
+
+    def calls(self) -> Sequence[Call]:
+        return self._decoder.calls()
+
+
+class Voice:
+    """Writes the events of a Responses stream for one turn."""
+
+    def __init__(self, request: Request, seed: str) -> None:
+        self.request = request
+        self._seed = seed
+        self._items = 0
+        self._output: list[dict[str, Any]] = []
+        self._letters = 0
+
+    @property
+    def prompt(self) -> str:
+        """The last thing the user said."""
+        for entry in reversed(self.request.entries):
+            if isinstance(entry, Message) and entry.role == "user":
+                return " ".join(part.text for part in entry.parts if isinstance(part, TextPart))
+        return ""
+
+    @property
+    def result(self) -> tuple[str, str] | None:
+        """The tool and the text of the last result, when the history ends with results."""
+        last = self.request.entries[-1] if self.request.entries else None
+        if not isinstance(last, ResultEntry):
+            return None
+        names = {entry.id: entry.name for entry in self.request.entries if isinstance(entry, CallEntry)}
+        texts: list[str] = []
+        for entry in reversed(self.request.entries):
+            if not isinstance(entry, ResultEntry):
+                break
+            texts.insert(0, "".join(part.text for part in entry.parts if isinstance(part, TextPart)))
+        return names.get(last.call_id, "the tool"), " ".join(texts)
+
+    @property
+    def tools(self) -> list[Tool]:
+        """The tools it may call, the one that fits the prompt best first."""
+        if not self.request.wants_calls:
+            return []
+        forced = self.request.forced_tool
+        names = (forced,) if forced else self.request.tool_names
+        tools = [tool for tool in self.request.tools if tool.name in names]
+        words = set(re.findall(r"\w+", self.prompt.lower()))
+        return sorted(tools, key=lambda tool: -len(words & _words_of(tool)))
+
+    def event(self, type: str, **fields: Any) -> bytes:
+        return sse.write_named(type, _json({"type": type, **fields}))
+
+    def created(self) -> bytes:
+        return self.event("response.created", response=self._response("in_progress"))
+
+    def reason(self, text: str) -> Iterator[bytes]:
+        item = {"id": self._item("rs"), "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+        place = self._place(item, {**item, "summary": []})
+        yield place[0]
+        for piece in _pieces(text):
+            fields = {"item_id": item["id"], "output_index": len(self._output) - 1, "summary_index": 0}
+            yield self.event("response.reasoning_summary_text.delta", delta=piece, **fields)
+        yield place[1]
+
+    def say(self, text: str) -> Iterator[bytes]:
+        self._letters += len(text)
+        part = {"type": "output_text", "text": text, "annotations": []}
+        item = {"id": self._item("msg"), "type": "message", "role": "assistant", "content": [part]}
+        place = self._place(item, {**item, "content": []})
+        yield place[0]
+        for piece in _pieces(text):
+            fields = {"item_id": item["id"], "output_index": len(self._output) - 1, "content_index": 0}
+            yield self.event("response.output_text.delta", delta=piece, **fields)
+        yield place[1]
+
+    def refuse(self, text: str) -> Iterator[bytes]:
+        item = {"id": self._item("msg"), "type": "message", "content": [{"type": "refusal", "refusal": text}]}
+        place = self._place(item, {**item, "content": []})
+        yield place[0]
+        for piece in _pieces(text):
+            fields = {"item_id": item["id"], "output_index": len(self._output) - 1, "content_index": 0}
+            yield self.event("response.refusal.delta", delta=piece, **fields)
+        yield place[1]
+
+    def call(self, name: str, arguments: str, step: int = 12) -> Iterator[bytes]:
+        self._letters += len(arguments)
+        item = {
+            "id": self._item("fc"),
+            "type": "function_call",
+            "call_id": f"call_{self._seed}{self._items:02d}",
+            "name": name,
+            "arguments": arguments,
+        }
+        place = self._place(item, {**item, "arguments": ""})
+        yield place[0]
+        for start in range(0, len(arguments), step):
+            fields = {"item_id": item["id"], "output_index": len(self._output) - 1}
+            piece = arguments[start : start + step]
+            yield self.event("response.function_call_arguments.delta", delta=piece, **fields)
+        yield place[1]
+
+    def complete(self, status: str = "completed", **fields: Any) -> bytes:
+        return self.event(f"response.{status}", response={**self._response(status), **fields})
+
+    def _item(self, prefix: str) -> str:
+        self._items += 1
+        return f"{prefix}_{self._seed}{self._items:02d}"
+
+    def _place(self, item: dict[str, Any], opening: dict[str, Any]) -> tuple[bytes, bytes]:
+        index = len(self._output)
+        self._output.append(item)
+        added = self.event("response.output_item.added", output_index=index, item={**opening, "status": "in_progress"})
+        done = self.event("response.output_item.done", output_index=index, item={**item, "status": "completed"})
+        return added, done
+
+    def _response(self, status: str) -> dict[str, Any]:
+        response: dict[str, Any] = {"id": f"resp_{self._seed}", "model": self.request.model, "status": status}
+        if status != "in_progress":
+            asked = sum(len(_json(msgspec.to_builtins(entry))) for entry in self.request.entries) // 4
+            response["output"] = self._output
+            response["usage"] = {
+                "input_tokens": asked,
+                "input_tokens_details": {"cached_tokens": 0},
+                "output_tokens": self._letters // 4 + 1,
+                "output_tokens_details": {"reasoning_tokens": 0},
+            }
+        return response
+
+
+def _pieces(text: str) -> list[str]:
+    return re.findall(r"\s*\S+|\s+$", text)
+
+
+def _words_of(tool: Tool) -> set[str]:
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", tool.name)
+    return {word.lower() for word in re.findall(r"\w+", f"{spaced} {tool.description}") if len(word) > 2}
+
+
+def fill(tool: Tool, topic: str) -> str:
+    """Arguments that fit the tool's schema, made from the words of the prompt."""
+    if tool.parameters is None:
+        return "{}"
+    schema = msgspec.json.decode(tool.parameters)
+    return _json(_value(schema, topic, 0) if isinstance(schema, dict) else {}).decode()
+
+
+def _value(schema: dict[str, Any], topic: str, depth: int) -> Any:
+    if "const" in schema:
+        return schema["const"]
+    if isinstance(schema.get("enum"), list) and schema["enum"]:
+        return next((value for value in schema["enum"] if str(value).lower() in topic.lower()), schema["enum"][0])
+    for key in ("anyOf", "oneOf", "allOf"):
+        if isinstance(schema.get(key), list) and schema[key]:
+            return _value(schema[key][0], topic, depth + 1)
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    kind = next((each for each in kind if each != "null"), "null") if isinstance(kind, list) else kind
+    if kind == "object":
+        return _object(schema, topic, depth)
+    if kind == "array":
+        items = cast("dict[str, Any]", schema.get("items") or {})
+        return [_value(items, topic, depth + 1)] if depth < 4 else []
+    numbers = [int(number) for number in re.findall(r"\d+", topic)]
+    simple: dict[str, Any] = {
+        "integer": (numbers or [1])[0],
+        "number": (numbers or [1])[0],
+        "boolean": True,
+        "null": None,
+    }
+    return simple.get(cast("str", kind), topic)
+
+
+def _object(schema: dict[str, Any], topic: str, depth: int) -> dict[str, Any]:
+    properties = cast("dict[str, Any]", schema.get("properties") or {})
+    wanted = schema.get("required") or list(properties)
+    if depth >= 4:
+        return {}
+    return {key: _value(properties.get(key) or {}, topic, depth + 1) for key in wanted}
+
+
+def _topics(prompt: str) -> list[str]:
+    """The things a prompt asks for: `the weather in Paris and Rome` asks for two."""
+    parts = [part.strip(" ?!.") for part in _AND.split(prompt) if part.strip(" ?!.")]
+    names = [_proper(part) for part in parts]
+    return [name or part for name, part in zip(names, parts, strict=True)] or [prompt or "demo"]
+
+
+def _proper(text: str) -> str:
+    """The last run of capitalised words, or nothing."""
+    found = re.findall(r"(?:\b[A-Z]\w*\s?)+", text[1:])
+    return found[-1].strip() if found else ""
+
+
+# Situations
+
+
+def _usual(voice: Voice) -> Iterator[Step]:
+    yield voice.created()
+    result, tools = voice.result, voice.tools
+    if result is not None:
+        name, text = result
+        yield from voice.say(f"According to {name}: {text}")
+    elif tools:
+        yield from voice.reason(f"The question fits the tool {tools[0].name}.")
+        for topic in _topics(voice.prompt)[: 1 if voice.request.parallel_calls is False else 2]:
+            yield from voice.call(tools[0].name, fill(tools[0], topic))
+    else:
+        yield from voice.say(f"This is the demo model. You said: {voice.prompt}")
+    yield voice.complete()
+
+
+def _slow(voice: Voice) -> Iterator[Step]:
+    for step in _usual(voice):
+        yield step
+        yield Wait(0.1)
+
+
+def _error(voice: Voice) -> Iterator[Step]:
+    yield Refuse(503, b'{"error":{"message":"The demo model is overloaded.","code":"server_is_overloaded"}}')
+
+
+def _rate_limit(voice: Voice) -> Iterator[Step]:
+    body = b'{"error":{"message":"The demo model is busy.","type":"rate_limit_error","code":"rate_limit_exceeded"}}'
+    yield Refuse(429, body, {"retry-after": "60"})
+
+
+def _error_middle(voice: Voice) -> Iterator[Step]:
+    yield voice.created()
+    yield from voice.say("This answer will not be finished,")
+    error = {"code": "server_error", "message": "The demo model broke down."}
+    yield voice.event("response.failed", response={"status": "failed", "error": error})
+
+
+def _cut(voice: Voice) -> Iterator[Step]:
+    yield voice.created()
+    name, arguments = _any_call(voice)
+    steps = list(voice.call(name, arguments))
+    yield from steps[: max(2, len(steps) // 2)]
+    yield Break()
+
+
+def _huge(voice: Voice) -> Iterator[Step]:
+    yield voice.created()
+    name, _ = _any_call(voice)
+    yield from voice.call(name, _json({"content": "0123456789abcdef" * 65536}).decode(), step=4096)
+    yield voice.complete()
+
+
+def _parallel(voice: Voice) -> Iterator[Step]:
+    yield voice.created()
+    tools = voice.tools
+    for number in range(3):
+        if tools:
+            tool = tools[number % len(tools)]
+            yield from voice.call(tool.name, fill(tool, f"{voice.prompt or 'demo'} {number + 1}"))
+        else:
+            yield from voice.call("demo_tool", _json({"number": number + 1}).decode())
+    yield voice.complete()
+
+
+def _text(voice: Voice) -> Iterator[Step]:
+    yield voice.created()
+    name, arguments = _any_call(voice)
+    yield from voice.say(f"Let me look.\n\n{write_use_tool(name, arguments).text}\n")
+    yield voice.complete()
+
+
+def _refusal(voice: Voice) -> Iterator[Step]:
+    yield voice.created()
+    yield from voice.refuse("I cannot help with that.")
+    yield voice.complete()
+
+
+def _length(voice: Voice) -> Iterator[Step]:
+    yield voice.created()
+    name, arguments = _any_call(voice)
+    steps = list(voice.call(name, arguments, step=4))
+    yield from steps[:3]
+    yield voice.event(
+        "response.incomplete",
+        response={"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": []},
+    )
+
+
+def _silent(voice: Voice) -> Iterator[Step]:
+    yield voice.created()
+    yield Wait(3600)
+
+
+def _any_call(voice: Voice) -> tuple[str, str]:
+    tools = voice.tools
+    if not tools:
+        return "demo_tool", _json({"query": voice.prompt}).decode()
+    return tools[0].name, fill(tools[0], _topics(voice.prompt)[0])
+
+
+SITUATIONS: dict[str, Callable[[Voice], Iterator[Step]]] = {
+    "": _usual,
+    "slow": _slow,
+    "error": _error,
+    "rate-limit": _rate_limit,
+    "error-middle": _error_middle,
+    "cut": _cut,
+    "huge": _huge,
+    "parallel": _parallel,
+    "use-tool": _text,
+    "refusal": _refusal,
+    "length": _length,
+    "silent": _silent,
+}
+"""What `demo-NAME` does: slow, an error before the turn, an error in its middle, a broken connection, and so on."""
+
+MODELS = tuple("demo" if not name else f"demo-{name}" for name in SITUATIONS)

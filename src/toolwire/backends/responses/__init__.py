@@ -1,0 +1,61 @@
+"""The Responses API as a backend: OpenAI, the ChatGPT Codex backend, and every server that speaks like them.
+
+POST {base_url}/responses  →  event: response.created … response.completed, or one plain response object
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from toolwire.backends.responses.decode import Decoder
+from toolwire.backends.responses.encode import encode_request
+from toolwire.backends.responses.failures import refusal
+from toolwire.backends.responses.profile import CHATGPT, OPENAI, Profile
+from toolwire.core.backend import Post
+from toolwire.core.errors import Failure
+from toolwire.core.events import Event
+from toolwire.core.identity import Call
+from toolwire.core.request import Request
+from toolwire.core.sse import Frame
+
+__all__ = ["CHATGPT", "OPENAI", "Conversation", "Profile"]
+
+
+class Conversation:
+    """One request to a Responses server and its answer. `seed` makes the ids minted here unique."""
+
+    def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
+        self._request = request
+        self._decoder = Decoder(seed, request.tool_names, snapshots=profile.arguments == "snapshot")
+        self._profile = profile
+
+    def start(self) -> Post:
+        streamed = self._request.stream or self._profile.always_streams
+        body, notes = encode_request(self._request, self._profile, stream=streamed)
+        self._decoder.begin(notes)
+        accept = "text/event-stream" if streamed else "application/json"
+        return Post("/responses", body, {"accept": accept, **self._profile.headers})
+
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        return self._decoder.feed(frame)
+
+    @property
+    def ended(self) -> bool:
+        return self._decoder.ended
+
+    def end(self) -> Sequence[Event]:
+        return self._decoder.end()
+
+    def feed_plain(self, body: bytes) -> Sequence[Event]:
+        return self._decoder.feed_plain(body)
+
+    def calls(self) -> Sequence[Call]:
+        return self._decoder.calls()
+
+    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        return refusal(status, headers, body)
+
+
+def profile_from(settings: Mapping[str, object], base: Profile = OPENAI) -> Profile:
+    """A profile with some facts set by the operator."""
+    return msgspec.convert({**msgspec.to_builtins(base), **settings}, Profile)

@@ -1,0 +1,354 @@
+"""Responses events (or one plain response) to turn events.
+
+The same fact comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. Whatever
+came first is passed on; the rest adds only what was missing. Servers leave out any of the four.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from toolwire.backends.responses.failures import Error, failed
+from toolwire.backends.responses.wire import Item, Part, Response, StreamEvent, TokenUsage
+from toolwire.core.errors import Failure
+from toolwire.core.events import (
+    Event,
+    Note,
+    Reason,
+    ReasoningDelta,
+    ReasoningEnded,
+    ReasoningKind,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+from toolwire.core.identity import Call, CallTable, Fragment
+from toolwire.core.loose import CALL_TYPES, read_fragments
+from toolwire.core.sequence import OneCallAtATime
+from toolwire.core.sse import Frame
+from toolwire.core.text import arguments_text
+
+_decode_event = msgspec.json.Decoder(StreamEvent).decode
+_decode_response = msgspec.json.Decoder(Response).decode
+
+_REASONS: dict[str | None, Reason] = {"max_output_tokens": "length", "content_filter": "filter"}
+
+# Items that say something about a turn but are not part of the answer.
+_SILENT_ITEMS = frozenset(("compaction", "message", "reasoning"))
+
+
+class Decoder:
+    """A stage from frames to turn events, for one turn."""
+
+    def __init__(self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False) -> None:
+        self._table = CallTable(seed, names)
+        self._row = OneCallAtATime()
+        self._snapshots = snapshots
+        self._opening: list[Event] = []
+        self._started = False
+        self.ended = False
+        self._unreadable = 0
+        self._speaking: tuple[str, int] | None = None
+        self._heard: set[tuple[str, int]] = set()  # parts whose text was passed on, by item and by place
+        self._items_ended: set[str] = set()
+        self._handlers = {
+            "response.function_call_arguments.delta": self._arguments_delta,
+            "response.output_text.delta": self._text_delta,
+            "response.reasoning_summary_text.delta": self._summary_delta,
+            "response.reasoning_text.delta": self._reasoning_delta,
+            "response.reasoning.delta": self._reasoning_delta,
+            "response.refusal.delta": self._refusal_delta,
+            "response.custom_tool_call_input.delta": self._input_delta,
+            "response.created": self._created,
+            "response.in_progress": self._created,
+            "response.queued": self._created,
+            "response.output_item.added": self._item_added,
+            "response.content_part.added": self._part_added,
+            "response.function_call_arguments.done": self._arguments_done,
+            "response.custom_tool_call_input.done": self._input_done,
+            "response.output_text.done": self._text_done,
+            "response.refusal.done": self._refusal_done,
+            "response.output_item.done": self._item_done,
+            "response.completed": self._completed,
+            "response.done": self._completed,
+            "response.incomplete": self._completed,
+            "response.failed": self._failed,
+            "response.cancelled": self._failed,
+            "error": self._error,
+        }
+
+    def begin(self, notes: Sequence[Event]) -> None:
+        """Notes about the request, to be told with the turn."""
+        self._opening.extend(notes)
+
+    def calls(self) -> Sequence[Call]:
+        """The calls that came in structure so far."""
+        return self._table.calls
+
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        if self.ended:
+            return ()
+        try:
+            event = _decode_event(frame.data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._cannot_read(frame)
+        handler = self._handlers.get(event.type)
+        if handler is None:
+            return self._other(event, frame)
+        events = handler(event)
+        if not self._started and events:
+            events = [*self._start(event), *events]
+        row = self._row.feed
+        if len(events) == 1:
+            return row(events[0])
+        return [out for each in events for out in row(each)]
+
+    def feed_plain(self, body: bytes) -> Sequence[Event]:
+        try:
+            response = _decode_response(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._fail(Failure(502, "bad_reply", "The backend's reply is not a response object."))
+        event = StreamEvent("response.completed", response=response)
+        if response.error is not None or response.status in ("failed", "cancelled"):
+            return [*self._start(event), *self._failed(event)]
+        if response.output is None:
+            return self._fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
+        events = [*self._start(event), *self._completed(event)]
+        return [out for each in events for out in self._row.feed(each)]
+
+    def end(self) -> Sequence[Event]:
+        if self.ended:
+            return ()
+        message = "The backend's stream ended before the turn did."
+        if self._unreadable and not self._started:
+            message = "The backend's reply is not an event stream."
+        return self._fail(Failure(502, "stream_cut", message, retryable=True))
+
+    def _start(self, event: StreamEvent) -> list[Event]:
+        self._started = True
+        opening, self._opening = self._opening, []
+        response = event.response or Response()
+        return [TurnStarted(response.id or "", response.model or ""), *opening]
+
+    def _fail(self, failure: Failure) -> list[Event]:
+        self.ended = True
+        return [TurnFailed(failure)]
+
+    def _cannot_read(self, frame: Frame) -> Sequence[Event]:
+        data = frame.data.strip()
+        if data == b"[DONE]":
+            return ()
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            return self._fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
+        self._unreadable += 1
+        return [Note("frame_skipped")] if self._started else ()
+
+    def _other(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
+        if not event.type and event.error is not None:
+            return self._error(event)
+        if event.type == "response.required_action":
+            return self._read_loosely(frame)
+        return ()
+
+    def _read_loosely(self, frame: Frame) -> list[Event]:
+        out: list[Event] = []
+        for fragment in read_fragments(msgspec.json.decode(frame.data)):
+            out += [each for event in self._table.feed(fragment) for each in self._row.feed(event)]
+        return out
+
+    # What arrives all the time
+
+    def _arguments_delta(self, event: StreamEvent) -> Sequence[Event]:
+        fragment = Fragment(event.delta, event.item_id, "", event.output_index, total=self._snapshots)
+        return self._table.feed(fragment)
+
+    def _input_delta(self, event: StreamEvent) -> Sequence[Event]:
+        return self._table.feed(Fragment(event.delta, event.item_id, "", event.output_index, kind="custom"))
+
+    def _text_delta(self, event: StreamEvent) -> Sequence[Event]:
+        self._hear(event)
+        return [TextDelta(event.delta)] if event.delta else ()
+
+    def _refusal_delta(self, event: StreamEvent) -> Sequence[Event]:
+        self._hear(event)
+        return [RefusalDelta(event.delta)] if event.delta else ()
+
+    def _summary_delta(self, event: StreamEvent) -> Sequence[Event]:
+        self._hear(event)
+        return [ReasoningDelta(event.delta, "summary", event.summary_index)] if event.delta else ()
+
+    def _reasoning_delta(self, event: StreamEvent) -> Sequence[Event]:
+        self._hear(event)
+        return [ReasoningDelta(event.delta, "content", event.content_index)] if event.delta else ()
+
+    def _hear(self, event: StreamEvent) -> None:
+        key = (event.item_id, event.content_index)
+        if key != self._speaking:
+            self._speaking = key
+            self._heard.add(key)
+            self._heard.add((_place(event.output_index), event.content_index))
+
+    def _has_heard(self, item_id: str, place: int | None, part: int) -> bool:
+        return bool(item_id and (item_id, part) in self._heard) or (_place(place), part) in self._heard
+
+    # What begins and ends
+
+    def _created(self, event: StreamEvent) -> Sequence[Event]:
+        return () if self._started else self._start(event)
+
+    def _item_added(self, event: StreamEvent) -> Sequence[Event]:
+        item = event.item
+        return self._call_item(item, event.output_index, ended=False) if item is not None else ()
+
+    def _part_added(self, event: StreamEvent) -> Sequence[Event]:
+        part = event.part
+        if part is None or part.type not in CALL_TYPES:
+            return ()
+        return self._call_part(part, event.item_id, event.output_index, ended=False)
+
+    def _arguments_done(self, event: StreamEvent) -> Sequence[Event]:
+        return self._table.feed(
+            Fragment(
+                arguments_text(event.arguments),
+                event.item_id,
+                event.call_id or "",
+                event.output_index,
+                name=event.name or "",
+                total=True,
+                named=True,
+                ended=True,
+            )
+        )
+
+    def _input_done(self, event: StreamEvent) -> Sequence[Event]:
+        fragment = Fragment(event.input or "", event.item_id, "", event.output_index, kind="custom", total=True)
+        return self._table.feed(fragment)
+
+    def _text_done(self, event: StreamEvent) -> Sequence[Event]:
+        if self._has_heard(event.item_id, event.output_index, event.content_index):
+            return ()
+        self._hear(event)
+        return [TextDelta(event.text)] if event.text else ()
+
+    def _refusal_done(self, event: StreamEvent) -> Sequence[Event]:
+        if self._has_heard(event.item_id, event.output_index, event.content_index):
+            return ()
+        self._hear(event)
+        return [RefusalDelta(event.refusal)] if event.refusal else ()
+
+    def _item_done(self, event: StreamEvent) -> Sequence[Event]:
+        item = event.item
+        return self._whole_item(item, event.output_index) if item is not None else ()
+
+    def _whole_item(self, item: Item, place: int | None) -> Sequence[Event]:
+        key = item.id or _place(place)
+        if key in self._items_ended or _place(place) in self._items_ended:
+            if item.type not in ("function_call", "custom_tool_call"):
+                return ()
+        self._items_ended.update((key, _place(place)))
+        match item.type:
+            case "message":
+                return self._message(item, place)
+            case "reasoning":
+                return self._reasoning(item, place)
+            case "function_call" | "custom_tool_call":
+                return self._call_item(item, place, ended=True)
+            case _ if item.content:
+                return self._message(item, place)
+            case _:
+                return [Note("item_dropped", item.type)] if item.type not in _SILENT_ITEMS else ()
+
+    def _message(self, item: Item, place: int | None) -> list[Event]:
+        out: list[Event] = []
+        for number, part in enumerate(item.content or ()):
+            if part.annotations:
+                out.append(Note("annotations_dropped"))
+            if part.type in CALL_TYPES:
+                out += self._call_part(part, item.id or "", place, ended=True)
+            elif not self._has_heard(item.id or "", place, number):
+                self._heard.update(((item.id or _place(place), number), (_place(place), number)))
+                if part.refusal:
+                    out.append(RefusalDelta(part.refusal))
+                elif part.text:
+                    out.append(TextDelta(part.text))
+        return out
+
+    def _reasoning(self, item: Item, place: int | None) -> list[Event]:
+        out: list[Event] = []
+        if not self._has_heard(item.id or "", place, 0):
+            kind: ReasoningKind = "summary" if item.summary else "content"
+            parts = item.summary or item.content or ()
+            out += [ReasoningDelta(part.text, kind, number) for number, part in enumerate(parts) if part.text]
+        if out or item.encrypted_content or self._has_heard(item.id or "", place, 0):
+            out.append(ReasoningEnded(item.id or "", item.encrypted_content or ""))
+        return out
+
+    def _call_item(self, item: Item, place: int | None, *, ended: bool) -> Sequence[Event]:
+        custom = item.type == "custom_tool_call"
+        if not custom and item.type != "function_call":
+            return ()
+        text = (item.input or "") if custom else arguments_text(item.arguments)
+        return self._table.feed(
+            Fragment(
+                text,
+                item.id or "",
+                item.call_id or "",
+                place,
+                name=item.name or "",
+                kind="custom" if custom else "function",
+                total=True,
+                named=True,
+                ended=ended,
+                complete=item.status != "incomplete",
+            )
+        )
+
+    def _call_part(self, part: Part, item_id: str, place: int | None, *, ended: bool) -> Sequence[Event]:
+        [fragment] = read_fragments(msgspec.to_builtins(part))
+        return self._table.feed(
+            msgspec.structs.replace(fragment, item=item_id, index=place, named=True, total=True, ended=ended)
+        )
+
+    def _completed(self, event: StreamEvent) -> Sequence[Event]:
+        response = event.response or Response()
+        out: list[Event] = []
+        for place, item in enumerate(response.output or ()):
+            out += self._whole_item(item, place)
+        incomplete = response.status == "incomplete" or event.type == "response.incomplete"
+        reason: Reason = "stop"
+        if incomplete:
+            details = response.incomplete_details
+            reason = _REASONS.get(details.reason if details else None, "stop")
+        out += self._table.finish(cut=reason == "length")
+        if response.usage is not None:
+            out.append(_usage(response.usage))
+        self.ended = True
+        return [*out, TurnEnded(reason)]
+
+    def _failed(self, event: StreamEvent) -> Sequence[Event]:
+        return self._fail(failed(event.response.error if event.response else event.error))
+
+    def _error(self, event: StreamEvent) -> Sequence[Event]:
+        flat = Error(event.message, None, event.param, event.code)
+        return self._fail(failed(event.error or flat))
+
+
+def _place(index: int | None) -> str:
+    """A key for an item without an id: its place in the output."""
+    return "#" if index is None else f"#{index}"
+
+
+def _usage(usage: TokenUsage) -> Usage:
+    given, made = usage.input_tokens_details, usage.output_tokens_details
+    return Usage(
+        input=usage.input_tokens or 0,
+        output=usage.output_tokens or 0,
+        cached=(given.cached_tokens if given else 0) or 0,
+        cache_write=(given.cache_write_tokens if given else 0) or 0,
+        reasoning=(made.reasoning_tokens if made else 0) or 0,
+    )

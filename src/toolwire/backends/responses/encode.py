@@ -1,0 +1,163 @@
+"""A request in the words of the Responses API."""
+
+from itertools import takewhile
+from typing import Any, TypeGuard
+
+import msgspec
+
+from toolwire.backends.responses.profile import Profile
+from toolwire.core.events import Note
+from toolwire.core.request import (
+    AudioPart,
+    CallEntry,
+    Entry,
+    FilePart,
+    ImagePart,
+    Message,
+    OutputFormat,
+    Part,
+    RefusalPart,
+    Request,
+    ResultEntry,
+    TextPart,
+    Tool,
+    ToolChoice,
+)
+from toolwire.core.text import is_blank
+
+NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
+
+
+def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
+    """The body to post, and notes of what it could not hold. Nothing is stored at the backend: `store` is false."""
+    entries, instructions = _split_instructions(request, profile)
+    sampling, caller = request.sampling, request.caller
+    fields: dict[str, Any] = {
+        "model": request.model,
+        "instructions": instructions,
+        "input": [_entry(entry) for entry in entries],
+        "stream": stream or None,
+        "tools": [_tool(tool) for tool in request.tools] + [tool.raw for tool in request.hosted_tools] or None,
+        "tool_choice": _tool_choice(request.tool_choice) if request.tool_choice else None,
+        "parallel_tool_calls": request.parallel_calls,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_output_tokens": sampling.max_tokens,
+        "reasoning": _reasoning(request, profile),
+        "text": _text(request.output_format, sampling.verbosity),
+        "service_tier": sampling.service_tier,
+        "metadata": caller.metadata,
+        "user": caller.user,
+        "safety_identifier": caller.safety_identifier,
+        "prompt_cache_key": caller.prompt_cache_key,
+        "include": profile.include or None,
+    }
+    dropped = [name for name in profile.refuses if fields.get(name) is not None]
+    dropped += list(request.extra)
+    if sampling.stop:
+        dropped.append("stop")
+    body = {name: value for name, value in fields.items() if value is not None and name not in profile.refuses}
+    body["store"] = False
+    return msgspec.json.encode(body), [Note("field_dropped", name) for name in dropped]
+
+
+def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry, ...], str | None]:
+    """The history and the instructions. A server without a system role gets later ones as developer messages."""
+    if profile.system == "input":
+        return request.entries, None
+    opening = list(takewhile(_instructs, request.entries))
+    texts = [part.text for message in opening for part in message.parts if isinstance(part, TextPart)]
+    later = tuple(_as_developer(entry) for entry in request.entries[len(opening) :])
+    return later, "\n\n".join(texts) or profile.instructions
+
+
+def _instructs(entry: Entry) -> TypeGuard[Message]:
+    return isinstance(entry, Message) and entry.role in ("system", "developer")
+
+
+def _as_developer(entry: Entry) -> Entry:
+    if isinstance(entry, Message) and entry.role == "system":
+        return msgspec.structs.replace(entry, role="developer")
+    return entry
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    match entry:
+        case Message(role, parts):
+            return {"type": "message", "role": role, "content": [_part(part, role) for part in parts]}
+        case CallEntry(id, name, arguments, "custom"):
+            return {"type": "custom_tool_call", "call_id": id, "name": name, "input": arguments}
+        case CallEntry(id, name, arguments):
+            text = "{}" if is_blank(arguments) else arguments
+            return {"type": "function_call", "call_id": id, "name": name, "arguments": text}
+        case ResultEntry(call_id, parts, kind):
+            type = "function_call_output" if kind == "function" else "custom_tool_call_output"
+            return {"type": type, "call_id": call_id, "output": _output(parts)}
+
+
+def _output(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    if len(texts) == len(parts):
+        return "".join(texts)
+    return [_part(part, "user") for part in parts]
+
+
+def _part(part: Part, role: str) -> dict[str, Any]:
+    match part:
+        case TextPart(text):
+            return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+        case RefusalPart(text):
+            return {"type": "refusal", "refusal": text}
+        case ImagePart(url, detail):
+            return {"type": "input_image", "image_url": url, "detail": detail or "auto"}
+        case FilePart(data, id, name):
+            named = {"file_id": id, "file_data": data, "filename": name}
+            return {"type": "input_file", **{key: value for key, value in named.items() if value}}
+        case AudioPart(data, format):
+            return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    if tool.kind == "custom":
+        custom = {"type": "custom", "name": tool.name, "description": tool.description or None, "format": tool.format}
+        return {key: value for key, value in custom.items() if value is not None}
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description or None,
+        "parameters": tool.parameters or NO_PARAMETERS,
+        # An omitted strict means false on chat and true here: always say it.
+        "strict": bool(tool.strict),
+    }
+
+
+def _tool_choice(choice: ToolChoice) -> Any:
+    if choice.hosted is not None:
+        return choice.hosted
+    if choice.name:
+        return {"type": choice.kind, "name": choice.name}
+    if choice.allowed:
+        tools = [{"type": "function", "name": name} for name in choice.allowed]
+        return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
+    return choice.mode
+
+
+def _reasoning(request: Request, profile: Profile) -> dict[str, str] | None:
+    asked = {"effort": request.sampling.effort, "summary": profile.summary}
+    return {key: value for key, value in asked.items() if value} or None
+
+
+def _text(format: OutputFormat | None, verbosity: str | None) -> dict[str, Any] | None:
+    text: dict[str, Any] = {}
+    if format is not None:
+        text["format"] = _format(format)
+    if verbosity is not None:
+        text["verbosity"] = verbosity
+    return text or None
+
+
+def _format(format: OutputFormat) -> dict[str, Any]:
+    if format.schema is None:
+        return {"type": "json_object"}
+    shown = {"type": "json_schema", "name": format.name, "schema": format.schema, "strict": bool(format.strict)}
+    return {**shown, "description": format.description} if format.description else shown

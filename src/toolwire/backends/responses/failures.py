@@ -1,0 +1,93 @@
+"""Errors of a Responses server, as failures.
+
+Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatGPT backend's `{"detail": "…"}`, and whatever
+a proxy in between puts there. The status is kept as it came; a body that is not JSON is quoted, shortened.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from toolwire.core.errors import Failure
+
+STATUS = {
+    "authentication_error": 401,
+    "bio_policy": 400,
+    "context_length_exceeded": 400,
+    "cyber_policy": 400,
+    "insufficient_quota": 429,
+    "invalid_api_key": 401,
+    "invalid_prompt": 400,
+    "invalid_request_error": 400,
+    "model_not_found": 404,
+    "rate_limit_exceeded": 429,
+    "server_is_overloaded": 503,
+    "slow_down": 503,
+    "usage_limit_reached": 429,
+    "usage_not_included": 429,
+    "vector_store_timeout": 504,
+}
+"""The HTTP status a code inside a stream would have had outside."""
+
+_RETRYABLE = frozenset(("rate_limit_exceeded", "server_error", "server_is_overloaded", "slow_down"))
+_RETRYABLE_STATUS = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
+_FINAL = frozenset(("insufficient_quota", "usage_limit_reached", "usage_not_included"))
+
+
+class Error(msgspec.Struct):
+    message: str | None = None
+    type: str | None = None
+    param: Any = None
+    code: Any = None
+
+
+class _Body(msgspec.Struct):
+    error: Error | str | None = None
+    detail: Any = None
+    message: str | None = None
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+    """The failure behind an HTTP error."""
+    error = _read(body)
+    code = _word(error.code)
+    message = error.message or f"The backend answered with status {status}."
+    if status == 401 and "codex" in headers.get("x-toolwire-auth", ""):
+        message += " Run `codex login` to log in again."
+    return Failure(
+        status=status,
+        code=code,
+        message=message,
+        type=error.type or "",
+        param=_word(error.param) or None,
+        retry_after=headers.get("retry-after", ""),
+        retryable=status in _RETRYABLE_STATUS and not {code, error.type} & _FINAL,
+    )
+
+
+def failed(error: Error | None) -> Failure:
+    """The failure behind an error inside a stream."""
+    error = error or Error()
+    code = _word(error.code) or _word(error.type) or "server_error"
+    message = error.message or "The backend failed without saying why."
+    retryable = code in _RETRYABLE
+    return Failure(STATUS.get(code, 502), code, message, param=_word(error.param) or None, retryable=retryable)
+
+
+def _read(body: bytes) -> Error:
+    try:
+        read = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Error(message=body[:300].decode("utf-8", "replace").strip() or None)
+    if isinstance(read.error, Error):
+        return read.error
+    message = read.error or read.message or read.detail
+    return Error(message=message if isinstance(message, str) else None)
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,51 @@
+"""The few facts that differ between Responses servers, as data."""
+
+from typing import Literal
+
+import msgspec
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one server takes and how it answers."""
+
+    arguments: Literal["delta", "snapshot"] = "delta"
+    """Whether an arguments delta is an increment or everything so far."""
+    always_streams: bool = False
+    """It answers every request with a stream."""
+    system: Literal["input", "instructions"] = "input"
+    """Where system and developer messages go that open the conversation."""
+    instructions: str = ""
+    """Sent when the client gives no system message and the server insists on one."""
+    refuses: tuple[str, ...] = ()
+    """Request fields it answers with an error."""
+    include: tuple[str, ...] = ()
+    summary: str = ""
+    """The kind of reasoning summary to ask for; some accounts may not ask for any."""
+    headers: dict[str, str] = {}
+    base_url: str = ""
+    """Where it is, when that is a fact about the server and not a setting."""
+
+
+OPENAI = Profile()
+
+CHATGPT = Profile(
+    always_streams=True,
+    system="instructions",
+    instructions="You are a helpful assistant.",
+    refuses=(
+        "max_output_tokens",
+        "metadata",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "temperature",
+        "top_logprobs",
+        "top_p",
+        "truncation",
+        "user",
+    ),
+    include=("reasoning.encrypted_content",),
+    summary="auto",
+    headers={"OpenAI-Beta": "responses=experimental", "originator": "codex_cli_rs"},
+    base_url="https://chatgpt.com/backend-api/codex",
+)
+"""The backend behind a ChatGPT login, as `codex login` leaves it."""

@@ -1,0 +1,84 @@
+"""The parts of the Responses wire format that we read, and nothing else."""
+
+from typing import Any
+
+import msgspec
+
+from toolwire.backends.responses.failures import Error
+
+
+class Part(msgspec.Struct, gc=False):
+    """A content part. Some servers put a call here; see `ToolCallAggregator` for all the spellings."""
+
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+    annotations: list[Any] | None = None
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Item(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    input: str | None = None
+    status: str | None = None
+    content: list[Part] | None = None
+    summary: list[Part] | None = None
+    encrypted_content: str | None = None
+
+
+class TokenDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class TokenUsage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: TokenDetails | None = None
+    output_tokens_details: TokenDetails | None = None
+
+
+class Reason(msgspec.Struct):
+    reason: str | None = None
+
+
+class Response(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    status: str | None = None
+    output: list[Item] | None = None
+    usage: TokenUsage | None = None
+    error: Error | None = None
+    incomplete_details: Reason | None = None
+
+
+class StreamEvent(msgspec.Struct):
+    """Any event of a stream. Which fields are there depends on its type."""
+
+    type: str = ""
+    delta: str = ""
+    item_id: str = ""
+    output_index: int | None = None
+    content_index: int = 0
+    summary_index: int = 0
+    item: Item | None = None
+    part: Part | None = None
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    input: str | None = None
+    name: str | None = None
+    call_id: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    response: Response | None = None
+    error: Error | None = None
+    code: Any = None
+    message: str | None = None
+    param: Any = None

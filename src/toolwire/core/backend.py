@@ -1,0 +1,72 @@
+"""What a backend is to the rest: a conversation about one request, told apart from how bytes travel.
+
+An HTTP backend's `start` is a `Post`; a built-in model's is a `Script` that is played in this process. The reply, frame
+by frame or as one plain body, comes back as turn events either way.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from toolwire.core.errors import Failure
+from toolwire.core.events import Event
+from toolwire.core.identity import Call
+from toolwire.core.sse import Frame
+
+
+class Post(msgspec.Struct, frozen=True):
+    """One HTTP request to send."""
+
+    path: str
+    body: bytes
+    headers: dict[str, str] = {}
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """A pause in a script."""
+
+    seconds: float
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """The script answers with an HTTP error instead of a turn."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str] = {}
+
+
+class Break(msgspec.Struct, frozen=True):
+    """The script's connection breaks here."""
+
+
+Step: TypeAlias = bytes | Wait | Refuse | Break
+
+
+class Script(msgspec.Struct, frozen=True):
+    """A reply that needs no network: its bytes, pauses and accidents."""
+
+    steps: Iterator[Step]
+    content_type: str = "text/event-stream"
+
+
+class Conversation(Protocol):
+    """One request to one backend and everything it answers."""
+
+    @property
+    def ended(self) -> bool:
+        """The backend has said its last word about the turn."""
+        ...
+
+    def start(self) -> Post | Script: ...
+
+    def feed(self, frame: Frame) -> Sequence[Event]: ...
+
+    def end(self) -> Sequence[Event]: ...
+
+    def feed_plain(self, body: bytes) -> Sequence[Event]: ...
+
+    def calls(self) -> Sequence[Call]: ...
+
+    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure: ...

@@ -1,0 +1,70 @@
+"""What can go wrong, and whose fault it is.
+
+    ToolwireError
+    ├── BadRequest          the client's fault; names the field
+    ├── BackendFault        the backend's fault; carries a Failure
+    └── InternalError       ours
+        └── OutOfOrder      a stage broke the order of events
+
+A `Failure` is the same fact as a value: it travels inside `TurnFailed` and every dialect can write it.
+"""
+
+import msgspec
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a turn could not be delivered, in no dialect's words."""
+
+    status: int
+    code: str
+    message: str
+    type: str = ""
+    param: str | None = None
+    retry_after: str = ""
+    retryable: bool = False
+
+
+class ToolwireError(Exception):
+    """The base of every error Toolwire raises on purpose."""
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(500, "internal_error", "Toolwire met an internal error.")
+
+
+class BadRequest(ToolwireError):
+    """The client asked for something that cannot be; `param` is the path of the offending field."""
+
+    def __init__(self, message: str, param: str | None = None, code: str = "", status: int = 400) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.code = code
+        self.status = status
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(self.status, self.code, self.message, param=self.param)
+
+
+class BackendFault(ToolwireError):
+    """The backend failed before a turn could begin."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self._failure = failure
+
+    @property
+    def failure(self) -> Failure:
+        return self._failure
+
+
+class InternalError(ToolwireError):
+    """A fault of ours."""
+
+
+class OutOfOrder(InternalError):
+    """An event arrived that the table in `order.py` does not allow."""
+
+    def __init__(self, state: str, event: str) -> None:
+        super().__init__(f"{event} while {state}")

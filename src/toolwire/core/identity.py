@@ -1,0 +1,282 @@
+"""Which call does a fragment belong to? Decided here and nowhere else.
+
+Backends name a call in different ways: by item id, by call id, by index, by position in a list, or not at all.
+A decoder states what a frame said as a `Fragment`; the `CallTable` finds the call, gives it one id and one
+name for good, and returns what is new as events. Calls may interleave here; `sequence.py` puts them in a row.
+
+Rules, all from servers that were seen to do it:
+
+- An empty string, null or one of the words for null says nothing (`SILENT`).
+- An id decides over an index: a new id under a known index is a new call, except when that call has no id yet.
+- The same id under another index, with a name of its own, is another call whose id was not unique.
+- Without id and index a fragment continues the last call, or begins one if it has a name and the last is done.
+- A name may come whole, in pieces, repeated, late or never. It is announced once, when no more of it can follow.
+- A total adds only what was missing; text that was passed on is never taken back.
+- A call without arguments has the arguments `{}`.
+"""
+
+from collections.abc import Collection
+
+import msgspec
+
+from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
+from toolwire.core.text import is_blank, is_json
+
+SILENT = frozenset(("", "null", "None", "undefined"))
+
+
+class Fragment(msgspec.Struct, frozen=True, gc=False):
+    """What one frame says about one call. A field left at its default was not said."""
+
+    text: str = ""
+    item: str = ""
+    """The backend's own key for the call, if it has one beside the call's id."""
+    id: str = ""
+    index: int | None = None
+    position: int = 0
+    """The place in the frame's list of calls: all there is to go by when index and id are missing."""
+    name: str = ""
+    kind: CallKind = "function"
+    total: bool = False
+    """The text is all of the arguments so far, not an increment."""
+    named: bool = False
+    """The name is whole: no piece of it follows."""
+    ended: bool = False
+    complete: bool = True
+
+
+class Call:
+    """One row of the table."""
+
+    __slots__ = ("announced", "closing", "ended", "given", "id", "item", "kind", "name", "ordinal", "parts", "sent")
+
+    def __init__(self, ordinal: int, kind: CallKind) -> None:
+        self.ordinal = ordinal
+        self.kind: CallKind = kind
+        self.id = ""
+        self.item = ""
+        self.name = ""
+        self.parts: list[str] = []
+        self.given = False  # the id came from the backend
+        self.announced = False
+        self.sent = False  # argument text was passed on
+        self.closing: bool | None = None  # the end was seen while the name was missing; says whether complete
+        self.ended = False
+
+    @property
+    def text(self) -> str:
+        if len(self.parts) > 1:
+            self.parts = ["".join(self.parts)]
+        return self.parts[0] if self.parts else ""
+
+    def is_blank(self) -> bool:
+        return is_blank(self.text)
+
+    def is_whole(self) -> bool:
+        return self.kind == "custom" or is_json(self.text)
+
+
+class CallTable:
+    """Fragments in, call events out, for one turn of one choice.
+
+    `names` are the declared tools, which settle a name that comes in pieces. `seed` makes minted ids unique.
+    """
+
+    def __init__(self, seed: str, names: Collection[str] = ()) -> None:
+        self._seed = seed
+        self._names = frozenset(names)
+        self._settled = frozenset(
+            name for name in self._names if not any(other != name and other.startswith(name) for other in self._names)
+        )
+        self.calls: list[Call] = []
+        self._by_item: dict[str, Call] = {}
+        self._by_id: dict[str, Call] = {}
+        self._by_index: dict[int, Call] = {}
+
+    def feed(self, fragment: Fragment) -> list[Event]:
+        call = self._by_item.get(fragment.item)
+        if call is not None and call.sent and not (call.ended or fragment.total or fragment.ended or fragment.id):
+            call.parts.append(fragment.text)
+            return [CallArgs(call.id, fragment.text)] if fragment.text else []
+        events: list[Event] = []
+        if call is None or self._has_other_id(call, fragment):
+            call = self._find(fragment) or self._add(fragment, events)
+        self._learn(call, fragment)
+        self._grow(call, fragment, events)
+        if fragment.ended:
+            self._close(call, fragment.complete, events)
+        return events
+
+    def ordinal(self, id: str) -> int:
+        """The place of a call among all calls of the turn."""
+        return self._by_id[id].ordinal
+
+    def finish(self, cut: bool) -> list[Event]:
+        """The turn is over: every call still open ends, complete only if its arguments are. `cut`: it ran out of tokens."""
+        events: list[Event] = []
+        for call in self.calls:
+            if call.ended:
+                continue
+            complete = call.closing
+            if complete is None:
+                complete = not cut if call.is_blank() else call.is_whole()
+            call.closing = complete
+            self._announce(call, events)
+            self._settle(call, events)
+        return events
+
+    def _find(self, fragment: Fragment) -> Call | None:
+        given = "" if fragment.id in SILENT else fragment.id
+        there = self._at_index(fragment)
+        if given:
+            call = self._by_id.get(given)
+            if call is not None:
+                return None if self._is_another(call, fragment) else call
+            return there if there is not None and not there.given and not self._begins_again(there, fragment) else None
+        if there is not None:
+            return None if self._begins_again(there, fragment) else there
+        if fragment.index is not None or fragment.item or not self.calls:
+            return None
+        return self._after_the_last(fragment)
+
+    def _at_index(self, fragment: Fragment) -> Call | None:
+        if fragment.index is None:
+            return None
+        call = self._by_index.get(fragment.index)
+        if call is not None and call.item and fragment.item and call.item != fragment.item:
+            # Some servers count every item as 0, others give one item a new key in every event.
+            return None if fragment.name or fragment.id else call
+        return call
+
+    def _after_the_last(self, fragment: Fragment) -> Call | None:
+        last = self.calls[-1]
+        if not fragment.name:
+            return self.calls[fragment.position] if 0 < fragment.position < len(self.calls) else last
+        continues = not last.name or (last.name == fragment.name and not last.parts)
+        return last if continues and not last.ended else None
+
+    def _has_other_id(self, call: Call, fragment: Fragment) -> bool:
+        """Two calls in one item: the key is the same, the id is not."""
+        return call.given and bool(fragment.name) and fragment.id not in SILENT and fragment.id != call.id
+
+    def _is_another(self, call: Call, fragment: Fragment) -> bool:
+        if fragment.index is None or not fragment.name:
+            return False
+        return self._by_index.get(fragment.index) is not call
+
+    def _begins_again(self, call: Call, fragment: Fragment) -> bool:
+        """A name and a fresh object after complete arguments: a second call under the same index."""
+        if not (fragment.name and call.name and fragment.text.lstrip().startswith("{")) or fragment.total:
+            return False
+        return call.text.rstrip().endswith("}") and is_json(call.text)
+
+    def _add(self, fragment: Fragment, events: list[Event]) -> Call:
+        call = Call(len(self.calls), fragment.kind)
+        self.calls.append(call)
+        if fragment.id not in SILENT and fragment.id in self._by_id:
+            self._name_id(call, "")
+            events.append(Note("id_reused", call.id))
+        return call
+
+    def _learn(self, call: Call, fragment: Fragment) -> None:
+        if fragment.item:
+            call.item = call.item or fragment.item
+            self._by_item[fragment.item] = call
+        if fragment.index is not None:
+            self._by_index[fragment.index] = call
+        if fragment.id not in SILENT:
+            self._name_id(call, fragment.id)
+        if fragment.name not in SILENT and not call.announced:
+            call.name = self._joined_name(call.name, fragment)
+
+    def _name_id(self, call: Call, given: str) -> None:
+        """Give the call an id, once. An id that comes after another was announced stays an alias."""
+        if not call.id:
+            call.id = given or f"call_{self._seed}{len(self.calls):02d}"
+            call.given = bool(given)
+        self._by_id.setdefault(given or call.id, call)
+
+    def _joined_name(self, known: str, fragment: Fragment) -> str:
+        name = fragment.name
+        if fragment.named or not known or name.startswith(known):
+            return name
+        if known in self._settled:
+            return known
+        return known + name
+
+    def _grow(self, call: Call, fragment: Fragment, events: list[Event]) -> None:
+        new = fragment.text
+        if fragment.total:
+            new = self._missing(call, new, events)
+        if new:
+            if call.ended:
+                events.append(Note("arguments_late", call.id))
+                return
+            call.parts.append(new)
+        if not call.announced and call.name:
+            whole = fragment.named or call.name in self._settled or call.parts or fragment.ended
+            if whole or call.closing is not None:
+                self._announce(call, events)
+        elif call.announced and new:
+            self._pass_on(call, new, events)
+        if call.announced and call.closing is not None and not call.ended:
+            self._settle(call, events)
+
+    def _missing(self, call: Call, total: str, events: list[Event]) -> str:
+        known = call.text
+        if is_blank(total):
+            return ""
+        if total.startswith(known):
+            return total[len(known) :]
+        if not call.sent:
+            call.parts = []
+            return total
+        events.append(Note("arguments_differ", call.id))
+        return ""
+
+    def _pass_on(self, call: Call, new: str, events: list[Event]) -> None:
+        if call.sent:
+            events.append(CallArgs(call.id, new))
+        elif call.kind == "custom" or not call.is_blank():
+            call.sent = True
+            events.append(CallArgs(call.id, call.text))
+
+    def _announce(self, call: Call, events: list[Event]) -> None:
+        if call.announced:
+            return
+        self._name_id(call, "")
+        call.name = self._cleaned(call, events)
+        call.announced = True
+        events.append(CallStarted(call.id, call.name, call.kind))
+        if call.parts:
+            self._pass_on(call, "", events)
+
+    def _cleaned(self, call: Call, events: list[Event]) -> str:
+        """A name with the model's control tokens in it, cut back to a declared one."""
+        name = call.name
+        if not self._names or name in self._names or not name:
+            return name
+        clean = name.partition("<|")[0].strip().removeprefix("functions.")
+        if clean in self._names:
+            events.append(Note("name_cleaned", call.id))
+            return clean
+        if "<|" in name:
+            events.append(Note("name_suspect", call.id))
+        return name
+
+    def _close(self, call: Call, complete: bool, events: list[Event]) -> None:
+        if call.ended:
+            return
+        call.closing = complete
+        if call.name:
+            self._announce(call, events)
+            self._settle(call, events)
+
+    def _settle(self, call: Call, events: list[Event]) -> None:
+        complete = bool(call.closing)
+        if not call.sent and call.kind == "function" and complete:
+            call.parts = ["{}"]
+            call.sent = True
+            events.append(CallArgs(call.id, "{}"))
+        call.ended = True
+        events.append(CallEnded(call.id, complete))

@@ -1,0 +1,246 @@
+"""Reads calls out of any payload: every shape and spelling that clients, servers and proxies were seen to use.
+
+| shape | example |
+| --- | --- |
+| chat | `{"tool_calls": [{"index", "id", "function": {"name", "arguments"}}]}`, alone, in `delta`, `message` or `choices[]` |
+| legacy chat | `{"function_call": {"name", "arguments"}}` |
+| Responses events | `response.function_call_arguments.delta`, `.done`, `response.output_item.added`, `.done` |
+| Responses parts | `response.content_part.added`, and `item.content[]` with parts that are calls |
+| Responses items | `{"type": "function_call", "call_id", "name", "arguments"}`, alone or in `output[]` |
+| Anthropic | `{"type": "tool_use", "id", "name", "input"}`, `content_block_start`, `input_json_delta` |
+| app-server | `dynamic_tool_call_request`, `item/tool/call` with `callId`, `tool`, `arguments` |
+| required action | `required_action.submit_tool_outputs.tool_calls` |
+
+Nothing is parsed that is a string, and nothing that was passed in is changed. The walk is bounded in depth.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from toolwire.core.identity import Fragment
+
+CALL_TYPES = frozenset(("function_call", "function", "tool_use", "tool_call", "custom_tool_call", "custom"))
+"""Types of a part or item that is a call."""
+
+Payload: TypeAlias = Mapping[str, Any]
+
+_IDS = ("call_id", "tool_call_id", "toolCallId", "callId", "id")
+_NAMES = ("name", "function_name", "tool_name", "call_name", "tool")
+_ARGUMENTS = ("arguments", "arguments_chunk", "argumentsChunk", "input", "args", "partial_json")
+_INDEXES = ("index", "tool_call_index", "toolCallIndex")
+_INSIDE = ("choices", "delta", "message", "msg", "params", "item", "content", "output", "response", "deltas", "items")
+_DEPTH = 8
+
+
+def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
+    """Every call fragment in the payload, in order. `total`: the payload is a finished message, not a delta."""
+    return list(_walk(payload, total, _DEPTH))
+
+
+def choice_of(payload: Any) -> int | None:
+    """The choice a payload speaks of, when it says so."""
+    if not isinstance(payload, Mapping):
+        return None
+    for key in ("choice_index", "choiceIndex"):
+        value = cast("Payload", payload).get(key)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _walk(payload: Any, total: bool, depth: int) -> Iterator[Fragment]:
+    if depth == 0:
+        return
+    if isinstance(payload, list | tuple):
+        for each in cast("list[Any]", payload):
+            yield from _walk(each, total, depth - 1)
+    elif isinstance(payload, Mapping):
+        yield from _read(cast("Payload", payload), total, depth)
+
+
+def _read(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
+    kind = _text(payload.get("type")).removeprefix("codex/event/")
+    match kind:
+        case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
+            yield _event_fragment(payload, payload.get("delta", payload.get("arguments")), total=False, ended=False)
+        case "response.function_call_arguments.done":
+            yield _event_fragment(payload, payload.get("arguments"), total=True, ended=True)
+        case "response.custom_tool_call_input.done":
+            yield _event_fragment(payload, payload.get("input"), total=True, ended=True)
+        case "response.output_item.added" | "response.output_item.done":
+            yield from _item(payload, ended=kind.endswith("done"), depth=depth)
+        case "response.content_part.added":
+            yield from _part(payload)
+        case "content_block_start":
+            yield from _block(payload)
+        case "content_block_delta":
+            yield from _block_delta(payload)
+        case "content_block_stop":
+            yield Fragment(index=_index(payload), ended=True, item=_block_key(payload))
+        case "dynamic_tool_call_request":
+            yield _dynamic(_mapping(payload.get("msg")) or payload)
+        case _ if payload.get("method") == "item/tool/call":
+            yield _dynamic(_mapping(payload.get("params")))
+        case _ if kind in CALL_TYPES and _name(payload):
+            yield _whole(payload, position=0, total=True)
+        case _:
+            yield from _lists(payload, total, depth)
+
+
+def _lists(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
+    calls = payload.get("tool_calls", payload.get("toolCalls"))
+    legacy = payload.get("function_call", payload.get("functionCall"))
+    action = _mapping(_mapping(payload.get("required_action")).get("submit_tool_outputs"))
+    if isinstance(calls, list | tuple) and calls:
+        for position, call in enumerate(cast("list[Any]", calls)):
+            if isinstance(call, Mapping):
+                yield _entry(cast("Payload", call), position, total)
+    elif isinstance(legacy, Mapping):
+        yield msgspec.structs.replace(_entry(cast("Payload", legacy), 0, total), item="function_call", index=None)
+    if action:
+        yield from _walk(action, True, depth - 1)
+    for key in _INSIDE:
+        inside = payload.get(key)
+        if isinstance(inside, list | tuple | Mapping):
+            yield from _walk(inside, total or key in ("message", "output", "response"), depth - 1)
+
+
+def _entry(call: Payload, position: int, total: bool) -> Fragment:
+    """One of `tool_calls`. In a finished message its place is its index."""
+    index = _index(call)
+    return Fragment(
+        _arguments(call),
+        _text(call.get("item_id")),
+        _id(call),
+        position if total and index is None else index,
+        position,
+        _name(call),
+        "custom" if call.get("type") == "custom" or "custom" in call else "function",
+        total,
+        total,
+        total,
+    )
+
+
+def _whole(call: Payload, position: int, *, total: bool) -> Fragment:
+    return msgspec.structs.replace(
+        _entry(call, position, total),
+        index=None,
+        item="",
+        kind="custom" if _text(call.get("type")).startswith("custom") else "function",
+        complete=call.get("status") != "incomplete",
+    )
+
+
+def _event_fragment(payload: Payload, text: Any, *, total: bool, ended: bool) -> Fragment:
+    custom = "custom" in _text(payload.get("type"))
+    return Fragment(
+        _as_text(text),
+        _text(payload.get("item_id")),
+        _text(payload.get("call_id")),
+        _number(payload.get("output_index")),
+        name=_name(payload),
+        kind="custom" if custom else "function",
+        total=total,
+        named=True,
+        ended=ended,
+    )
+
+
+def _item(payload: Payload, *, ended: bool, depth: int) -> Iterator[Fragment]:
+    item = _mapping(payload.get("item"))
+    place = _number(payload.get("output_index"))
+    if _text(item.get("type")) in CALL_TYPES:
+        key = _text(item.get("id")) if "call_id" in item else _text(payload.get("item_id"))
+        yield msgspec.structs.replace(_whole(item, 0, total=True), item=key, index=place, ended=ended)
+        return
+    for part in cast("list[Any]", item.get("content") or ()):
+        if isinstance(part, Mapping) and _text(cast("Payload", part).get("type")) in CALL_TYPES:
+            yield _inner_part(cast("Payload", part), _text(item.get("id")), ended=ended)
+
+
+def _part(payload: Payload) -> Iterator[Fragment]:
+    part = _mapping(payload.get("part"))
+    if _text(part.get("type")) in CALL_TYPES:
+        yield _inner_part(part, _text(payload.get("item_id")), ended=False)
+
+
+def _inner_part(part: Payload, item_id: str, *, ended: bool) -> Fragment:
+    return msgspec.structs.replace(_whole(part, 0, total=True), item=item_id, ended=ended)
+
+
+def _block(payload: Payload) -> Iterator[Fragment]:
+    block = _mapping(payload.get("content_block"))
+    if block.get("type") == "tool_use":
+        # The input is an empty object here, to be filled by deltas, unless a bridge sends it whole.
+        whole = block.get("input")
+        text = _as_text(whole) if whole else ""
+        yield Fragment(text, _block_key(payload), _id(block), _index(payload), name=_name(block), named=True)
+
+
+def _block_delta(payload: Payload) -> Iterator[Fragment]:
+    delta = _mapping(payload.get("delta"))
+    if delta.get("type") == "input_json_delta":
+        yield Fragment(_text(delta.get("partial_json")), _block_key(payload), index=_index(payload))
+
+
+def _block_key(payload: Payload) -> str:
+    return f"block {_index(payload)}"
+
+
+def _dynamic(request: Payload) -> Fragment:
+    return msgspec.structs.replace(_entry(request, 0, total=True), index=None, item="")
+
+
+def _id(call: Payload) -> str:
+    for key in _IDS:
+        if isinstance(call.get(key), str | int) and call[key] != "":
+            return str(call[key])
+    return _text(_mapping(call.get("function")).get("id"))
+
+
+def _name(call: Payload) -> str:
+    for holder in (_mapping(call.get("function")), _mapping(call.get("custom")), call):
+        for key in _NAMES:
+            if isinstance(holder.get(key), str) and holder[key]:
+                return holder[key]
+    return ""
+
+
+def _arguments(call: Payload) -> str:
+    for holder in (_mapping(call.get("function")), _mapping(call.get("custom")), call):
+        for key in _ARGUMENTS:
+            if holder.get(key) is not None:
+                return _as_text(holder[key])
+    return ""
+
+
+def _index(call: Payload) -> int | None:
+    for key in _INDEXES:
+        number = _number(call.get(key))
+        if number is not None:
+            return number
+    return None
+
+
+def _number(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def _mapping(value: Any) -> Payload:
+    return cast("Payload", value) if isinstance(value, Mapping) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _as_text(value: Any) -> str:
+    """Arguments as text: a string as it is, anything else as compact JSON in its own order."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,123 @@
+"""Notes and numbers: what a turn delivered and what had to change on the way.
+
+`Tally` is the one source of these figures; the telemetry comment, the response headers, the log line and the
+metrics all read it.
+"""
+
+from collections import Counter
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from toolwire.core.events import CallStarted, Event, Note, TurnEnded, TurnFailed, Usage
+
+StopMode: TypeAlias = Literal["burst", "first"]
+
+CODES: dict[str, str] = {
+    "annotations_dropped": "citations of the text have no place in the client's dialect",
+    "arguments_differ": "the backend's final arguments differ from those it had streamed, which were kept",
+    "arguments_late": "argument text came after its call had ended and was dropped",
+    "call_capped": "a call beyond the allowed number was withheld",
+    "call_cut": "a call was withheld because the turn was stopped after its first call",
+    "call_duplicate": "a call equal to an earlier one was withheld",
+    "call_incomplete": "a call ended before its arguments did",
+    "failure_after_calls": "the backend failed after complete calls, and the turn was finished instead",
+    "field_dropped": "a request field has no counterpart in the backend's protocol",
+    "frame_skipped": "a frame of the backend could not be read",
+    "id_reused": "the backend gave one id to two calls; the second has a new one",
+    "item_dropped": "an item of the backend has no place in the client's dialect",
+    "message_dropped": "a message of the history could not be carried over",
+    "name_cleaned": "control tokens were removed from a tool name",
+    "name_inferred": "the backend sent no tool name; it was inferred",
+    "name_suspect": "a tool name holds control tokens and is not a declared tool",
+    "part_dropped": "a content part has no counterpart in the backend's protocol",
+    "retried": "the backend was asked again",
+    "tail_withheld": "text after a call was withheld",
+    "text_block_kept": "a block that looks like a call could not be read and stayed text",
+    "text_call_recovered": "a textual call without its closing tag was complete and was kept",
+    "text_call_repaired": "control characters inside a textual call's strings were escaped",
+    "text_call_twin": "a textual call equal to a structured one was dropped",
+    "tool_dropped": "a tool type has no counterpart in the backend's protocol",
+    "use_tool_changed": "a value cannot survive as <use_tool> text and was changed",
+}
+"""Every note code, with what it says to a person."""
+
+_TRUNCATING = frozenset(("call_capped", "call_cut"))
+KEPT = 32
+"""Most notes a turn keeps; more are only counted."""
+
+
+class Tally:
+    """A policy that counts what passes. Notes end here: no dialect has an event for them."""
+
+    handles: ClassVar[tuple[type[Event], ...]] = (CallStarted, Note, Usage, TurnEnded, TurnFailed)
+
+    def __init__(self, mode: StopMode = "burst") -> None:
+        self.mode: StopMode = mode
+        self.call_ids: list[str] = []
+        self.call_names: list[str] = []
+        self.truncated = False
+        self.notes: list[Note] = []
+        self.counts: Counter[str] = Counter()
+        self.usage: Usage | None = None
+        self.ending: TurnEnded | TurnFailed | None = None
+
+    def feed(self, event: Event) -> tuple[Event, ...]:
+        if isinstance(event, CallStarted):
+            self.call_ids.append(event.id)
+            self.call_names.append(event.name)
+        elif isinstance(event, Note):
+            self.note(event)
+            return ()
+        elif isinstance(event, Usage):
+            self.usage = event
+        elif isinstance(event, TurnEnded | TurnFailed):
+            self.ending = event
+        return (event,)
+
+    def end(self) -> tuple[Event, ...]:
+        return ()
+
+    def note(self, note: Note) -> None:
+        self.counts[note.code] += 1
+        self.truncated = self.truncated or note.code in _TRUNCATING
+        if len(self.notes) < KEPT:
+            self.notes.append(note)
+
+    @property
+    def call_count(self) -> int:
+        return len(self.call_ids)
+
+    def notes_json(self, limit: int = KEPT) -> bytes:
+        """The notes as a bounded JSON list of `{"code", "subject"}`."""
+        return msgspec.json.encode([_shown(note) for note in self.notes[:limit]])
+
+    def comment(self) -> bytes:
+        """The telemetry that closes a stream."""
+        truncated = b"true" if self.truncated else b"false"
+        return b'{"tool_call_count":%d,"tool_call_truncated":%b,"stop_after_tools_mode":"%b","notes":%b}' % (
+            self.call_count,
+            truncated,
+            self.mode.encode(),
+            self.notes_json(),
+        )
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """The same numbers for an answer that is not streamed."""
+        headers = [
+            (b"x-codex-tool-call-count", b"%d" % self.call_count),
+            (b"x-codex-tool-call-truncated", b"true" if self.truncated else b"false"),
+            (b"x-codex-stop-after-tools-mode", self.mode.encode()),
+        ]
+        if self.notes:
+            headers.append((b"x-toolwire-notes", self.notes_json(limit=16)))
+        return headers
+
+
+def _shown(note: Note) -> dict[str, str]:
+    """A note for the wire: ASCII, short, on one line."""
+    shown = {"code": note.code}
+    if note.subject:
+        subject = note.subject[:80].encode("ascii", "replace").decode()
+        shown["subject"] = "".join(letter if letter.isprintable() else "?" for letter in subject)
+    return shown

@@ -1,0 +1,80 @@
+"""The legal order of a turn's events, as a table. The failed lookup is the check."""
+
+from enum import Enum
+from typing import TypeAlias
+
+from toolwire.core.errors import OutOfOrder
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    Event,
+    Note,
+    ReasoningDelta,
+    ReasoningEnded,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+
+
+class State(Enum):
+    WAITING = "waiting for the turn to start"
+    TALKING = "between calls"
+    CALLING = "inside a call"
+    CLOSED = "after the end"
+
+
+Moves: TypeAlias = dict[type[Event], State]
+
+TRANSITIONS: dict[State, Moves] = {
+    State.WAITING: {
+        TurnStarted: State.TALKING,
+        Note: State.WAITING,
+        TurnFailed: State.CLOSED,
+    },
+    State.TALKING: {
+        TextDelta: State.TALKING,
+        RefusalDelta: State.TALKING,
+        ReasoningDelta: State.TALKING,
+        ReasoningEnded: State.TALKING,
+        CallStarted: State.CALLING,
+        Usage: State.TALKING,
+        Note: State.TALKING,
+        TurnEnded: State.CLOSED,
+        TurnFailed: State.CLOSED,
+    },
+    State.CALLING: {
+        CallArgs: State.CALLING,
+        CallEnded: State.TALKING,
+        Usage: State.CALLING,
+        Note: State.CALLING,
+        TurnFailed: State.CLOSED,
+    },
+    State.CLOSED: {},
+}
+
+
+class TurnOrder:
+    """A stage that lets a turn's events pass and raises at the first one out of order."""
+
+    def __init__(self) -> None:
+        self.state = State.WAITING
+        self._moves = TRANSITIONS[State.WAITING]
+
+    def feed(self, event: Event) -> tuple[Event, ...]:
+        state = self._moves.get(type(event))
+        if state is None:
+            raise OutOfOrder(self.state.name, type(event).__name__)
+        if state is not self.state:
+            self.state = state
+            self._moves = TRANSITIONS[state]
+        return (event,)
+
+    def end(self) -> tuple[Event, ...]:
+        if self.state is not State.CLOSED:
+            raise OutOfOrder(self.state.name, "end of stream")
+        return ()

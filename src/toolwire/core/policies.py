@@ -1,0 +1,302 @@
+"""Policies: stages that change a turn's events by decision, each named after its decision.
+
+A policy says in `handles` which events it wants to see; the others pass it by, which keeps the hot path short. One that
+has seen enough ends the turn; `Policies` is then `closed`, lets nothing more pass, and whoever reads the backend stops.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol, TypeAlias
+
+from toolwire.core.errors import Failure
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    Event,
+    Note,
+    ReasoningDelta,
+    ReasoningEnded,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+)
+from toolwire.core.text import same_json
+
+Events: TypeAlias = Sequence[Event]
+Kinds: TypeAlias = tuple[type[Event], ...]
+
+
+class Policy(Protocol):
+    handles: ClassVar[Kinds]
+
+    def feed(self, event: Event, /) -> Events: ...
+
+    def end(self) -> Events: ...
+
+
+class Policies:
+    """The policies of one turn, in order, as one stage."""
+
+    def __init__(self, *policies: Policy) -> None:
+        self._policies = policies
+        self._routes: dict[type[Event], list[int]] = {TurnEnded: [], TurnFailed: []}
+        for place, policy in enumerate(policies):
+            for kind in policy.handles:
+                self._routes.setdefault(kind, []).append(place)
+        self.closed = False
+
+    def feed(self, event: Event) -> Events:
+        if self.closed:
+            return ()
+        if type(event) not in self._routes:
+            return (event,)
+        return self._until_closed(self._pass(event, 0))
+
+    def end(self) -> Events:
+        out: list[Event] = []
+        for place, policy in enumerate(self._policies):
+            for event in policy.end():
+                out += self._pass(event, place + 1)
+        return () if self.closed else self._until_closed(out)
+
+    def _pass(self, event: Event, start: int) -> Events:
+        for place in self._routes.get(type(event), ()):
+            if place < start:
+                continue
+            caused = self._policies[place].feed(event)
+            if len(caused) != 1 or caused[0] is not event:
+                return [out for each in caused for out in self._pass(each, place + 1)]
+        return (event,)
+
+    def _until_closed(self, events: Events) -> Events:
+        for place, event in enumerate(events):
+            if isinstance(event, TurnEnded | TurnFailed):
+                self.closed = True
+                return events[: place + 1]
+        return events
+
+
+class InferMissingName:
+    """Gives a nameless call the only name it can have, or fails the turn."""
+
+    handles: ClassVar[Kinds] = (CallStarted,)
+
+    def __init__(self, names: Sequence[str], forced: str = "", fallback: str = "") -> None:
+        self._names = names
+        self._forced = forced
+        self._by_position = fallback == "position"
+        self._seen = 0
+
+    def feed(self, event: Event) -> Events:
+        if not isinstance(event, CallStarted):
+            return (event,)
+        place, self._seen = self._seen, self._seen + 1
+        if event.name:
+            return (event,)
+        name = self._inferred(place)
+        if name:
+            return Note("name_inferred", event.id), CallStarted(event.id, name, event.kind)
+        message = f"The backend sent call {event.id} without a tool name, and more than one tool is declared."
+        return (TurnFailed(Failure(502, "tool_name_missing", message)),)
+
+    def end(self) -> Events:
+        return ()
+
+    def _inferred(self, place: int) -> str:
+        if self._forced:
+            return self._forced
+        if len(self._names) == 1:
+            return self._names[0]
+        if self._by_position and place < len(self._names):
+            return self._names[place]
+        return ""
+
+
+class HoldCall:
+    """Lets a call pass only when it is whole: start, all arguments in one piece, end."""
+
+    handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
+
+    def __init__(self) -> None:
+        self._call: CallStarted | None = None
+        self._pieces: list[str] = []
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallStarted):
+            self._call = event
+            return ()
+        if isinstance(event, CallArgs):
+            self._pieces.append(event.text)
+            return ()
+        if isinstance(event, CallEnded) and self._call is not None:
+            call, self._call = self._call, None
+            text = "".join(self._pieces)
+            self._pieces = []
+            return (call, CallArgs(call.id, text), event)
+        return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
+class DropDuplicates:
+    """Withholds a call whose name and arguments equal an earlier one's. Stands behind `HoldCall`."""
+
+    handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[str, str]] = []
+        self._call: CallStarted | None = None
+        self._dropping = False
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallStarted):
+            self._call = event
+            return ()
+        if isinstance(event, CallArgs) and self._call is not None:
+            call, self._call = self._call, None
+            if any(call.name == name and same_json(event.text, text) for name, text in self._seen):
+                self._dropping = True
+                return (Note("call_duplicate", call.id),)
+            self._seen.append((call.name, event.text))
+            return (call, event)
+        if isinstance(event, CallEnded) and self._dropping:
+            self._dropping = False
+            return ()
+        return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
+class CapCalls:
+    """Withholds every call beyond a number, exactly."""
+
+    handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._dropping = False
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallStarted):
+            self._dropping = self._left == 0
+            if self._dropping:
+                return (Note("call_capped", event.id),)
+            self._left -= 1
+        elif self._dropping and isinstance(event, CallArgs | CallEnded):
+            return ()
+        return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
+class SuppressTail:
+    """Withholds text after the first call: the model is guessing by then."""
+
+    handles: ClassVar[Kinds] = (CallEnded, TextDelta, RefusalDelta)
+
+    def __init__(self) -> None:
+        self._called = False
+        self._noted = False
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallEnded):
+            self._called = True
+        elif self._called:
+            noted, self._noted = self._noted, True
+            return () if noted else (Note("tail_withheld"),)
+        return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
+class StopAfterFirstCall:
+    """Ends the turn where anything but its end would follow the first call."""
+
+    handles: ClassVar[Kinds] = (CallStarted, CallEnded, TextDelta, RefusalDelta, ReasoningDelta, ReasoningEnded)
+
+    def __init__(self) -> None:
+        self._called = False
+
+    def feed(self, event: Event) -> Events:
+        if self._called:
+            if isinstance(event, CallStarted):
+                return Note("call_cut", event.id), TurnEnded("calls")
+            if isinstance(event, TextDelta | RefusalDelta):
+                return Note("tail_withheld"), TurnEnded("calls")
+            return (TurnEnded("calls"),)
+        self._called = isinstance(event, CallEnded)
+        return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
+class StopAfterBurst:
+    """Says when a burst of calls may be over. Whoever has a clock ends the turn when that lasts; never inside a call."""
+
+    handles: ClassVar[Kinds] = (CallStarted, CallEnded, TurnEnded, TurnFailed)
+
+    def __init__(self) -> None:
+        self.waiting = False
+        """A call was delivered and none is open: the grace period runs."""
+
+    def feed(self, event: Event) -> Events:
+        self.waiting = isinstance(event, CallEnded)
+        return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
+class FinishAfterCalls:
+    """Finishes a turn that fails after complete calls, where the operator prefers that to an error."""
+
+    handles: ClassVar[Kinds] = (CallStarted, CallEnded, TurnFailed)
+
+    def __init__(self) -> None:
+        self._complete = 0
+        self._calling = False
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallStarted):
+            self._calling = True
+        elif isinstance(event, CallEnded):
+            self._calling = False
+            self._complete += event.complete
+        elif isinstance(event, TurnFailed) and self._complete and not self._calling:
+            return Note("failure_after_calls", event.failure.code), TurnEnded("calls")
+        return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
+class FinishReason:
+    """Ends a turn with the truth: calls if calls were delivered, length if one of them was cut."""
+
+    handles: ClassVar[Kinds] = (CallStarted, CallEnded, TurnEnded)
+
+    def __init__(self) -> None:
+        self._called = False
+        self._cut = False
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallStarted):
+            self._called = True
+        elif isinstance(event, CallEnded):
+            if not event.complete:
+                self._cut = True
+                return Note("call_incomplete", event.id), event
+        elif isinstance(event, TurnEnded) and event.reason in ("stop", "calls"):
+            if self._cut:
+                return (TurnEnded("length"),)
+            return (TurnEnded("calls" if self._called else "stop"),)
+        return (event,)
+
+    def end(self) -> Events:
+        return ()

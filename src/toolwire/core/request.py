@@ -1,0 +1,172 @@
+"""A client's request in our own form: what every dialect decodes to and every backend encodes from.
+
+The history is a flat list of entries (messages, calls, results, reasoning), because that is the form all protocols can
+be folded from. JSON that nobody here needs to understand (schemas, formats) stays `Raw`.
+"""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from toolwire.core.events import CallKind, Note
+
+Role: TypeAlias = Literal["system", "developer", "user", "assistant"]
+ToolMode: TypeAlias = Literal["auto", "none", "required"]
+
+
+class TextPart(msgspec.Struct, frozen=True):
+    text: str
+
+
+class RefusalPart(msgspec.Struct, frozen=True):
+    text: str
+
+
+class ImagePart(msgspec.Struct, frozen=True):
+    """An image by address; a data URL holds the bytes."""
+
+    url: str
+    detail: str = ""
+
+
+class FilePart(msgspec.Struct, frozen=True):
+    """A file by its bytes (as a data URL) or by an id of the backend's own."""
+
+    data: str = ""
+    id: str = ""
+    name: str = ""
+
+
+class AudioPart(msgspec.Struct, frozen=True):
+    data: str
+    format: str
+
+
+Part: TypeAlias = TextPart | RefusalPart | ImagePart | FilePart | AudioPart
+
+
+class Message(msgspec.Struct, frozen=True):
+    role: Role
+    parts: tuple[Part, ...]
+    name: str = ""
+
+
+class CallEntry(msgspec.Struct, frozen=True):
+    """A call the model made earlier; `arguments` is the input text of a custom call."""
+
+    id: str
+    name: str
+    arguments: str
+    kind: CallKind = "function"
+
+
+class ResultEntry(msgspec.Struct, frozen=True):
+    call_id: str
+    parts: tuple[Part, ...]
+    kind: CallKind = "function"
+
+
+Entry: TypeAlias = Message | CallEntry | ResultEntry
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A tool the client will run. `parameters` is its JSON Schema, `format` a custom tool's grammar."""
+
+    name: str
+    description: str = ""
+    parameters: msgspec.Raw | None = None
+    strict: bool | None = None
+    kind: CallKind = "function"
+    format: msgspec.Raw | None = None
+
+
+class HostedTool(msgspec.Struct, frozen=True):
+    """A tool the backend runs itself, carried as it came."""
+
+    type: str
+    raw: msgspec.Raw
+
+
+class ToolChoice(msgspec.Struct, frozen=True):
+    """Whether and which tool to call: a mode, narrowed to `allowed` names if there are any, or one `name`."""
+
+    mode: ToolMode = "auto"
+    name: str = ""
+    kind: CallKind = "function"
+    allowed: tuple[str, ...] = ()
+    hosted: msgspec.Raw | None = None
+
+
+class OutputFormat(msgspec.Struct, frozen=True):
+    """Structured output: a JSON Schema, or any JSON object when there is none."""
+
+    schema: msgspec.Raw | None = None
+    name: str = ""
+    description: str = ""
+    strict: bool | None = None
+
+
+class Sampling(msgspec.Struct, frozen=True):
+    """How to generate. A field that is None was not asked for."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    effort: str | None = None
+    verbosity: str | None = None
+    service_tier: str | None = None
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """What the client says about itself and its cache."""
+
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    metadata: msgspec.Raw | None = None
+
+
+class Request(msgspec.Struct, frozen=True):
+    model: str
+    entries: tuple[Entry, ...]
+    stream: bool = False
+    tools: tuple[Tool, ...] = ()
+    hosted_tools: tuple[HostedTool, ...] = ()
+    tool_choice: ToolChoice | None = None
+    parallel_calls: bool | None = None
+    output_format: OutputFormat | None = None
+    sampling: Sampling = Sampling()
+    caller: Caller = Caller()
+    legacy_functions: bool = False
+    include_usage: bool = False
+    extra: dict[str, msgspec.Raw] = {}
+    """Fields of the client's dialect that this form has no place for, for a backend that speaks it too."""
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The tools the model may call: the declared ones, within what the tool choice allows."""
+        choice = self.tool_choice
+        if choice is not None and choice.allowed:
+            return tuple(tool.name for tool in self.tools if tool.name in choice.allowed)
+        return tuple(tool.name for tool in self.tools)
+
+    @property
+    def forced_tool(self) -> str:
+        return self.tool_choice.name if self.tool_choice is not None else ""
+
+    @property
+    def wants_calls(self) -> bool:
+        """Tools are declared and not forbidden."""
+        return bool(self.tools) and not (self.tool_choice is not None and self.tool_choice.mode == "none")
+
+    def mentions(self, words: str) -> bool:
+        """Whether any message of the prompt holds these words."""
+        return any(
+            words in part.text
+            for entry in self.entries
+            if isinstance(entry, Message)
+            for part in entry.parts
+            if isinstance(part, TextPart)
+        )

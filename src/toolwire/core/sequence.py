@@ -1,0 +1,115 @@
+"""Puts interleaved calls in a row: one call at a time, nothing between its start and its end.
+
+When something else begins inside an open call, that call's arguments are tested once, there: whole JSON means
+the call is over, and what comes next goes on live; otherwise what comes next waits until the call has ended.
+"""
+
+from toolwire.core.errors import BackendFault, Failure
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded, TurnFailed, Usage
+from toolwire.core.text import is_json
+
+HELD_LIMIT = 32 * 1024 * 1024
+"""Most characters that may wait behind an open call."""
+
+
+class OneCallAtATime:
+    """A stage that straightens interleaved calls and loses nothing."""
+
+    def __init__(self, limit: int = HELD_LIMIT) -> None:
+        self._limit = limit
+        self._open: CallStarted | None = None
+        self._parts: list[str] = []
+        self._tested = False
+        self._early: set[str] = set()  # calls that were ended here before the backend ended them
+        self._queue: list[list[Event]] = []  # what waits: a call's events so far, or one other event
+        self._queued: dict[str, list[Event]] = {}  # the calls among them
+        self._held = 0
+
+    def feed(self, event: Event) -> list[Event]:
+        current = self._open
+        if current is None:
+            if isinstance(event, CallStarted):
+                self._start(event)
+            elif self._early and isinstance(event, CallArgs | CallEnded):
+                return self._late(event)
+            return [event]
+        if isinstance(event, CallArgs) and event.id == current.id:
+            self._parts.append(event.text)
+            return [event]
+        if isinstance(event, CallEnded) and event.id == current.id:
+            self._open = None
+            return [event, *self._release()]
+        if isinstance(event, Note | Usage | TurnEnded | TurnFailed):
+            return [event]
+        if isinstance(event, CallArgs | CallEnded) and event.id in self._early:
+            return self._late(event)
+        return self._intrude(event, current)
+
+    def end(self) -> list[Event]:
+        return []
+
+    def _start(self, event: CallStarted) -> None:
+        self._open = event
+        self._parts = []
+        self._tested = False
+
+    def _late(self, event: CallArgs | CallEnded) -> list[Event]:
+        if event.id not in self._early:
+            return [event]
+        if isinstance(event, CallArgs) and event.text.strip():
+            return [Note("arguments_late", event.id)]
+        return []
+
+    def _intrude(self, event: Event, current: CallStarted) -> list[Event]:
+        if self._is_over(current):
+            self._open = None
+            self._early.add(current.id)
+            return [CallEnded(current.id), *self.feed(event)]
+        self._hold(event)
+        return []
+
+    def _is_over(self, current: CallStarted) -> bool:
+        if self._tested or current.kind == "custom":
+            return False
+        self._tested = True
+        return is_json("".join(self._parts))
+
+    def _hold(self, event: Event) -> None:
+        if isinstance(event, CallArgs | CallEnded):
+            self._queued[event.id].append(event)
+            if isinstance(event, CallEnded):
+                return
+        else:
+            entry = [event]
+            self._queue.append(entry)
+            if isinstance(event, CallStarted):
+                self._queued[event.id] = entry
+        self._held += len(getattr(event, "text", ""))
+        if self._held > self._limit:
+            message = f"More than {self._limit} characters wait behind a call that does not end."
+            raise BackendFault(Failure(502, "call_too_large", message))
+
+    def _release(self) -> list[Event]:
+        """Let go what waited, up to and including the first call that has not ended."""
+        out: list[Event] = []
+        queue, self._queue = self._queue, []
+        for place, entry in enumerate(queue):
+            out += entry
+            if not isinstance(entry[0], CallStarted):
+                continue
+            call = entry[0]
+            del self._queued[call.id]
+            if isinstance(entry[-1], CallEnded):
+                continue
+            self._start(call)
+            self._parts = [event.text for event in entry if isinstance(event, CallArgs)]
+            rest = queue[place + 1 :]
+            if rest and self._is_over(call):
+                self._open = None
+                self._early.add(call.id)
+                out.append(CallEnded(call.id))
+                continue
+            self._queue = rest
+            return out
+        self._held = 0
+        return out

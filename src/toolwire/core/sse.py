@@ -1,0 +1,151 @@
+r"""Server-sent events: bytes in any chunking to frames, and frames to bytes.
+
+    event: response.output_text.delta\n
+    data: {"type":"response.output_text.delta","delta":"Hi"}\n
+    \n
+
+Reading follows the WHATWG rules (CR, LF and CRLF end a line, a comment starts with a colon, one BOM may lead)
+with two deliberate tolerances, both for servers seen in the wild: a last event that lacks its blank line is
+still delivered, and a line that is bare JSON counts as data, because that is how some servers report an error
+inside a stream. Only ASCII bytes are ever searched for, so a multi-byte character is never cut.
+"""
+
+import msgspec
+
+from toolwire.core.errors import BackendFault, Failure
+
+DEFAULT_LIMIT = 32 * 1024 * 1024
+"""Most bytes one event may have, until told otherwise."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """One SSE block: its event name (often empty) and its data."""
+
+    event: bytes
+    data: bytes
+
+
+class FrameReader:
+    """A stage from bytes to frames. Cost is linear: old bytes are never searched again."""
+
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+        self._limit = limit
+        self._pending: list[bytes] = []  # an unfinished block, without a blank line in it
+        self._held = 0
+        self._after_cr = False
+        self._lead: bytes | None = b""  # the first bytes, until they are known to hold no BOM
+
+    def feed(self, data: bytes) -> list[Frame]:
+        if self._lead is not None:
+            data = self._without_bom(data)
+        if self._after_cr or b"\r" in data:
+            data = self._with_line_feeds(data)
+        frames: list[Frame] = []
+        if not data:
+            return frames
+        pending = self._pending
+        if pending and pending[-1].endswith(b"\n") and data.startswith(b"\n"):
+            self._finish_pending(frames)
+        head, blank, rest = data.partition(b"\n\n")
+        if not blank:
+            self._hold(head)
+            return frames
+        if pending:
+            self._hold(head)
+            self._finish_pending(frames)
+        else:
+            self._read_block(head, frames)
+        *blocks, rest = rest.split(b"\n\n")
+        for block in blocks:
+            self._read_block(block, frames)
+        if rest:
+            self._hold(rest)
+        return frames
+
+    def end(self) -> list[Frame]:
+        frames: list[Frame] = []
+        if self._lead:
+            lead, self._lead = self._lead, None
+            frames += self.feed(lead)
+        self._finish_pending(frames)
+        return frames
+
+    def _without_bom(self, data: bytes) -> bytes:
+        lead = (self._lead or b"") + data
+        if len(lead) < len(_BOM) and _BOM.startswith(lead):
+            self._lead = lead
+            return b""
+        self._lead = None
+        return lead.removeprefix(_BOM)
+
+    def _with_line_feeds(self, data: bytes) -> bytes:
+        """Every line end becomes one LF; a CR at the end of a read swallows an LF that opens the next."""
+        if self._after_cr and data.startswith(b"\n"):
+            data = data[1:]
+        self._after_cr = data.endswith(b"\r") if data else False
+        return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _hold(self, data: bytes) -> None:
+        self._pending.append(data)
+        self._held += len(data)
+        self._check_size(self._held)
+
+    def _check_size(self, size: int) -> None:
+        if size > self._limit:
+            message = f"One event of the backend exceeds the limit of {self._limit} bytes."
+            raise BackendFault(Failure(502, "event_too_large", message))
+
+    def _finish_pending(self, frames: list[Frame]) -> None:
+        block = b"".join(self._pending)
+        self._pending.clear()
+        self._held = 0
+        if block:
+            self._read_block(block, frames)
+
+    def _read_block(self, block: bytes, frames: list[Frame]) -> None:
+        self._check_size(len(block))
+        first, _, second = block.partition(b"\n")
+        if b"\n" not in second:
+            if first.startswith(b"event: ") and second.startswith(b"data: "):
+                frames.append(Frame(first[7:], second[6:]))
+                return
+            if not second and first.startswith(b"data: "):
+                frames.append(Frame(b"", first[6:]))
+                return
+        self._read_lines(block, frames)
+
+    def _read_lines(self, block: bytes, frames: list[Frame]) -> None:
+        event = b""
+        data: list[bytes] = []
+        for line in block.split(b"\n"):
+            if line.startswith(b"{"):
+                data.append(line)
+                continue
+            field, _, value = line.partition(b":")
+            value = value.removeprefix(b" ")
+            if field == b"data":
+                data.append(value)
+            elif field == b"event":
+                event = value
+        if data:
+            frames.append(Frame(event, b"\n".join(data)))
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def write(data: bytes) -> bytes:
+    """One data-only event."""
+    return b"data: " + data + b"\n\n"
+
+
+def write_named(event: str, data: bytes) -> bytes:
+    """One event with a name."""
+    return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
+
+
+def write_comment(text: bytes) -> bytes:
+    """A comment line. No blank line follows: some readers take that for an empty event."""
+    return b": " + text + b"\n"

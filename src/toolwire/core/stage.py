@@ -1,0 +1,48 @@
+"""A stage takes items in and gives items out; a pipeline is stages in a row.
+
+`feed(item)` returns what that item caused, `end()` what was still held back. A stage knows nothing of
+sockets, clocks, randomness or its neighbours.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+
+
+class Stage(Protocol[In, Out]):
+    def feed(self, item: In, /) -> Sequence[Out]: ...
+
+    def end(self) -> Sequence[Out]: ...
+
+
+class Pipeline:
+    """Stages in a row, itself a stage. `feed_all` takes all items of one read in one pass."""
+
+    def __init__(self, *stages: Stage[Any, Any]) -> None:
+        self._stages = stages
+        self._feeds = tuple(stage.feed for stage in stages)
+
+    def feed(self, item: Any) -> Sequence[Any]:
+        return self.feed_all((item,))
+
+    def feed_all(self, items: Sequence[Any]) -> Sequence[Any]:
+        return self._push(items, 0)
+
+    def end(self) -> Sequence[Any]:
+        """End the stages front to back; what one releases still passes through those behind it."""
+        released: list[Any] = []
+        for place, stage in enumerate(self._stages):
+            released += self._push(stage.end(), place + 1)
+        return released
+
+    def _push(self, items: Sequence[Any], place: int) -> Sequence[Any]:
+        for feed in self._feeds[place:]:
+            if not items:
+                return items
+            out: list[Any] = []
+            for item in items:
+                out += feed(item)
+            items = out
+        return items

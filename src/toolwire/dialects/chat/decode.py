@@ -1,0 +1,199 @@
+"""A Chat Completions body to our own request form, or a `BadRequest` that names the field."""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from toolwire.core.errors import BadRequest
+from toolwire.core.events import Note
+from toolwire.core.request import (
+    Caller,
+    HostedTool,
+    OutputFormat,
+    Request,
+    Sampling,
+    Tool,
+    ToolChoice,
+    ToolMode,
+)
+from toolwire.dialects.chat import wire
+from toolwire.dialects.chat.history import decode_messages
+
+_decode_body = msgspec.json.Decoder(wire.Body).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
+
+_KNOWN = frozenset(wire.Body.__struct_fields__)
+_DEFAULTS = frozenset((b"null", b"0", b"0.0", b"false", b"[]", b"{}", b'["text"]'))
+_MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "required"}
+
+
+def decode_request(body: bytes) -> Request:
+    read = _read(body)
+    if not read.model.strip():
+        raise BadRequest("model must not be empty.", "model", "model_required")
+    if not read.messages:
+        raise BadRequest("messages must hold at least one message.", "messages")
+    if read.n is not None and read.n != 1:
+        raise BadRequest(f"n must be 1 for this model; received {read.n}.", "n")
+    notes: list[Note] = []
+    tools, hosted = _tools(read)
+    return Request(
+        model=read.model,
+        entries=tuple(decode_messages(read.messages, notes)),
+        stream=bool(read.stream),
+        tools=tools,
+        hosted_tools=hosted,
+        tool_choice=_tool_choice(read, tools, hosted),
+        parallel_calls=False if read.functions and not read.tools else read.parallel_tool_calls,
+        output_format=_output_format(read.response_format),
+        sampling=Sampling(
+            temperature=read.temperature,
+            top_p=read.top_p,
+            max_tokens=read.max_completion_tokens if read.max_completion_tokens is not None else read.max_tokens,
+            stop=(read.stop,) if isinstance(read.stop, str) else tuple(read.stop or ()),
+            effort=read.reasoning_effort,
+            verbosity=read.verbosity,
+            service_tier=read.service_tier,
+        ),
+        caller=Caller(
+            user=read.user,
+            safety_identifier=read.safety_identifier,
+            prompt_cache_key=read.prompt_cache_key,
+            metadata=msgspec.Raw(msgspec.json.encode(read.metadata)) if read.metadata else None,
+        ),
+        legacy_functions=bool(read.functions) and not read.tools,
+        include_usage=bool(read.stream_options and read.stream_options.include_usage),
+        extra=_extra(body),
+        notes=tuple(notes),
+    )
+
+
+def _read(body: bytes) -> wire.Body:
+    try:
+        return _decode_body(body)
+    except msgspec.ValidationError as error:
+        raise _explained(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
+
+
+def _explained(error: msgspec.ValidationError) -> BadRequest:
+    """msgspec's message, with the path of the field apart from it."""
+    text, _, path = str(error).partition(" - at `$")
+    param = path.removesuffix("`").removeprefix(".")
+    missing = re.match(r"Object missing required field `(\w+)`", text)
+    if missing:
+        param = f"{param}.{missing[1]}" if param else missing[1]
+        text = "This field is required"
+    return BadRequest(f"{param}: {text}." if param else f"The body: {text}.", param or None)
+
+
+def _extra(body: bytes) -> dict[str, msgspec.Raw]:
+    fields = _decode_fields(body)
+    return {name: value for name, value in fields.items() if name not in _KNOWN and bytes(value) not in _DEFAULTS}
+
+
+def _tools(read: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+    tools: list[Tool] = []
+    hosted: list[HostedTool] = []
+    for place, raw in enumerate(read.tools or ()):
+        tool = _tool(raw, f"tools[{place}]")
+        if isinstance(tool, Tool):
+            tools.append(tool)
+        else:
+            hosted.append(tool)
+    if not read.tools:
+        for place, function in enumerate(read.functions or ()):
+            tools.append(_function(function, f"functions[{place}]"))
+    return tuple(tools), tuple(hosted)
+
+
+def _tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
+    try:
+        tool = _decode_tool(raw)
+    except msgspec.ValidationError as error:
+        explained = _explained(error)
+        param = f"{path}.{explained.param}" if explained.param else path
+        raise BadRequest(f"{path}: {explained.message}", param) from None
+    if tool.type is None:
+        raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+    if tool.type == "function":
+        flat = wire.FunctionTool(tool.name, tool.description, tool.parameters, tool.strict)
+        return _function(tool.function or flat, f"{path}.function")
+    if tool.type == "custom":
+        custom = tool.custom or wire.CustomTool(tool.name, tool.description, tool.format)
+        name = _required_name(custom.name, f"{path}.custom")
+        return Tool(name, custom.description or "", kind="custom", format=wire.given(custom.format))
+    return HostedTool(tool.type, raw)
+
+
+def _function(function: wire.FunctionTool, path: str) -> Tool:
+    name = _required_name(function.name, path)
+    return Tool(name, function.description or "", wire.given(function.parameters), function.strict)
+
+
+def _required_name(name: str | None, path: str) -> str:
+    if not name:
+        raise BadRequest(f"{path}.name: A tool needs a name.", f"{path}.name")
+    return name
+
+
+def _tool_choice(read: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]) -> ToolChoice | None:
+    field, given = "tool_choice", read.tool_choice
+    if given is None and read.function_call is not None and not read.tools:
+        field, given = "function_call", read.function_call
+    if given is None:
+        return None
+    choice = _read_choice(given, field)
+    declared = {tool.name for tool in tools}
+    if not tools and not hosted:
+        if choice.mode == "required" or choice.name:
+            raise BadRequest(f"{field} asks for a call, but no tools are declared.", field)
+        return None
+    for name in (choice.name, *choice.allowed):
+        if name and name not in declared:
+            raise BadRequest(f"{field} names {name!r}, which is not a declared tool.", field)
+    return choice
+
+
+def _read_choice(given: wire.Choice | wire.Named | str, field: str) -> ToolChoice:
+    if isinstance(given, str):
+        if given not in _MODES:
+            raise BadRequest(f"{field} must be auto, none, required or an object; received {given!r}.", field)
+        return ToolChoice(_MODES[given])
+    if isinstance(given, wire.Named):
+        return ToolChoice("required", _required_name(given.name, field))
+    allowed = given.allowed_tools
+    if given.type == "allowed_tools" and allowed is not None:
+        if allowed.mode not in ("auto", "required"):
+            raise BadRequest(f"{field}.allowed_tools.mode must be auto or required.", f"{field}.allowed_tools.mode")
+        return ToolChoice(_MODES[allowed.mode], allowed=tuple(_allowed_names(allowed, f"{field}.allowed_tools")))
+    if given.type == "custom":
+        name = given.custom.name if given.custom else given.name
+        return ToolChoice("required", _required_name(name, f"{field}.custom"), "custom")
+    if given.type in ("function", None):
+        name = given.function.name if given.function else given.name
+        return ToolChoice("required", _required_name(name, f"{field}.function"))
+    return ToolChoice("required", hosted=msgspec.Raw(msgspec.json.encode({"type": given.type})))
+
+
+def _allowed_names(allowed: wire.AllowedTools, path: str) -> Iterator[str]:
+    for place, tool in enumerate(allowed.tools):
+        nested = tool.function or tool.custom
+        yield _required_name(nested.name if nested else tool.name, f"{path}.tools[{place}]")
+
+
+def _output_format(format: wire.ResponseFormat | None) -> OutputFormat | None:
+    if format is None or format.type == "text":
+        return None
+    if format.type == "json_object":
+        return OutputFormat()
+    if format.type != "json_schema":
+        raise BadRequest("response_format.type must be text, json_object or json_schema.", "response_format.type")
+    schema = format.json_schema
+    found = wire.given(schema.schema) if schema is not None else None
+    if schema is None or found is None:
+        raise BadRequest("response_format.json_schema.schema: This field is required.", "response_format.json_schema")
+    return OutputFormat(found, schema.name or "answer", schema.description or "", schema.strict)

@@ -1,0 +1,174 @@
+r"""Turn events as Chat Completions chunks, a finished turn as one completion, a failure as an error object.
+
+    data: {"id":…,"object":"chat.completion.chunk","created":…,"model":…,"choices":[{"index":0,"delta":{…},…}]}
+
+The head and tail of a chunk are the same bytes throughout a turn, so they are made once and the delta is set between.
+"""
+
+from typing import Any
+
+import msgspec
+
+from toolwire.core import sse
+from toolwire.core.collect import Call, Turn
+from toolwire.core.errors import Failure
+from toolwire.core.events import (
+    CallArgs,
+    CallStarted,
+    Event,
+    Reason,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+from toolwire.core.notes import Tally
+from toolwire.core.request import Request
+
+_json = msgspec.json.Encoder().encode
+
+_FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"}
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    408: "timeout_error",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
+
+
+class StreamEncoder:
+    """A stage from turn events to bytes of one chat stream."""
+
+    def __init__(self, request: Request, id: str, created: int, tally: Tally) -> None:
+        self._legacy = request.legacy_functions
+        self._include_usage = request.include_usage
+        self._tally = tally
+        self._usage: Usage | None = None
+        self._calls = 0
+        self._part: int | None = None
+        model = _json(request.model)
+        chunk = b'data: {"id":"%b","object":"chat.completion.chunk","created":%d,"model":%b,' % (
+            id.encode(),
+            created,
+            model,
+        )
+        self._head = chunk + b'"choices":[{"index":0,"delta":{'
+        self._close = b'"usage":null}\n\n' if self._include_usage else b"}\n\n"
+        comma = b"," if self._include_usage else b""
+        self._tail = b'},"finish_reason":null}]' + comma + self._close
+        self._finish_tail = b'"}]' + comma + self._close
+        self._usage_head = chunk + b'"choices":[],"usage":'
+        self._text_head = self._head + b'"content":'
+        self._reasoning_head = self._head + b'"reasoning_content":'
+        self._args_head = self._args_tail = b""
+
+    def feed(self, event: Event) -> tuple[bytes, ...]:
+        match event:
+            case CallArgs(_, text):
+                return (self._args_head + _json(text) + self._args_tail,)
+            case TextDelta(text):
+                return (self._text_head + _json(text) + self._tail,)
+            case ReasoningDelta():
+                return self._reasoning(event)
+            case CallStarted():
+                return (self._call(event),)
+            case RefusalDelta(text):
+                return (self._head + b'"refusal":' + _json(text) + self._tail,)
+            case TurnStarted():
+                return (self._head + b'"role":"assistant","content":null' + self._tail,)
+            case Usage():
+                self._usage = event
+            case TurnEnded(reason):
+                return tuple(self._ending(reason))
+            case TurnFailed(failure):
+                return sse.write(encode_error(failure)), sse.write_comment(self._tally.comment()), sse.DONE
+            case _:
+                pass
+        return ()
+
+    def end(self) -> tuple[bytes, ...]:
+        return ()
+
+    def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
+        text = event.text
+        if event.part != self._part:
+            if self._part is not None:
+                text = "\n\n" + text
+            self._part = event.part
+        return (self._reasoning_head + _json(text) + self._tail,)
+
+    def _call(self, call: CallStarted) -> bytes:
+        index, self._calls = self._calls, self._calls + 1
+        if self._legacy:
+            self._args_head = self._head + b'"function_call":{"arguments":'
+            self._args_tail = b"}" + self._tail
+            return self._head + b'"function_call":{"name":%b,"arguments":""}' % _json(call.name) + self._tail
+        kind, text = (b"custom", b"input") if call.kind == "custom" else (b"function", b"arguments")
+        self._args_head = self._head + b'"tool_calls":[{"index":%d,"%b":{"%b":' % (index, kind, text)
+        self._args_tail = b"}}]" + self._tail
+        opening = b'"tool_calls":[{"index":%d,"id":%b,"type":"%b","%b":{"name":%b,"%b":""}}]'
+        return self._head + opening % (index, _json(call.id), kind, kind, _json(call.name), text) + self._tail
+
+    def _ending(self, reason: Reason) -> list[bytes]:
+        finish = "function_call" if self._legacy and reason == "calls" else _FINISH[reason]
+        out = [self._head + b'},"finish_reason":"' + finish.encode() + self._finish_tail]
+        if self._include_usage and self._usage is not None:
+            out.append(self._usage_head + _json(_usage(self._usage)) + b"}\n\n")
+        return [*out, sse.write_comment(self._tally.comment()), sse.DONE]
+
+
+def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
+    """The whole turn as one completion."""
+    finish = _FINISH[turn.reason]
+    message: dict[str, Any] = {"role": "assistant", "content": turn.text or None, "refusal": turn.refusal or None}
+    if turn.reasoning:
+        message["reasoning_content"] = turn.reasoning
+    if turn.calls and request.legacy_functions:
+        finish = "function_call" if turn.reason == "calls" else finish
+        message["function_call"] = {"name": turn.calls[0].name, "arguments": turn.calls[0].arguments}
+    elif turn.calls:
+        message["tool_calls"] = [_call(call) for call in turn.calls]
+    elif message["content"] is None and message["refusal"] is None:
+        message["content"] = ""
+    completion: dict[str, Any] = {
+        "id": id,
+        "object": "chat.completion",
+        "created": created,
+        "model": request.model,
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
+    }
+    if turn.usage is not None:
+        completion["usage"] = _usage(turn.usage)
+    return _json(completion)
+
+
+def encode_error(failure: Failure) -> bytes:
+    """The dialect's error object."""
+    default = "server_error" if failure.status >= 500 else "invalid_request_error"
+    error = {
+        "message": failure.message,
+        "type": failure.type or _TYPES.get(failure.status, default),
+        "param": failure.param,
+        "code": failure.code or None,
+    }
+    return _json({"error": error})
+
+
+def _call(call: Call) -> dict[str, Any]:
+    if call.kind == "custom":
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }

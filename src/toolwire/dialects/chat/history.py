@@ -1,0 +1,114 @@
+"""Chat messages to entries: one assistant message becomes its text and its calls, in that order.
+
+Results are paired here only as far as chat itself leaves it open: a `function` message belongs to the last unanswered
+call of its name, a `tool` message without an id to the only call that has no result yet.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from toolwire.core.errors import BadRequest
+from toolwire.core.events import CallKind, Note
+from toolwire.core.request import (
+    AudioPart,
+    CallEntry,
+    Entry,
+    FilePart,
+    ImagePart,
+    Message,
+    Part,
+    RefusalPart,
+    ResultEntry,
+    TextPart,
+)
+from toolwire.core.text import arguments_text
+from toolwire.dialects.chat import wire
+
+
+def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> Iterator[Entry]:
+    waiting: dict[str, CallEntry] = {}  # calls that have no result yet
+    for place, message in enumerate(messages):
+        path = f"messages[{place}]"
+        if message.role in ("tool", "function"):
+            call_id = _answered(message, waiting, path)
+            call = waiting.pop(call_id, None)
+            kind: CallKind = call.kind if call is not None else "function"
+            yield ResultEntry(call_id, tuple(_parts(message.content, path, notes)), kind)
+            continue
+        role = wire.ROLES.get(message.role)
+        if role is None:
+            known = "system, developer, user, assistant, tool or function"
+            raise BadRequest(f"{path}.role must be {known}; received {message.role!r}.", f"{path}.role")
+        parts = tuple(_parts(message.content, path, notes))
+        if message.refusal:
+            parts = (*parts, RefusalPart(message.refusal))
+        if parts or role != "assistant":
+            yield Message(role, parts, message.name or "")
+        for call in _calls(message, place):
+            waiting[call.id] = call
+            yield call
+
+
+def _answered(message: wire.ChatMessage, waiting: dict[str, CallEntry], path: str) -> str:
+    if message.tool_call_id:
+        return message.tool_call_id
+    if message.role == "function":
+        named = [id for id, call in waiting.items() if call.name == message.name]
+        if named:
+            return named[-1]
+        raise BadRequest(f"{path}.name: No call of {message.name!r} waits for a result.", f"{path}.name")
+    if len(waiting) == 1:
+        return next(iter(waiting))
+    raise BadRequest(f"{path}.tool_call_id: This field is required.", f"{path}.tool_call_id")
+
+
+def _calls(message: wire.ChatMessage, place: int) -> Iterator[CallEntry]:
+    for number, call in enumerate(message.tool_calls or ()):
+        path = f"messages[{place}].tool_calls[{number}]"
+        if call.custom is not None:
+            yield CallEntry(_call_id(call, path), call.custom.name, call.custom.input, "custom")
+            continue
+        function = call.function
+        if function is None or not function.name:
+            raise BadRequest(f"{path}.function.name: A call needs a name.", f"{path}.function.name")
+        arguments = arguments_text(function.arguments) or arguments_text(call.arguments)
+        yield CallEntry(_call_id(call, path), function.name, arguments)
+    legacy = message.function_call
+    if legacy is not None and legacy.name and not message.tool_calls:
+        yield CallEntry(f"call_function_{place}", legacy.name, arguments_text(legacy.arguments))
+
+
+def _call_id(call: wire.ToolCall, path: str) -> str:
+    if not call.id:
+        raise BadRequest(f"{path}.id: A call needs an id.", f"{path}.id")
+    return call.id
+
+
+def _parts(content: str | list[wire.ContentPart | str] | None, path: str, notes: list[Note]) -> Iterator[Part]:
+    if isinstance(content, str):
+        if content:
+            yield TextPart(content)
+        return
+    for place, part in enumerate(content or ()):
+        if isinstance(part, str):
+            yield TextPart(part)
+            continue
+        yield from _part(part, f"{path}.content[{place}]", notes)
+
+
+def _part(part: wire.ContentPart, path: str, notes: list[Note]) -> Iterator[Part]:
+    match part.type:
+        case "text" | "input_text" | "output_text":
+            yield TextPart(part.text or "")
+        case "refusal":
+            yield RefusalPart(part.refusal or "")
+        case "image_url" | "input_image" if part.image_url is not None:
+            image = part.image_url
+            yield ImagePart(image) if isinstance(image, str) else ImagePart(image.url, image.detail or "")
+        case "file" | "input_file" if part.file is not None:
+            yield FilePart(part.file.file_data or "", part.file.file_id or "", part.file.filename or "")
+        case "input_audio" if part.input_audio is not None:
+            yield AudioPart(part.input_audio.data, part.input_audio.format)
+        case "image_url" | "file" | "input_audio":
+            raise BadRequest(f"{path}.{part.type}: This field is required.", f"{path}.{part.type}")
+        case _:
+            notes.append(Note("part_dropped", part.type))

@@ -1,0 +1,163 @@
+"""The parts of the Chat Completions request that we read. Every optional field may also be null."""
+
+from typing import Any
+
+import msgspec
+
+from toolwire.core.request import Role
+
+Raw = msgspec.Raw
+Maybe = msgspec.Raw | msgspec.UnsetType
+"""JSON that is passed on as it is. Whether it was null is for `given` to say."""
+
+
+def given(raw: Maybe) -> Raw | None:
+    return None if raw is msgspec.UNSET or bytes(raw) == b"null" else raw
+
+
+class ImageUrl(msgspec.Struct):
+    url: str
+    detail: str | None = None
+
+
+class File(msgspec.Struct):
+    file_data: str | None = None
+    file_id: str | None = None
+    filename: str | None = None
+
+
+class Audio(msgspec.Struct):
+    data: str
+    format: str
+
+
+class ContentPart(msgspec.Struct):
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+    image_url: ImageUrl | str | None = None
+    file: File | None = None
+    input_audio: Audio | None = None
+
+
+class FunctionCall(msgspec.Struct):
+    name: str | None = None
+    arguments: Maybe = msgspec.UNSET
+
+
+class CustomCall(msgspec.Struct):
+    name: str = ""
+    input: str = ""
+
+
+class ToolCall(msgspec.Struct):
+    id: str | None = None
+    type: str | None = None
+    function: FunctionCall | None = None
+    custom: CustomCall | None = None
+    arguments: Maybe = msgspec.UNSET
+
+
+class ChatMessage(msgspec.Struct):
+    role: str
+    content: str | list[ContentPart | str] | None = None
+    name: str | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    function_call: FunctionCall | None = None
+    tool_call_id: str | None = None
+
+
+class FunctionTool(msgspec.Struct):
+    name: str | None = None
+    description: str | None = None
+    parameters: Maybe = msgspec.UNSET
+    strict: bool | None = None
+
+
+class CustomTool(msgspec.Struct):
+    name: str | None = None
+    description: str | None = None
+    format: Maybe = msgspec.UNSET
+
+
+class ToolDeclaration(msgspec.Struct):
+    """A tool: nested under its type as the API documents it, or flat as many clients send it."""
+
+    type: str | None = None
+    function: FunctionTool | None = None
+    custom: CustomTool | None = None
+    name: str | None = None
+    description: str | None = None
+    parameters: Maybe = msgspec.UNSET
+    strict: bool | None = None
+    format: Maybe = msgspec.UNSET
+
+
+class Named(msgspec.Struct):
+    name: str | None = None
+
+
+class AllowedTool(msgspec.Struct):
+    type: str | None = None
+    name: str | None = None
+    function: Named | None = None
+    custom: Named | None = None
+
+
+class AllowedTools(msgspec.Struct):
+    mode: str = "auto"
+    tools: list[AllowedTool] = []
+
+
+class Choice(msgspec.Struct):
+    type: str | None = None
+    name: str | None = None
+    function: Named | None = None
+    custom: Named | None = None
+    allowed_tools: AllowedTools | None = None
+
+
+class JsonSchema(msgspec.Struct):
+    name: str = ""
+    schema: Maybe = msgspec.UNSET
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct):
+    type: str
+    json_schema: JsonSchema | None = None
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool | None = None
+
+
+class Body(msgspec.Struct):
+    model: str
+    messages: list[ChatMessage]
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: list[Raw] | None = None
+    tool_choice: Choice | str | None = None
+    parallel_tool_calls: bool | None = None
+    functions: list[FunctionTool] | None = None
+    function_call: Named | str | None = None
+    response_format: ResponseFormat | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stop: str | list[str] | None = None
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    service_tier: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}

@@ -1,0 +1,97 @@
+"""Finds opening markers in flowing text, and holds back exactly what could still become one.
+
+Code is not scanned: neither fenced blocks nor inline spans. A span ends with its line, so that a stray backtick cannot
+hide a call in the lines after it.
+"""
+
+import re
+
+_SPECIAL = re.compile(r"`+|~+|\n|<")
+
+
+class Scanner:
+    """Splits text at markers. `feed` stops at the first one; what follows it is fed again after its block."""
+
+    def __init__(self, markers: tuple[str, ...]) -> None:
+        self._markers = markers
+        self._held = ""
+        self._run = ""  # the backticks or tildes just read, which may go on
+        self._run_opens_line = False
+        self._fence = ""
+        self._inline = 0
+        self._indented = True  # the line holds nothing but white space so far
+
+    def feed(self, text: str) -> tuple[str, str, str]:
+        """The text before a marker, the marker (or nothing), the rest behind it."""
+        if not self._held and not self._run and _SPECIAL.search(text) is None:
+            if self._indented and text and not text.isspace():
+                self._indented = False
+            return text, "", ""
+        text, self._held = self._held + text, ""
+        place = 0
+        for found in _SPECIAL.finditer(text):
+            start = found.start()
+            token = found[0]
+            self._read_plain(text, place, start)
+            place = found.end()
+            if token == "\n":
+                self._end_run()
+                self._inline = 0
+                self._indented = True
+            elif token == "<":
+                self._end_run()
+                self._indented = False
+                if self._fence or self._inline:
+                    continue
+                marker = self._marker_at(text, start)
+                if marker:
+                    return text[:start], marker, text[start + len(marker) :]
+                if self._held:
+                    return text[:start], "", ""
+            else:
+                self._read_run(token)
+        self._read_plain(text, place, len(text))
+        return text, "", ""
+
+    def end(self) -> str:
+        """What was held back, when nothing more can follow it."""
+        held, self._held = self._held, ""
+        self._end_run()
+        return held
+
+    def _read_plain(self, text: str, start: int, end: int) -> None:
+        if start < end:
+            self._end_run()
+            if self._indented and not text[start:end].isspace():
+                self._indented = False
+
+    def _read_run(self, token: str) -> None:
+        if not self._run.startswith(token[0]):
+            self._end_run()
+            self._run_opens_line = self._indented
+            self._indented = False
+        self._run += token
+
+    def _end_run(self) -> None:
+        run, self._run = self._run, ""
+        if not run:
+            return
+        if self._fence:
+            if self._run_opens_line and run.startswith(self._fence):
+                self._fence = ""
+        elif self._inline:
+            if run[0] == "`" and len(run) == self._inline:
+                self._inline = 0
+        elif self._run_opens_line and len(run) >= 3:
+            self._fence = run
+        elif run[0] == "`":
+            self._inline = len(run)
+
+    def _marker_at(self, text: str, start: int) -> str:
+        rest = text[start : start + 64]
+        for marker in self._markers:
+            if rest.startswith(marker):
+                return marker
+            if marker.startswith(rest) and start + len(rest) == len(text):
+                self._held = rest
+        return ""

@@ -1,0 +1,88 @@
+"""Types of textual values: text says `3`, the tool's schema says whether that is a number or a string."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias, cast
+
+import msgspec
+
+from toolwire.core.request import Tool
+from toolwire.core.text import is_json
+
+Types: TypeAlias = frozenset[str]
+
+UNKNOWN: Types = frozenset()
+_TEXTUAL: Types = frozenset(("string", "null"))
+_FIRST = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
+_encode = msgspec.json.Encoder().encode
+
+
+class Schemas:
+    """The declared parameters of all tools; read only when a textual call needs them."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        self._types: dict[str, dict[str, Types]] = {}
+
+    def types(self, name: str, parameter: str) -> Types:
+        """The JSON types a parameter may have, or none if nothing is known."""
+        if name not in self._types:
+            self._types[name] = self._read(name)
+        return self._types[name].get(parameter, UNKNOWN)
+
+    def _read(self, name: str) -> dict[str, Types]:
+        tool = self._tools.get(name)
+        if tool is None or tool.parameters is None:
+            return {}
+        schema = msgspec.json.decode(tool.parameters)
+        properties = cast("Any", schema).get("properties") if isinstance(schema, dict) else None
+        if not isinstance(properties, dict):
+            return {}
+        return {key: _types(value) for key, value in cast("dict[str, Any]", properties).items()}
+
+
+def _types(schema: Any) -> Types:
+    if not isinstance(schema, Mapping):
+        return UNKNOWN
+    schema = cast("Mapping[str, Any]", schema)
+    declared = schema.get("type")
+    if isinstance(declared, str):
+        return frozenset((declared,))
+    if isinstance(declared, list):
+        return frozenset(cast("list[str]", declared))
+    if isinstance(schema.get("enum"), list) and all(isinstance(value, str) for value in schema["enum"]):
+        return frozenset(("string",))
+    found: Types = UNKNOWN
+    for key in ("anyOf", "oneOf"):
+        for each in cast("list[Any]", schema.get(key) or ()):
+            found |= _types(each)
+    return found
+
+
+def is_text(types: Types) -> bool:
+    """Whether a value can only be a string, so that it may flow before it is whole."""
+    return "string" in types and types <= _TEXTUAL
+
+
+def escaped(text: str) -> str:
+    """Text as the inside of a JSON string."""
+    return _encode(text)[1:-1].decode()
+
+
+def typed(text: str, types: Types) -> str:
+    """A whole value as JSON. Without a schema only arrays and objects are more than strings."""
+    if not is_text(types) and (found := _literal(text, types or frozenset(("object", "array")))):
+        return found
+    return _encode(text).decode()
+
+
+def _literal(text: str, types: Types) -> str:
+    text = text.strip()
+    if text in ("True", "False") and "boolean" in types:
+        return text.lower()
+    if not text or not is_json(text):
+        return ""
+    kind = _FIRST.get(text[0], "number")
+    if kind == "string" or (kind != "object" and kind != "array" and "string" in types):
+        return ""
+    matches = kind in types or (kind == "number" and "integer" in types)
+    return text if matches else ""

@@ -1,0 +1,51 @@
+"""What each dialect makes of a recorded turn, for people to look at."""
+
+from typing import TextIO
+
+from toolwire.assembly import ToolRules, policies_for
+from toolwire.backends import replay
+from toolwire.core.backend import Conversation, Refuse
+from toolwire.core.collect import Collector
+from toolwire.core.events import Event
+from toolwire.core.order import TurnOrder
+from toolwire.core.recording import Recording, read_recording
+from toolwire.core.request import Request
+from toolwire.core.sse import FrameReader
+from toolwire.core.stage import Pipeline
+from toolwire.dialects import chat
+
+DIALECTS = {"chat": chat}
+
+
+def show(text: bytes, out: TextIO) -> None:
+    """Print the recording as events and as every dialect writes it. Raises `ValueError` for anything else."""
+    recording = read_recording(text)
+    if recording.head.kind not in replay.KINDS:
+        raise ValueError(f"a recording of a {recording.head.kind} backend cannot be replayed")
+    request = Request(recording.head.model, (), stream=True, include_usage=True)
+    conversation = replay.Conversation(request, "replay", recording)
+    events = _events(recording, conversation)
+    print("# events", file=out)
+    for event in events:
+        print(event, file=out)
+    for name, dialect in DIALECTS.items():
+        assembly = policies_for(request, ToolRules(), "replay", conversation.calls)
+        encoder = dialect.StreamEncoder(request, dialect.new_id("replay"), 0, assembly.tally)
+        collector = Collector()
+        print(f"\n# {name}, streamed", file=out)
+        for event in (passed for each in events for passed in assembly.policies.feed(each)):
+            collector.feed(event)
+            out.write(b"".join(encoder.feed(event)).decode())
+        [turn] = collector.end()
+        plain = dialect.encode_turn(turn, request, dialect.new_id("replay"), 0)
+        print(f"\n# {name}, plain\n{plain.decode()}", file=out)
+
+
+def _events(recording: Recording, conversation: Conversation) -> list[Event]:
+    steps = [step for step in recording.script(timed=False).steps if isinstance(step, bytes | Refuse)]
+    if steps and isinstance(steps[0], Refuse):
+        raise ValueError(f"the backend refused this turn with status {steps[0].status}")
+    data = b"".join(step for step in steps if isinstance(step, bytes))
+    if data.lstrip().startswith(b"{"):
+        return list(conversation.feed_plain(data))
+    return list(Pipeline(FrameReader(), conversation, TurnOrder()).feed(data)) + list(conversation.end())

@@ -1,0 +1,126 @@
+"""The gateway as an ASGI application: which path leads where."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolwire import __version__
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.dialects import chat
+from toolwire.service.exchange import MODES, Endpoint, Shared
+from toolwire.service.keys import Keys
+from toolwire.service.log import Log
+from toolwire.service.metrics import Metrics
+from toolwire.service.routes import Router
+from toolwire.service.settings import Settings
+from toolwire.transport.http import make_session
+
+EXPOSED = (
+    "x-request-id",
+    "x-proxy-output-mode",
+    "x-codex-tool-call-count",
+    "x-codex-tool-call-truncated",
+    "x-codex-stop-after-tools-mode",
+    "x-toolwire-notes",
+    "retry-after",
+)
+
+
+class OutputModePrefix:
+    """`/obsidian-xml/v1/…` and `/openai-json/v1/…`: the output mode, for clients that cannot set headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            prefix, slash, rest = scope["path"][1:].partition("/")
+            if slash and prefix in MODES:
+                scope = {**scope, "path": "/" + rest, "raw_path": None, "toolwire.output_mode": prefix}
+        await self._app(scope, receive, send)
+
+
+def make_app(settings: Settings) -> Starlette:
+    """The application for these settings."""
+    state: dict[str, Shared] = {}
+
+    def shared() -> Shared:
+        return state["shared"]
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with make_session(settings.timeouts) as session:
+            router = Router(settings, session)
+            state["shared"] = Shared(settings, router, Keys(settings), Log(settings.debug.level), Metrics())
+            yield
+
+    async def models(request: Request) -> Response:
+        caller = shared().keys.check(request.scope)
+        found = await shared().router.models(caller.upstream_key)
+        listed = [{"id": id, "object": "model", "created": 0, "owned_by": owner} for id, owner in found]
+        wanted = request.path_params.get("model")
+        if wanted is None:
+            return _json({"object": "list", "data": listed})
+        for model in listed:
+            if model["id"] == wanted:
+                return _json(model)
+        raise BadRequest(f"There is no model {wanted!r} here.", "model", "model_not_found", status=404)
+
+    async def healthz(request: Request) -> Response:
+        return _json({"status": "ok", "version": __version__})
+
+    async def readyz(request: Request) -> Response:
+        return _json({"status": "ready", "backends": [backend.name for backend in settings.backends]})
+
+    async def metrics(request: Request) -> Response:
+        shared().keys.check(request.scope)
+        return Response(shared().metrics.text(), media_type="text/plain; version=0.0.4")
+
+    return Starlette(
+        routes=[
+            Route(chat.PATH, Endpoint(shared, "chat", chat), methods=["POST"]),
+            Route("/v1/models", models),
+            Route("/v1/models/{model:path}", models),
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/metrics", metrics),
+        ],
+        middleware=[
+            Middleware(
+                CORSMiddleware,
+                allow_origins=["*"],
+                allow_methods=["*"],
+                allow_headers=["*"],
+                expose_headers=EXPOSED,
+                allow_private_network=True,
+            ),
+            Middleware(OutputModePrefix),
+        ],
+        exception_handlers={HTTPException: _no_such_thing, BadRequest: _bad_request},
+        lifespan=lifespan,
+    )
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def _no_such_thing(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    what = "allows no " + request.method if error.status_code == 405 else "is not served here"
+    failure = Failure(error.status_code, "not_found", f"{request.url.path} {what}.")
+    return Response(chat.encode_error(failure), error.status_code, media_type="application/json")
+
+
+async def _bad_request(request: Request, error: Exception) -> Response:
+    assert isinstance(error, BadRequest)
+    return Response(chat.encode_error(error.failure), error.status, media_type="application/json")

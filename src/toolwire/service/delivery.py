@@ -1,0 +1,127 @@
+"""A delivery: one run being sent to one client connection.
+
+Status and headers leave with the first event that shows something, or after a while of waiting; until then a failure has
+a real status. All events of one read become one write. While nothing comes, a comment keeps the connection alive.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+from starlette.types import Send
+
+from toolwire.core import sse
+from toolwire.core.collect import Collector, Turn
+from toolwire.core.errors import Failure
+from toolwire.core.events import Event, TurnFailed
+from toolwire.service.http import send_json
+from toolwire.service.run import Run
+
+SSE_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+KEEPALIVE = sse.write_comment(b"keepalive")
+
+# Which of the upstream's headers the client may see.
+_PASSED = ("x-ratelimit-", "anthropic-ratelimit-", "x-codex-", "retry-after", "openai-processing-ms")
+
+
+class Encoder(Protocol):
+    def feed(self, event: Event, /) -> Sequence[bytes]: ...
+
+
+class Dialect(Protocol):
+    """What a delivery needs of a dialect, bound to one request."""
+
+    def stream(self) -> Encoder: ...
+
+    def turn(self, turn: Turn) -> bytes: ...
+
+    def error(self, failure: Failure) -> bytes: ...
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """Seconds until headers leave without an event, and of silence before a sign of life."""
+
+    commit_after: float = 10.0
+    keepalive: float = 15.0
+
+
+class Outcome(msgspec.Struct):
+    """What a delivery has to say about itself afterwards."""
+
+    status: int = 0
+    committed: bool = False
+
+
+async def deliver_plain(
+    run: Run, dialect: Dialect, send: Send, headers: list[tuple[bytes, bytes]], outcome: Outcome
+) -> None:
+    """Collect the turn and send it in one piece."""
+    collector = Collector()
+    while not run.finished:
+        for event in await run.read(float("inf")):
+            if isinstance(event, TurnFailed):
+                await send_failure(event.failure, run, dialect, send, headers, outcome)
+                return
+            collector.feed(event)
+    [turn] = collector.end()
+    outcome.status, outcome.committed = 200, True
+    numbers = run.assembly.tally.headers()
+    await send_json(send, 200, dialect.turn(turn), [*headers, *_passed_on(run), *numbers])
+
+
+async def deliver_stream(
+    run: Run, dialect: Dialect, send: Send, headers: list[tuple[bytes, bytes]], pace: Pace, outcome: Outcome
+) -> None:
+    """Send the turn as it comes."""
+    loop = asyncio.get_running_loop()
+    encoder = dialect.stream()
+    feed = encoder.feed
+    due = loop.time() + pace.commit_after
+    while not run.finished:
+        events = await run.read(due)
+        if not outcome.committed:
+            failed = next((event for event in events if isinstance(event, TurnFailed)), None)
+            if failed is not None:
+                await send_failure(failed.failure, run, dialect, send, headers, outcome)
+                return
+            outcome.status, outcome.committed = 200, True
+            start = [*SSE_HEADERS, *headers, *_passed_on(run)]
+            await send({"type": "http.response.start", "status": 200, "headers": start})
+        out = b"".join([piece for event in events for piece in feed(event)])
+        if not out and loop.time() >= due:
+            out = KEEPALIVE
+        if out:
+            await send({"type": "http.response.body", "body": out, "more_body": True})
+            due = loop.time() + pace.keepalive
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def send_failure(
+    failure: Failure,
+    run: Run | None,
+    dialect: Dialect,
+    send: Send,
+    headers: list[tuple[bytes, bytes]],
+    outcome: Outcome,
+) -> None:
+    """A failure before anything was sent: its own status and the dialect's error object."""
+    outcome.status, outcome.committed = failure.status, True
+    passed = _passed_on(run) if run is not None else []
+    if failure.retry_after and not any(name == b"retry-after" for name, _ in passed):
+        passed.append((b"retry-after", failure.retry_after.encode()))
+    if failure.status == 401:
+        passed.append((b"www-authenticate", b"Bearer"))
+    await send_json(send, failure.status, dialect.error(failure), [*headers, *passed])
+
+
+def _passed_on(run: Run) -> list[tuple[bytes, bytes]]:
+    return [
+        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in run.headers.items()
+        if name.lower().startswith(_PASSED)
+    ]

@@ -1,0 +1,220 @@
+"""One request of one client, from its body to the last byte of the answer: the endpoints of all dialects.
+
+A plain ASGI callable: it writes to `send` itself. This is the one place where errors are caught.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from toolwire.assembly import OutputMode, ToolRules, output_mode, policies_for
+from toolwire.core.collect import Turn
+from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
+from toolwire.core.events import Event, TurnFailed
+from toolwire.core.notes import Tally
+from toolwire.core.request import Request
+from toolwire.service import delivery
+from toolwire.service.http import ClientGone, header, read_body
+from toolwire.service.keys import Keys
+from toolwire.service.log import Log
+from toolwire.service.metrics import Metrics
+from toolwire.service.routes import Route, Router
+from toolwire.service.run import Plan, Run
+from toolwire.service.settings import Settings, bytes_of
+from toolwire.transport.record import Recorder
+
+MODES: dict[str, OutputMode] = {
+    "obsidian-xml": "obsidian-xml",
+    "obsidian": "obsidian-xml",
+    "openai-json": "openai-json",
+    "openai": "openai-json",
+}
+_TRUE = frozenset(("1", "true", "yes", "on"))
+
+
+class DialectModule(Protocol):
+    """What every dialect module exports."""
+
+    PATH: str
+    decode_request: Callable[[bytes], Request]
+    StreamEncoder: Callable[[Request, str, int, Tally], delivery.Encoder]
+    encode_turn: Callable[[Turn, Request, str, int], bytes]
+    encode_error: Callable[[Failure], bytes]
+    new_id: Callable[[str], str]
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What all exchanges share."""
+
+    settings: Settings
+    router: Router
+    keys: Keys
+    log: Log
+    metrics: Metrics
+
+
+class Endpoint:
+    """A dialect's main endpoint as an ASGI application."""
+
+    def __init__(self, shared: Callable[[], Shared], name: str, dialect: DialectModule) -> None:
+        self._shared = shared
+        self._name = name
+        self._dialect = dialect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(self._shared(), self._name, self._dialect, scope, send)
+        await exchange.run(receive)
+
+
+class Exchange:
+    """The life of one request. It owns its run: when the client goes, so does the run."""
+
+    def __init__(self, shared: Shared, name: str, dialect: DialectModule, scope: Scope, send: Send) -> None:
+        self._shared = shared
+        self._name = name
+        self._dialect = dialect
+        self._scope = scope
+        self._send = send
+        self._seed = secrets.token_hex(12)
+        self._began = time.perf_counter()
+        self._created = int(time.time())
+        self._outcome = delivery.Outcome()
+        self._headers = [(b"x-request-id", b"req_" + self._seed.encode())]
+        self._facts: dict[str, Any] = {"turn": self._seed, "dialect": name}
+        self._request: Request | None = None
+        self._run: Run | None = None
+
+    async def run(self, receive: Receive) -> None:
+        try:
+            await self._exchange(receive)
+        except ClientGone:
+            self._outcome.status = 499
+        except ToolwireError as error:
+            await self._fail(error.failure)
+        except asyncio.CancelledError:
+            await self._fail(Failure(503, "shutting_down", "The gateway is shutting down."))
+            raise
+        except Exception as error:  # the process must survive whatever this was
+            self._shared.log.crashed(self._seed, error)
+            await self._fail(InternalError().failure)
+        finally:
+            if self._run is not None:
+                await self._run.finish()
+            self._report()
+
+    # The dialect, bound to this request, as deliveries want it
+
+    def stream(self) -> delivery.Encoder:
+        assert self._request is not None and self._run is not None
+        tally = self._run.assembly.tally
+        return self._dialect.StreamEncoder(self._request, self._id, self._created, tally)
+
+    def turn(self, turn: Turn) -> bytes:
+        assert self._request is not None
+        return self._dialect.encode_turn(turn, self._request, self._id, self._created)
+
+    def error(self, failure: Failure) -> bytes:
+        return self._dialect.encode_error(failure)
+
+    @property
+    def _id(self) -> str:
+        return self._dialect.new_id(self._seed)
+
+    async def _exchange(self, receive: Receive) -> None:
+        settings = self._shared.settings
+        caller = self._shared.keys.check(self._scope)
+        self._facts["key"] = caller.name
+        body = await read_body(self._scope, receive, bytes_of(settings.server.max_body))
+        request = self._request = self._dialect.decode_request(body)
+        route, target = self._shared.router.find(request.model)
+        rules = self._rules(settings.tools)
+        mode = output_mode(rules, request)
+        self._headers.append((b"x-proxy-output-mode", mode.encode()))
+        self._facts |= {"backend": route.backend.name, "model": request.model, "output_mode": mode}
+        run = self._run = Run(self._plan(request, route, target, rules, caller.upstream_key))
+        async with _UntilClientGone(receive):
+            if request.stream:
+                pace = delivery.Pace(settings.server.commit_after, settings.server.keepalive)
+                await delivery.deliver_stream(run, self, self._send, self._headers, pace, self._outcome)
+            else:
+                await delivery.deliver_plain(run, self, self._send, self._headers, self._outcome)
+
+    def _plan(self, request: Request, route: Route, target: str, rules: ToolRules, key: str) -> Plan:
+        settings = self._shared.settings
+        asked = msgspec.structs.replace(request, model=target)
+        recorder = None
+        if settings.debug.record:
+            recorder = Recorder(settings.debug.record, self._seed, route.backend.kind, target)
+        return Plan(
+            converse=lambda: route.converse(asked, self._seed),
+            assemble=lambda conversation: policies_for(request, rules, self._seed, conversation.calls),
+            upstream=route.upstream,
+            key=key,
+            timeouts=settings.timeouts,
+            retries=route.backend.retries,
+            grace=rules.stop_after_grace_ms / 1000,
+            recorder=recorder,
+        )
+
+    def _rules(self, rules: ToolRules) -> ToolRules:
+        """The rules of the settings, changed by the path's prefix and the request's headers."""
+        asked = self._scope.get("toolwire.output_mode") or header(self._scope, b"x-proxy-output-mode")
+        if asked:
+            mode = MODES.get(asked.strip().lower().replace("_", "-"))
+            if mode is None:
+                message = f"x-proxy-output-mode must be openai-json or obsidian-xml; received {asked!r}."
+                raise BadRequest(message, "x-proxy-output-mode")
+            rules = msgspec.structs.replace(rules, output_mode=mode)
+        strict = header(self._scope, b"x-proxy-strict-tools")
+        if strict:
+            rules = msgspec.structs.replace(rules, strict_parsing=strict.strip().lower() in _TRUE)
+        return rules
+
+    async def _fail(self, failure: Failure) -> None:
+        """Say what went wrong: with a status while that is possible, else inside the stream."""
+        self._facts["error"] = failure.code
+        if not self._outcome.committed:
+            await delivery.send_failure(failure, self._run, self, self._send, self._headers, self._outcome)
+        elif self._request is not None and self._request.stream and self._run is not None:
+            event: Event = TurnFailed(failure)
+            body = b"".join(self.stream().feed(event))
+            await self._send({"type": "http.response.body", "body": body})
+
+    def _report(self) -> None:
+        run = self._run
+        seconds = time.perf_counter() - self._began
+        tally = run.assembly.tally if run is not None else Tally()
+        self._facts["status"] = self._outcome.status
+        self._facts["stream"] = bool(self._request and self._request.stream)
+        self._shared.log.turn(self._facts, tally, seconds)
+        self._shared.metrics.turn(self._facts, tally, seconds)
+
+
+class _UntilClientGone:
+    """Runs a block and breaks it off when the client goes away."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._gone = False
+
+    async def __aenter__(self) -> None:
+        owner = asyncio.current_task()
+        assert owner is not None
+        self._owner = owner
+        self._watch = asyncio.create_task(self._wait())
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._watch.cancel()
+        if self._gone and kind is asyncio.CancelledError and self._owner.uncancel() == 0:
+            raise ClientGone
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._owner.cancel()

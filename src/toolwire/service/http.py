@@ -1,0 +1,61 @@
+"""ASGI in small pieces: reading a body, header values, one-piece answers."""
+
+from collections.abc import Iterable
+
+from starlette.types import Receive, Scope, Send
+
+from toolwire.core.errors import BadRequest
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class ClientGone(Exception):
+    """The client closed the connection."""
+
+
+def header(scope: Scope, name: bytes) -> str:
+    """A request header's value, or nothing."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return value.decode("latin-1")
+    return ""
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body, or a clear 413."""
+    declared = header(scope, b"content-length")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body"):
+        _check_gone(message["type"])
+        return body
+    pieces = [body]
+    size = len(body)
+    while True:
+        message = await receive()
+        _check_gone(message["type"])
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > limit:
+            raise _too_large(limit)
+        if not message.get("more_body"):
+            return b"".join(pieces)
+
+
+def _check_gone(type: str) -> None:
+    if type == "http.disconnect":
+        raise ClientGone
+
+
+def _too_large(limit: int) -> BadRequest:
+    message = f"The body is larger than the limit of {limit} bytes (server.max_body)."
+    return BadRequest(message, code="request_too_large", status=413)
+
+
+async def send_json(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    start = [(b"content-type", b"application/json"), length, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": start})
+    await send({"type": "http.response.body", "body": body})

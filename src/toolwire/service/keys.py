@@ -1,0 +1,53 @@
+"""Who may come in. Keys are compared in constant time; their names, never themselves, reach the log."""
+
+import hmac
+
+import msgspec
+from starlette.types import Scope
+
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.service.http import header
+from toolwire.service.settings import Settings
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """The key's name, and the key to pass on to a backend that has none of its own."""
+
+    name: str = ""
+    upstream_key: str = ""
+
+
+class Unauthorized(BadRequest):
+    """The key is missing or unknown."""
+
+    def __init__(self) -> None:
+        super().__init__("This gateway needs a key: send it as a bearer token.", code="invalid_api_key", status=401)
+
+    @property
+    def failure(self) -> Failure:
+        return msgspec.structs.replace(super().failure, type="authentication_error")
+
+
+class Keys:
+    def __init__(self, settings: Settings) -> None:
+        self._keys = [(key.name, settings.key_of(key).encode()) for key in settings.keys]
+
+    def check(self, scope: Scope) -> Caller:
+        """The caller behind a request. Without keys everybody may come in, and keeps their own key."""
+        presented = _presented(scope)
+        if not self._keys:
+            return Caller(upstream_key=presented)
+        found = ""
+        for name, key in self._keys:
+            if hmac.compare_digest(presented.encode(), key):
+                found = name
+        if not found:
+            raise Unauthorized
+        return Caller(found)
+
+
+def _presented(scope: Scope) -> str:
+    authorization = header(scope, b"authorization")
+    if authorization[:7].lower() == "bearer ":
+        return authorization[7:].strip()
+    return header(scope, b"x-api-key").strip()

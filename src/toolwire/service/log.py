@@ -1,0 +1,61 @@
+"""One structured line per turn, on stderr. Never a body, a prompt or a key."""
+
+import logging
+import sys
+from typing import Any
+
+import structlog
+
+from toolwire.core.notes import Tally
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class Log:
+    """The gateway's log."""
+
+    def __init__(self, level: str = "info") -> None:
+        self._logger: Any = structlog.wrap_logger(
+            structlog.PrintLogger(sys.stderr),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso", utc=True),
+                structlog.processors.JSONRenderer(serializer=_dumps),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        )
+
+    def turn(self, facts: dict[str, Any], tally: Tally, seconds: float) -> None:
+        """The line of one turn."""
+        usage = tally.usage
+        self._logger.info(
+            "turn",
+            **facts,
+            ms=round(seconds * 1000, 1),
+            reason=getattr(tally.ending, "reason", None),
+            has_tool_calls=tally.call_count > 0,
+            tool_call_count=tally.call_count,
+            tool_call_names=tally.call_names,
+            tool_call_ids=tally.call_ids,
+            tool_call_truncated=tally.truncated,
+            notes=dict(tally.counts),
+            input_tokens=usage.input if usage else None,
+            output_tokens=usage.output if usage else None,
+        )
+
+    def crashed(self, turn: str, error: Exception) -> None:
+        """A fault of ours: where it happened, without the values it happened to."""
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
+        self._logger.error("crash", turn=turn, error=type(error).__name__, where=where)
+
+    def debug(self, event: str, **facts: Any) -> None:
+        self._logger.debug(event, **facts)
+
+
+def _dumps(value: Any, **_: Any) -> str:
+    import msgspec
+
+    return msgspec.json.encode(value).decode()

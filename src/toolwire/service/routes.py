@@ -1,0 +1,140 @@
+"""From a model's name to a backend that serves it."""
+
+import os
+import time
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from toolwire.backends import demo, replay, responses
+from toolwire.core.backend import Conversation
+from toolwire.core.errors import BadRequest
+from toolwire.core.recording import read_recording
+from toolwire.core.request import Request
+from toolwire.service.settings import Backend, Settings, SettingsError
+from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey
+from toolwire.transport.http import Credentials, HttpUpstream
+from toolwire.transport.reply import Broken, Upstream
+from toolwire.transport.script import ScriptUpstream
+
+MODELS_KEPT = 60.0
+"""Seconds an upstream's list of models is believed."""
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One backend, ready to converse."""
+
+    backend: Backend
+    upstream: Upstream
+    converse: Callable[[Request, str], Conversation]
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model] = []
+
+
+class Router:
+    """All backends, in the order of the settings."""
+
+    def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
+        self._routes = {backend.name: _route(backend, settings, session) for backend in settings.backends}
+        self._listed: dict[str, tuple[float, list[str]]] = {}
+
+    def find(self, model: str) -> tuple[Route, str]:
+        """The route for a model's name, and the name to ask its backend for."""
+        name, slash, inner = model.partition("/")
+        if slash and name in self._routes:
+            route = self._routes[name]
+            return route, route.backend.aliases.get(inner, inner)
+        for route in self._routes.values():
+            target = route.backend.serves(model)
+            if target is not None:
+                return route, target
+        raise BadRequest(f"There is no model {model!r} here.", "model", "model_not_found", status=404)
+
+    async def models(self, key: str) -> list[tuple[str, str]]:
+        """Every model by name, with its backend's name: literal names, aliases, and what globs match upstream."""
+        found: dict[str, str] = {}
+        for route in self._routes.values():
+            backend = route.backend
+            literal = [name for name in backend.models if not _is_glob(name)]
+            for name in (*literal, *backend.aliases, *await self._matching(route, key)):
+                found.setdefault(name, backend.name)
+        return list(found.items())
+
+    async def _matching(self, route: Route, key: str) -> list[str]:
+        globs = [name for name in route.backend.models if _is_glob(name)]
+        if not globs or not isinstance(route.upstream, HttpUpstream):
+            return []
+        names = await self._ask(route.backend.name, route.upstream, key)
+        return [name for name in names if any(fnmatchcase(name, glob) for glob in globs)]
+
+    async def _ask(self, backend: str, upstream: HttpUpstream, key: str) -> list[str]:
+        kept = self._listed.get(backend)
+        if kept is not None and time.monotonic() - kept[0] < MODELS_KEPT:
+            return kept[1]
+        try:
+            body = await upstream.get_json("/models", key)
+            names = [model.id for model in msgspec.json.decode(body, type=_Models).data]
+        except (Broken, msgspec.DecodeError):
+            return kept[1] if kept is not None else []
+        self._listed[backend] = (time.monotonic(), names)
+        return names
+
+
+def _is_glob(name: str) -> bool:
+    return any(mark in name for mark in "*?[")
+
+
+def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+    where = f"backend {backend.name}"
+    try:
+        match backend.kind:
+            case "demo":
+                return Route(backend, ScriptUpstream(), demo.Conversation)
+            case "replay":
+                return Route(backend, ScriptUpstream(), _replaying(backend))
+            case "responses":
+                return _responses(backend, settings, session)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise SettingsError(f"{where}: {error}") from None
+
+
+def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+    base = responses.CHATGPT if backend.auth == "codex" else responses.OPENAI
+    profile = responses.profile_from(backend.profile, base)
+    address = backend.base_url or profile.base_url
+    upstream = HttpUpstream(session, address, _credentials(backend, settings), backend.headers)
+
+    def converse(request: Request, seed: str) -> Conversation:
+        return responses.Conversation(request, seed, profile)
+
+    return Route(backend, upstream, converse)
+
+
+def _credentials(backend: Backend, settings: Settings) -> Credentials:
+    if backend.auth == "codex":
+        return CodexLogin()
+    if backend.api_key_env:
+        return FixedKey(os.environ[backend.api_key_env])
+    # With keys of our own the client's key is ours, and stays here.
+    return FixedKey("") if settings.keys else ClientKey()
+
+
+def _replaying(backend: Backend) -> Callable[[Request, str], Conversation]:
+    recording = read_recording(Path(backend.file).read_bytes())
+    profile = msgspec.convert(backend.profile, replay.Profile)
+    if recording.head.kind not in replay.KINDS:
+        raise ValueError(f"a recording of a {recording.head.kind} backend cannot be replayed")
+
+    def converse(request: Request, seed: str) -> Conversation:
+        return replay.Conversation(request, seed, recording, profile)
+
+    return converse

@@ -1,0 +1,296 @@
+"""A run: one turn being produced. It owns the backend's reply and the policies, and asks again where that is allowed.
+
+`read(until)` gives the next events, or nothing when `until` has come and nothing was there. Every wait for the backend
+has a deadline. Until the first event with content a failure may be answered by asking again; afterwards never.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from toolwire.assembly import Assembly
+from toolwire.core.backend import Conversation
+from toolwire.core.errors import BackendFault, Failure
+from toolwire.core.events import (
+    CallStarted,
+    Event,
+    Note,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+)
+from toolwire.core.sse import Frame, FrameReader
+from toolwire.transport.record import Recorder
+from toolwire.transport.reply import Reply, Timeouts, Upstream
+
+CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted, TurnEnded)
+"""Events that show something to the client."""
+
+LONGEST_PAUSE = 5.0
+"""Seconds: a backend that asks for a longer pause is not asked again, the client is told instead."""
+
+PLAIN_LIMIT = 64 * 1024 * 1024
+"""Most bytes of a reply that is not a stream."""
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All a run needs to know."""
+
+    converse: Callable[[], Conversation]
+    assemble: Callable[[Conversation], Assembly]
+    upstream: Upstream
+    key: str
+    timeouts: Timeouts
+    retries: int = 2
+    grace: float = 0.3
+    recorder: Recorder | None = None
+
+
+class Run:
+    """One turn, from the opening to its end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._loop = asyncio.get_running_loop()
+        self._began = self._progressed = self._loop.time()
+        self._attempts = 0
+        self._retry_at = 0.0
+        self._shown = False  # content went out: from here on no new attempt
+        self._notes: list[Note] = []
+        self._opening: asyncio.Task[Reply] | None = None
+        self.finished = False
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Everything that belongs to one attempt."""
+        plan = self._plan
+        self.conversation = plan.converse()
+        self.assembly = plan.assemble(self.conversation)
+        for note in self._notes:
+            self.assembly.tally.note(note)
+        self._reply: Reply | None = None
+        self._reader: FrameReader | None = None
+        self._plain: list[bytes] = []
+        self._plain_size = 0
+        self._heard = False  # a byte of the reply's body came
+        self._held: list[Event] = []  # events before the first content
+        self._burst_over = 0.0  # when a burst of calls counts as over
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The reply's headers, once they are there."""
+        return self._reply.headers if self._reply is not None else {}
+
+    async def read(self, until: float) -> Sequence[Event]:
+        """The next events, or none if `until` comes first. After the last ones `finished` is set."""
+        while not self.finished:
+            try:
+                events = await self._step(until)
+            except BackendFault as fault:
+                events = (TurnFailed(fault.failure),)
+            if events is None:
+                return ()
+            out = self._settle(events)
+            if out:
+                return out
+        return ()
+
+    def close(self) -> None:
+        """Stop at once. A reply that is not whole is broken off, which stops the model."""
+        self.finished = True
+        self._leave()
+        if self._plan.recorder is not None:
+            self._plan.recorder.close()
+
+    async def finish(self) -> None:
+        """The turn is over: read the reply's last bytes, so that its connection can be used again."""
+        reply = self._reply
+        if reply is not None and not reply.is_whole() and self.conversation.ended:
+            try:
+                async with asyncio.timeout(1.0):
+                    while await reply.read():
+                        pass
+            except (TimeoutError, BackendFault):
+                pass
+        self.close()
+
+    def _leave(self) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+        if self._reply is not None:
+            self._reply.close()
+            self._reply = None
+
+    # What comes in goes out
+
+    def _settle(self, events: Sequence[Event]) -> Sequence[Event]:
+        """Ask again if that is due; otherwise pass the events on, once there is something to show."""
+        if not self._shown:
+            for event in events:
+                if isinstance(event, TurnFailed) and self._asks_again(event.failure):
+                    return ()
+        feed = self.assembly.policies.feed
+        out: list[Event] = []
+        for event in events:
+            out += feed(event)
+        self.finished = self.assembly.policies.closed
+        self._watch_burst()
+        if self._shown:
+            self._progressed = self._loop.time()
+            return out
+        self._held += out
+        if not self.finished and not any(isinstance(event, CONTENT) for event in out):
+            return ()
+        self._shown = True
+        return self._held
+
+    def _asks_again(self, failure: Failure) -> bool:
+        pause = _pause(failure, self._attempts)
+        if not failure.retryable or pause is None or self._attempts > self._plan.retries:
+            return False
+        self._leave()
+        self._notes.append(Note("retried", failure.code))
+        self._retry_at = self._loop.time() + pause
+        self._prepare()
+        return True
+
+    def _watch_burst(self) -> None:
+        burst = self.assembly.burst
+        if burst is None or not burst.waiting:
+            self._burst_over = 0.0
+        elif not self._burst_over:
+            self._burst_over = self._loop.time() + self._plan.grace
+
+    # Waiting for the backend
+
+    async def _step(self, until: float) -> Sequence[Event] | None:
+        """One wait and what it brought; None if `until` came first."""
+        if self._retry_at:
+            now = self._loop.time()
+            await asyncio.sleep(max(0.0, min(until, self._retry_at) - now))
+            if self._loop.time() < self._retry_at:
+                return None
+            self._retry_at = 0.0
+        reply = self._reply
+        if reply is None:
+            return await self._open(until)
+        if self._burst_over and self._loop.time() >= self._burst_over:
+            return (TurnEnded(),)
+        data = reply.read_nowait()
+        if data:
+            return self._decode(data)
+        return await self._wait(reply, until)
+
+    async def _open(self, until: float) -> Sequence[Event] | None:
+        if self._opening is None:
+            self._attempts += 1
+            opening = self.conversation.start()
+            self._opening = self._loop.create_task(self._plan.upstream.open(opening, self._plan.key))
+        deadline = self._began + self._plan.timeouts.first_byte
+        await asyncio.wait((self._opening,), timeout=max(0.0, min(until, deadline) - self._loop.time()))
+        if not self._opening.done():
+            if self._loop.time() < deadline:
+                return None
+            raise _too_slow("first_byte", self._plan.timeouts.first_byte)
+        task, self._opening = self._opening, None
+        reply = self._reply = task.result()
+        kind = reply.headers.get("content-type", "")
+        if self._plan.recorder is not None:
+            self._plan.recorder.start(self._loop.time(), reply.status, kind)
+        if reply.status != 200:
+            raise BackendFault(self.conversation.refused(reply.status, reply.headers, await self._error_body(reply)))
+        if "html" in kind:
+            message = "The backend answered with a web page instead of a turn."
+            raise BackendFault(Failure(502, "bad_reply", message, retryable=True))
+        if "event-stream" in kind:
+            self._reader = FrameReader()
+        return ()
+
+    async def _error_body(self, reply: Reply) -> bytes:
+        body = b""
+        try:
+            async with asyncio.timeout(self._plan.timeouts.connect):
+                while len(body) < 65536 and (data := reply.read_nowait() or await reply.read()):
+                    body += data
+        except TimeoutError:
+            pass
+        if self._plan.recorder is not None:
+            self._plan.recorder.body(self._loop.time(), body)
+        return body
+
+    async def _wait(self, reply: Reply, until: float) -> Sequence[Event] | None:
+        limits = self._plan.timeouts
+        silence = ("idle", limits.idle) if self._heard else ("first_byte", limits.first_byte)
+        deadline, (name, seconds) = min(
+            (self._loop.time() + silence[1], silence),
+            (self._progressed + limits.progress, ("progress", limits.progress)),
+            (self._began + limits.total, ("total", limits.total)),
+        )
+        first = min(deadline, until, self._burst_over or until)
+        try:
+            async with asyncio.timeout_at(first):
+                data = await reply.read()
+        except TimeoutError:
+            if self._loop.time() < deadline:
+                return None if first == until else ()
+            raise _too_slow(name, seconds) from None
+        return self._decode(data) if data else self._end()
+
+    # From bytes to events
+
+    def _decode(self, data: bytes) -> Sequence[Event]:
+        self._heard = True
+        if self._reader is None:
+            if self._plain or data.lstrip()[:1] == b"{":
+                return self._keep_plain(data)
+            self._reader = FrameReader()
+        return self._converse(self._reader.feed(data))
+
+    def _keep_plain(self, data: bytes) -> Sequence[Event]:
+        self._plain.append(data)
+        self._plain_size += len(data)
+        if self._plain_size > PLAIN_LIMIT:
+            message = f"The backend's reply exceeds the limit of {PLAIN_LIMIT} bytes."
+            raise BackendFault(Failure(502, "reply_too_large", message))
+        return ()
+
+    def _converse(self, frames: Sequence[Frame]) -> list[Event]:
+        recorder = self._plan.recorder
+        if recorder is not None:
+            for frame in frames:
+                recorder.frame(self._loop.time(), frame)
+        feed = self.conversation.feed
+        out: list[Event] = []
+        for frame in frames:
+            out += feed(frame)
+        return out
+
+    def _end(self) -> Sequence[Event]:
+        if self._plain:
+            body = b"".join(self._plain)
+            if self._plan.recorder is not None:
+                self._plan.recorder.body(self._loop.time(), body)
+            return self.conversation.feed_plain(body)
+        frames = self._reader.end() if self._reader is not None else ()
+        return [*self._converse(frames), *self.conversation.end()]
+
+
+def _pause(failure: Failure, attempts: int) -> float | None:
+    """Seconds before the next attempt, or None if the backend asks for more than we wait."""
+    if not failure.retry_after:
+        return 0.25 * 2**attempts * (0.75 + random.random() / 2)
+    try:
+        seconds = float(failure.retry_after)
+    except ValueError:
+        return None
+    return seconds if seconds <= LONGEST_PAUSE else None
+
+
+def _too_slow(name: str, seconds: float) -> BackendFault:
+    message = f"The backend was too slow: timeouts.{name} of {seconds:g} seconds has passed."
+    return BackendFault(Failure(504, "backend_timeout", message, "timeout_error"))

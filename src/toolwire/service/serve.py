@@ -1,0 +1,74 @@
+"""Runs the application: one socket, one process, signals that drain."""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Generator
+from types import FrameType
+
+import uvicorn
+
+from toolwire.service.app import make_app
+from toolwire.service.settings import Settings, SettingsError
+
+
+class GatewayServer(uvicorn.Server):
+    """uvicorn, with a line when it is ready, and an end by signal that counts as success."""
+
+    def __init__(self, config: uvicorn.Config, address: str) -> None:
+        super().__init__(config)
+        self._address = address
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(f"toolwire ready on {self._address}", file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        def handle(number: int, frame: FrameType | None) -> None:
+            self.handle_exit(number, frame)
+
+        earlier = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The socket to serve on, or one clear line why not."""
+    server = settings.server
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((server.host, server.port))
+        sock.listen(2048)
+    except OSError as error:
+        sock.close()
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise SettingsError(f"server.port: cannot listen on {server.host}:{server.port}: {reason}") from None
+    return sock
+
+
+def serve(settings: Settings) -> None:
+    """Serve until a signal ends it."""
+    sock = listen(settings)
+    host, port = sock.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    config = uvicorn.Config(
+        make_app(settings),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(settings.server.drain),
+    )
+    GatewayServer(config, address).run(sockets=[sock])

@@ -1,0 +1,254 @@
+"""Settings: `toolwire.toml`, then the environment, then the command line. A wrong one names its file and field.
+
+The PROXY_* flags of the environment win over the `[tools]` table; a request's headers win over both.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from toolwire.assembly import ToolRules
+from toolwire.backends import demo
+from toolwire.transport.reply import Timeouts
+
+Kind = Literal["responses", "demo", "replay"]
+
+
+class SettingsError(Exception):
+    """One clear line about a setting that cannot be."""
+
+
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    host: str = "127.0.0.1"
+    port: int = 8787
+    max_body: int | str = "32MB"
+    commit_after: float = 10.0
+    keepalive: float = 15.0
+    drain: float = 30.0
+
+
+class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    key: str = ""
+    key_env: str = ""
+
+
+class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where responses are kept. Checked here; chat completions store nothing."""
+
+    url: str = "sqlite:toolwire.db"
+    default: bool = True
+    max_age: float = 2592000
+    max_size: int | str = "1GB"
+
+
+class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    record: str = ""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    kind: Kind
+    base_url: str = ""
+    api_key_env: str = ""
+    auth: Literal["", "codex"] = ""
+    models: tuple[str, ...] = ()
+    aliases: dict[str, str] = {}
+    retries: int = 2
+    headers: dict[str, str] = {}
+    profile: dict[str, Any] = {}
+    file: str = ""
+
+    def serves(self, model: str) -> str | None:
+        """The name to ask the backend for, if it serves this one."""
+        if model in self.aliases:
+            return self.aliases[model]
+        return model if any(fnmatchcase(model, pattern) for pattern in self.models) else None
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    server: Server = Server()
+    keys: tuple[Key, ...] = ()
+    store: Store = Store()
+    tools: ToolRules = ToolRules()
+    timeouts: Timeouts = Timeouts()
+    debug: Debug = Debug()
+    backends: tuple[Backend, ...] = ()
+
+    def key_of(self, key: Key) -> str:
+        return key.key or os.environ.get(key.key_env, "")
+
+
+DEMO = Backend("demo", "demo", models=demo.MODELS, retries=0)
+OPENAI = Backend(
+    "openai",
+    "responses",
+    base_url="https://api.openai.com/v1",
+    api_key_env="OPENAI_API_KEY",
+    models=("gpt-*", "o[0-9]*", "chatgpt-*", "codex-*"),
+)
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
+
+
+def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of a file (or of `./toolwire.toml`, if there), the environment and what is found."""
+    chosen = Path(path) if path else Path("toolwire.toml")
+    settings = Settings()
+    if path or chosen.exists():
+        settings = _read_file(chosen)
+    settings = _with_environment(settings, environment)
+    settings = msgspec.structs.replace(settings, backends=_found_backends(settings, environment))
+    _check(settings, str(chosen), environment)
+    return settings
+
+
+def with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
+    server = settings.server
+    server = msgspec.structs.replace(server, host=host or server.host, port=server.port if port is None else port)
+    if server.host not in _LOOPBACK and not settings.keys:
+        raise SettingsError(f"server.host: {server.host} can be reached from outside; add a [[keys]] entry first")
+    return msgspec.structs.replace(settings, server=server)
+
+
+def bytes_of(size: int | str) -> int:
+    """A number of bytes, written plainly or as `32MB`."""
+    if isinstance(size, int):
+        return size
+    found = re.fullmatch(r"\s*(\d+)\s*([kmg]i?b)?\s*", size, re.IGNORECASE)
+    if not found:
+        raise ValueError(f"{size!r} is not a size; write 32MB or a number of bytes")
+    return int(found[1]) * _SIZES[(found[2] or "").upper()]
+
+
+def _read_file(path: Path) -> Settings:
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: there is no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+    return _converted(table, Settings, str(path))
+
+
+T = TypeVar("T")
+
+
+def _converted(value: Any, kind: type[T], source: str) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text, _, path = str(error).partition(" - at `$")
+        field = path.removesuffix("`").removeprefix(".")
+        unknown = re.search(r"unknown field `(\w+)`", text)
+        if unknown:
+            field = f"{field}.{unknown[1]}" if field else unknown[1]
+            text = "unknown key"
+        raise SettingsError(f"{source}: {field}: {text}" if field else f"{source}: {text}") from None
+
+
+FLAGS: dict[str, str] = {
+    "PROXY_OUTPUT_MODE": "output_mode",
+    "PROXY_STOP_AFTER_TOOLS": "stop_after",
+    "PROXY_STOP_AFTER_TOOLS_MODE": "stop_after_mode",
+    "PROXY_STOP_AFTER_TOOLS_GRACE_MS": "stop_after_grace_ms",
+    "PROXY_SUPPRESS_TAIL_AFTER_TOOLS": "suppress_tail",
+    "PROXY_TOOL_BLOCK_MAX": "max_calls",
+    "PROXY_TOOL_BLOCK_DEDUP": "dedup",
+    "PROXY_TOOL_BLOCK_DELIMITER": "delimiter",
+    "PROXY_ENABLE_PARALLEL_TOOL_CALLS": "parallel",
+    "PROXY_TOOL_NAME_FALLBACK": "name_fallback",
+    "PROXY_FINISH_AFTER_CALLS": "finish_after_calls",
+    "PROXY_STRICT_TOOLS": "strict_parsing",
+}
+"""Each flag of the environment and the key of `[tools]` it sets."""
+
+_TRUE = frozenset(("1", "true", "yes", "on"))
+_FALSE = frozenset(("0", "false", "no", "off"))
+_BOOLEANS = frozenset(("stop_after", "suppress_tail", "dedup", "parallel", "finish_after_calls", "strict_parsing"))
+_NUMBERS = frozenset(("stop_after_grace_ms", "max_calls"))
+
+
+def _with_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    rules = settings.tools
+    for flag, field in FLAGS.items():
+        text = environment.get(flag, "")
+        if text.strip():
+            rules = _with_flag(rules, flag, field, text)
+    debug = settings.debug
+    if environment.get("CODEX_DUMP_SSE", "").strip().lower() in _TRUE and not debug.record:
+        debug = msgspec.structs.replace(debug, record="recordings")
+    level = environment.get("TOOLWIRE_LOG_LEVEL", "").strip().lower()
+    if level:
+        changed = {**msgspec.to_builtins(debug), "level": level}
+        debug = _converted(changed, Debug, "TOOLWIRE_LOG_LEVEL")
+    return msgspec.structs.replace(settings, tools=rules, debug=debug)
+
+
+def _with_flag(rules: ToolRules, flag: str, field: str, text: str) -> ToolRules:
+    value: object = text.strip()
+    if field in _BOOLEANS:
+        value = _boolean(flag, text.strip().lower())
+    elif field in _NUMBERS:
+        if not text.strip().isdecimal():
+            raise SettingsError(f"{flag}: {text!r} is not a number")
+        value = int(text)
+    elif field == "delimiter":
+        value = text.replace("\\n", "\n")
+    return _converted({**msgspec.to_builtins(rules), field: value}, ToolRules, flag)
+
+
+def _boolean(flag: str, text: str) -> bool:
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise SettingsError(f"{flag}: {text!r} is neither true nor false")
+
+
+def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple[Backend, ...]:
+    """The configured backends, or what the environment offers; the demo model always, last."""
+    backends = settings.backends
+    if not backends and environment.get(OPENAI.api_key_env):
+        backends = (OPENAI,)
+    if all(backend.kind != "demo" for backend in backends):
+        backends = (*backends, DEMO)
+    return backends
+
+
+def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> None:
+    for field, size in (("server.max_body", settings.server.max_body), ("store.max_size", settings.store.max_size)):
+        try:
+            bytes_of(size)
+        except ValueError as error:
+            raise SettingsError(f"{source}: {field}: {error}") from None
+    if not settings.store.url.startswith(("memory:", "sqlite:")):
+        raise SettingsError(f"{source}: store.url: {settings.store.url!r} is neither memory: nor sqlite:PATH")
+    for place, key in enumerate(settings.keys):
+        if not settings.key_of(key):
+            missing = f"the variable {key.key_env} is not set" if key.key_env else "a key or key_env is needed"
+            raise SettingsError(f"{source}: keys[{place}] ({key.name}): {missing}")
+    seen: set[str] = set()
+    for place, backend in enumerate(settings.backends):
+        where = f"{source}: backends[{place}] ({backend.name})"
+        if backend.name in seen:
+            raise SettingsError(f"{where}: another backend has this name")
+        seen.add(backend.name)
+        _check_backend(backend, where, environment)
+
+
+def _check_backend(backend: Backend, where: str, environment: Mapping[str, str]) -> None:
+    if backend.kind == "responses" and not backend.base_url and backend.auth != "codex":
+        raise SettingsError(f"{where}.base_url: a {backend.kind} backend needs an address")
+    if backend.base_url and not re.match(r"https?://", backend.base_url):
+        raise SettingsError(f"{where}.base_url: {backend.base_url!r} does not begin with http:// or https://")
+    if backend.api_key_env and not environment.get(backend.api_key_env):
+        raise SettingsError(f"{where}.api_key_env: the variable {backend.api_key_env} is not set")
+    if backend.kind == "replay" and not Path(backend.file).is_file():
+        raise SettingsError(f"{where}.file: there is no recording {backend.file!r}")

@@ -1,0 +1,67 @@
+"""Where a backend's key comes from: the environment, the client, or a `codex login`."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from toolwire.core.errors import Failure
+from toolwire.transport.reply import Broken
+
+
+class FixedKey:
+    """The operator's key."""
+
+    def __init__(self, key: str) -> None:
+        self._headers = {"authorization": f"Bearer {key}"}
+
+    def headers(self, client_key: str) -> Mapping[str, str]:
+        return self._headers
+
+
+class ClientKey:
+    """Whatever key the client presented."""
+
+    def headers(self, client_key: str) -> Mapping[str, str]:
+        return {"authorization": f"Bearer {client_key}"} if client_key else {}
+
+
+class _Tokens(msgspec.Struct):
+    access_token: str = ""
+    account_id: str | None = None
+
+
+class _AuthFile(msgspec.Struct):
+    tokens: _Tokens | None = None
+
+
+class CodexLogin:
+    """The ChatGPT login in `CODEX_HOME/auth.json`, read again whenever the file changes."""
+
+    def __init__(self, home: str = "") -> None:
+        self._path = Path(home or os.environ.get("CODEX_HOME") or Path.home() / ".codex") / "auth.json"
+        self._version: tuple[int, int] | None = None
+        self._headers: Mapping[str, str] = {}
+
+    def headers(self, client_key: str) -> Mapping[str, str]:
+        try:
+            stat = self._path.stat()
+            version = (stat.st_mtime_ns, stat.st_size)
+            if version != self._version:
+                self._headers = self._read()
+                self._version = version
+        except (OSError, msgspec.DecodeError) as error:
+            raise self._not_logged_in() from error
+        return self._headers
+
+    def _read(self) -> Mapping[str, str]:
+        tokens = msgspec.json.decode(self._path.read_bytes(), type=_AuthFile).tokens
+        if tokens is None or not tokens.access_token:
+            raise self._not_logged_in()
+        headers = {"authorization": f"Bearer {tokens.access_token}"}
+        return {**headers, "chatgpt-account-id": tokens.account_id} if tokens.account_id else headers
+
+    def _not_logged_in(self) -> Broken:
+        message = f"There is no ChatGPT login in {self._path}. Run `codex login`."
+        return Broken(Failure(401, "codex_login_required", message, "authentication_error"))

@@ -1,0 +1,126 @@
+"""Upstream HTTP: one pooled aiohttp session for all backends."""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Protocol
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from yarl import URL
+
+from toolwire.core.backend import Post, Script
+from toolwire.transport.reply import Broken, Timeouts, broken
+
+_SKIPPED = ("User-Agent", "Accept-Encoding", "Accept")
+
+
+class Credentials(Protocol):
+    """Where a backend's key comes from; `client_key` is what the client itself presented."""
+
+    def headers(self, client_key: str) -> Mapping[str, str]: ...
+
+
+def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
+    """The session all upstreams share. Reading is timed by whoever reads, so only connecting is timed here."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=timeout,
+        auto_decompress=True,
+        skip_auto_headers=_SKIPPED,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
+def proxy_for(url: URL) -> str | None:
+    """The HTTP proxy the environment asks for, if any."""
+    if url.host is None or proxy_bypass(url.host):
+        return None
+    return getproxies().get(url.scheme)
+
+
+class HttpUpstream:
+    """One backend's address."""
+
+    def __init__(
+        self, session: aiohttp.ClientSession, base_url: str, credentials: Credentials, headers: Mapping[str, str]
+    ) -> None:
+        self._session = session
+        self._base = base_url.rstrip("/")
+        self._credentials = credentials
+        self._headers = {"content-type": "application/json", "user-agent": "toolwire", **headers}
+        self._proxy = proxy_for(URL(self._base))
+        self._urls: dict[str, URL] = {}
+
+    async def open(self, opening: Post | Script, key: str) -> "HttpReply":
+        assert isinstance(opening, Post)
+        headers = {**self._headers, **opening.headers, **self._credentials.headers(key)}
+        try:
+            response = await self._session.post(
+                self._url(opening.path), data=opening.body, headers=headers, proxy=self._proxy, allow_redirects=False
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _broken(error) from error
+        return HttpReply(response)
+
+    async def get_json(self, path: str, key: str) -> bytes:
+        """A small document, for lists of models."""
+        headers = {**self._headers, **self._credentials.headers(key)}
+        try:
+            async with (
+                asyncio.timeout(8),
+                self._session.get(self._url(path), headers=headers, proxy=self._proxy) as response,
+            ):
+                response.raise_for_status()
+                return await response.read()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _broken(error) from error
+
+    def _url(self, path: str) -> URL:
+        if path not in self._urls:
+            self._urls[path] = URL(self._base + path)
+        return self._urls[path]
+
+
+class HttpReply:
+    """A response whose headers have arrived."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self._content = response.content
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+
+    def read_nowait(self) -> bytes:
+        try:
+            return self._content.read_nowait()
+        except (aiohttp.ClientError, OSError) as error:
+            raise _broken(error) from error
+
+    async def read(self) -> bytes:
+        try:
+            return await self._content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            raise _broken(error) from error
+
+    def is_whole(self) -> bool:
+        return self._content.at_eof()
+
+    def close(self) -> None:
+        """Give the connection back if the reply is whole, else close it: that is what stops the model."""
+        if self._content.at_eof():
+            self._response.release()
+        else:
+            self._response.close()
+
+
+def _broken(error: Exception) -> Broken:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
+        return broken("backend_certificate", f"The backend's certificate was refused: {error}.")
+    if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
+        return broken("backend_unreachable", "The backend cannot be reached.")
+    if isinstance(error, TimeoutError):
+        return broken("backend_unreachable", "The backend cannot be reached in time.", 504)
+    return broken("backend_broke_off", "The connection to the backend broke.")

@@ -1,0 +1,57 @@
+"""Writes recordings. The form of the file is in `toolwire.core.recording`."""
+
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from toolwire.core.recording import Head, Line, without_secrets
+from toolwire.core.sse import Frame
+
+LIMIT = 64 * 1024 * 1024
+"""Most bytes one recording may have; the rest of the turn is left out, and the file says so."""
+
+
+class Recorder:
+    """Writes one turn to one file."""
+
+    def __init__(self, directory: str, name: str, kind: str, model: str) -> None:
+        self._path = Path(directory) / f"{name}.jsonl"
+        self._head = Head(1, kind, model)
+        self._file: BinaryIO | None = None
+        self._left = LIMIT
+        self._started = 0.0
+
+    def start(self, now: float, status: int, content_type: str) -> None:
+        """A reply began; an earlier attempt's lines are dropped."""
+        self.close()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._path.open("wb")
+        self._started = now
+        self._write(msgspec.json.encode(msgspec.structs.replace(self._head, status=status, content_type=content_type)))
+
+    def frame(self, now: float, frame: Frame) -> None:
+        event = frame.event.decode("utf-8", "replace")
+        self._line(Line(self._since(now), event=event, data=without_secrets(frame.data)))
+
+    def body(self, now: float, body: bytes) -> None:
+        self._line(Line(self._since(now), body=without_secrets(body)))
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _since(self, now: float) -> float:
+        return round(now - self._started, 4)
+
+    def _line(self, line: Line) -> None:
+        if self._left <= 0:
+            return
+        encoded = msgspec.json.encode(line)
+        self._left -= len(encoded)
+        self._write(encoded if self._left > 0 else msgspec.json.encode(Line(line.t, left_out=True)))
+
+    def _write(self, line: bytes) -> None:
+        if self._file is not None:
+            self._file.write(line + b"\n")
