@@ -1,5 +1,6 @@
 """Pins the dependencies of pyproject.toml into requirements.txt and requirements-dev.txt, without naming any index."""
 
+import json
 import subprocess
 import sys
 import tempfile
@@ -29,8 +30,6 @@ def resolve(wanted: list[str]) -> list[str]:
         capture_output=True,
         text=True,
     ).stdout
-    import json
-
     found = json.loads(report)["install"]
     return sorted(f"{each['metadata']['name'].lower()}=={each['metadata']['version']}" for each in found)
 

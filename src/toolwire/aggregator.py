@@ -176,8 +176,8 @@ def _by_choice(payload: Any, choice: int) -> list[tuple[int, Any]]:
         return [(choice if stated is None else stated, payload)]
     numbered: list[tuple[int, Any]] = []
     for place, each in enumerate(cast("list[Any]", choices)):
-        number = cast("Mapping[str, Any]", each).get("index") if isinstance(each, Mapping) else None
-        numbered.append((number if isinstance(number, int) else place, each))
+        number = choice_of(each, "index")
+        numbered.append((place if number is None else number, each))
     return numbered
 
 

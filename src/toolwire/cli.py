@@ -28,10 +28,7 @@ def serve(
 
     try:
         chosen = settings.with_address(settings.load(config), host, port)
-        if workers != 1:
-            raise settings.SettingsError(
-                "--workers: more than one needs a store that all of them see; there is none yet"
-            )
+        settings.check_workers(workers)
         from toolwire.service.serve import serve as run
 
         run(chosen)

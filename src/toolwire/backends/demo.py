@@ -1,8 +1,8 @@
 """The built-in model: a small deterministic script that calls tools, for a first try and for every situation.
 
-It speaks as a Responses server does, so a demo turn takes the same road as any other. `demo` looks at the request: with a
-tool result it answers from it, with tools it calls one (two, if two things are asked for), else it talks. `demo-SITUATION`
-gives what a client developer wants to see once; `SITUATIONS` lists them.
+It speaks as a Responses server does, so a demo turn takes the same road as any other. `demo` looks at the request:
+with a tool result it answers from it, with tools it calls one (two, if two things are asked for), else it talks.
+`demo-SITUATION` gives what a client developer wants to see once; `SITUATIONS` lists them.
 """
 
 import re
@@ -64,7 +64,6 @@ class Voice:
     def __init__(self, request: Request, seed: str) -> None:
         self.request = request
         self._seed = seed
-        self._items = 0
         self._output: list[dict[str, Any]] = []
         self._letters = 0
 
@@ -108,64 +107,47 @@ class Voice:
         return self.event("response.created", response=self._response("in_progress"))
 
     def reason(self, text: str) -> Iterator[bytes]:
-        item = {"id": self._item("rs"), "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
-        place = self._place(item, {**item, "summary": []})
-        yield place[0]
-        for piece in _pieces(text):
-            fields = {"item_id": item["id"], "output_index": len(self._output) - 1, "summary_index": 0}
-            yield self.event("response.reasoning_summary_text.delta", delta=piece, **fields)
-        yield place[1]
+        whole = {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+        yield from self._item("rs", whole, "summary", [], "reasoning_summary_text", _pieces(text), summary_index=0)
 
     def say(self, text: str) -> Iterator[bytes]:
         self._letters += len(text)
-        part = {"type": "output_text", "text": text, "annotations": []}
-        item = {"id": self._item("msg"), "type": "message", "role": "assistant", "content": [part]}
-        place = self._place(item, {**item, "content": []})
-        yield place[0]
-        for piece in _pieces(text):
-            fields = {"item_id": item["id"], "output_index": len(self._output) - 1, "content_index": 0}
-            yield self.event("response.output_text.delta", delta=piece, **fields)
-        yield place[1]
+        whole = _message({"type": "output_text", "text": text, "annotations": []})
+        yield from self._item("msg", whole, "content", [], "output_text", _pieces(text), content_index=0)
 
     def refuse(self, text: str) -> Iterator[bytes]:
-        item = {"id": self._item("msg"), "type": "message", "content": [{"type": "refusal", "refusal": text}]}
-        place = self._place(item, {**item, "content": []})
-        yield place[0]
-        for piece in _pieces(text):
-            fields = {"item_id": item["id"], "output_index": len(self._output) - 1, "content_index": 0}
-            yield self.event("response.refusal.delta", delta=piece, **fields)
-        yield place[1]
+        whole = _message({"type": "refusal", "refusal": text})
+        yield from self._item("msg", whole, "content", [], "refusal", _pieces(text), content_index=0)
 
     def call(self, name: str, arguments: str, step: int = 12) -> Iterator[bytes]:
         self._letters += len(arguments)
-        item = {
-            "id": self._item("fc"),
-            "type": "function_call",
-            "call_id": f"call_{self._seed}{self._items:02d}",
-            "name": name,
-            "arguments": arguments,
-        }
-        place = self._place(item, {**item, "arguments": ""})
-        yield place[0]
-        for start in range(0, len(arguments), step):
-            fields = {"item_id": item["id"], "output_index": len(self._output) - 1}
-            piece = arguments[start : start + step]
-            yield self.event("response.function_call_arguments.delta", delta=piece, **fields)
-        yield place[1]
+        id = f"call_{self._seed}{len(self._output) + 1:02d}"
+        whole = {"type": "function_call", "call_id": id, "name": name, "arguments": arguments}
+        pieces = [arguments[start : start + step] for start in range(0, len(arguments), step)]
+        yield from self._item("fc", whole, "arguments", "", "function_call_arguments", pieces)
 
     def complete(self, status: str = "completed", **fields: Any) -> bytes:
         return self.event(f"response.{status}", response={**self._response(status), **fields})
 
-    def _item(self, prefix: str) -> str:
-        self._items += 1
-        return f"{prefix}_{self._seed}{self._items:02d}"
-
-    def _place(self, item: dict[str, Any], opening: dict[str, Any]) -> tuple[bytes, bytes]:
-        index = len(self._output)
+    def _item(
+        self,
+        prefix: str,
+        whole: dict[str, Any],
+        filled: str,
+        empty: object,
+        delta: str,
+        pieces: list[str],
+        **fields: int,
+    ) -> Iterator[bytes]:
+        """One item: added with its field empty, filled by deltas, done."""
+        place = len(self._output)
+        item = {"id": f"{prefix}_{self._seed}{place + 1:02d}", **whole}
         self._output.append(item)
-        added = self.event("response.output_item.added", output_index=index, item={**opening, "status": "in_progress"})
-        done = self.event("response.output_item.done", output_index=index, item={**item, "status": "completed"})
-        return added, done
+        opened = {**item, filled: empty, "status": "in_progress"}
+        yield self.event("response.output_item.added", output_index=place, item=opened)
+        for piece in pieces:
+            yield self.event(f"response.{delta}.delta", item_id=item["id"], output_index=place, delta=piece, **fields)
+        yield self.event("response.output_item.done", output_index=place, item={**item, "status": "completed"})
 
     def _response(self, status: str) -> dict[str, Any]:
         response: dict[str, Any] = {"id": f"resp_{self._seed}", "model": self.request.model, "status": status}
@@ -179,6 +161,10 @@ class Voice:
                 "output_tokens_details": {"reasoning_tokens": 0},
             }
         return response
+
+
+def _message(part: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": [part]}
 
 
 def _pieces(text: str) -> list[str]:
@@ -195,7 +181,7 @@ def fill(tool: Tool, topic: str) -> str:
     if tool.parameters is None:
         return "{}"
     schema = msgspec.json.decode(tool.parameters)
-    return _json(_value(schema, topic, 0) if isinstance(schema, dict) else {}).decode()
+    return _json(_value(cast("dict[str, Any]", schema), topic, 0)).decode() if isinstance(schema, dict) else "{}"
 
 
 def _value(schema: dict[str, Any], topic: str, depth: int) -> Any:
@@ -206,8 +192,7 @@ def _value(schema: dict[str, Any], topic: str, depth: int) -> Any:
     for key in ("anyOf", "oneOf", "allOf"):
         if isinstance(schema.get(key), list) and schema[key]:
             return _value(schema[key][0], topic, depth + 1)
-    kind = schema.get("type", "object" if "properties" in schema else "string")
-    kind = next((each for each in kind if each != "null"), "null") if isinstance(kind, list) else kind
+    kind = _kind(schema)
     if kind == "object":
         return _object(schema, topic, depth)
     if kind == "array":
@@ -220,7 +205,13 @@ def _value(schema: dict[str, Any], topic: str, depth: int) -> Any:
         "boolean": True,
         "null": None,
     }
-    return simple.get(cast("str", kind), topic)
+    return simple.get(kind, topic)
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    declared = schema.get("type", "object" if "properties" in schema else "string")
+    kinds = cast("list[str]", declared) if isinstance(declared, list) else [str(declared)]
+    return next((kind for kind in kinds if kind != "null"), "null")
 
 
 def _object(schema: dict[str, Any], topic: str, depth: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Conversation:
     """Any request, answered with the recording."""
 
-    def __init__(self, request: Request, seed: str, recording: Recording, profile: Profile = Profile()) -> None:
+    def __init__(self, request: Request, seed: str, recording: Recording, profile: Profile) -> None:
         self._inner = KINDS[recording.head.kind](request, seed)
         self._recording = recording
         self._profile = profile

@@ -1,6 +1,7 @@
 """A finished turn as one value: the same events, collected."""
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -84,51 +85,71 @@ class Collector:
     """A stage that swallows a turn's events and ends with the turn."""
 
     def __init__(self) -> None:
-        self._turn = Turn()
+        self._id = self._model = ""
         self._items: list[Item] = []
+        self._usage: Usage | None = None
         self._notes: list[Note] = []
+        self._reason: Reason = "stop"
+        self._failure: Failure | None = None
         self._pieces: list[str] = []  # of the open text, refusal or call
         self._talking: type[Text] | type[Refusal] | None = None
         self._reasoning: dict[int, list[str]] = {}
         self._call: CallStarted | None = None
 
     def feed(self, event: Event) -> tuple[()]:
-        match event:
-            case TextDelta(text):
-                self._talk(Text, text)
-            case RefusalDelta(text):
-                self._talk(Refusal, text)
-            case ReasoningDelta():
-                self._close_talk()
-                self._reasoning.setdefault(event.part, []).append(event.text)
-            case ReasoningEnded(id, seal):
-                self._close_talk()
-                self._close_reasoning(id, seal)
-            case CallStarted():
-                self._close_item()
-                self._call = event
-            case CallArgs(_, text):
-                self._pieces.append(text)
-            case CallEnded(_, complete):
-                self._close_call(complete)
-            case Usage():
-                self._turn = msgspec.structs.replace(self._turn, usage=event)
-            case Note():
-                self._notes.append(event)
-            case TurnStarted(id, model):
-                self._turn = msgspec.structs.replace(self._turn, id=id, model=model)
-            case TurnEnded(reason):
-                self._turn = msgspec.structs.replace(self._turn, reason=reason)
-            case TurnFailed(failure):
-                self._turn = msgspec.structs.replace(self._turn, failure=failure)
-            case _:
-                pass
+        handler = self._HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
         return ()
 
     def end(self) -> tuple[Turn]:
         self._close_item()
-        self._close_call(complete=False)
-        return (msgspec.structs.replace(self._turn, items=tuple(self._items), notes=tuple(self._notes)),)
+        self._end_call(CallEnded("", complete=False))
+        items, notes = tuple(self._items), tuple(self._notes)
+        return (Turn(self._id, self._model, items, self._usage, notes, self._reason, self._failure),)
+
+    def _start(self, event: TurnStarted) -> None:
+        self._id, self._model = event.id, event.model
+
+    def _add_text(self, event: TextDelta) -> None:
+        self._talk(Text, event.text)
+
+    def _add_refusal(self, event: RefusalDelta) -> None:
+        self._talk(Refusal, event.text)
+
+    def _add_reasoning(self, event: ReasoningDelta) -> None:
+        self._close_talk()
+        self._reasoning.setdefault(event.part, []).append(event.text)
+
+    def _end_reasoning(self, event: ReasoningEnded) -> None:
+        self._close_talk()
+        self._close_reasoning(event.id, event.seal)
+
+    def _start_call(self, event: CallStarted) -> None:
+        self._close_item()
+        self._call = event
+
+    def _add_arguments(self, event: CallArgs) -> None:
+        self._pieces.append(event.text)
+
+    def _end_call(self, event: CallEnded) -> None:
+        call = self._call
+        if call is not None:
+            self._items.append(Call(call.id, call.name, "".join(self._pieces), call.kind, event.complete))
+            self._pieces = []
+            self._call = None
+
+    def _add_usage(self, event: Usage) -> None:
+        self._usage = event
+
+    def _add_note(self, event: Note) -> None:
+        self._notes.append(event)
+
+    def _end_turn(self, event: TurnEnded) -> None:
+        self._reason = event.reason
+
+    def _fail_turn(self, event: TurnFailed) -> None:
+        self._failure = event.failure
 
     def _talk(self, kind: type[Text] | type[Refusal], text: str) -> None:
         if self._talking is not kind:
@@ -152,12 +173,20 @@ class Collector:
         self._reasoning = {}
         self._items.append(Reasoning(parts, id, seal))
 
-    def _close_call(self, complete: bool) -> None:
-        call = self._call
-        if call is not None:
-            self._items.append(Call(call.id, call.name, "".join(self._pieces), call.kind, complete))
-            self._pieces = []
-            self._call = None
+    _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], None]]] = {
+        TurnStarted: _start,
+        TextDelta: _add_text,
+        RefusalDelta: _add_refusal,
+        ReasoningDelta: _add_reasoning,
+        ReasoningEnded: _end_reasoning,
+        CallStarted: _start_call,
+        CallArgs: _add_arguments,
+        CallEnded: _end_call,
+        Usage: _add_usage,
+        Note: _add_note,
+        TurnEnded: _end_turn,
+        TurnFailed: _fail_turn,
+    }
 
 
 def collect(events: list[Event]) -> Turn:

@@ -112,7 +112,7 @@ class CallTable:
         return self._by_id[id].ordinal
 
     def finish(self, cut: bool) -> list[Event]:
-        """The turn is over: every call still open ends, complete only if its arguments are. `cut`: it ran out of tokens."""
+        """The turn is over: every open call ends, complete only if its arguments are. `cut`: it ran out of tokens."""
         events: list[Event] = []
         for call in self.calls:
             if call.ended:

@@ -2,7 +2,7 @@
 
 | shape | example |
 | --- | --- |
-| chat | `{"tool_calls": [{"index", "id", "function": {"name", "arguments"}}]}`, alone, in `delta`, `message` or `choices[]` |
+| chat | `{"tool_calls": [{"index", "id", "function": {"name", "arguments"}}]}`, in `delta`, `message` or `choices[]` |
 | legacy chat | `{"function_call": {"name", "arguments"}}` |
 | Responses events | `response.function_call_arguments.delta`, `.done`, `response.output_item.added`, `.done` |
 | Responses parts | `response.content_part.added`, and `item.content[]` with parts that are calls |
@@ -39,12 +39,10 @@ def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
     return list(_walk(payload, total, _DEPTH))
 
 
-def choice_of(payload: Any) -> int | None:
+def choice_of(payload: Any, *keys: str) -> int | None:
     """The choice a payload speaks of, when it says so."""
-    if not isinstance(payload, Mapping):
-        return None
-    for key in ("choice_index", "choiceIndex"):
-        value = cast("Payload", payload).get(key)
+    for key in keys or ("choice_index", "choiceIndex"):
+        value = _mapping(payload).get(key)
         if isinstance(value, int):
             return value
     return None
@@ -70,7 +68,7 @@ def _read(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
         case "response.custom_tool_call_input.done":
             yield _event_fragment(payload, payload.get("input"), total=True, ended=True)
         case "response.output_item.added" | "response.output_item.done":
-            yield from _item(payload, ended=kind.endswith("done"), depth=depth)
+            yield from _item(payload, ended=kind.endswith("done"))
         case "response.content_part.added":
             yield from _part(payload)
         case "content_block_start":
@@ -149,7 +147,7 @@ def _event_fragment(payload: Payload, text: Any, *, total: bool, ended: bool) ->
     )
 
 
-def _item(payload: Payload, *, ended: bool, depth: int) -> Iterator[Fragment]:
+def _item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
     item = _mapping(payload.get("item"))
     place = _number(payload.get("output_index"))
     if _text(item.get("type")) in CALL_TYPES:

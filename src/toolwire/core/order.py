@@ -62,7 +62,7 @@ class TurnOrder:
     """A stage that lets a turn's events pass and raises at the first one out of order."""
 
     def __init__(self) -> None:
-        self.state = State.WAITING
+        self.state: State = State.WAITING
         self._moves = TRANSITIONS[State.WAITING]
 
     def feed(self, event: Event) -> tuple[Event, ...]:

@@ -5,6 +5,7 @@ has seen enough ends the turn; `Policies` is then `closed`, lets nothing more pa
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import ClassVar, Protocol, TypeAlias
 
 from toolwire.core.errors import Failure
@@ -40,10 +41,7 @@ class Policies:
 
     def __init__(self, *policies: Policy) -> None:
         self._policies = policies
-        self._routes: dict[type[Event], list[int]] = {TurnEnded: [], TurnFailed: []}
-        for place, policy in enumerate(policies):
-            for kind in policy.handles:
-                self._routes.setdefault(kind, []).append(place)
+        self._routes = _routes(tuple(map(type, policies)))
         self.closed = False
 
     def feed(self, event: Event) -> Events:
@@ -75,6 +73,16 @@ class Policies:
                 self.closed = True
                 return events[: place + 1]
         return events
+
+
+@lru_cache(maxsize=256)
+def _routes(kinds: tuple[type[Policy], ...]) -> dict[type[Event], tuple[int, ...]]:
+    """For each kind of event, the places of the policies that handle it."""
+    events: dict[type[Event], list[int]] = {TurnEnded: [], TurnFailed: []}
+    for place, kind in enumerate(kinds):
+        for event in kind.handles:
+            events.setdefault(event, []).append(place)
+    return {event: tuple(places) for event, places in events.items()}
 
 
 class InferMissingName:
@@ -237,7 +245,7 @@ class StopAfterFirstCall:
 
 
 class StopAfterBurst:
-    """Says when a burst of calls may be over. Whoever has a clock ends the turn when that lasts; never inside a call."""
+    """Says when a burst of calls may be over. Whoever has a clock ends the turn when that lasts."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallEnded, TurnEnded, TurnFailed)
 

@@ -4,17 +4,17 @@
 sockets, clocks, randomness or its neighbours.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-In = TypeVar("In", contravariant=True)
-Out = TypeVar("Out", covariant=True)
+In_contra = TypeVar("In_contra", contravariant=True)
+Out_co = TypeVar("Out_co", covariant=True)
 
 
-class Stage(Protocol[In, Out]):
-    def feed(self, item: In, /) -> Sequence[Out]: ...
+class Stage(Protocol[In_contra, Out_co]):
+    def feed(self, item: In_contra, /) -> Sequence[Out_co]: ...
 
-    def end(self) -> Sequence[Out]: ...
+    def end(self) -> Sequence[Out_co]: ...
 
 
 class Pipeline:

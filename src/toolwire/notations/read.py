@@ -1,7 +1,7 @@
 """The textual reader as a policy: text in, text and calls out.
 
-Live, a call goes out while it is read. Held, it waits for the end of the turn: where the tools also went to the backend in
-structure, the same call may come both ways, and then the structured one wins, one for one.
+Live, a call goes out while it is read. Held, it waits for the end of the turn: where the tools also went to the backend
+in structure, the same call may come both ways, and then the structured one wins, one for one.
 """
 
 from collections.abc import Callable, Iterable, Sequence

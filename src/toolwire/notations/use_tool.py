@@ -6,13 +6,13 @@ r"""`<use_tool>`: the text form Obsidian Copilot reads and writes.
     <salientTerms>["piano", "practice"]</salientTerms>
     </use_tool>
 
-The client decodes no entities, trims every value, and turns a value into an object as soon as it holds a matched pair of
-tags. So strings are written raw, arrays and objects as JSON with every `<` as `\u003c`, and a string that would not
+The client decodes no entities, trims every value, and turns a value into an object as soon as it holds a matched pair
+of tags. So strings are written raw, arrays and objects as JSON with every `<` as `\u003c`, and a string that would not
 survive is guarded (`</b>` becomes `</b >`) and reported.
 """
 
 import re
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 
@@ -117,7 +117,7 @@ def _parameters(arguments: str) -> list[tuple[str, Any]]:
         return [("args", arguments)] if arguments.strip() else []
     if not isinstance(read, dict):
         return [("args", arguments)]
-    return [(key, value) for key, value in read.items() if value is not None]  # pyright: ignore
+    return [(key, value) for key, value in cast("dict[str, Any]", read).items() if value is not None]
 
 
 def _value(value: Any) -> str:

@@ -82,7 +82,7 @@ def _literal(text: str, types: Types) -> str:
     if not text or not is_json(text):
         return ""
     kind = _FIRST.get(text[0], "number")
-    if kind == "string" or (kind != "object" and kind != "array" and "string" in types):
+    if kind == "string" or (kind not in ("object", "array") and "string" in types):
         return ""
     matches = kind in types or (kind == "number" and "integer" in types)
     return text if matches else ""

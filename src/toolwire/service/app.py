@@ -1,6 +1,6 @@
 """The gateway as an ASGI application: which path leads where."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -17,6 +17,7 @@ from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.dialects import chat
 from toolwire.service.exchange import MODES, Endpoint, Shared
+from toolwire.service.http import EXPOSED
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
@@ -24,32 +25,28 @@ from toolwire.service.routes import Router
 from toolwire.service.settings import Settings
 from toolwire.transport.http import make_session
 
-EXPOSED = (
-    "x-request-id",
-    "x-proxy-output-mode",
-    "x-codex-tool-call-count",
-    "x-codex-tool-call-truncated",
-    "x-codex-stop-after-tools-mode",
-    "x-toolwire-notes",
-    "retry-after",
-)
 
+class Gateway:
+    """The whole application. Model endpoints are called at once, everything else goes through Starlette.
 
-class OutputModePrefix:
-    """`/obsidian-xml/v1/…` and `/openai-json/v1/…`: the output mode, for clients that cannot set headers."""
+    `/obsidian-xml/v1/…` and `/openai-json/v1/…` set the output mode, for clients that cannot set headers.
+    """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, endpoints: dict[str, ASGIApp], rest: ASGIApp) -> None:
+        self._endpoints = endpoints
+        self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             prefix, slash, rest = scope["path"][1:].partition("/")
             if slash and prefix in MODES:
-                scope = {**scope, "path": "/" + rest, "raw_path": None, "toolwire.output_mode": prefix}
-        await self._app(scope, receive, send)
+                scope = {**scope, "path": "/" + rest, "toolwire.output_mode": prefix}
+            if scope["method"] == "POST" and scope["path"] in self._endpoints:
+                return await self._endpoints[scope["path"]](scope, receive, send)
+        return await self._rest(scope, receive, send)
 
 
-def make_app(settings: Settings) -> Starlette:
+def make_app(settings: Settings) -> Gateway:
     """The application for these settings."""
     state: dict[str, Shared] = {}
 
@@ -57,7 +54,7 @@ def make_app(settings: Settings) -> Starlette:
         return state["shared"]
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         async with make_session(settings.timeouts) as session:
             router = Router(settings, session)
             state["shared"] = Shared(settings, router, Keys(settings), Log(settings.debug.level), Metrics())
@@ -85,9 +82,13 @@ def make_app(settings: Settings) -> Starlette:
         shared().keys.check(request.scope)
         return Response(shared().metrics.text(), media_type="text/plain; version=0.0.4")
 
-    return Starlette(
+    async def model_endpoint(request: Request) -> Response:
+        raise HTTPException(405)
+
+    endpoints: dict[str, ASGIApp] = {chat.PATH: Endpoint(shared, "chat", chat)}
+    rest = Starlette(
         routes=[
-            Route(chat.PATH, Endpoint(shared, "chat", chat), methods=["POST"]),
+            *(Route(path, model_endpoint) for path in endpoints),
             Route("/v1/models", models),
             Route("/v1/models/{model:path}", models),
             Route("/healthz", healthz),
@@ -103,11 +104,11 @@ def make_app(settings: Settings) -> Starlette:
                 expose_headers=EXPOSED,
                 allow_private_network=True,
             ),
-            Middleware(OutputModePrefix),
         ],
         exception_handlers={HTTPException: _no_such_thing, BadRequest: _bad_request},
         lifespan=lifespan,
     )
+    return Gateway(endpoints, rest)
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -1,7 +1,7 @@
 """A delivery: one run being sent to one client connection.
 
-Status and headers leave with the first event that shows something, or after a while of waiting; until then a failure has
-a real status. All events of one read become one write. While nothing comes, a comment keeps the connection alive.
+Status and headers leave with the first event that shows something, or after a while of waiting; until then a failure
+has a real status. All events of one read become one write. While nothing comes, a comment keeps the connection alive.
 """
 
 import asyncio

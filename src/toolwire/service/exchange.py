@@ -4,7 +4,7 @@ A plain ASGI callable: it writes to `send` itself. This is the one place where e
 """
 
 import asyncio
-import secrets
+import os
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from toolwire.core.events import Event, TurnFailed
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
 from toolwire.service import delivery
-from toolwire.service.http import ClientGone, header, read_body
+from toolwire.service.http import ClientGone, cors_headers, header, read_body
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
@@ -40,12 +40,16 @@ _TRUE = frozenset(("1", "true", "yes", "on"))
 class DialectModule(Protocol):
     """What every dialect module exports."""
 
-    PATH: str
-    decode_request: Callable[[bytes], Request]
-    StreamEncoder: Callable[[Request, str, int, Tally], delivery.Encoder]
-    encode_turn: Callable[[Turn, Request, str, int], bytes]
-    encode_error: Callable[[Failure], bytes]
-    new_id: Callable[[str], str]
+    @property
+    def StreamEncoder(self) -> Callable[[Request, str, int, Tally], delivery.Encoder]: ...  # noqa: N802
+
+    def decode_request(self, body: bytes) -> Request: ...
+
+    def encode_turn(self, turn: Turn, request: Request, id: str, created: int) -> bytes: ...
+
+    def encode_error(self, failure: Failure) -> bytes: ...
+
+    def new_id(self, seed: str) -> str: ...
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -80,11 +84,11 @@ class Exchange:
         self._dialect = dialect
         self._scope = scope
         self._send = send
-        self._seed = secrets.token_hex(12)
+        self._seed = os.urandom(12).hex()
         self._began = time.perf_counter()
         self._created = int(time.time())
         self._outcome = delivery.Outcome()
-        self._headers = [(b"x-request-id", b"req_" + self._seed.encode())]
+        self._headers = [(b"x-request-id", b"req_" + self._seed.encode()), *cors_headers(scope)]
         self._facts: dict[str, Any] = {"turn": self._seed, "dialect": name}
         self._request: Request | None = None
         self._run: Run | None = None
@@ -99,7 +103,7 @@ class Exchange:
         except asyncio.CancelledError:
             await self._fail(Failure(503, "shutting_down", "The gateway is shutting down."))
             raise
-        except Exception as error:  # the process must survive whatever this was
+        except Exception as error:  # noqa: BLE001 - the process must survive whatever this was
             self._shared.log.crashed(self._seed, error)
             await self._fail(InternalError().failure)
         finally:
@@ -110,7 +114,8 @@ class Exchange:
     # The dialect, bound to this request, as deliveries want it
 
     def stream(self) -> delivery.Encoder:
-        assert self._request is not None and self._run is not None
+        assert self._request is not None
+        assert self._run is not None
         tally = self._run.assembly.tally
         return self._dialect.StreamEncoder(self._request, self._id, self._created, tally)
 
@@ -147,12 +152,13 @@ class Exchange:
     def _plan(self, request: Request, route: Route, target: str, rules: ToolRules, key: str) -> Plan:
         settings = self._shared.settings
         asked = msgspec.structs.replace(request, model=target)
+        seed = self._seed  # the run must not know the exchange, or only the collector could free both
         recorder = None
         if settings.debug.record:
-            recorder = Recorder(settings.debug.record, self._seed, route.backend.kind, target)
+            recorder = Recorder(settings.debug.record, seed, route.backend.kind, target)
         return Plan(
-            converse=lambda: route.converse(asked, self._seed),
-            assemble=lambda conversation: policies_for(request, rules, self._seed, conversation.calls),
+            converse=lambda: route.converse(asked, seed),
+            assemble=lambda conversation: policies_for(request, rules, seed, conversation.calls),
             upstream=route.upstream,
             key=key,
             timeouts=settings.timeouts,

@@ -9,6 +9,28 @@ from toolwire.core.errors import BadRequest
 Headers = Iterable[tuple[bytes, bytes]]
 
 
+EXPOSED = (
+    "x-request-id",
+    "x-proxy-output-mode",
+    "x-codex-tool-call-count",
+    "x-codex-tool-call-truncated",
+    "x-codex-stop-after-tools-mode",
+    "x-toolwire-notes",
+    "retry-after",
+)
+"""Our headers that a page in a browser may read."""
+
+_CORS = (
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", ", ".join(EXPOSED).encode()),
+)
+
+
+def cors_headers(scope: Scope) -> Headers:
+    """What an answer to a browser needs. Preflights are Starlette's."""
+    return _CORS if header(scope, b"origin") else ()
+
+
 class ClientGone(Exception):
     """The client closed the connection."""
 

@@ -4,6 +4,7 @@ import logging
 import sys
 from typing import Any
 
+import msgspec
 import structlog
 
 from toolwire.core.notes import Tally
@@ -16,14 +17,14 @@ class Log:
 
     def __init__(self, level: str = "info") -> None:
         self._logger: Any = structlog.wrap_logger(
-            structlog.PrintLogger(sys.stderr),
+            structlog.BytesLogger(sys.stderr.buffer),
             processors=[
                 structlog.processors.add_log_level,
                 structlog.processors.TimeStamper(fmt="iso", utc=True),
-                structlog.processors.JSONRenderer(serializer=_dumps),
+                _render,
             ],
             wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        )
+        ).bind()
 
     def turn(self, facts: dict[str, Any], tally: Tally, seconds: float) -> None:
         """The line of one turn."""
@@ -55,7 +56,5 @@ class Log:
         self._logger.debug(event, **facts)
 
 
-def _dumps(value: Any, **_: Any) -> str:
-    import msgspec
-
-    return msgspec.json.encode(value).decode()
+def _render(logger: Any, method: str, line: Any) -> bytes:
+    return msgspec.json.encode(line)

@@ -6,7 +6,8 @@ has a deadline. Until the first event with content a failure may be answered by 
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -24,6 +25,7 @@ from toolwire.core.events import (
     TurnFailed,
 )
 from toolwire.core.sse import Frame, FrameReader
+from toolwire.transport.alarm import Alarm
 from toolwire.transport.record import Recorder
 from toolwire.transport.reply import Reply, Timeouts, Upstream
 
@@ -62,6 +64,7 @@ class Run:
         self._shown = False  # content went out: from here on no new attempt
         self._notes: list[Note] = []
         self._opening: asyncio.Task[Reply] | None = None
+        self._alarm = Alarm(self._loop)
         self.finished = False
         self._prepare()
 
@@ -89,7 +92,11 @@ class Run:
         """The next events, or none if `until` comes first. After the last ones `finished` is set."""
         while not self.finished:
             try:
-                events = await self._step(until)
+                if self._reply is None or self._burst_over:
+                    events = await self._step(until)
+                else:
+                    data = self._reply.read_nowait()
+                    events = self._decode(data) if data else await self._wait(self._reply, until)
             except BackendFault as fault:
                 events = (TurnFailed(fault.failure),)
             if events is None:
@@ -102,6 +109,7 @@ class Run:
     def close(self) -> None:
         """Stop at once. A reply that is not whole is broken off, which stops the model."""
         self.finished = True
+        self._alarm.close()
         self._leave()
         if self._plan.recorder is not None:
             self._plan.recorder.close()
@@ -169,36 +177,34 @@ class Run:
     # Waiting for the backend
 
     async def _step(self, until: float) -> Sequence[Event] | None:
-        """One wait and what it brought; None if `until` came first."""
+        """One wait that is not simply for bytes, and what it brought; None if `until` came first."""
         if self._retry_at:
-            now = self._loop.time()
-            await asyncio.sleep(max(0.0, min(until, self._retry_at) - now))
+            await asyncio.sleep(max(0.0, min(until, self._retry_at) - self._loop.time()))
             if self._loop.time() < self._retry_at:
                 return None
             self._retry_at = 0.0
         reply = self._reply
         if reply is None:
             return await self._open(until)
-        if self._burst_over and self._loop.time() >= self._burst_over:
+        if self._loop.time() >= self._burst_over:
             return (TurnEnded(),)
         data = reply.read_nowait()
-        if data:
-            return self._decode(data)
-        return await self._wait(reply, until)
+        return self._decode(data) if data else await self._wait(reply, until)
 
     async def _open(self, until: float) -> Sequence[Event] | None:
-        if self._opening is None:
-            self._attempts += 1
-            opening = self.conversation.start()
-            self._opening = self._loop.create_task(self._plan.upstream.open(opening, self._plan.key))
         deadline = self._began + self._plan.timeouts.first_byte
-        await asyncio.wait((self._opening,), timeout=max(0.0, min(until, deadline) - self._loop.time()))
-        if not self._opening.done():
-            if self._loop.time() < deadline:
-                return None
-            raise _too_slow("first_byte", self._plan.timeouts.first_byte)
-        task, self._opening = self._opening, None
-        reply = self._reply = task.result()
+        try:
+            if until >= deadline:
+                with self._alarm.at(deadline):
+                    reply = await (self._opening or self._ask())
+            else:
+                reply = await self._open_in_background(until)
+        except TimeoutError:
+            raise _too_slow("first_byte", self._plan.timeouts.first_byte) from None
+        if reply is None:
+            return None
+        self._opening = None
+        self._reply = reply
         kind = reply.headers.get("content-type", "")
         if self._plan.recorder is not None:
             self._plan.recorder.start(self._loop.time(), reply.status, kind)
@@ -210,6 +216,17 @@ class Run:
         if "event-stream" in kind:
             self._reader = FrameReader()
         return ()
+
+    def _ask(self) -> Coroutine[Any, Any, Reply]:
+        self._attempts += 1
+        return self._plan.upstream.open(self.conversation.start(), self._plan.key)
+
+    async def _open_in_background(self, until: float) -> Reply | None:
+        """Open without losing the attempt when `until` comes first."""
+        if self._opening is None:
+            self._opening = self._loop.create_task(self._ask())
+        await asyncio.wait((self._opening,), timeout=max(0.0, until - self._loop.time()))
+        return self._opening.result() if self._opening.done() else None
 
     async def _error_body(self, reply: Reply) -> bytes:
         body = b""
@@ -225,21 +242,30 @@ class Run:
 
     async def _wait(self, reply: Reply, until: float) -> Sequence[Event] | None:
         limits = self._plan.timeouts
-        silence = ("idle", limits.idle) if self._heard else ("first_byte", limits.first_byte)
-        deadline, (name, seconds) = min(
-            (self._loop.time() + silence[1], silence),
-            (self._progressed + limits.progress, ("progress", limits.progress)),
-            (self._began + limits.total, ("total", limits.total)),
+        deadline = min(
+            self._loop.time() + (limits.idle if self._heard else limits.first_byte),
+            self._progressed + limits.progress,
+            self._began + limits.total,
         )
         first = min(deadline, until, self._burst_over or until)
         try:
-            async with asyncio.timeout_at(first):
+            with self._alarm.at(first):
                 data = await reply.read()
         except TimeoutError:
-            if self._loop.time() < deadline:
+            now = self._loop.time()
+            if now < deadline:
                 return None if first == until else ()
-            raise _too_slow(name, seconds) from None
+            raise self._too_slow(now) from None
         return self._decode(data) if data else self._end()
+
+    def _too_slow(self, now: float) -> BackendFault:
+        """Which of the limits has passed."""
+        limits = self._plan.timeouts
+        if now >= self._began + limits.total:
+            return _too_slow("total", limits.total)
+        if now >= self._progressed + limits.progress:
+            return _too_slow("progress", limits.progress)
+        return _too_slow("idle", limits.idle) if self._heard else _too_slow("first_byte", limits.first_byte)
 
     # From bytes to events
 

@@ -119,6 +119,12 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
     return msgspec.structs.replace(settings, server=server)
 
 
+def check_workers(workers: int) -> None:
+    """Several processes must see the same state, and no store of ours can be shared yet."""
+    if workers != 1:
+        raise SettingsError("--workers: more than one needs a store that all of them see, and there is none yet")
+
+
 def bytes_of(size: int | str) -> int:
     """A number of bytes, written plainly or as `32MB`."""
     if isinstance(size, int):

@@ -3,8 +3,8 @@
 Everything that can go wrong on the way is a `Broken`, which knows its failure.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -48,7 +48,7 @@ class Reply(Protocol):
 class Upstream(Protocol):
     """Where a conversation's opening goes."""
 
-    async def open(self, opening: Post | Script, key: str) -> Reply:
+    def open(self, opening: Post | Script, key: str) -> Coroutine[Any, Any, Reply]:
         """Send the opening; returns when the reply's headers are there. Raises `Broken`."""
         ...
 

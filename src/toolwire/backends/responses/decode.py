@@ -4,7 +4,8 @@ The same fact comes up to four times: as deltas, in a `.done`, in `output_item.d
 came first is passed on; the rest adds only what was missing. Servers leave out any of the four.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -54,31 +55,6 @@ class Decoder:
         self._speaking: tuple[str, int] | None = None
         self._heard: set[tuple[str, int]] = set()  # parts whose text was passed on, by item and by place
         self._items_ended: set[str] = set()
-        self._handlers = {
-            "response.function_call_arguments.delta": self._arguments_delta,
-            "response.output_text.delta": self._text_delta,
-            "response.reasoning_summary_text.delta": self._summary_delta,
-            "response.reasoning_text.delta": self._reasoning_delta,
-            "response.reasoning.delta": self._reasoning_delta,
-            "response.refusal.delta": self._refusal_delta,
-            "response.custom_tool_call_input.delta": self._input_delta,
-            "response.created": self._created,
-            "response.in_progress": self._created,
-            "response.queued": self._created,
-            "response.output_item.added": self._item_added,
-            "response.content_part.added": self._part_added,
-            "response.function_call_arguments.done": self._arguments_done,
-            "response.custom_tool_call_input.done": self._input_done,
-            "response.output_text.done": self._text_done,
-            "response.refusal.done": self._refusal_done,
-            "response.output_item.done": self._item_done,
-            "response.completed": self._completed,
-            "response.done": self._completed,
-            "response.incomplete": self._completed,
-            "response.failed": self._failed,
-            "response.cancelled": self._failed,
-            "error": self._error,
-        }
 
     def begin(self, notes: Sequence[Event]) -> None:
         """Notes about the request, to be told with the turn."""
@@ -95,10 +71,10 @@ class Decoder:
             event = _decode_event(frame.data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return self._cannot_read(frame)
-        handler = self._handlers.get(event.type)
+        handler = self._HANDLERS.get(event.type)
         if handler is None:
             return self._other(event, frame)
-        events = handler(event)
+        events = handler(self, event)
         if not self._started and events:
             events = [*self._start(event), *events]
         row = self._row.feed
@@ -116,8 +92,8 @@ class Decoder:
             return [*self._start(event), *self._failed(event)]
         if response.output is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
-        events = [*self._start(event), *self._completed(event)]
-        return [out for each in events for out in self._row.feed(each)]
+        # Whole items never interleave: there is nothing to put in a row.
+        return [*self._start(event), *self._completed(event)]
 
     def end(self) -> Sequence[Event]:
         if self.ended:
@@ -247,9 +223,9 @@ class Decoder:
 
     def _whole_item(self, item: Item, place: int | None) -> Sequence[Event]:
         key = item.id or _place(place)
-        if key in self._items_ended or _place(place) in self._items_ended:
-            if item.type not in ("function_call", "custom_tool_call"):
-                return ()
+        is_call = item.type in ("function_call", "custom_tool_call")
+        if not is_call and (key in self._items_ended or _place(place) in self._items_ended):
+            return ()
         self._items_ended.update((key, _place(place)))
         match item.type:
             case "message":
@@ -336,6 +312,32 @@ class Decoder:
     def _error(self, event: StreamEvent) -> Sequence[Event]:
         flat = Error(event.message, None, event.param, event.code)
         return self._fail(failed(event.error or flat))
+
+    _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
+        "response.function_call_arguments.delta": _arguments_delta,
+        "response.output_text.delta": _text_delta,
+        "response.reasoning_summary_text.delta": _summary_delta,
+        "response.reasoning_text.delta": _reasoning_delta,
+        "response.reasoning.delta": _reasoning_delta,
+        "response.refusal.delta": _refusal_delta,
+        "response.custom_tool_call_input.delta": _input_delta,
+        "response.created": _created,
+        "response.in_progress": _created,
+        "response.queued": _created,
+        "response.output_item.added": _item_added,
+        "response.content_part.added": _part_added,
+        "response.function_call_arguments.done": _arguments_done,
+        "response.custom_tool_call_input.done": _input_done,
+        "response.output_text.done": _text_done,
+        "response.refusal.done": _refusal_done,
+        "response.output_item.done": _item_done,
+        "response.completed": _completed,
+        "response.done": _completed,
+        "response.incomplete": _completed,
+        "response.failed": _failed,
+        "response.cancelled": _failed,
+        "error": _error,
+    }
 
 
 def _place(index: int | None) -> str:

@@ -1,7 +1,7 @@
 """A request in the words of the Responses API."""
 
 from itertools import takewhile
-from typing import Any, TypeGuard
+from typing import Any
 
 import msgspec
 
@@ -66,12 +66,18 @@ def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry
     if profile.system == "input":
         return request.entries, None
     opening = list(takewhile(_instructs, request.entries))
-    texts = [part.text for message in opening for part in message.parts if isinstance(part, TextPart)]
+    texts = [
+        part.text
+        for entry in opening
+        if isinstance(entry, Message)
+        for part in entry.parts
+        if isinstance(part, TextPart)
+    ]
     later = tuple(_as_developer(entry) for entry in request.entries[len(opening) :])
     return later, "\n\n".join(texts) or profile.instructions
 
 
-def _instructs(entry: Entry) -> TypeGuard[Message]:
+def _instructs(entry: Entry) -> bool:
     return isinstance(entry, Message) and entry.role in ("system", "developer")
 
 

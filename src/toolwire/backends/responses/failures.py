@@ -1,7 +1,7 @@
 """Errors of a Responses server, as failures.
 
-Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatGPT backend's `{"detail": "…"}`, and whatever
-a proxy in between puts there. The status is kept as it came; a body that is not JSON is quoted, shortened.
+Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatGPT backend's `{"detail": "…"}`, and
+whatever a proxy in between puts there. The status is kept as it came; a body that is not JSON is quoted, shortened.
 """
 
 from collections.abc import Mapping

@@ -67,11 +67,13 @@ class StreamEncoder:
         self._args_head = self._args_tail = b""
 
     def feed(self, event: Event) -> tuple[bytes, ...]:
+        # The two that make up nearly all of a stream come first, without the price of a match.
+        kind = type(event)
+        if kind is CallArgs:
+            return (self._args_head + _json(event.text) + self._args_tail,)  # pyright: ignore
+        if kind is TextDelta:
+            return (self._text_head + _json(event.text) + self._tail,)  # pyright: ignore
         match event:
-            case CallArgs(_, text):
-                return (self._args_head + _json(text) + self._args_tail,)
-            case TextDelta(text):
-                return (self._text_head + _json(text) + self._tail,)
             case ReasoningDelta():
                 return self._reasoning(event)
             case CallStarted():
@@ -124,14 +126,15 @@ class StreamEncoder:
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     """The whole turn as one completion."""
     finish = _FINISH[turn.reason]
+    calls, reasoning = turn.calls, turn.reasoning
     message: dict[str, Any] = {"role": "assistant", "content": turn.text or None, "refusal": turn.refusal or None}
-    if turn.reasoning:
-        message["reasoning_content"] = turn.reasoning
-    if turn.calls and request.legacy_functions:
+    if reasoning:
+        message["reasoning_content"] = reasoning
+    if calls and request.legacy_functions:
         finish = "function_call" if turn.reason == "calls" else finish
-        message["function_call"] = {"name": turn.calls[0].name, "arguments": turn.calls[0].arguments}
-    elif turn.calls:
-        message["tool_calls"] = [_call(call) for call in turn.calls]
+        message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
+    elif calls:
+        message["tool_calls"] = [_call(call) for call in calls]
     elif message["content"] is None and message["refusal"] is None:
         message["content"] = ""
     completion: dict[str, Any] = {

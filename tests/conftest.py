@@ -1,0 +1,50 @@
+"""Fixtures for all tests: one gateway process and one scripted upstream for a whole worker."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.support.gateway import Gateway, backend
+from tests.support.upstream import Upstream
+
+settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("soak", deadline=None, max_examples=5000, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("default")
+
+SHARED = Path(__file__).parent.parent.parent / "shared"
+"""Where the specifications may lie. Tests that need them are skipped without them."""
+
+
+def needs(*commands: str) -> None:
+    """Skip a test whose programs are missing; under CI they must be there."""
+    missing = [command for command in commands if shutil.which(command) is None]
+    if missing and os.environ.get("CI") == "true":
+        pytest.fail(f"missing on CI: {', '.join(missing)}")
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+
+
+@pytest.fixture(scope="session")
+def upstream() -> Iterator[Upstream]:
+    server = Upstream()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def gateway(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway with the scripted upstream as `up/MODEL`, and the demo models."""
+    server = Gateway(tmp_path_factory.mktemp("gateway"), backend(upstream.url))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def http() -> Iterator[httpx.Client]:
+    with httpx.Client(timeout=30, trust_env=False) as client:
+        yield client
