@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from toolwire.core.history import HistoryRule
 from toolwire.core.notes import StopMode, Tally
 from toolwire.core.policies import (
     CapCalls,
@@ -42,6 +43,7 @@ class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delimiter: str = "\n\n"
     parallel: bool | None = None
     name_fallback: Literal["", "position"] = ""
+    history: HistoryRule = "repair"
     finish_after_calls: bool = False
     strict_parsing: bool = False
 

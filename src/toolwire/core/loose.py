@@ -39,6 +39,11 @@ def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
     return list(_walk(payload, total, _DEPTH))
 
 
+def read_call(call: Payload) -> Fragment:
+    """One call by itself, in any spelling."""
+    return _whole(call, position=0, total=True)
+
+
 def choice_of(payload: Any, *keys: str) -> int | None:
     """The choice a payload speaks of, when it says so."""
     for key in keys or ("choice_index", "choiceIndex"):

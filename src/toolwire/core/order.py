@@ -59,19 +59,22 @@ TRANSITIONS: dict[State, Moves] = {
 
 
 class TurnOrder:
-    """A stage that lets a turn's events pass and raises at the first one out of order."""
+    """Checks one turn's events against the table: a stage that passes them on, or raises at the first wrong one."""
 
     def __init__(self) -> None:
         self.state: State = State.WAITING
         self._moves = TRANSITIONS[State.WAITING]
 
-    def feed(self, event: Event) -> tuple[Event, ...]:
+    def see(self, event: Event) -> None:
         state = self._moves.get(type(event))
         if state is None:
             raise OutOfOrder(self.state.name, type(event).__name__)
         if state is not self.state:
             self.state = state
             self._moves = TRANSITIONS[state]
+
+    def feed(self, event: Event) -> tuple[Event, ...]:
+        self.see(event)
         return (event,)
 
     def end(self) -> tuple[Event, ...]:

@@ -22,7 +22,7 @@ from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
 from toolwire.service.routes import Router
-from toolwire.service.settings import Settings
+from toolwire.service.settings import Settings, bytes_of
 from toolwire.transport.http import make_session
 
 
@@ -57,11 +57,18 @@ def make_app(settings: Settings) -> Gateway:
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         async with make_session(settings.timeouts) as session:
             router = Router(settings, session)
-            state["shared"] = Shared(settings, router, Keys(settings), Log(settings.debug.level), Metrics())
+            state["shared"] = Shared(
+                settings,
+                router,
+                Keys(settings),
+                Log(settings.debug.level),
+                Metrics(),
+                bytes_of(settings.server.max_body),
+            )
             yield
 
     async def models(request: Request) -> Response:
-        caller = shared().keys.check(request.scope)
+        caller = shared().keys.check(dict(request.scope["headers"]))
         found = await shared().router.models(caller.upstream_key)
         listed = [{"id": id, "object": "model", "created": 0, "owned_by": owner} for id, owner in found]
         wanted = request.path_params.get("model")
@@ -79,7 +86,7 @@ def make_app(settings: Settings) -> Gateway:
         return _json({"status": "ready", "backends": [backend.name for backend in settings.backends]})
 
     async def metrics(request: Request) -> Response:
-        shared().keys.check(request.scope)
+        shared().keys.check(dict(request.scope["headers"]))
         return Response(shared().metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def model_endpoint(request: Request) -> Response:

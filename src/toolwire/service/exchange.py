@@ -16,16 +16,17 @@ from toolwire.assembly import OutputMode, ToolRules, output_mode, policies_for
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.core.events import Event, TurnFailed
+from toolwire.core.history import closed
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
 from toolwire.service import delivery
-from toolwire.service.http import ClientGone, cors_headers, header, read_body
+from toolwire.service.http import ClientGone, cors_headers, read_body
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
 from toolwire.service.routes import Route, Router
 from toolwire.service.run import Plan, Run
-from toolwire.service.settings import Settings, bytes_of
+from toolwire.service.settings import Settings
 from toolwire.transport.record import Recorder
 
 MODES: dict[str, OutputMode] = {
@@ -60,6 +61,7 @@ class Shared(msgspec.Struct, frozen=True):
     keys: Keys
     log: Log
     metrics: Metrics
+    max_body: int
 
 
 class Endpoint:
@@ -83,12 +85,13 @@ class Exchange:
         self._name = name
         self._dialect = dialect
         self._scope = scope
+        self._asked: dict[bytes, bytes] = dict(scope["headers"])
         self._send = send
         self._seed = os.urandom(12).hex()
         self._began = time.perf_counter()
         self._created = int(time.time())
         self._outcome = delivery.Outcome()
-        self._headers = [(b"x-request-id", b"req_" + self._seed.encode()), *cors_headers(scope)]
+        self._headers = [(b"x-request-id", b"req_" + self._seed.encode()), *cors_headers(self._asked)]
         self._facts: dict[str, Any] = {"turn": self._seed, "dialect": name}
         self._request: Request | None = None
         self._run: Run | None = None
@@ -132,17 +135,17 @@ class Exchange:
 
     async def _exchange(self, receive: Receive) -> None:
         settings = self._shared.settings
-        caller = self._shared.keys.check(self._scope)
+        caller = self._shared.keys.check(self._asked)
         self._facts["key"] = caller.name
-        body = await read_body(self._scope, receive, bytes_of(settings.server.max_body))
-        request = self._request = self._dialect.decode_request(body)
-        route, target = self._shared.router.find(request.model)
+        body = await read_body(self._asked, receive, self._shared.max_body)
         rules = self._rules(settings.tools)
+        request = self._request = _with_closed_pairs(self._dialect.decode_request(body), rules)
+        route, target = self._shared.router.find(request.model)
         mode = output_mode(rules, request)
         self._headers.append((b"x-proxy-output-mode", mode.encode()))
         self._facts |= {"backend": route.backend.name, "model": request.model, "output_mode": mode}
         run = self._run = Run(self._plan(request, route, target, rules, caller.upstream_key))
-        async with _UntilClientGone(receive):
+        with _UntilClientGone(receive):
             if request.stream:
                 pace = delivery.Pace(settings.server.commit_after, settings.server.keepalive)
                 await delivery.deliver_stream(run, self, self._send, self._headers, pace, self._outcome)
@@ -169,17 +172,20 @@ class Exchange:
 
     def _rules(self, rules: ToolRules) -> ToolRules:
         """The rules of the settings, changed by the path's prefix and the request's headers."""
-        asked = self._scope.get("toolwire.output_mode") or header(self._scope, b"x-proxy-output-mode")
+        asked = self._scope.get("toolwire.output_mode") or self._header(b"x-proxy-output-mode")
         if asked:
             mode = MODES.get(asked.strip().lower().replace("_", "-"))
             if mode is None:
                 message = f"x-proxy-output-mode must be openai-json or obsidian-xml; received {asked!r}."
                 raise BadRequest(message, "x-proxy-output-mode")
             rules = msgspec.structs.replace(rules, output_mode=mode)
-        strict = header(self._scope, b"x-proxy-strict-tools")
+        strict = self._header(b"x-proxy-strict-tools")
         if strict:
             rules = msgspec.structs.replace(rules, strict_parsing=strict.strip().lower() in _TRUE)
         return rules
+
+    def _header(self, name: bytes) -> str:
+        return self._asked.get(name, b"").decode("latin-1")
 
     async def _fail(self, failure: Failure) -> None:
         """Say what went wrong: with a status while that is possible, else inside the stream."""
@@ -201,23 +207,37 @@ class Exchange:
         self._shared.metrics.turn(self._facts, tally, seconds)
 
 
+def _with_closed_pairs(request: Request, rules: ToolRules) -> Request:
+    entries, notes = closed(request.entries, rules.history)
+    if not notes:
+        return request
+    return msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes))
+
+
 class _UntilClientGone:
-    """Runs a block and breaks it off when the client goes away."""
+    """Runs a block and breaks it off when the client goes away. A quick block is over before the watch begins."""
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, delay: float = 0.05) -> None:
         self._receive = receive
+        self._delay = delay
         self._gone = False
+        self._watch: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         owner = asyncio.current_task()
         assert owner is not None
         self._owner = owner
-        self._watch = asyncio.create_task(self._wait())
+        self._timer = asyncio.get_running_loop().call_later(self._delay, self._start)
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._watch.cancel()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
         if self._gone and kind is asyncio.CancelledError and self._owner.uncancel() == 0:
             raise ClientGone
+
+    def _start(self) -> None:
+        self._watch = asyncio.create_task(self._wait())
 
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

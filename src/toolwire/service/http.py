@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
 from toolwire.core.errors import BadRequest
 
@@ -26,27 +26,19 @@ _CORS = (
 )
 
 
-def cors_headers(scope: Scope) -> Headers:
+def cors_headers(headers: dict[bytes, bytes]) -> Headers:
     """What an answer to a browser needs. Preflights are Starlette's."""
-    return _CORS if header(scope, b"origin") else ()
+    return _CORS if b"origin" in headers else ()
 
 
 class ClientGone(Exception):
     """The client closed the connection."""
 
 
-def header(scope: Scope, name: bytes) -> str:
-    """A request header's value, or nothing."""
-    for key, value in scope["headers"]:
-        if key == name:
-            return value.decode("latin-1")
-    return ""
-
-
-async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -> bytes:
     """The whole body, or a clear 413."""
-    declared = header(scope, b"content-length")
-    if declared.isdecimal() and int(declared) > limit:
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
     message = await receive()
     body: bytes = message.get("body", b"")

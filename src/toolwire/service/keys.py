@@ -1,12 +1,11 @@
 """Who may come in. Keys are compared in constant time; their names, never themselves, reach the log."""
 
 import hmac
+from collections.abc import Mapping
 
 import msgspec
-from starlette.types import Scope
 
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.service.http import header
 from toolwire.service.settings import Settings
 
 
@@ -32,9 +31,9 @@ class Keys:
     def __init__(self, settings: Settings) -> None:
         self._keys = [(key.name, settings.key_of(key).encode()) for key in settings.keys]
 
-    def check(self, scope: Scope) -> Caller:
+    def check(self, headers: Mapping[bytes, bytes]) -> Caller:
         """The caller behind a request. Without keys everybody may come in, and keeps their own key."""
-        presented = _presented(scope)
+        presented = _presented(headers)
         if not self._keys:
             return Caller(upstream_key=presented)
         found = ""
@@ -46,8 +45,8 @@ class Keys:
         return Caller(found)
 
 
-def _presented(scope: Scope) -> str:
-    authorization = header(scope, b"authorization")
-    if authorization[:7].lower() == "bearer ":
-        return authorization[7:].strip()
-    return header(scope, b"x-api-key").strip()
+def _presented(headers: Mapping[bytes, bytes]) -> str:
+    authorization = headers.get(b"authorization", b"")
+    if authorization[:7].lower() == b"bearer ":
+        return authorization[7:].strip().decode("latin-1")
+    return headers.get(b"x-api-key", b"").strip().decode("latin-1")

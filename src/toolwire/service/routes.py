@@ -15,7 +15,7 @@ from toolwire.core.errors import BadRequest
 from toolwire.core.recording import read_recording
 from toolwire.core.request import Request
 from toolwire.service.settings import Backend, Settings, SettingsError
-from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey
+from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey, NoKey
 from toolwire.transport.http import Credentials, HttpUpstream
 from toolwire.transport.reply import Broken, Upstream
 from toolwire.transport.script import ScriptUpstream
@@ -125,7 +125,7 @@ def _credentials(backend: Backend, settings: Settings) -> Credentials:
     if backend.api_key_env:
         return FixedKey(os.environ[backend.api_key_env])
     # With keys of our own the client's key is ours, and stays here.
-    return FixedKey("") if settings.keys else ClientKey()
+    return NoKey() if settings.keys else ClientKey()
 
 
 def _replaying(backend: Backend) -> Callable[[Request, str], Conversation]:

@@ -24,6 +24,7 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
+from toolwire.core.order import TurnOrder
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.transport.alarm import Alarm
 from toolwire.transport.record import Recorder
@@ -80,6 +81,7 @@ class Run:
         self._plain: list[bytes] = []
         self._plain_size = 0
         self._heard = False  # a byte of the reply's body came
+        self._order = TurnOrder()
         self._held: list[Event] = []  # events before the first content
         self._burst_over = 0.0  # when a burst of calls counts as over
 
@@ -142,10 +144,12 @@ class Run:
             for event in events:
                 if isinstance(event, TurnFailed) and self._asks_again(event.failure):
                     return ()
-        feed = self.assembly.policies.feed
+        feed, see = self.assembly.policies.feed, self._order.see
         out: list[Event] = []
         for event in events:
-            out += feed(event)
+            for passed in feed(event):
+                see(passed)
+                out.append(passed)
         self.finished = self.assembly.policies.closed
         self._watch_burst()
         if self._shown:

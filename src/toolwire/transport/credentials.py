@@ -20,6 +20,13 @@ class FixedKey:
         return self._headers
 
 
+class NoKey:
+    """No key at all."""
+
+    def headers(self, client_key: str) -> Mapping[str, str]:
+        return {}
+
+
 class ClientKey:
     """Whatever key the client presented."""
 

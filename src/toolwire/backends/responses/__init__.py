@@ -53,7 +53,10 @@ class Conversation:
         return self._decoder.calls()
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        return refusal(status, headers, body)
+        failure = refusal(status, headers, body)
+        if status == 401 and self._profile.login_hint:
+            return msgspec.structs.replace(failure, message=f"{failure.message} {self._profile.login_hint}")
+        return failure
 
 
 def profile_from(settings: Mapping[str, object], base: Profile = OPENAI) -> Profile:

@@ -27,7 +27,7 @@ from toolwire.core.events import (
     Usage,
 )
 from toolwire.core.identity import Call, CallTable, Fragment
-from toolwire.core.loose import CALL_TYPES, read_fragments
+from toolwire.core.loose import CALL_TYPES, read_call, read_fragments
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
 from toolwire.core.text import arguments_text
@@ -53,8 +53,9 @@ class Decoder:
         self.ended = False
         self._unreadable = 0
         self._speaking: tuple[str, int] | None = None
-        self._heard: set[tuple[str, int]] = set()  # parts whose text was passed on, by item and by place
-        self._items_ended: set[str] = set()
+        self._heard: set[tuple[str | int | None, int]] = set()  # parts whose text was passed on, by item and by place
+        self._items_ended: set[str | int] = set()
+        self._items_done = 0
 
     def begin(self, notes: Sequence[Event]) -> None:
         """Notes about the request, to be told with the turn."""
@@ -167,10 +168,10 @@ class Decoder:
         if key != self._speaking:
             self._speaking = key
             self._heard.add(key)
-            self._heard.add((_place(event.output_index), event.content_index))
+            self._heard.add((event.output_index, event.content_index))
 
     def _has_heard(self, item_id: str, place: int | None, part: int) -> bool:
-        return bool(item_id and (item_id, part) in self._heard) or (_place(place), part) in self._heard
+        return bool(item_id and (item_id, part) in self._heard) or (place, part) in self._heard
 
     # What begins and ends
 
@@ -219,14 +220,18 @@ class Decoder:
 
     def _item_done(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
-        return self._whole_item(item, event.output_index) if item is not None else ()
-
-    def _whole_item(self, item: Item, place: int | None) -> Sequence[Event]:
-        key = item.id or _place(place)
-        is_call = item.type in ("function_call", "custom_tool_call")
-        if not is_call and (key in self._items_ended or _place(place) in self._items_ended):
+        if item is None:
             return ()
-        self._items_ended.update((key, _place(place)))
+        place = event.output_index if event.output_index is not None else self._items_done
+        self._items_done = place + 1
+        return self._whole_item(item, place)
+
+    def _whole_item(self, item: Item, place: int) -> Sequence[Event]:
+        key = item.id or place
+        is_call = item.type in ("function_call", "custom_tool_call")
+        if not is_call and (key in self._items_ended or place in self._items_ended):
+            return ()
+        self._items_ended.update((key, place))
         match item.type:
             case "message":
                 return self._message(item, place)
@@ -247,7 +252,7 @@ class Decoder:
             if part.type in CALL_TYPES:
                 out += self._call_part(part, item.id or "", place, ended=True)
             elif not self._has_heard(item.id or "", place, number):
-                self._heard.update(((item.id or _place(place), number), (_place(place), number)))
+                self._heard.update(((item.id, number), (place, number)))
                 if part.refusal:
                     out.append(RefusalDelta(part.refusal))
                 elif part.text:
@@ -285,7 +290,7 @@ class Decoder:
         )
 
     def _call_part(self, part: Part, item_id: str, place: int | None, *, ended: bool) -> Sequence[Event]:
-        [fragment] = read_fragments(msgspec.to_builtins(part))
+        fragment = read_call(part.as_call())
         return self._table.feed(
             msgspec.structs.replace(fragment, item=item_id, index=place, named=True, total=True, ended=ended)
         )
@@ -338,11 +343,6 @@ class Decoder:
         "response.cancelled": _failed,
         "error": _error,
     }
-
-
-def _place(index: int | None) -> str:
-    """A key for an item without an id: its place in the output."""
-    return "#" if index is None else f"#{index}"
 
 
 def _usage(usage: TokenUsage) -> Usage:

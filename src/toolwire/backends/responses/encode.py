@@ -88,9 +88,9 @@ def _as_developer(entry: Entry) -> Entry:
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
+    if isinstance(entry, Message):
+        return {"type": "message", "role": entry.role, "content": [_part(part, entry.role) for part in entry.parts]}
     match entry:
-        case Message(role, parts):
-            return {"type": "message", "role": role, "content": [_part(part, role) for part in parts]}
         case CallEntry(id, name, arguments, "custom"):
             return {"type": "custom_tool_call", "call_id": id, "name": name, "input": arguments}
         case CallEntry(id, name, arguments):
@@ -109,9 +109,9 @@ def _output(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
 
 
 def _part(part: Part, role: str) -> dict[str, Any]:
+    if isinstance(part, TextPart):
+        return {"type": "output_text" if role == "assistant" else "input_text", "text": part.text}
     match part:
-        case TextPart(text):
-            return {"type": "output_text" if role == "assistant" else "input_text", "text": text}
         case RefusalPart(text):
             return {"type": "refusal", "refusal": text}
         case ImagePart(url, detail):

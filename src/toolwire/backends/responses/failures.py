@@ -56,8 +56,6 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     error = _read(body)
     code = _word(error.code)
     message = error.message or f"The backend answered with status {status}."
-    if status == 401 and "codex" in headers.get("x-toolwire-auth", ""):
-        message += " Run `codex login` to log in again."
     return Failure(
         status=status,
         code=code,

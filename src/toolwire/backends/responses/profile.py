@@ -24,6 +24,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: dict[str, str] = {}
     base_url: str = ""
     """Where it is, when that is a fact about the server and not a setting."""
+    login_hint: str = ""
+    """What to do about a 401."""
 
 
 OPENAI = Profile()
@@ -47,5 +49,6 @@ CHATGPT = Profile(
     summary="auto",
     headers={"OpenAI-Beta": "responses=experimental", "originator": "codex_cli_rs"},
     base_url="https://chatgpt.com/backend-api/codex",
+    login_hint="Run `codex login` to log in again.",
 )
 """The backend behind a ChatGPT login, as `codex login` leaves it."""

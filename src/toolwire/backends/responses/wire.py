@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.responses.failures import Error
+from toolwire.core.text import arguments_text
 
 
 class Part(msgspec.Struct, gc=False):
-    """A content part. Some servers put a call here; see `ToolCallAggregator` for all the spellings."""
+    """A content part. Some servers put a call here, in several spellings."""
 
     type: str = ""
     text: str | None = None
@@ -17,7 +18,18 @@ class Part(msgspec.Struct, gc=False):
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
+    function_name: str | None = None
+    tool_name: str | None = None
+    call_name: str | None = None
+    function: dict[str, Any] | None = None
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+    def as_call(self) -> dict[str, Any]:
+        """The part as a payload for the reader of loose shapes."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        text = arguments_text(self.arguments) or arguments_text(self.input)
+        return {**{name: value for name, value in given.items() if value}, "arguments": text, "input": None}
 
 
 class Item(msgspec.Struct):

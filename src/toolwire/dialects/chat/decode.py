@@ -74,20 +74,33 @@ def _read(body: bytes) -> wire.Body:
     try:
         return _decode_body(body)
     except msgspec.ValidationError as error:
-        raise _explained(error) from None
+        raise _explained(error, body) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 
-def _explained(error: msgspec.ValidationError) -> BadRequest:
+def _explained(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
     """msgspec's message, with the path of the field apart from it."""
     text, _, path = str(error).partition(" - at `$")
     param = path.removesuffix("`").removeprefix(".")
+    if body and param.startswith("messages[...]"):
+        param = param.replace("[...]", f"[{_wrong_message(body)}]", 1)
     missing = re.match(r"Object missing required field `(\w+)`", text)
     if missing:
         param = f"{param}.{missing[1]}" if param else missing[1]
         text = "This field is required"
     return BadRequest(f"{param}: {text}." if param else f"The body: {text}.", param or None)
+
+
+def _wrong_message(body: bytes) -> int:
+    """The place of the first message that cannot be read; msgspec does not tell it."""
+    messages = msgspec.json.decode(_decode_fields(body)["messages"], type=list[msgspec.Raw])
+    for place, message in enumerate(messages):
+        try:
+            msgspec.json.decode(message, type=wire.ChatMessage)
+        except msgspec.ValidationError:
+            return place
+    return len(messages)
 
 
 def _extra(body: bytes) -> dict[str, msgspec.Raw]:

@@ -1,0 +1,92 @@
+"""A turn collected from its events, and the numbers told about it."""
+
+import json
+
+from toolwire.core.collect import Call, Collector, Reasoning, Refusal, Text, collect
+from toolwire.core.errors import Failure
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    Note,
+    ReasoningDelta,
+    ReasoningEnded,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+from toolwire.core.notes import CODES, KEPT, Tally
+
+
+def test_items_keep_the_models_order():
+    turn = collect([
+        TurnStarted("r", "m"), ReasoningDelta("a"), ReasoningDelta("b", part=1), ReasoningEnded("rs", "seal"),
+        TextDelta("x"), TextDelta("y"), CallStarted("c", "f"), CallArgs("c", "{"), CallArgs("c", "}"), CallEnded("c"),
+        TextDelta("z"), RefusalDelta("no"), Usage(1, 2), Note("retried"), TurnEnded("calls"),
+    ])  # fmt: skip
+    assert turn.items == (
+        Reasoning(("a", "b"), "rs", "seal"),
+        Text("xy"),
+        Call("c", "f", "{}"),
+        Text("z"),
+        Refusal("no"),
+    )
+    assert (turn.id, turn.model, turn.text, turn.refusal, turn.reasoning) == ("r", "m", "xyz", "no", "a\n\nb")
+    assert (turn.usage, turn.notes, turn.reason) == (Usage(1, 2), (Note("retried"),), "calls")
+
+
+def test_reasoning_without_an_end_is_kept():
+    assert collect([TurnStarted(), ReasoningDelta("a"), TextDelta("x")]).items == (Reasoning(("a",)), Text("x"))
+
+
+def test_a_call_without_an_end_is_incomplete():
+    failure = Failure(502, "stream_cut", "gone")
+    turn = collect([TurnStarted(), CallStarted("c", "f"), CallArgs("c", "{"), TurnFailed(failure)])
+    assert turn.calls == (Call("c", "f", "{", complete=False),)
+    assert turn.failure == failure
+
+
+def test_a_collector_gives_nothing_before_the_end():
+    assert Collector().feed(TextDelta("x")) == ()
+
+
+def test_the_comment_and_the_headers_tell_the_same_numbers():
+    tally = Tally("first")
+    for event in (CallStarted("c", "f"), Note("call_capped", "d"), TurnEnded("calls")):
+        tally.feed(event)
+    comment = json.loads(tally.comment())
+    headers = {name.decode(): value.decode() for name, value in tally.headers()}
+    assert comment == {
+        "tool_call_count": 1,
+        "tool_call_truncated": True,
+        "stop_after_tools_mode": "first",
+        "notes": [{"code": "call_capped", "subject": "d"}],
+    }
+    assert headers["x-codex-tool-call-count"] == "1"
+    assert headers["x-codex-tool-call-truncated"] == "true"
+    assert headers["x-codex-stop-after-tools-mode"] == "first"
+    assert json.loads(headers["x-toolwire-notes"]) == comment["notes"]
+
+
+def test_notes_are_bounded_and_fit_a_header():
+    tally = Tally()
+    for number in range(KEPT + 10):
+        tally.note(Note("text_block_kept", f"é\n{number}" * 50))
+    assert len(tally.notes) == KEPT
+    assert tally.counts["text_block_kept"] == KEPT + 10
+    value = dict(tally.headers())[b"x-toolwire-notes"]
+    assert value.isascii()
+    assert b"\n" not in value
+    assert len(value) < 4096
+
+
+def test_every_note_code_in_the_source_is_explained():
+    import re
+    from pathlib import Path
+
+    source = Path(__file__).parent.parent.parent / "src"
+    used = {code for path in source.rglob("*.py") for code in re.findall(r'Note\("(\w+)"', path.read_text())}
+    assert used == set(CODES)

@@ -1,0 +1,43 @@
+"""Every call has its result, every result its call."""
+
+import pytest
+
+from toolwire.core.errors import BadRequest
+from toolwire.core.events import Note
+from toolwire.core.history import NO_RESULT, closed
+from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
+
+USER = Message("user", (TextPart("go on"),))
+
+
+def call(id: str) -> CallEntry:
+    return CallEntry(id, "f", "{}")
+
+
+def result(id: str, text: str = "ok") -> ResultEntry:
+    return ResultEntry(id, (TextPart(text),))
+
+
+def test_a_whole_history_is_left_alone():
+    history = (USER, call("a"), call("b"), result("a"), result("b"), USER)
+    assert closed(history, "strict") == (history, [])
+
+
+def test_a_missing_result_is_put_right_after_its_batch():
+    entries, notes = closed((call("a"), call("b"), result("b"), USER), "repair")
+    assert entries == (call("a"), call("b"), result("b"), result("a", NO_RESULT), USER)
+    assert notes == [Note("result_missing", "a")]
+
+
+def test_a_missing_result_at_the_end_is_added_there():
+    assert closed((USER, call("a")), "repair")[0] == (USER, call("a"), result("a", NO_RESULT))
+
+
+def test_an_orphan_result_is_left_out():
+    assert closed((USER, result("x")), "repair") == ((USER,), [Note("result_dropped", "x")])
+
+
+@pytest.mark.parametrize("history", [(USER, call("c9")), (USER, result("c9"))])
+def test_strict_refuses_and_names_the_call(history):
+    with pytest.raises(BadRequest, match="c9"):
+        closed(history, "strict")

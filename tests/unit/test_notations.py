@@ -1,0 +1,232 @@
+"""Calls in text: reading, writing, and what survives."""
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.chunks import in_any_chunking
+from toolwire.core.collect import collect
+from toolwire.core.events import CallStarted, TextDelta, TurnEnded, TurnFailed, TurnStarted
+from toolwire.core.request import Tool
+from toolwire.notations.read import PATIENCE, ReadTextCalls, extract_calls
+from toolwire.notations.tool_call import TOOL_CALL
+from toolwire.notations.use_tool import USE_TOOL, survives, write_use_tool
+from toolwire.notations.values import Schemas
+
+
+def schema(**properties) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps({"type": "object", "properties": properties}).encode())
+
+
+TOOLS = (
+    Tool("find", parameters=schema(q={"type": "string"}, n={"type": "integer"}, tags={"type": "array"}, deep={"type": "boolean"},
+                                   any={}, either={"anyOf": [{"type": "string"}, {"type": "null"}]})),
+    Tool("now"),
+)  # fmt: skip
+NOTATIONS = (USE_TOOL, TOOL_CALL)
+
+
+def reading(text: str, *, live: bool = False, names=("find", "now"), strict: bool = False):
+    """The turn a text makes, the same in any chunking."""
+
+    def run(pieces: list[str]):
+        reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), names, None if live else tuple, strict=strict)
+        events = [out for piece in pieces for out in reader.feed(TextDelta(piece))]
+        return collect([TurnStarted(), *events, *reader.feed(TurnEnded())])
+
+    turn = in_any_chunking(text, run)
+    return (
+        turn.text,
+        [(call.name, call.arguments, call.complete) for call in turn.calls],
+        [note.code for note in turn.notes],
+    )
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize(
+    ("text", "said", "calls"),
+    [
+        ('a <tool_call>{"name":"find","arguments":{"q":"x"}}</tool_call> b', "a  b", [("find", '{"q":"x"}')]),
+        ('<tool_call>{"arguments":{"q":1},"name":"find"}</tool_call>', "", [("find", '{"q":1}')]),
+        ('<tool_call>{"name":"find","arguments":"{\\"q\\":1}"}</tool_call>', "", [("find", '{"q":1}')]),
+        ('<tool_call>\n{"name": "now"}\n</tool_call>', "", [("now", "{}")]),
+        ('<tool_call>{"name":"now","arguments":null}</tool_call>', "", [("now", "{}")]),
+        ('<tool_call>{"id":[{}],"name":"now","x":"}"}</tool_call>', "", [("now", "{}")]),
+        ("<tool_call>now</tool_call>", "", [("now", "{}")]),
+        (
+            "<tool_call><function=find><parameter=q>\na\n\n</parameter>\n<parameter=n>3</parameter></function></tool_call>",
+            "",
+            [("find", '{"q":"a\\n","n":3}')],
+        ),
+        ("<use_tool><name>now</name></use_tool>", "", [("now", "{}")]),
+        ("<use_tool>\n<name> find </name>\n<q> a <b> & &lt; c </q>\n</use_tool>", "", [("find", '{"q":"a <b> & &lt; c"}')]),
+        ("<use_tool><q>x</q><name>find</name></use_tool>", "", [("find", '{"q":"x"}')]),
+        ("<use_tool><name>find</name><name>x</name></use_tool>", "", [("find", '{"name":"x"}')]),
+        (
+            '<use_tool><name>find</name><n>3</n><tags>["a"]</tags><deep>True</deep><q>4</q><either>null</either></use_tool>',
+            "",
+            [("find", '{"n":3,"tags":["a"],"deep":true,"q":"4","either":"null"}')],
+        ),
+        ('<use_tool><name>find</name><any>{"a":1}</any><n>x</n></use_tool>', "", [("find", '{"any":{"a":1},"n":"x"}')]),
+        ("<use_tool><name>now</name></use_tool>\n<use_tool><name>now</name></use_tool>", "\n", [("now", "{}"), ("now", "{}")]),
+    ],
+)  # fmt: skip
+def test_a_block_is_a_call(live, text, said, calls):
+    assert reading(text, live=live)[:2] == (said, [(*call, True) for call in calls])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain < text > with <use_tools> and <tool_calls> and </use_tool>",
+        "`<use_tool><name>now</name></use_tool>` inline",
+        "```xml\n<use_tool><name>now</name></use_tool>\n```",
+        "~~~\n<tool_call>now</tool_call>\n~~~ still\n~~~\n",
+        "``a ` <tool_call>now</tool_call>``",
+        "<USE_TOOL><name>now</name></USE_TOOL>",
+        '<use_tool name="now"></use_tool>',
+        "ends with <use_to",
+        "<tool_call>other</tool_call>",
+        "<use_tool>no name</use_tool>",
+        "<use_tool><name></name></use_tool>",
+        "<use_tool><name>now</name> stray </use_tool>",
+        "<tool_call>[1]</tool_call>",
+        '<tool_call>{"name" "now"}</tool_call>',
+        '<tool_call>{"name":"now","arguments":{"x":NaN}}</tool_call>',
+        '<tool_call>{"name":"now","arguments":{}} and more</tool_call>',
+        '<tool_call>{"name":"now","arguments":{"a":',
+        "<use_tool><name>now</name>",
+        "<use_tool><name>find</name><q>abc</use_tool>",
+        "<tool_call>" * (PATIENCE + 5),
+    ],
+)
+def test_what_is_no_call_stays_text_letter_by_letter(text):
+    said, calls, _ = reading(text)
+    assert (said, calls) == (text, [])
+
+
+def test_a_stray_backtick_hides_nothing_after_its_line():
+    assert reading("a ` b\n<tool_call>now</tool_call>")[1] == [("now", "{}", True)]
+
+
+def test_code_ends_where_its_fence_does():
+    assert reading("```\n<tool_call>now</tool_call>\n```\n<tool_call>now</tool_call>")[1] == [("now", "{}", True)]
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("end", ["", "</tool_cal"])
+def test_a_whole_call_without_its_closing_tag_is_recovered(live, end):
+    _, calls, notes = reading('<tool_call>{"name":"find","arguments":{"q":1}}' + end, live=live)
+    assert (calls, notes) == ([("find", '{"q":1}', True)], ["text_call_recovered"])
+
+
+def test_a_call_told_live_that_breaks_off_is_incomplete():
+    assert reading('<tool_call>{"name":"find","arguments":{"q":', live=True)[1] == [("find", '{"q":', False)]
+    assert reading("<use_tool><name>find</name><q>abc</use_tool> on", live=True) == (
+        " on",
+        [("find", '{"q":"abc', False)],
+        [],
+    )
+
+
+def test_a_live_value_flows_before_it_is_whole():
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",))
+    told = [len(reader.feed(TextDelta(piece))) for piece in ("<use_tool><name>find</name><q>aaa", "bbb", "ccc</")]
+    assert told == [2, 1, 1]
+
+
+def test_line_ends_inside_json_strings_are_repaired_and_noted():
+    _, calls, notes = reading('<tool_call>{"name":"find","arguments":{"q":"a\nb\t"}}</tool_call>')
+    assert json.loads(calls[0][1]) == {"q": "a\nb\t"}
+    assert notes == ["text_call_repaired"]
+
+
+def test_an_extra_bracket_before_the_closing_tag_is_repaired():
+    _, calls, notes = reading('<tool_call>{"name":"find","arguments":{"q":1}}}</tool_call>')
+    assert (calls, notes) == ([("find", '{"q":1}', True)], ["text_call_repaired"])
+
+
+def test_strict_parsing_turns_a_broken_block_into_a_failure():
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), tuple, strict=True)
+    events = [*reader.feed(TextDelta("<use_tool>oops</use_tool>")), *reader.feed(TurnEnded())]
+    assert isinstance(events[0], TurnFailed)
+
+
+def test_without_declared_tools_every_name_counts():
+    assert reading("<use_tool><name>anything</name></use_tool>", names=None)[1] == [("anything", "{}", True)]
+
+
+def test_a_structured_call_settles_an_open_block():
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), tuple)
+    started = CallStarted("c", "find")
+    assert list(reader.feed(TextDelta("<use_tool><na"))) == []
+    assert [event for event in reader.feed(started) if not isinstance(event, TextDelta)][-1] == started
+
+
+class Made(msgspec.Struct):
+    name: str
+    text: str
+
+
+def test_a_structured_twin_wins_one_for_one():
+    made = [Made("find", '{ "q": "x" }')]
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), lambda: made)
+    block = "<use_tool><name>find</name><q>x</q></use_tool>"
+    turn = collect([TurnStarted(), *reader.feed(TextDelta(block + block)), *reader.feed(TurnEnded())])
+    assert len(turn.calls) == 1
+    assert [note.code for note in turn.notes] == ["text_call_twin"]
+
+
+# Writing
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("plain", True), ("", True), ("a < b > c", True), ("<br>", True), ('<a href="x">y</a>', True), ("[[Note]]", True),
+        ("<b>x</b>", False), (" x", False), ("\ufeff", False), ("\u0085x", True), ("[1]", False), ('{"a":1}', False),
+        ("a</p>b", False), ("a</use_tool>b", False), ("</b><b>", True), ("{not json}", True),
+    ],
+)  # fmt: skip
+def test_survival_follows_the_clients_own_reader(value, expected):
+    assert survives("p", value) is expected
+
+
+def test_an_empty_list_parameter_does_not_survive_as_a_string():
+    assert not survives("salientTerms", "")
+
+
+def test_a_call_is_written_canonically():
+    arguments = '{"path":"a.md","n":3,"ok":true,"list":["<b>"],"none":null,"html":"<b>x</b>"}'
+    written = write_use_tool("writeToFile", arguments)
+    assert written.text == (
+        "<use_tool>\n<name>writeToFile</name>\n<path>a.md</path>\n<n>3</n>\n<ok>true</ok>\n"
+        '<list>["\\u003cb>"]</list>\n<html><b>x</b ></html>\n</use_tool>'
+    )
+    assert written.changed == ("html",)
+
+
+@pytest.mark.parametrize(("arguments", "line"), [("not json", "<args>not json</args>"), ("[1]", "<args>[1]</args>")])
+def test_arguments_that_are_no_object_become_one_parameter(arguments, line):
+    assert line in write_use_tool("f", arguments).text
+
+
+def test_no_arguments_are_no_lines():
+    assert write_use_tool("f", "").text == write_use_tool("f", "{}").text == "<use_tool>\n<name>f</name>\n</use_tool>"
+
+
+KEYS = st.from_regex(r"[a-zA-Z][a-zA-Z0-9]{0,8}", fullmatch=True).filter(lambda key: key not in ("name", "use_tool"))
+PLAIN = st.text(st.sampled_from("ab <>/&\"'[]{}:,\n\u00e4\U0001f600")).filter(lambda value: survives("p", value))
+VALUES = st.recursive(
+    PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3), max_leaves=6
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+def test_what_survives_is_read_back_equal(arguments):
+    written = write_use_tool("f", json.dumps(arguments))
+    if not written.changed:
+        assert [(name, json.loads(text)) for name, text in extract_calls(written.text, NOTATIONS)] == [("f", arguments)]

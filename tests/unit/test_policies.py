@@ -1,0 +1,200 @@
+"""Every policy is a decision; every decision has a test."""
+
+import pytest
+
+from toolwire.assembly import ToolRules, output_mode, policies_for
+from toolwire.core.collect import collect
+from toolwire.core.errors import Failure
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    ReasoningDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+)
+from toolwire.core.request import Message, Request, TextPart, Tool, ToolChoice
+
+TOOLS = (Tool("f"), Tool("g"))
+REQUEST = Request("m", (), tools=TOOLS)
+RULES = ToolRules()
+FAILED = TurnFailed(Failure(502, "stream_cut", "gone"))
+
+
+def called(id: str, name: str = "f", text: str = "{}", complete: bool = True):
+    return CallStarted(id, name), CallArgs(id, text), CallEnded(id, complete)
+
+
+def through(*events, rules: ToolRules = RULES, request: Request = REQUEST):
+    assembly = policies_for(request, rules, "S", tuple)
+    out = [passed for event in (TurnStarted(), *events) for passed in assembly.policies.feed(event)]
+    return collect(out), assembly
+
+
+def turn(*events, **given):
+    return through(*events, **given)[0]
+
+
+def ids(*events, **given):
+    return [call.id for call in turn(*events, **given).calls]
+
+
+def test_calls_decide_over_the_backends_stop():
+    assert turn(*called("a"), TurnEnded("stop")).reason == "calls"
+    assert turn(TextDelta("x"), TurnEnded("calls")).reason == "stop"
+
+
+@pytest.mark.parametrize("reason", ["length", "filter"])
+def test_length_and_filter_stay_the_truth_even_after_a_call(reason):
+    assert turn(*called("a"), TurnEnded(reason)).reason == reason
+
+
+def test_a_turn_with_a_cut_call_ends_with_length():
+    result, assembly = through(*called("a", text='{"x":', complete=False), TurnEnded("stop"))
+    assert result.reason == "length"
+    assert assembly.tally.counts == {"call_incomplete": 1}
+
+
+def test_a_nameless_call_gets_the_only_declared_name():
+    one = Request("m", (), tools=(Tool("only"),))
+    result, assembly = through(*called("a", ""), TurnEnded(), request=one)
+    assert result.calls[0].name == "only"
+    assert assembly.tally.counts == {"name_inferred": 1}
+
+
+def test_a_nameless_call_gets_the_forced_name():
+    forced = Request("m", (), tools=TOOLS, tool_choice=ToolChoice("required", "g"))
+    assert turn(*called("a", ""), TurnEnded(), request=forced).calls[0].name == "g"
+
+
+def test_a_nameless_call_fails_the_turn_when_it_could_be_either():
+    result, assembly = through(*called("a", ""), TextDelta("x"), TurnEnded())
+    assert result.failure is not None
+    assert "a" in result.failure.message
+    assert assembly.policies.closed
+
+
+def test_a_nameless_call_is_named_by_position_only_on_demand():
+    rules = ToolRules(name_fallback="position")
+    assert [call.name for call in turn(*called("a", ""), *called("b", ""), TurnEnded(), rules=rules).calls] == [
+        "f",
+        "g",
+    ]
+
+
+def test_the_cap_is_exact_and_says_so():
+    result, assembly = through(*called("a"), *called("b"), *called("c"), TurnEnded(), rules=ToolRules(max_calls=2))
+    assert [call.id for call in result.calls] == ["a", "b"]
+    assert assembly.tally.truncated
+    assert assembly.tally.call_count == 2
+
+
+def test_a_cap_that_nothing_exceeds_truncates_nothing():
+    assert not through(*called("a"), TurnEnded(), rules=ToolRules(max_calls=1))[1].tally.truncated
+
+
+@pytest.mark.parametrize(
+    ("request_says", "operator_says", "expected"),
+    [(False, None, ["a"]), (True, None, ["a", "b"]), (None, False, ["a"]), (False, True, ["a", "b"])],
+)
+def test_parallel_off_lets_one_call_pass(request_says, operator_says, expected):
+    request = Request("m", (), tools=TOOLS, parallel_calls=request_says)
+    assert (
+        ids(*called("a"), *called("b"), TurnEnded(), request=request, rules=ToolRules(parallel=operator_says))
+        == expected
+    )
+
+
+def test_equal_calls_are_kept_unless_dedup_is_on():
+    events = (*called("a", text='{"x":1,"y":2}'), *called("b", text='{"y":2, "x":1}'), *called("c", "g"), TurnEnded())
+    assert ids(*events) == ["a", "b", "c"]
+    assert ids(*events, rules=ToolRules(dedup=True)) == ["a", "c"]
+
+
+def test_true_is_not_one_to_dedup():
+    events = (*called("a", text='{"x":1}'), *called("b", text='{"x":true}'), TurnEnded())
+    assert ids(*events, rules=ToolRules(dedup=True)) == ["a", "b"]
+
+
+def test_text_after_a_call_is_dropped_by_suppress_tail():
+    result, assembly = through(TextDelta("a"), *called("c"), TextDelta("b"), TextDelta("c"), TurnEnded(),
+                               rules=ToolRules(suppress_tail=True))  # fmt: skip
+    assert result.text == "a"
+    assert assembly.tally.counts == {"tail_withheld": 1}
+
+
+@pytest.mark.parametrize("follows", [TextDelta("x"), ReasoningDelta("r"), CallStarted("b", "g")])
+def test_stop_after_first_closes_where_something_follows(follows):
+    rules = ToolRules(stop_after=True, stop_after_mode="first")
+    result, assembly = through(*called("a"), follows, rules=rules)
+    assert assembly.policies.closed
+    assert (result.reason, [call.id for call in result.calls]) == ("calls", ["a"])
+    assert assembly.tally.truncated == isinstance(follows, CallStarted)
+
+
+def test_stop_after_first_lets_a_single_call_end_by_itself():
+    result, assembly = through(*called("a"), TurnEnded(), rules=ToolRules(stop_after=True, stop_after_mode="first"))
+    assert result.reason == "calls"
+    assert not assembly.tally.counts
+
+
+def test_a_burst_waits_only_between_calls():
+    assembly = policies_for(REQUEST, ToolRules(stop_after=True), "S", tuple)
+    waits = []
+    for event in (TurnStarted(), *called("a"), TextDelta("x"), *called("b")):
+        assembly.policies.feed(event)
+        waits.append(assembly.burst.waiting)
+    assert waits == [False, False, False, True, True, False, False, True]
+
+
+def test_a_failure_after_complete_calls_finishes_only_on_demand():
+    assert turn(*called("a"), FAILED).failure is not None
+    result, assembly = through(*called("a"), FAILED, rules=ToolRules(finish_after_calls=True))
+    assert (result.failure, result.reason) == (None, "calls")
+    assert assembly.tally.counts == {"failure_after_calls": 1}
+
+
+def test_a_failure_inside_a_call_is_never_hidden():
+    started = (CallStarted("b", "g"), CallArgs("b", "{"))
+    assert turn(*called("a"), *started, FAILED, rules=ToolRules(finish_after_calls=True)).failure is not None
+
+
+def test_nothing_passes_after_the_end():
+    assembly = policies_for(REQUEST, ToolRules(), "S", tuple)
+    assert list(assembly.policies.feed(TurnEnded())) == [TurnEnded("stop")]
+    assert list(assembly.policies.feed(TextDelta("late"))) == []
+    assert list(assembly.policies.end()) == []
+
+
+def prompt(text: str, tools=()) -> Request:
+    return Request("m", (Message("system", (TextPart(text),)),), tools=tools)
+
+
+@pytest.mark.parametrize(
+    ("setting", "request_", "expected"),
+    [
+        ("auto", prompt("hi"), "openai-json"),
+        ("auto", prompt("write <use_tool> blocks"), "obsidian-xml"),
+        ("auto", prompt("write <use_tool> blocks", TOOLS), "openai-json"),
+        ("obsidian-xml", prompt("hi", TOOLS), "obsidian-xml"),
+        ("openai-json", prompt("write <use_tool> blocks"), "openai-json"),
+    ],
+)
+def test_the_output_mode_follows_setting_tools_and_prompt(setting, request_, expected):
+    assert output_mode(ToolRules(output_mode=setting), request_) == expected
+
+
+def test_obsidian_mode_writes_a_block_after_each_call_and_keeps_the_calls():
+    rules = ToolRules(output_mode="obsidian-xml")
+    result = turn(TextDelta("Look:"), *called("a", text='{"q":"x"}'), *called("b", "g"), TurnEnded(), rules=rules)
+    assert [call.id for call in result.calls] == ["a", "b"]
+    assert result.text == (
+        "Look:\n\n<use_tool>\n<name>f</name>\n<q>x</q>\n</use_tool>\n\n<use_tool>\n<name>g</name>\n</use_tool>"
+    )
+
+
+def test_the_delimiter_stands_between_blocks():
+    rules = ToolRules(output_mode="obsidian-xml", delimiter="|")
+    assert turn(*called("a"), *called("b"), TurnEnded(), rules=rules).text.count("</use_tool>|<use_tool>") == 1
