@@ -70,6 +70,8 @@ class Upstream:
         self._loop.run_until_complete(self._start())
         self._ready.set()
         self._loop.run_forever()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
         self._loop.run_until_complete(self._runner.cleanup())
         self._loop.close()
 
@@ -77,7 +79,7 @@ class Upstream:
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()

@@ -16,7 +16,7 @@ from toolwire.core.collect import Collector, Turn
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, TurnFailed
 from toolwire.service.http import send_json
-from toolwire.service.run import Run
+from toolwire.service.run import Run, early_failure
 
 SSE_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -79,25 +79,27 @@ async def deliver_stream(
 ) -> None:
     """Send the turn as it comes."""
     loop = asyncio.get_running_loop()
-    encoder = dialect.stream()
-    feed = encoder.feed
     due = loop.time() + pace.commit_after
-    while not run.finished:
-        events = await run.read(due)
-        if not outcome.committed:
-            failed = next((event for event in events if isinstance(event, TurnFailed)), None)
-            if failed is not None:
-                await send_failure(failed.failure, run, dialect, send, headers, outcome)
-                return
-            outcome.status, outcome.committed = 200, True
-            start = [*SSE_HEADERS, *headers, *_passed_on(run)]
-            await send({"type": "http.response.start", "status": 200, "headers": start})
+    events = await run.read(due)
+    failure = early_failure(events)
+    if failure is not None:
+        await send_failure(failure, run, dialect, send, headers, outcome)
+        return
+    outcome.status, outcome.committed = 200, True
+    start = [*SSE_HEADERS, *headers, *_passed_on(run)]
+    await send({"type": "http.response.start", "status": 200, "headers": start})
+    events = events or run.commit()
+    feed = dialect.stream().feed
+    while True:
         out = b"".join([piece for event in events for piece in feed(event)])
         if not out and loop.time() >= due:
             out = KEEPALIVE
         if out:
             await send({"type": "http.response.body", "body": out, "more_body": True})
             due = loop.time() + pace.keepalive
+        if run.finished:
+            break
+        events = await run.read(due)
     await send({"type": "http.response.body", "body": b""})
 
 

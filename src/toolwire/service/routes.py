@@ -89,27 +89,34 @@ class Router:
         return names
 
 
+def check_backends(settings: Settings) -> None:
+    """Find out now what would only fail when the gateway starts."""
+    for place, backend in enumerate(settings.backends):
+        try:
+            if backend.kind == "responses":
+                _profile(backend)
+            elif backend.kind == "replay":
+                _replaying(backend)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise SettingsError(f"backends[{place}] ({backend.name}): {error}") from None
+
+
 def _is_glob(name: str) -> bool:
     return any(mark in name for mark in "*?[")
 
 
 def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
-    where = f"backend {backend.name}"
-    try:
-        match backend.kind:
-            case "demo":
-                return Route(backend, ScriptUpstream(), demo.Conversation)
-            case "replay":
-                return Route(backend, ScriptUpstream(), _replaying(backend))
-            case "responses":
-                return _responses(backend, settings, session)
-    except (msgspec.ValidationError, ValueError) as error:
-        raise SettingsError(f"{where}: {error}") from None
+    match backend.kind:
+        case "demo":
+            return Route(backend, ScriptUpstream(), demo.Conversation)
+        case "replay":
+            return Route(backend, ScriptUpstream(), _replaying(backend))
+        case "responses":
+            return _responses(backend, settings, session)
 
 
 def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
-    base = responses.CHATGPT if backend.auth == "codex" else responses.OPENAI
-    profile = responses.profile_from(backend.profile, base)
+    profile = _profile(backend)
     address = backend.base_url or profile.base_url
     upstream = HttpUpstream(session, address, _credentials(backend, settings), backend.headers)
 
@@ -117,6 +124,11 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
         return responses.Conversation(request, seed, profile)
 
     return Route(backend, upstream, converse)
+
+
+def _profile(backend: Backend) -> responses.Profile:
+    base = responses.CHATGPT if backend.auth == "codex" else responses.OPENAI
+    return responses.profile_from(backend.profile, base)
 
 
 def _credentials(backend: Backend, settings: Settings) -> Credentials:

@@ -108,6 +108,12 @@ class Run:
                 return out
         return ()
 
+    def commit(self) -> Sequence[Event]:
+        """The client has an answer: from here on no new attempt. Returns the events that waited for content."""
+        self._shown = True
+        held, self._held = self._held, []
+        return held
+
     def close(self) -> None:
         """Stop at once. A reply that is not whole is broken off, which stops the model."""
         self.finished = True
@@ -141,9 +147,9 @@ class Run:
     def _settle(self, events: Sequence[Event]) -> Sequence[Event]:
         """Ask again if that is due; otherwise pass the events on, once there is something to show."""
         if not self._shown:
-            for event in events:
-                if isinstance(event, TurnFailed) and self._asks_again(event.failure):
-                    return ()
+            failure = early_failure(events)
+            if failure is not None and self._asks_again(failure):
+                return ()
         feed, see = self.assembly.policies.feed, self._order.see
         out: list[Event] = []
         for event in events:
@@ -158,8 +164,7 @@ class Run:
         self._held += out
         if not self.finished and not any(isinstance(event, CONTENT) for event in out):
             return ()
-        self._shown = True
-        return self._held
+        return self.commit()
 
     def _asks_again(self, failure: Failure) -> bool:
         pause = _pause(failure, self._attempts)
@@ -308,6 +313,16 @@ class Run:
             return self.conversation.feed_plain(body)
         frames = self._reader.end() if self._reader is not None else ()
         return [*self._converse(frames), *self.conversation.end()]
+
+
+def early_failure(events: Sequence[Event]) -> Failure | None:
+    """The failure among these events, if it comes before anything to show."""
+    for event in events:
+        if isinstance(event, TurnFailed):
+            return event.failure
+        if isinstance(event, CONTENT):
+            return None
+    return None
 
 
 def _pause(failure: Failure, attempts: int) -> float | None:

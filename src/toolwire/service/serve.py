@@ -12,6 +12,7 @@ from types import FrameType
 import uvicorn
 
 from toolwire.service.app import make_app
+from toolwire.service.routes import check_backends
 from toolwire.service.settings import Settings, SettingsError
 
 
@@ -62,6 +63,7 @@ def listen(settings: Settings) -> socket.socket:
 
 def serve(settings: Settings) -> None:
     """Serve until a signal ends it."""
+    check_backends(settings)
     sock = listen(settings)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,175 @@
+"""Failures: a real status before the commit, an error frame after it, and never a clean-looking end."""
+
+import httpx
+import pytest
+
+from tests.support.fold import fold_chat
+from tests.support.frames import call, completed, created, rs, sse, stream, text
+from tests.support.gateway import Gateway, backend, chat_body, read_sse, tool
+from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
+
+FIND = [tool("find", q={"type": "string"})]
+STREAMED = pytest.mark.parametrize("streamed", [False, True])
+
+
+def post(http: httpx.Client, gateway: Gateway, model: str, **fields) -> httpx.Response:
+    return http.post(f"{gateway.base_url}/chat/completions", json=chat_body(model, **fields))
+
+
+def folded(http: httpx.Client, gateway: Gateway, model: str, **fields):
+    response = post(http, gateway, model, stream=True, **fields)
+    assert response.status_code == 200, response.text
+    return fold_chat(list(read_sse(response)))
+
+
+@STREAMED
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 429, 500, 503])
+def test_an_upstream_status_reaches_the_client_with_its_message(http, gateway, upstream: Upstream, status, streamed):
+    body = b'{"error":{"message":"Upstream says no.","type":"t","code":"c","param":"p"}}'
+    headers = {"retry-after": "9", "x-ratelimit-remaining-requests": "0"}
+    upstream.replies["refuses"] = Reply([body], status, "application/json", headers)
+    response = post(http, gateway, "up/refuses", stream=streamed)
+    assert response.status_code == status
+    assert response.json()["error"] == {"message": "Upstream says no.", "type": "t", "code": "c", "param": "p"}
+    assert response.headers["retry-after"] == "9"
+    assert response.headers["x-ratelimit-remaining-requests"] == "0"
+
+
+@STREAMED
+def test_a_failure_before_the_first_content_has_a_real_status(http, gateway, upstream, streamed):
+    failed = rs(
+        "failed", response={"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "slow down"}}
+    )
+    upstream.replies["fails-early"] = Reply([stream(created(), failed)])
+    response = post(http, gateway, "up/fails-early", stream=streamed)
+    assert (response.status_code, response.json()["error"]["message"]) == (429, "slow down")
+
+
+@STREAMED
+def test_an_unreachable_backend_is_a_502(http, start, streamed):
+    gateway = start(backend("http://127.0.0.1:9/v1"))
+    response = post(http, gateway, "up/x", stream=streamed)
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "backend_unreachable")
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        [Pause(0.05), Cut()],
+        [],
+        [sse({"type": "error", "code": "server_error", "message": "boom"})],
+        [rs("failed", response={"status": "failed", "error": {"code": "server_error", "message": "boom"}})],
+    ],
+)
+def test_a_failure_in_mid_stream_is_an_error_frame(http, gateway, upstream, ending):
+    begun = stream(created(), text("Hi"), rs("output_item.added", output_index=1, item={
+        "type": "function_call", "id": "fc", "call_id": "c", "name": "find", "arguments": ""}))  # fmt: skip
+    upstream.replies["fails-late"] = Reply([begun, *ending])
+    result = folded(http, gateway, "up/fails-late", tools=FIND)
+    assert result["error"]["message"]
+    assert result["finish"] is None
+    assert result["message"]["content"] == "Hi"
+
+
+def test_a_turn_that_fails_after_its_calls_can_be_finished_on_demand(http, start, upstream):
+    upstream.replies["fails-after"] = Reply([stream(created(), call("c", "find", "{}")), Pause(0.05), Cut()])
+    gateway = start(backend(upstream.url), PROXY_FINISH_AFTER_CALLS="true")
+    result = folded(http, gateway, "up/fails-after", tools=FIND)
+    assert (result["error"], result["finish"]) == (None, "tool_calls")
+
+
+@STREAMED
+def test_a_web_page_instead_of_a_turn_is_a_502(http, gateway, upstream, streamed):
+    upstream.replies["page"] = Reply([b"<html>Sign in</html>"], content_type="text/html")
+    assert post(http, gateway, "up/page", stream=streamed).status_code == 502
+
+
+@STREAMED
+def test_garbage_in_a_stream_is_a_502(http, gateway, upstream, streamed):
+    upstream.replies["garbage"] = Reply([b"<html>502 Bad Gateway</html>"])
+    assert post(http, gateway, "up/garbage", stream=streamed).status_code == 502
+
+
+def test_a_stream_for_a_plain_request_is_folded_and_a_plain_reply_for_a_stream_is_unfolded(http, gateway, upstream):
+    item = {"type": "function_call", "id": "fc", "call_id": "c", "name": "find", "arguments": '{"q":"x"}'}
+    upstream.replies["streams"] = Reply([stream(created(), call("c", "find", '{"q":"x"}'), completed())])
+    upstream.replies["plain"] = Reply(
+        [b'{"id":"r","status":"completed","output":[', __import__("json").dumps(item).encode(), b"]}"],
+        content_type="application/json",
+    )
+    plain = post(http, gateway, "up/streams", tools=FIND).json()["choices"][0]["message"]
+    assert plain["tool_calls"] == folded(http, gateway, "up/plain", tools=FIND)["message"]["tool_calls"]
+
+
+def test_an_early_failure_is_asked_again_and_told(http, start, upstream):
+    busy = Reply([b"{}"], 503, "application/json")
+    early = Reply(
+        [stream(created(), rs("failed", response={"error": {"code": "server_is_overloaded", "message": "x"}}))]
+    )
+    upstream.replies["recovers"] = [busy, early, Reply([stream(created(), text("ok"), completed())])]
+    gateway = start(backend(upstream.url).replace("retries = 0", "retries = 2"))
+    response = post(http, gateway, "up/recovers", stream=True)
+    frames = list(read_sse(response))
+    assert fold_chat(frames)["message"]["content"] == "ok"
+    assert next(value for kind, value in frames if kind == "comment").count('"retried"') == 2
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05])
+def test_nothing_is_asked_again_after_content_came(http, start, upstream, pause):
+    failed = rs("failed", response={"error": {"code": "server_is_overloaded", "message": "x"}})
+    upstream.replies["once"] = Reply([stream(created(), text("Bon")), Pause(pause), failed])
+    gateway = start(backend(upstream.url).replace("retries = 0", "retries = 2"))
+    before = len(upstream.of("once"))
+    assert folded(http, gateway, "up/once")["message"]["content"] == "Bon"
+    assert len(upstream.of("once")) == before + 1
+
+
+def test_a_backend_that_asks_for_a_long_pause_is_not_asked_again(http, start, upstream):
+    upstream.replies["later"] = Reply([b"{}"], 429, "application/json", {"retry-after": "120"})
+    gateway = start(backend(upstream.url).replace("retries = 0", "retries = 2"))
+    assert post(http, gateway, "up/later").headers["retry-after"] == "120"
+    assert len(upstream.of("later")) == 1
+
+
+TIMEOUTS = "[timeouts]\nconnect = 5\nfirst_byte = {first_byte}\nidle = {idle}\nprogress = {progress}\ntotal = {total}\n"
+
+
+def limits(**given: float) -> str:
+    return TIMEOUTS.format(**{"first_byte": 20, "idle": 20, "progress": 20, "total": 20, **given})
+
+
+@STREAMED
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("first_byte", [Hold()]),
+        ("idle", [created(), Pause(0.05), Hold()]),
+        ("progress", [created(), *([b": ping\n\n", Pause(0.1)] * 40)]),
+        ("total", [created(), *([text("x"), Pause(0.1)] * 40)]),
+    ],
+)
+def test_every_timeout_ends_a_turn_and_says_which(http, start, upstream, name, steps, streamed):
+    upstream.replies[f"slow-{name}"] = Reply(steps)
+    gateway = start(backend(upstream.url) + limits(**{name: 0.5}))
+    response = post(http, gateway, f"up/slow-{name}", stream=streamed)
+    if streamed and name == "total":
+        assert f"timeouts.{name}" in fold_chat(list(read_sse(response)))["error"]["message"]
+    else:
+        assert response.status_code == 504
+        assert f"timeouts.{name}" in response.json()["error"]["message"]
+
+
+def test_the_commit_comes_after_a_while_and_a_later_failure_is_a_frame(http, start, upstream):
+    upstream.replies["thinks"] = Reply([created(), Pause(0.8), Cut()])
+    gateway = start("[server]\ncommit_after = 0.3\nkeepalive = 0.2\n" + backend(upstream.url))
+    response = post(http, gateway, "up/thinks", stream=True)
+    frames = list(read_sse(response))
+    assert response.status_code == 200
+    assert ("comment", "keepalive") in frames
+    assert any(kind == "data" and "error" in value for kind, value in frames)
+
+
+def test_an_event_beyond_the_limit_is_an_error(http, gateway, upstream):
+    upstream.replies["flood"] = Reply([created(), *([b"data: " + b"x" * 1_000_000] + [b"x" * 1_000_000] * 33)])
+    response = post(http, gateway, "up/flood")
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "event_too_large")
