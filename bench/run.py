@@ -1,0 +1,158 @@
+"""Measures the gateway beside `bare.py`, the least a Python translator can do, interleaved in one run, as ratios.
+
+The mock upstream and the load generator (C, built here with gcc) run on one core, the program under test on another.
+CPU time is that of the program's own process, so a slow neighbour moves both sides alike. Absolute figures of two runs are
+not comparable; ratios are, within about five per cent.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import fixtures
+
+HERE = Path(__file__).parent
+WORK = Path(tempfile.gettempdir()) / "toolwire-bench-own"
+UPSTREAM_PORT, BARE_PORT, GATEWAY_PORT = 9400, 9412, 9411
+CORES = sorted(os.sched_getaffinity(0))
+
+# name: fixture, pacing, streamed, connections, requests, most that CPU may be relative to bare
+SCENARIOS = {
+    "burst-tool": ("tool", "b", True, 32, 300, 2.0),
+    "burst-text": ("text", "b", True, 32, 300, 2.0),
+    "paced-tool": ("tool", "p20", True, 100, 100, 1.5),
+    "plain": ("tool", "", False, 16, 1500, 2.0),
+    "first-token": ("tiny", "b", True, 1, 300, None),
+    "big-arguments": ("big", "b", True, 4, 24, None),
+}
+
+
+class Program:
+    """A process on a core of its own."""
+
+    def __init__(self, command: list[str], core: int, ready: str) -> None:
+        began = time.monotonic()
+        log = (WORK / f"{Path(command[1] if len(command) > 1 else command[0]).name}.log").open("ab")
+        self._process = subprocess.Popen(
+            ["taskset", "-c", str(core), *command], stdout=log, stderr=log, start_new_session=True
+        )
+        while not self._answers(ready):
+            if self._process.poll() is not None or time.monotonic() - began > 30:
+                sys.exit(f"{command} did not start; see {WORK}")
+            time.sleep(0.005)
+        self.cold_start = time.monotonic() - began
+
+    @staticmethod
+    def _answers(url: str) -> bool:
+        try:
+            with urllib.request.urlopen(url, timeout=5) as response:
+                return response.status == 200
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def cpu(self) -> float:
+        """Seconds of CPU so far: the process clock, which counts every thread."""
+        return time.clock_gettime((~self._process.pid << 3) | 2)
+
+    def memory(self) -> float:
+        """Megabytes that belong to it."""
+        lines = Path(f"/proc/{self._process.pid}/smaps_rollup").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024
+
+    def stop(self) -> None:
+        os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.wait(40)
+
+
+def prepare() -> dict[str, dict[str, int]]:
+    """Compile the tools and write the fixtures; returns how many events each has."""
+    if not shutil.which("gcc") or not shutil.which("taskset"):
+        sys.exit("make bench needs gcc and taskset (Debian: apt install gcc util-linux)")
+    WORK.mkdir(exist_ok=True)
+    for name in ("upstream", "load"):
+        subprocess.run(["gcc", "-O2", "-o", WORK / name, HERE / f"{name}.c"], check=True)
+    subprocess.run([sys.executable, HERE / "fixtures.py", WORK / "fx"], check=True, stdout=subprocess.DEVNULL)
+    return json.loads((WORK / "fx" / "meta.json").read_text())
+
+
+def load(port: int, body: Path, connections: int, requests: int) -> dict[str, float]:
+    command = ["taskset", "-c", str(CORES[0]), WORK / "load", "--port", str(port), "--path", "/v1/chat/completions"]
+    command += ["--body", body, "--conc", str(connections), "--n", str(requests), "--timeout", "90"]
+    result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    if result["errors"] or result["timed_out"]:
+        sys.exit(f"the load on port {port} met errors: {result}")
+    return result
+
+
+def body_for(model: str, streamed: bool) -> Path:
+    path = WORK / f"{model.replace('/', '_')}-{streamed}.json"
+    path.write_text(json.dumps(fixtures.requests(model, streamed)["chat"]))
+    return path
+
+
+def cost(program: Program, port: int, prefix: str, scenario: str) -> float:
+    """Microseconds of CPU for one request."""
+    kind, pacing, streamed, connections, requests, _ = SCENARIOS[scenario]
+    model = f"{prefix}mock-{kind}" + (f"-{pacing}" if pacing else "")
+    before = program.cpu()
+    done = load(port, body_for(model, streamed), connections, requests)
+    return (program.cpu() - before) / done["streams"] * 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default=",".join(SCENARIOS))
+    chosen = parser.parse_args()
+    events = prepare()
+    config = WORK / "toolwire.toml"
+    config.write_text(
+        f'[server]\nport = {GATEWAY_PORT}\n[store]\nurl = "memory:"\n'
+        f'[[backends]]\nname = "up"\nkind = "responses"\nbase_url = "http://127.0.0.1:{UPSTREAM_PORT}/v1"\n'
+    )
+    core = CORES[-1]
+    url = f"http://127.0.0.1:{UPSTREAM_PORT}"
+    programs = [Program([str(WORK / "upstream"), str(UPSTREAM_PORT), str(WORK / "fx")], CORES[0], url)]
+    try:
+        bare_command = [sys.executable, str(HERE / "bare.py"), str(BARE_PORT), f"{url}/v1/responses"]
+        bare = Program(bare_command, core, f"http://127.0.0.1:{BARE_PORT}/")
+        command = [str(Path(sys.executable).parent / "toolwire"), "serve", "--config", str(config)]
+        gateway = Program(command, core, f"http://127.0.0.1:{GATEWAY_PORT}/healthz")
+        programs += [bare, gateway]
+        idle = gateway.memory()
+        for prefix, port in (("", BARE_PORT), ("up/", GATEWAY_PORT)):
+            load(port, body_for(f"{prefix}mock-tool-b", streamed=True), 16, 100)
+        measured: dict[str, list[tuple[float, float]]] = {}
+        for _ in range(chosen.rounds):
+            for name in chosen.only.split(","):
+                pair = cost(bare, BARE_PORT, "", name), cost(gateway, GATEWAY_PORT, "up/", name)
+                measured.setdefault(name, []).append(pair)
+        report(measured, events)
+        print(f"\ncold start {gateway.cold_start:.2f} s · memory {idle:.0f} MB idle, {gateway.memory():.0f} MB after")
+    finally:
+        for program in reversed(programs):
+            program.stop()
+
+
+def report(measured: dict[str, list[tuple[float, float]]], events: dict[str, dict[str, int]]) -> None:
+    print(f"{'chat over responses':22}{'CPU x bare':>11}{'bar':>6}{'us/request':>12}{'us/event':>10}")
+    for name, pairs in measured.items():
+        kind, _, streamed, _, _, bar = SCENARIOS[name]
+        ratio = statistics.median(own / bare for bare, own in pairs)
+        each = statistics.median(own for _, own in pairs)
+        per_event = f"{each / events[f'responses.{kind}']['events']:10.2f}" if streamed else f"{'-':>10}"
+        print(f"{name:22}{ratio:11.2f}{bar or '-':>6}{each:12.0f}{per_event}")
+
+
+if __name__ == "__main__":
+    main()
