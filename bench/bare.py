@@ -1,8 +1,8 @@
 """The least a Python gateway can do: Responses SSE in, Chat Completions SSE out, nothing else. A yardstick, not an example.
 
 usage: bare.py PORT UPSTREAM_URL       (uvicorn, uvloop, httptools, aiohttp, msgspec)
-No policies, no checks, no storage, no errors. `gate.py` runs it beside the real gateway: the ratio of the two is stable on a noisy
-machine, where the ratio to nginx is not.
+No policies, no checks, no storage, no errors. `run.py` runs it beside the real gateway: the ratio of the two is stable on a noisy
+machine.
 """
 
 import sys

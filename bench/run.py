@@ -1,8 +1,8 @@
 """Measures the gateway beside `bare.py`, the least a Python translator can do, interleaved in one run, as ratios.
 
 The mock upstream and the load generator (C, built here with gcc) run on one core, the program under test on another.
-CPU time is that of the program's own process, so a slow neighbour moves both sides alike. Absolute figures of two runs are
-not comparable; ratios are, within about five per cent.
+CPU time is that of the program's own process, so a slow neighbour moves both sides alike. Absolute figures of two runs
+are not comparable; ratios are, within about five per cent.
 """
 
 import argparse

@@ -19,7 +19,7 @@ import msgspec
 from toolwire.core.collect import Call
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event
 from toolwire.core.identity import CallTable, Fragment
-from toolwire.core.loose import choice_of, read_fragments
+from toolwire.core.loose import choice_of, ending_of, read_fragments
 from toolwire.core.text import same_json
 from toolwire.notations.read import extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
@@ -117,6 +117,9 @@ class ToolCallAggregator:
             table = self._table(number)
             for fragment in read_fragments(part, total=total):
                 deltas += _deltas(table, table.feed(fragment))
+            ending = ending_of(part)
+            if ending:
+                deltas += _deltas(table, table.finish(cut=ending == "length"))
         return Ingested(bool(deltas), tuple(deltas))
 
     def _ingest_text(self, text: str, choice: int) -> Ingested:

@@ -159,6 +159,16 @@ def test_every_timeout_ends_a_turn_and_says_which(http, start, upstream, name, s
         assert f"timeouts.{name}" in response.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("name", "steps"), [("idle", [Hold()]), ("progress", [b": ping\n\n", Pause(0.1)] * 40)], ids=["idle", "progress"]
+)
+def test_timeouts_hold_after_content_too_whatever_the_keepalive(http, start, upstream, name, steps):
+    upstream.replies[f"stalls-{name}"] = Reply([stream(created(), text("x")), *steps])
+    gateway = start("[server]\nkeepalive = 0.2\n" + backend(upstream.url) + limits(**{name: 0.7}))
+    result = folded(http, gateway, f"up/stalls-{name}")
+    assert f"timeouts.{name}" in result["error"]["message"]
+
+
 def test_the_commit_comes_after_a_while_and_a_later_failure_is_a_frame(http, start, upstream):
     upstream.replies["thinks"] = Reply([created(), Pause(0.8), Cut()])
     gateway = start("[server]\ncommit_after = 0.3\nkeepalive = 0.2\n" + backend(upstream.url))

@@ -118,7 +118,7 @@ def test_a_codex_login_is_used_and_read_again_when_it_changes(http, start, upstr
     upstream.replies["login"] = Reply([b'{"detail":"token expired"}'], 401, "application/json")
     expired = http.post(url, json=chat_body("up/login"))
     assert expired.status_code == 401
-    assert expired.json()["error"]["message"] == "token expired Run `codex login` to log in again."
+    assert expired.json()["error"]["message"] == "token expired. Run `codex login` to log in again."
 
 
 def test_models_are_names_aliases_and_what_a_glob_matches_upstream(http, start, upstream):

@@ -158,8 +158,17 @@ def test_every_form_of_tool_choice_is_read(given, mode, name, allowed):
 
 
 def test_a_hosted_tool_choice_is_carried_as_it_came():
-    choice = decoded(tools=[{"type": "web_search"}], tool_choice={"type": "web_search"}).tool_choice
-    assert bytes(choice.hosted) == b'{"type":"web_search"}'
+    choice = decoded(tools=[{"type": "mcp"}], tool_choice={"type": "mcp", "server_label": "s"}).tool_choice
+    assert bytes(choice.hosted) == b'{"type": "mcp", "server_label": "s"}'
+
+
+def test_fields_without_a_place_are_noted():
+    messages = [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]},
+                {"role": "assistant", "content": "y", "reasoning_content": "z"}]  # fmt: skip
+    assert [note.subject for note in decoded(messages).notes] == [
+        "messages[0].content[0].cache_control",
+        "messages[1].reasoning_content",
+    ]
 
 
 def test_an_empty_list_of_tools_takes_a_harmless_choice_with_it():

@@ -37,7 +37,14 @@ def test_an_orphan_result_is_left_out():
     assert closed((USER, result("x")), "repair") == ((USER,), [Note("result_dropped", "x")])
 
 
-@pytest.mark.parametrize("history", [(USER, call("c9")), (USER, result("c9"))])
+def test_a_second_result_for_one_call_is_left_out():
+    entries, notes = closed((call("a"), result("a"), result("a", "again")), "repair")
+    assert (entries, notes) == ((call("a"), result("a")), [Note("result_dropped", "a")])
+
+
+@pytest.mark.parametrize(
+    "history", [(USER, call("c9")), (USER, result("c9")), (call("c9"), result("c9"), result("c9"))]
+)
 def test_strict_refuses_and_names_the_call(history):
     with pytest.raises(BadRequest, match="c9"):
         closed(history, "strict")

@@ -122,14 +122,19 @@ def test_an_omitted_strict_is_said_to_be_false():
         (ToolChoice("required", "f"), {"type": "function", "name": "f"}),
         (ToolChoice("required", "p", "custom"), {"type": "custom", "name": "p"}),
         (
-            ToolChoice(allowed=("a",)),
-            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "a"}]},
+            ToolChoice(allowed=("f", "p")),
+            {
+                "type": "allowed_tools",
+                "mode": "auto",
+                "tools": [{"type": "function", "name": "f"}, {"type": "custom", "name": "p"}],
+            },
         ),
         (ToolChoice(hosted=msgspec.Raw(b'{"type":"web_search"}')), {"type": "web_search"}),
     ],
 )
 def test_a_tool_choice_keeps_its_meaning(choice, expected):
-    assert asked(tool_choice=choice)[0]["tool_choice"] == expected
+    tools = (Tool("f"), Tool("p", kind="custom"), Tool("other"))
+    assert asked(tools=tools, tool_choice=choice)[0]["tool_choice"] == expected
 
 
 def test_parameters_are_carried_and_the_rest_is_noted():

@@ -15,7 +15,7 @@ from toolwire.backends.responses.decode import Decoder
 from toolwire.backends.responses.failures import refusal
 from toolwire.core import sse
 from toolwire.core.backend import Break, Refuse, Script, Step, Wait
-from toolwire.core.errors import Failure
+from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Event
 from toolwire.core.identity import Call
 from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool
@@ -30,13 +30,17 @@ class Conversation:
     """One request to the demo model."""
 
     def __init__(self, request: Request, seed: str) -> None:
-        self._request = request
-        self._seed = seed
+        situation = request.model.removeprefix("demo").removeprefix("-")
+        if situation not in SITUATIONS:
+            known = ", ".join(MODELS)
+            message = f"The demo model has no situation {situation!r}; there are {known}."
+            raise BadRequest(message, "model", "model_not_found", status=404)
+        self._script = SITUATIONS[situation]
+        self._voice = Voice(request, seed)
         self._decoder = Decoder(seed, request.tool_names)
 
     def start(self) -> Script:
-        situation = self._request.model.partition("-")[2]
-        return Script(SITUATIONS[situation](Voice(self._request, self._seed)))
+        return Script(self._script(self._voice))
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         return self._decoder.feed(frame)

@@ -20,10 +20,12 @@ NO_RESULT = "Error: the call was not answered."
 def closed(entries: Iterable[Entry], rule: HistoryRule) -> tuple[tuple[Entry, ...], list[Note]]:
     """The history with every pair closed, and notes of what that took."""
     history = tuple(entries)
-    answered = {entry.call_id for entry in history if isinstance(entry, ResultEntry)}
+    results = [entry.call_id for entry in history if isinstance(entry, ResultEntry)]
+    answered = set(results)
     called = {entry.id for entry in history if isinstance(entry, CallEntry)}
-    if answered == called:
+    if answered == called and len(results) == len(answered):
         return history, []
+    seen: set[str] = set()
     out: list[Entry] = []
     missing: list[CallEntry] = []  # calls of the open batch that no result answers
     notes: list[Note] = []
@@ -32,6 +34,12 @@ def closed(entries: Iterable[Entry], rule: HistoryRule) -> tuple[tuple[Entry, ..
             _refuse(rule, f"A result answers the call {entry.call_id!r}, which is not in the history.")
             notes.append(Note("result_dropped", entry.call_id))
             continue
+        if isinstance(entry, ResultEntry):
+            if entry.call_id in seen:
+                _refuse(rule, f"The call {entry.call_id!r} has more than one result.")
+                notes.append(Note("result_dropped", entry.call_id))
+                continue
+            seen.add(entry.call_id)
         if missing and not isinstance(entry, CallEntry | ResultEntry):
             out += map(_placeholder, missing)
             missing = []

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from toolwire.core.identity import Fragment
+from toolwire.core.identity import SILENT, Fragment
 
 CALL_TYPES = frozenset(("function_call", "function", "tool_use", "tool_call", "custom_tool_call", "custom"))
 """Types of a part or item that is a call."""
@@ -51,6 +51,19 @@ def choice_of(payload: Any, *keys: str) -> int | None:
         if isinstance(value, int):
             return value
     return None
+
+
+_ENDINGS = {"response.completed": "stop", "response.incomplete": "length", "message_stop": "stop"}
+_CUT = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
+
+
+def ending_of(payload: Any) -> str:
+    """`stop` or `length` if the payload ends its turn, else nothing."""
+    payload = _mapping(payload)
+    reason = payload.get("finish_reason") or _mapping(payload.get("delta")).get("stop_reason")
+    if isinstance(reason, str) and reason not in SILENT:
+        return "length" if reason in _CUT else "stop"
+    return _ENDINGS.get(_text(payload.get("type")), "")
 
 
 def _walk(payload: Any, total: bool, depth: int) -> Iterator[Fragment]:

@@ -36,7 +36,7 @@ CODES: dict[str, str] = {
     "tail_withheld": "text after a call was withheld",
     "text_block_kept": "a block that looks like a call could not be read and stayed text",
     "text_call_recovered": "a textual call without its closing tag was complete and was kept",
-    "text_call_repaired": "control characters inside a textual call's strings were escaped",
+    "text_call_repaired": "a textual call was mended: control characters escaped, or a stray bracket removed",
     "text_call_twin": "a textual call equal to a structured one was dropped",
     "use_tool_changed": "a value cannot survive as <use_tool> text and was changed",
 }

@@ -105,7 +105,7 @@ class InferMissingName:
         name = self._inferred(place)
         if name:
             return Note("name_inferred", event.id), CallStarted(event.id, name, event.kind)
-        message = f"The backend sent call {event.id} without a tool name, and more than one tool is declared."
+        message = f"The backend sent call {event.id} without a tool name, and the declared tools do not settle it."
         return (TurnFailed(Failure(502, "tool_name_missing", message)),)
 
     def end(self) -> Events:
@@ -252,9 +252,12 @@ class StopAfterBurst:
     def __init__(self) -> None:
         self.waiting = False
         """A call was delivered and none is open: the grace period runs."""
+        self.calls = 0
+        """Calls delivered: each begins the grace period anew."""
 
     def feed(self, event: Event) -> Events:
         self.waiting = isinstance(event, CallEnded)
+        self.calls += self.waiting
         return (event,)
 
     def end(self) -> Events:

@@ -4,7 +4,7 @@
     {"t": 0.213, "event": "response.created", "data": "{…}"}
     {"t": 4.871, "body": "{…}"}                              ← a plain reply or an error
 
-Recordings hold what the model said, never what was sent to it; anything that looks like a key is blanked.
+A recording holds what the backend sent, which may repeat parts of the request; what looks like a key is blanked.
 """
 
 import re

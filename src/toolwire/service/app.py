@@ -124,8 +124,10 @@ def _json(value: object, status: int = 200) -> Response:
 
 async def _no_such_thing(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    what = "allows no " + request.method if error.status_code == 405 else "is not served here"
-    failure = Failure(error.status_code, "not_found", f"{request.url.path} {what}.")
+    wrong_method = error.status_code == 405
+    what = f"allows no {request.method}" if wrong_method else "is not served here"
+    code = "method_not_allowed" if wrong_method else "not_found"
+    failure = Failure(error.status_code, code, f"{request.url.path} {what}.")
     return Response(chat.encode_error(failure), error.status_code, media_type="application/json")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from toolwire.assembly import OutputMode, ToolRules, output_mode, policies_for
+from toolwire.assembly import OutputModeSetting, ToolRules, output_mode, policies_for
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.core.events import Event, TurnFailed
@@ -29,11 +29,12 @@ from toolwire.service.run import Plan, Run
 from toolwire.service.settings import Settings
 from toolwire.transport.record import Recorder
 
-MODES: dict[str, OutputMode] = {
+MODES: dict[str, OutputModeSetting] = {
     "obsidian-xml": "obsidian-xml",
     "obsidian": "obsidian-xml",
     "openai-json": "openai-json",
     "openai": "openai-json",
+    "auto": "auto",
 }
 _TRUE = frozenset(("1", "true", "yes", "on"))
 
@@ -158,7 +159,7 @@ class Exchange:
         seed = self._seed  # the run must not know the exchange, or only the collector could free both
         recorder = None
         if settings.debug.record:
-            recorder = Recorder(settings.debug.record, seed, route.backend.kind, target)
+            recorder = Recorder(settings.debug.record, seed, route.recorded_as, target)
         return Plan(
             converse=lambda: route.converse(asked, seed),
             assemble=lambda conversation: policies_for(request, rules, seed, conversation.calls),
@@ -176,7 +177,7 @@ class Exchange:
         if asked:
             mode = MODES.get(asked.strip().lower().replace("_", "-"))
             if mode is None:
-                message = f"x-proxy-output-mode must be openai-json or obsidian-xml; received {asked!r}."
+                message = f"x-proxy-output-mode must be auto, openai-json or obsidian-xml; received {asked!r}."
                 raise BadRequest(message, "x-proxy-output-mode")
             rules = msgspec.structs.replace(rules, output_mode=mode)
         strict = self._header(b"x-proxy-strict-tools")
@@ -189,7 +190,7 @@ class Exchange:
 
     async def _fail(self, failure: Failure) -> None:
         """Say what went wrong: with a status while that is possible, else inside the stream."""
-        self._facts["error"] = failure.code
+        self._facts["error"] = failure.code or "bad_request"
         if not self._outcome.committed:
             await delivery.send_failure(failure, self._run, self, self._send, self._headers, self._outcome)
         elif self._request is not None and self._request.stream and self._run is not None:
@@ -202,6 +203,8 @@ class Exchange:
         seconds = time.perf_counter() - self._began
         tally = run.assembly.tally if run is not None else Tally()
         self._facts["status"] = self._outcome.status
+        if isinstance(tally.ending, TurnFailed):
+            self._facts.setdefault("error", tally.ending.failure.code)
         self._facts["stream"] = bool(self._request and self._request.stream)
         self._shared.log.turn(self._facts, tally, seconds)
         self._shared.metrics.turn(self._facts, tally, seconds)

@@ -40,13 +40,8 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        _check_gone(message["type"])
-        return body
-    pieces = [body]
-    size = len(body)
+    pieces: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         _check_gone(message["type"])

@@ -12,7 +12,7 @@ import msgspec
 from toolwire.backends import demo, replay, responses
 from toolwire.core.backend import Conversation
 from toolwire.core.errors import BadRequest
-from toolwire.core.recording import read_recording
+from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
 from toolwire.service.settings import Backend, Settings, SettingsError
 from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey, NoKey
@@ -30,6 +30,8 @@ class Route(msgspec.Struct, frozen=True):
     backend: Backend
     upstream: Upstream
     converse: Callable[[Request, str], Conversation]
+    recorded_as: str
+    """Whose frames a recording of it holds."""
 
 
 class _Model(msgspec.Struct):
@@ -96,7 +98,7 @@ def check_backends(settings: Settings) -> None:
             if backend.kind == "responses":
                 _profile(backend)
             elif backend.kind == "replay":
-                _replaying(backend)
+                _replaying(backend, _recording(backend))
         except (msgspec.ValidationError, ValueError) as error:
             raise SettingsError(f"backends[{place}] ({backend.name}): {error}") from None
 
@@ -108,9 +110,11 @@ def _is_glob(name: str) -> bool:
 def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     match backend.kind:
         case "demo":
-            return Route(backend, ScriptUpstream(), demo.Conversation)
+            return Route(backend, ScriptUpstream(), demo.Conversation, "demo")
         case "replay":
-            return Route(backend, ScriptUpstream(), _replaying(backend))
+            recording = _recording(backend)
+            converse = _replaying(backend, recording)
+            return Route(backend, ScriptUpstream(), converse, recording.head.kind)
         case "responses":
             return _responses(backend, settings, session)
 
@@ -123,7 +127,7 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
     def converse(request: Request, seed: str) -> Conversation:
         return responses.Conversation(request, seed, profile)
 
-    return Route(backend, upstream, converse)
+    return Route(backend, upstream, converse, "responses")
 
 
 def _profile(backend: Backend) -> responses.Profile:
@@ -140,11 +144,15 @@ def _credentials(backend: Backend, settings: Settings) -> Credentials:
     return NoKey() if settings.keys else ClientKey()
 
 
-def _replaying(backend: Backend) -> Callable[[Request, str], Conversation]:
+def _recording(backend: Backend) -> Recording:
     recording = read_recording(Path(backend.file).read_bytes())
-    profile = msgspec.convert(backend.profile, replay.Profile)
     if recording.head.kind not in replay.KINDS:
         raise ValueError(f"a recording of a {recording.head.kind} backend cannot be replayed")
+    return recording
+
+
+def _replaying(backend: Backend, recording: Recording) -> Callable[[Request, str], Conversation]:
+    profile = msgspec.convert(backend.profile, replay.Profile)
 
     def converse(request: Request, seed: str) -> Conversation:
         return replay.Conversation(request, seed, recording, profile)

@@ -80,10 +80,11 @@ class Run:
         self._reader: FrameReader | None = None
         self._plain: list[bytes] = []
         self._plain_size = 0
-        self._heard = False  # a byte of the reply's body came
+        self._heard_at = 0.0  # when bytes of the reply's body came last
         self._order = TurnOrder()
         self._held: list[Event] = []  # events before the first content
         self._burst_over = 0.0  # when a burst of calls counts as over
+        self._burst_calls = 0
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -159,7 +160,8 @@ class Run:
         self.finished = self.assembly.policies.closed
         self._watch_burst()
         if self._shown:
-            self._progressed = self._loop.time()
+            if out:
+                self._progressed = self._heard_at
             return out
         self._held += out
         if not self.finished and not any(isinstance(event, CONTENT) for event in out):
@@ -180,8 +182,9 @@ class Run:
         burst = self.assembly.burst
         if burst is None or not burst.waiting:
             self._burst_over = 0.0
-        elif not self._burst_over:
+        elif not self._burst_over or burst.calls != self._burst_calls:
             self._burst_over = self._loop.time() + self._plan.grace
+            self._burst_calls = burst.calls
 
     # Waiting for the backend
 
@@ -252,7 +255,7 @@ class Run:
     async def _wait(self, reply: Reply, until: float) -> Sequence[Event] | None:
         limits = self._plan.timeouts
         deadline = min(
-            self._loop.time() + (limits.idle if self._heard else limits.first_byte),
+            self._heard_at + limits.idle if self._heard_at else self._began + limits.first_byte,
             self._progressed + limits.progress,
             self._began + limits.total,
         )
@@ -274,12 +277,12 @@ class Run:
             return _too_slow("total", limits.total)
         if now >= self._progressed + limits.progress:
             return _too_slow("progress", limits.progress)
-        return _too_slow("idle", limits.idle) if self._heard else _too_slow("first_byte", limits.first_byte)
+        return _too_slow("idle", limits.idle) if self._heard_at else _too_slow("first_byte", limits.first_byte)
 
     # From bytes to events
 
     def _decode(self, data: bytes) -> Sequence[Event]:
-        self._heard = True
+        self._heard_at = self._loop.time()
         if self._reader is None:
             if self._plain or data.lstrip()[:1] == b"{":
                 return self._keep_plain(data)

@@ -69,7 +69,7 @@ def serve(settings: Settings) -> None:
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     config = uvicorn.Config(
         make_app(settings),
-        loop="uvloop",
+        loop="auto",  # uvloop where it can be had
         http="httptools",
         ws="none",
         lifespan="on",

@@ -223,7 +223,7 @@ def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple
     backends = settings.backends
     if not backends and environment.get(OPENAI.api_key_env):
         backends = (OPENAI,)
-    if all(backend.kind != "demo" for backend in backends):
+    if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):
         backends = (*backends, DEMO)
     return backends
 

@@ -55,7 +55,8 @@ class Conversation:
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         failure = refusal(status, headers, body)
         if status == 401 and self._profile.login_hint:
-            return msgspec.structs.replace(failure, message=f"{failure.message} {self._profile.login_hint}")
+            message = f"{failure.message.rstrip('.')}. {self._profile.login_hint}"
+            return msgspec.structs.replace(failure, message=message)
         return failure
 
 

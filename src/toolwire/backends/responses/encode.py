@@ -38,7 +38,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         "input": [_entry(entry) for entry in entries],
         "stream": stream or None,
         "tools": [_tool(tool) for tool in request.tools] + [tool.raw for tool in request.hosted_tools] or None,
-        "tool_choice": _tool_choice(request.tool_choice) if request.tool_choice else None,
+        "tool_choice": _tool_choice(request.tool_choice, request.tools) if request.tool_choice else None,
         "parallel_tool_calls": request.parallel_calls,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -56,6 +56,8 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     dropped += list(request.extra)
     if sampling.stop:
         dropped.append("stop")
+    if any(isinstance(entry, Message) and entry.name for entry in entries):
+        dropped.append("messages.name")
     body = {name: value for name, value in fields.items() if value is not None and name not in profile.refuses}
     body["store"] = False
     return msgspec.json.encode(body), [Note("field_dropped", name) for name in dropped]
@@ -137,14 +139,14 @@ def _tool(tool: Tool) -> dict[str, Any]:
     }
 
 
-def _tool_choice(choice: ToolChoice) -> Any:
+def _tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
     if choice.hosted is not None:
         return choice.hosted
     if choice.name:
         return {"type": choice.kind, "name": choice.name}
     if choice.allowed:
-        tools = [{"type": "function", "name": name} for name in choice.allowed]
-        return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
+        allowed = [{"type": tool.kind, "name": tool.name} for tool in tools if tool.name in choice.allowed]
+        return {"type": "allowed_tools", "mode": choice.mode, "tools": allowed}
     return choice.mode
 
 

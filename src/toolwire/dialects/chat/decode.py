@@ -154,12 +154,14 @@ def _required_name(name: str | None, path: str) -> str:
 
 
 def _tool_choice(read: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]) -> ToolChoice | None:
-    field, given = "tool_choice", read.tool_choice
-    if given is None and read.function_call is not None and not read.tools:
-        field, given = "function_call", read.function_call
-    if given is None:
+    field, raw = "tool_choice", wire.given(read.tool_choice)
+    if raw is not None:
+        choice = _read_choice(raw)
+    elif read.function_call is not None and not read.tools:
+        field = "function_call"
+        choice = _read_function_call(read.function_call)
+    else:
         return None
-    choice = _read_choice(given, field)
     declared = {tool.name for tool in tools}
     if not tools and not hosted:
         if choice.mode == "required" or choice.name:
@@ -171,13 +173,26 @@ def _tool_choice(read: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedT
     return choice
 
 
-def _read_choice(given: wire.Choice | wire.Named | str, field: str) -> ToolChoice:
+def _read_function_call(given: wire.Named | str) -> ToolChoice:
     if isinstance(given, str):
-        if given not in _MODES:
-            raise BadRequest(f"{field} must be auto, none, required or an object; received {given!r}.", field)
-        return ToolChoice(_MODES[given])
-    if isinstance(given, wire.Named):
-        return ToolChoice("required", _required_name(given.name, field))
+        return _mode(given, "function_call")
+    return ToolChoice("required", _required_name(given.name, "function_call"))
+
+
+def _mode(given: str, field: str) -> ToolChoice:
+    if given not in _MODES:
+        raise BadRequest(f"{field} must be auto, none, required or an object; received {given!r}.", field)
+    return ToolChoice(_MODES[given])
+
+
+def _read_choice(raw: msgspec.Raw) -> ToolChoice:
+    field = "tool_choice"
+    try:
+        given = msgspec.json.decode(raw, type=wire.Choice | str)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"{field}: {_explained(error).message}", field) from None
+    if isinstance(given, str):
+        return _mode(given, field)
     allowed = given.allowed_tools
     if given.type == "allowed_tools" and allowed is not None:
         if allowed.mode not in ("auto", "required"):
@@ -189,7 +204,7 @@ def _read_choice(given: wire.Choice | wire.Named | str, field: str) -> ToolChoic
     if given.type in ("function", None):
         name = given.function.name if given.function else given.name
         return ToolChoice("required", _required_name(name, f"{field}.function"))
-    return ToolChoice("required", hosted=msgspec.Raw(msgspec.json.encode({"type": given.type})))
+    return ToolChoice("required", hosted=raw)
 
 
 def _allowed_names(allowed: wire.AllowedTools, path: str) -> Iterator[str]:

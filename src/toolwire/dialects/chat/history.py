@@ -43,9 +43,18 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
             parts = (*parts, RefusalPart(message.refusal))
         if parts or role != "assistant":
             yield Message(role, parts, message.name or "")
+        _note_lost_fields(message, path, notes)
         for call in _calls(message, place):
             waiting[call.id] = call
             yield call
+
+
+def _note_lost_fields(message: wire.ChatMessage, path: str, notes: list[Note]) -> None:
+    """Fields our form has no place for."""
+    lost = ("reasoning_content", "cache_control")
+    notes += [
+        Note("field_dropped", f"{path}.{field}") for field in lost if wire.given(getattr(message, field)) is not None
+    ]
 
 
 def _answered(message: wire.ChatMessage, waiting: dict[str, CallEntry], path: str) -> str:
@@ -96,6 +105,8 @@ def _parts(content: str | list[wire.ContentPart | str] | None, path: str, notes:
 
 
 def _part(part: wire.ContentPart, path: str, notes: list[Note]) -> Iterator[Part]:
+    if wire.given(part.cache_control) is not None:
+        notes.append(Note("field_dropped", f"{path}.cache_control"))
     match part.type:
         case "text" | "input_text" | "output_text":
             yield TextPart(part.text or "")

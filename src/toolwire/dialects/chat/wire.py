@@ -33,6 +33,7 @@ class Audio(msgspec.Struct):
 
 class ContentPart(msgspec.Struct):
     type: str
+    cache_control: Maybe = msgspec.UNSET
     text: str | None = None
     refusal: str | None = None
     image_url: ImageUrl | str | None = None
@@ -66,6 +67,8 @@ class ChatMessage(msgspec.Struct):
     tool_calls: list[ToolCall] | None = None
     function_call: FunctionCall | None = None
     tool_call_id: str | None = None
+    reasoning_content: Maybe = msgspec.UNSET
+    cache_control: Maybe = msgspec.UNSET
 
 
 class FunctionTool(msgspec.Struct):
@@ -140,7 +143,7 @@ class Body(msgspec.Struct):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: list[Raw] | None = None
-    tool_choice: Choice | str | None = None
+    tool_choice: Maybe = msgspec.UNSET
     parallel_tool_calls: bool | None = None
     functions: list[FunctionTool] | None = None
     function_call: Named | str | None = None

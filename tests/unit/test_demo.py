@@ -1,0 +1,130 @@
+"""The built-in model: deterministic, and sensible about tools."""
+
+import json
+
+import pytest
+
+from toolwire.backends import demo
+from toolwire.core.backend import Break, Refuse
+from toolwire.core.collect import collect
+from toolwire.core.order import TurnOrder
+from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
+from toolwire.core.sse import FrameReader
+from toolwire.core.stage import Pipeline
+from toolwire.dialects import chat
+
+WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "The weather in a city", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}, "unit": {"enum": ["celsius", "fahrenheit"]}}, "required": ["city"]}}}  # fmt: skip
+SEND = {
+    "type": "function",
+    "function": {"name": "sendMail", "parameters": {"type": "object", "properties": {"to": {"type": "string"}}}},
+}
+
+
+def asking(text: str, model: str = "demo", **fields) -> Request:
+    return chat.decode_request(
+        json.dumps({"model": model, "messages": [{"role": "user", "content": text}], **fields}).encode()
+    )
+
+
+def turn(request: Request, seed: str = "S"):
+    conversation = demo.Conversation(request, seed)
+    line = Pipeline(FrameReader(), conversation, TurnOrder())
+    steps = [step for step in conversation.start().steps if isinstance(step, bytes)]
+    return collect([event for step in steps for event in line.feed(step)] + list(line.end()))
+
+
+def arguments(request: Request) -> list[dict]:
+    return [json.loads(call.arguments) for call in turn(request).calls]
+
+
+def test_it_talks_without_tools():
+    assert turn(asking("Hello")).text == "This is the demo model. You said: Hello"
+
+
+def test_it_calls_the_tool_that_fits_and_fills_it_from_the_prompt():
+    result = turn(asking("What is the weather in Paris?", tools=[SEND, WEATHER]))
+    assert [(call.name, call.arguments) for call in result.calls] == [("get_weather", '{"city":"Paris"}')]
+    assert result.reasoning
+
+
+def test_it_makes_two_calls_when_two_things_are_asked_for():
+    question = "Weather in Paris and Rome?"
+    assert arguments(asking(question, tools=[WEATHER])) == [{"city": "Paris"}, {"city": "Rome"}]
+    assert len(arguments(asking(question, tools=[WEATHER], parallel_tool_calls=False))) == 1
+
+
+def test_it_obeys_the_tool_choice():
+    assert turn(asking("weather", tools=[WEATHER], tool_choice="none")).calls == ()
+    forced = {"type": "function", "function": {"name": "sendMail"}}
+    assert turn(asking("weather", tools=[WEATHER, SEND], tool_choice=forced)).calls[0].name == "sendMail"
+
+
+def test_it_answers_from_the_result():
+    entries = (
+        Message("user", (TextPart("weather?"),)),
+        CallEntry("c", "get_weather", "{}"),
+        ResultEntry("c", (TextPart("12 degrees"),)),
+    )
+    assert turn(Request("demo", entries, tools=(Tool("get_weather"),))).text == "According to get_weather: 12 degrees"
+
+
+def test_it_is_deterministic():
+    request = asking("Weather in Oslo?", tools=[WEATHER])
+    assert turn(request) == turn(request)
+    assert turn(request, "A").calls[0].id != turn(request, "B").calls[0].id
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "integer"}, 42), ({"type": "number"}, 42), ({"type": "boolean"}, True), ({"type": ["null", "string"]}, "about 42"),
+        ({"type": "null"}, None), ({"const": "x"}, "x"), ({"enum": ["q", "about"]}, "about"), ({"enum": ["q", "r"]}, "q"),
+        ({"anyOf": [{"type": "integer"}]}, 42), ({"type": "array", "items": {"type": "string"}}, ["about 42"]), ({}, "about 42"),
+        ({"type": "object", "properties": {"a": {"type": "boolean"}}}, {"a": True}),
+    ],
+)  # fmt: skip
+def test_arguments_fit_the_schema(schema, expected):
+    tools = [
+        {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": schema}}}}
+    ]
+    assert arguments(asking("about 42", tools=tools)) == [{"x": expected}]
+
+
+def test_a_tool_without_parameters_gets_an_empty_object():
+    assert arguments(asking("go", tools=[{"type": "function", "function": {"name": "f"}}])) == [{}]
+
+
+def test_every_situation_makes_a_legal_turn_or_an_accident():
+    for name in demo.SITUATIONS:
+        model = f"demo-{name}" if name else "demo"
+        steps = demo.Conversation(asking("go", model, tools=[WEATHER]), "S").start().steps
+        first = next(steps)
+        if isinstance(first, Refuse):
+            assert first.status >= 400
+            continue
+        assert turn(asking("go", model, tools=[WEATHER])).id == "resp_S"
+
+
+def test_situations_without_tools_make_up_their_own_call():
+    for model, count in (("demo-parallel", 3), ("demo-huge", 1), ("demo-length", 1)):
+        assert len(turn(asking("go", model)).calls) == count
+    assert "<name>demo_tool</name>" in turn(asking("go", "demo-use-tool")).text
+
+
+def test_a_cut_breaks_the_connection():
+    assert isinstance(list(demo.Conversation(asking("go", "demo-cut"), "S").start().steps)[-1], Break)
+
+
+def test_an_error_is_understood():
+    assert demo.Conversation(asking("go"), "S").refused(503, {}, b'{"error":{"message":"m"}}').message == "m"
+
+
+def test_a_plain_body_is_understood():
+    events = demo.Conversation(asking("go"), "S").feed_plain(b'{"status":"completed","output":[]}')
+    assert collect(list(events)).reason == "stop"
+
+
+def test_forced_choice_of_mode_none_is_no_call():
+    request = Request("demo", (), tools=(Tool("f"),), tool_choice=ToolChoice("none"))
+    assert turn(request).calls == ()
