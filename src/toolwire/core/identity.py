@@ -95,9 +95,6 @@ class CallTable:
 
     def feed(self, fragment: Fragment) -> list[Event]:
         call = self._by_item.get(fragment.item)
-        if call is not None and call.sent and not (call.ended or fragment.total or fragment.ended or fragment.id):
-            call.parts.append(fragment.text)
-            return [CallArgs(call.id, fragment.text)] if fragment.text else []
         events: list[Event] = []
         if call is None or self._has_other_id(call, fragment):
             call = self._find(fragment) or self._add(fragment, events)
@@ -106,6 +103,14 @@ class CallTable:
         if fragment.ended:
             self._close(call, fragment.complete, events)
         return events
+
+    def extend(self, item: str, text: str) -> CallArgs | None:
+        """The same as `feed` for what comes most: more text of a call that is known by its item and under way."""
+        call = self._by_item.get(item)
+        if call is None or not call.sent or call.ended or not text:
+            return None
+        call.parts.append(text)
+        return CallArgs(call.id, text)
 
     def ordinal(self, id: str) -> int:
         """The place of a call among all calls of the turn."""

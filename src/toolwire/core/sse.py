@@ -105,16 +105,16 @@ class FrameReader:
             self._read_block(block, frames)
 
     def _read_block(self, block: bytes, frames: list[Frame]) -> None:
-        self._check_size(len(block))
-        first, _, second = block.partition(b"\n")
-        if b"\n" not in second:
-            if first.startswith(b"event: ") and second.startswith(b"data: "):
-                frames.append(Frame(first[7:], second[6:]))
-                return
-            if not second and first.startswith(b"data: "):
-                frames.append(Frame(b"", first[6:]))
-                return
-        self._read_lines(block, frames)
+        if len(block) > self._limit:
+            self._check_size(len(block))
+        # Nearly every block is `event: …` and one line of data, or the latter alone.
+        data = block.find(b"\ndata: ", 7) if block.startswith(b"event: ") else -1
+        if data > 0 and block.find(b"\n", 7, data) < 0 and block.find(b"\n", data + 7) < 0:
+            frames.append(Frame(block[7:data], block[data + 7 :]))
+        elif data < 0 and block.startswith(b"data: ") and block.find(b"\n") < 0:
+            frames.append(Frame(b"", block[6:]))
+        else:
+            self._read_lines(block, frames)
 
     def _read_lines(self, block: bytes, frames: list[Frame]) -> None:
         event = b""

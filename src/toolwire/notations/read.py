@@ -76,8 +76,9 @@ class ReadTextCalls:
 
     def feed(self, event: Event) -> Events:
         if isinstance(event, TextDelta):
-            out = self._read(event.text)
-            return (event,) if len(out) == 1 and out[0] == event else out
+            if self._block is None and self._scanner.passes(event.text):
+                return (event,)
+            return self._read(event.text)
         if isinstance(event, CallStarted):
             return [*self._stop(), event]
         return [*self._stop(), *self._release(), event]

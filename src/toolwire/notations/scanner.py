@@ -21,12 +21,16 @@ class Scanner:
         self._inline = 0
         self._indented = True  # the line holds nothing but white space so far
 
+    def passes(self, text: str) -> bool:
+        """Whether the text is plain, as nearly all of it is: nothing in it to hold, find or remember."""
+        if not text or self._held or self._run or _SPECIAL.search(text) is not None:
+            return False
+        if self._indented and not text.isspace():
+            self._indented = False
+        return True
+
     def feed(self, text: str) -> tuple[str, str, str]:
         """The text before a marker, the marker (or nothing), the rest behind it."""
-        if not self._held and not self._run and _SPECIAL.search(text) is None:
-            if self._indented and text and not text.isspace():
-                self._indented = False
-            return text, "", ""
         text, self._held = self._held + text, ""
         place = 0
         for found in _SPECIAL.finditer(text):

@@ -141,8 +141,11 @@ class Decoder:
     # What arrives all the time
 
     def _arguments_delta(self, event: StreamEvent) -> Sequence[Event]:
-        fragment = Fragment(event.delta, event.item_id, "", event.output_index, total=self._snapshots)
-        return self._table.feed(fragment)
+        if not self._snapshots:
+            more = self._table.extend(event.item_id, event.delta)
+            if more is not None:
+                return (more,)
+        return self._table.feed(Fragment(event.delta, event.item_id, "", event.output_index, total=self._snapshots))
 
     def _input_delta(self, event: StreamEvent) -> Sequence[Event]:
         return self._table.feed(Fragment(event.delta, event.item_id, "", event.output_index, kind="custom"))
