@@ -28,6 +28,9 @@ Events: TypeAlias = Sequence[Event]
 Kinds: TypeAlias = tuple[type[Event], ...]
 
 
+_ENDINGS = frozenset((TurnEnded, TurnFailed))
+
+
 class Policy(Protocol):
     handles: ClassVar[Kinds]
 
@@ -69,7 +72,7 @@ class Policies:
 
     def _until_closed(self, events: Events) -> Events:
         for place, event in enumerate(events):
-            if isinstance(event, TurnEnded | TurnFailed):
+            if type(event) in _ENDINGS:
                 self.closed = True
                 return events[: place + 1]
         return events

@@ -7,6 +7,7 @@ hide a call in the lines after it.
 import re
 
 _SPECIAL = re.compile(r"`+|~+|\n|<")
+_find_special = re.compile(r"[`~\n<]").search
 
 
 class Scanner:
@@ -23,7 +24,7 @@ class Scanner:
 
     def passes(self, text: str) -> bool:
         """Whether the text is plain, as nearly all of it is: nothing in it to hold, find or remember."""
-        if not text or self._held or self._run or _SPECIAL.search(text) is not None:
+        if not text or self._held or self._run or _find_special(text) is not None:
             return False
         if self._indented and not text.isspace():
             self._indented = False
