@@ -60,7 +60,7 @@ class ToolCallAggregator:
         """Take one streamed payload and return what is new."""
         return self._ingest(delta, choice, total=False)
 
-    def ingest_message(self, message: Any, choice: int = 0, *, emit_if_missing: bool = False) -> Ingested:
+    def ingest_message(self, message: Any, emit_if_missing: bool = False, choice: int = 0) -> Ingested:
         """Take a finished message. With `emit_if_missing`, calls written in its text count too, twins excepted."""
         ingested = self._ingest(message, choice, total=True)
         if not emit_if_missing:

@@ -145,6 +145,7 @@ class Exchange:
         mode = output_mode(rules, request)
         self._headers.append((b"x-proxy-output-mode", mode.encode()))
         self._facts |= {"backend": route.backend.name, "model": request.model, "output_mode": mode}
+        self._shared.log.asked(self._facts, request)
         run = self._run = Run(self._plan(request, route, target, rules, caller.upstream_key))
         with _UntilClientGone(receive):
             if request.stream:

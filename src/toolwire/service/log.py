@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from toolwire.core.notes import Tally
+from toolwire.core.request import Request
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -49,8 +50,17 @@ class Log:
         where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
         self._logger.error("crash", turn=turn, error=type(error).__name__, where=where)
 
-    def debug(self, event: str, **facts: Any) -> None:
-        self._logger.debug(event, **facts)
+    def asked(self, facts: dict[str, Any], request: Request) -> None:
+        """What a client asked for, in numbers; only at the level debug."""
+        self._logger.debug(
+            "asked",
+            **facts,
+            stream=request.stream,
+            entries=len(request.entries),
+            tools=len(request.tools),
+            hosted_tools=len(request.hosted_tools),
+            extra=sorted(request.extra),
+        )
 
 
 def _render(logger: Any, method: str, line: Any) -> bytes:
