@@ -18,6 +18,7 @@ import msgspec
 
 from toolwire.core.collect import Call
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event
+from toolwire.core.identity import Call as Row
 from toolwire.core.identity import CallTable, Fragment
 from toolwire.core.loose import choice_of, ending_of, read_fragments
 from toolwire.core.text import same_json
@@ -53,6 +54,7 @@ class ToolCallAggregator:
         self._names = tuple(names)
         self._seed = uuid4().hex[:16] if seed is None else seed
         self._tables: dict[int, CallTable] = {}
+        self._endings: dict[int, str] = {}
         self._parallel = True
         self._patterns: dict[str, TextPattern] = {"text": _extract_all}
 
@@ -72,24 +74,17 @@ class ToolCallAggregator:
         table = self._tables.get(choice)
         if table is None:
             return ()
-        return tuple(
-            Call(
-                call.id,
-                call.name,
-                "{}" if call.kind == "function" and call.is_blank() and call.ended else call.text,
-                call.kind,
-                call.ended or (call.kind == "function" and not call.is_blank() and call.is_whole()),
-            )
-            for call in table.calls
-            if call.id or call.name or call.parts
-        )
+        stopped = self._endings.get(choice) == "stop"
+        return tuple(_record(call, stopped) for call in table.calls if call.id or call.name or call.parts)
 
     def reset_turn(self, choice: int | None = None) -> None:
         """Forget the calls of one choice, or of all. Registered patterns stay."""
         if choice is None:
             self._tables.clear()
+            self._endings.clear()
         else:
             self._tables.pop(choice, None)
+            self._endings.pop(choice, None)
 
     @property
     def has_calls(self) -> bool:
@@ -119,7 +114,9 @@ class ToolCallAggregator:
                 deltas += _deltas(table, table.feed(fragment))
             ending = ending_of(part)
             if ending:
-                deltas += _deltas(table, table.finish(cut=ending == "length"))
+                # Some servers write an ending into every chunk: names are settled now, but no call is closed for good.
+                self._endings[number] = ending
+                deltas += _deltas(table, table.settle_names())
         return Ingested(bool(deltas), tuple(deltas))
 
     def _ingest_text(self, text: str, choice: int) -> Ingested:
@@ -150,6 +147,14 @@ def extract_use_tool_blocks(text: str) -> list[tuple[str, str]]:
 
 def _extract_all(text: str) -> list[tuple[str, str]]:
     return extract_calls(text, (USE_TOOL, TOOL_CALL))
+
+
+def _record(call: Row, stopped: bool) -> Call:
+    """A call as it stands. Without arguments it is whole once it ended, or its turn did, other than by being cut."""
+    if call.kind == "function" and call.is_blank():
+        whole = bool(call.closing) if call.ended else stopped
+        return Call(call.id, call.name, "{}" if whole else call.text, call.kind, whole)
+    return Call(call.id, call.name, call.text, call.kind, bool(call.closing) if call.ended else call.is_whole())
 
 
 def _joined(one: Ingested, other: Ingested) -> Ingested:

@@ -5,7 +5,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolwire.core.history import HistoryRule
+from toolwire.core.history import HistoryRule, closed
+from toolwire.core.identity import minted_prefix
 from toolwire.core.notes import StopMode, Tally
 from toolwire.core.policies import (
     CapCalls,
@@ -68,7 +69,7 @@ class Assembly(msgspec.Struct, frozen=True):
 def policies_for(request: Request, rules: ToolRules, seed: str, structured: Callable[[], Iterable[Made]]) -> Assembly:
     """The policies this request asks for. `structured` gives the calls that came in structure."""
     mode = output_mode(rules, request)
-    limit = _limit(request, rules)
+    limit = 1 if request.parallel_calls is False else rules.max_calls
     tally = Tally(rules.stop_after_mode)
     for note in request.notes:
         tally.note(note)
@@ -80,14 +81,16 @@ def policies_for(request: Request, rules: ToolRules, seed: str, structured: Call
                 seed,
                 Schemas(request.tools),
                 request.tool_names if request.tools else None,
-                structured if request.tools else None,
+                structured,
+                telling="end" if request.tools else "whole",
                 strict=rules.strict_parsing,
+                drop_tail=rules.stop_after or rules.suppress_tail,
             )
         )
     if rules.dedup or mode == "obsidian-xml":
         policies.append(HoldCall())
     if rules.dedup:
-        policies.append(DropDuplicates())
+        policies.append(DropDuplicates(minted_prefix(seed)))
     if limit:
         policies.append(CapCalls(limit))
     burst = None
@@ -95,7 +98,7 @@ def policies_for(request: Request, rules: ToolRules, seed: str, structured: Call
         policies.append(StopAfterFirstCall())
     elif rules.stop_after or rules.suppress_tail:
         policies.append(SuppressTail())
-    if rules.stop_after and rules.stop_after_mode == "burst":
+    if rules.stop_after:
         burst = StopAfterBurst()
         policies.append(burst)
     if mode == "obsidian-xml":
@@ -106,9 +109,10 @@ def policies_for(request: Request, rules: ToolRules, seed: str, structured: Call
     return Assembly(Policies(*policies), tally, burst)
 
 
-def _limit(request: Request, rules: ToolRules) -> int:
-    """Most calls that may leave, 0 for no limit."""
-    parallel = rules.parallel if rules.parallel is not None else request.parallel_calls
-    if parallel is False:
-        return 1
-    return rules.max_calls
+def as_ruled(request: Request, rules: ToolRules) -> Request:
+    """The request as the rules let it go on: its pairs closed, and the operator's word on parallel calls."""
+    entries, notes = closed(request.entries, rules.history)
+    parallel = request.parallel_calls if rules.parallel is None or not request.tools else rules.parallel
+    if not notes and parallel == request.parallel_calls:
+        return request
+    return msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes), parallel_calls=parallel)

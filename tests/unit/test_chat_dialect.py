@@ -197,7 +197,6 @@ def test_every_response_format_is_read(format, expected):
         ({"messages": [{"content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
-        ({"messages": [{"role": "function", "name": "f", "content": "x"}]}, "messages[0].name"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": ""}}]}]}, "messages[0].tool_calls[0].function.name"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]}, "messages[0].tool_calls[0].id"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].image_url"),

@@ -29,6 +29,22 @@ def test_a_missing_result_is_put_right_after_its_batch():
     assert notes == [Note("result_missing", "a")]
 
 
+def test_a_result_behind_other_messages_is_moved_to_its_call():
+    entries, notes = closed((call("a"), USER, result("a")), "strict")
+    assert (entries, notes) == ((call("a"), result("a"), USER), [Note("result_moved", "a")])
+
+
+def test_an_id_may_be_used_again_once_its_call_is_answered():
+    history = (call("a"), result("a"), USER, call("a"), result("a", "second"))
+    assert closed(history, "strict") == (history, [])
+
+
+def test_a_result_before_its_call_answers_nothing():
+    entries, notes = closed((result("a"), call("a")), "repair")
+    assert entries == (call("a"), result("a", NO_RESULT))
+    assert [note.code for note in notes] == ["result_dropped", "result_missing"]
+
+
 def test_a_missing_result_at_the_end_is_added_there():
     assert closed((USER, call("a")), "repair")[0] == (USER, call("a"), result("a", NO_RESULT))
 

@@ -33,7 +33,7 @@ def reading(text: str, *, live: bool = False, names=("find", "now"), strict: boo
     """The turn a text makes, the same in any chunking."""
 
     def run(pieces: list[str]):
-        reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), names, None if live else tuple, strict=strict)
+        reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), names, telling="live" if live else "end", strict=strict)
         events = [out for piece in pieces for out in reader.feed(TextDelta(piece))]
         return collect([TurnStarted(), *events, *reader.feed(TurnEnded())])
 
@@ -86,6 +86,8 @@ def test_a_block_is_a_call(live, text, said, calls):
         "```xml\n<use_tool><name>now</name></use_tool>\n```",
         "~~~\n<tool_call>now</tool_call>\n~~~ still\n~~~\n",
         "``a ` <tool_call>now</tool_call>``",
+        "1. Like this:\n   ```\n   <tool_call>now</tool_call>\n   ```\n",
+        "> ```\n> <tool_call>now</tool_call>\n> ```\n",
         "<USE_TOOL><name>now</name></USE_TOOL>",
         '<use_tool name="now"></use_tool>',
         "ends with <use_to",
@@ -112,6 +114,10 @@ def test_a_stray_backtick_hides_nothing_after_its_line():
     assert reading("a ` b\n<tool_call>now</tool_call>")[1] == [("now", "{}", True)]
 
 
+def test_a_span_that_opens_a_line_is_no_fence():
+    assert reading("```foo``` is code\n<tool_call>now</tool_call>")[1] == [("now", "{}", True)]
+
+
 def test_code_ends_where_its_fence_does():
     assert reading("```\n<tool_call>now</tool_call>\n```\n<tool_call>now</tool_call>")[1] == [("now", "{}", True)]
 
@@ -133,7 +139,7 @@ def test_a_call_told_live_that_breaks_off_is_incomplete():
 
 
 def test_a_live_value_flows_before_it_is_whole():
-    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",))
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), telling="live")
     told = [len(reader.feed(TextDelta(piece))) for piece in ("<use_tool><name>find</name><q>aaa", "bbb", "ccc</")]
     assert told == [2, 1, 1]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolwire.assembly import ToolRules, output_mode, policies_for
+from toolwire.assembly import ToolRules, as_ruled, output_mode, policies_for
 from toolwire.core.collect import collect
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -28,7 +28,7 @@ def called(id: str, name: str = "f", text: str = "{}", complete: bool = True):
 
 
 def through(*events, rules: ToolRules = RULES, request: Request = REQUEST):
-    assembly = policies_for(request, rules, "S", tuple)
+    assembly = policies_for(as_ruled(request, rules), rules, "S", tuple)
     out = [passed for event in (TurnStarted(), *events) for passed in assembly.policies.feed(event)]
     return collect(out), assembly
 
@@ -107,15 +107,20 @@ def test_parallel_off_lets_one_call_pass(request_says, operator_says, expected):
     )
 
 
-def test_equal_calls_are_kept_unless_dedup_is_on():
-    events = (*called("a", text='{"x":1,"y":2}'), *called("b", text='{"y":2, "x":1}'), *called("c", "g"), TurnEnded())
-    assert ids(*events) == ["a", "b", "c"]
-    assert ids(*events, rules=ToolRules(dedup=True)) == ["a", "c"]
+def test_equal_calls_without_ids_of_their_own_are_one_if_dedup_is_on():
+    minted, twin, other = "call_S01", "call_S02", "call_S03"
+    events = (
+        *called(minted, text='{"x":1,"y":2}'),
+        *called(twin, text='{"y":2, "x":1}'),
+        *called(other, text='{"x":true}'),
+        TurnEnded(),
+    )
+    assert ids(*events) == [minted, twin, other]
+    assert ids(*events, rules=ToolRules(dedup=True)) == [minted, other]
 
 
-def test_true_is_not_one_to_dedup():
-    events = (*called("a", text='{"x":1}'), *called("b", text='{"x":true}'), TurnEnded())
-    assert ids(*events, rules=ToolRules(dedup=True)) == ["a", "b"]
+def test_equal_calls_with_ids_of_their_own_are_always_two():
+    assert ids(*called("a"), *called("b"), TurnEnded(), rules=ToolRules(dedup=True)) == ["a", "b"]
 
 
 def test_text_after_a_call_is_dropped_by_suppress_tail():

@@ -285,7 +285,13 @@ def test_a_content_part_opens_a_call_for_the_deltas_that_follow():
 
 @pytest.mark.parametrize(
     ("reason", "expected"),
-    [("max_output_tokens", "length"), ("content_filter", "filter"), ("steered", "stop"), (None, "stop")],
+    [
+        ("max_output_tokens", "length"),
+        ("content_filter", "filter"),
+        ("steered", "stop"),
+        ("brand_new", "length"),
+        (None, "length"),
+    ],
 )
 def test_incomplete_keeps_its_reason(reason, expected):
     response = {

@@ -6,30 +6,27 @@ with a tool result it answers from it, with tools it calls one (two, if two thin
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import msgspec
 
-from toolwire.backends.responses.decode import Decoder
-from toolwire.backends.responses.failures import refusal
+from toolwire.backends import responses
 from toolwire.core import sse
 from toolwire.core.backend import Break, Refuse, Script, Step, Wait
-from toolwire.core.errors import BadRequest, Failure
-from toolwire.core.events import Event
-from toolwire.core.identity import Call
+from toolwire.core.errors import BadRequest
 from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool
-from toolwire.core.sse import Frame
 from toolwire.notations.use_tool import write_use_tool
 
 _json = msgspec.json.encode
 _AND = re.compile(r"\s*(?:,|;|\band\b|\bund\b|\bet\b)\s+", re.IGNORECASE)
 
 
-class Conversation:
-    """One request to the demo model."""
+class Conversation(responses.Conversation):
+    """One request to the demo model, answered as a Responses server would."""
 
     def __init__(self, request: Request, seed: str) -> None:
+        super().__init__(request, seed)
         situation = request.model.removeprefix("demo").removeprefix("-")
         if situation not in SITUATIONS:
             known = ", ".join(MODELS)
@@ -37,29 +34,9 @@ class Conversation:
             raise BadRequest(message, "model", "model_not_found", status=404)
         self._script = SITUATIONS[situation]
         self._voice = Voice(request, seed)
-        self._decoder = Decoder(seed, request.tool_names)
 
     def start(self) -> Script:
         return Script(self._script(self._voice))
-
-    def feed(self, frame: Frame) -> Sequence[Event]:
-        return self._decoder.feed(frame)
-
-    @property
-    def ended(self) -> bool:
-        return self._decoder.ended
-
-    def end(self) -> Sequence[Event]:
-        return self._decoder.end()
-
-    def feed_plain(self, body: bytes) -> Sequence[Event]:
-        return self._decoder.feed_plain(body)
-
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        return refusal(status, headers, body)
-
-    def calls(self) -> Sequence[Call]:
-        return self._decoder.calls()
 
 
 class Voice:
@@ -184,7 +161,10 @@ def fill(tool: Tool, topic: str) -> str:
     """Arguments that fit the tool's schema, made from the words of the prompt."""
     if tool.parameters is None:
         return "{}"
-    schema = msgspec.json.decode(tool.parameters)
+    try:
+        schema = msgspec.json.decode(tool.parameters)
+    except RecursionError:
+        return "{}"
     return _json(_value(cast("dict[str, Any]", schema), topic, 0)).decode() if isinstance(schema, dict) else "{}"
 
 

@@ -13,42 +13,61 @@ from toolwire.core.request import CallEntry, Entry, ResultEntry, TextPart
 
 HistoryRule: TypeAlias = Literal["repair", "strict"]
 
+LOOK_AHEAD = 1000
+"""How far behind its batch a result is looked for."""
+
 NO_RESULT = "Error: the call was not answered."
 """What a model reads where a result is missing."""
 
 
 def closed(entries: Iterable[Entry], rule: HistoryRule) -> tuple[tuple[Entry, ...], list[Note]]:
-    """The history with every pair closed, and notes of what that took."""
+    """The history with every pair closed, and notes of what that took.
+
+    Results belong to the batch of calls before them. One that comes later, after something else was said, is moved
+    there; an id may be used again once its call is answered.
+    """
     history = tuple(entries)
-    results = [entry.call_id for entry in history if isinstance(entry, ResultEntry)]
-    answered = set(results)
-    called = {entry.id for entry in history if isinstance(entry, CallEntry)}
-    if answered == called and len(results) == len(answered):
-        return history, []
-    seen: set[str] = set()
-    out: list[Entry] = []
-    missing: list[CallEntry] = []  # calls of the open batch that no result answers
     notes: list[Note] = []
-    for entry in history:
-        if isinstance(entry, ResultEntry) and entry.call_id not in called:
-            _refuse(rule, f"A result answers the call {entry.call_id!r}, which is not in the history.")
-            notes.append(Note("result_dropped", entry.call_id))
-            continue
-        if isinstance(entry, ResultEntry):
-            if entry.call_id in seen:
-                _refuse(rule, f"The call {entry.call_id!r} has more than one result.")
+    out: list[Entry] = []
+    waiting: dict[str, CallEntry] = {}
+    moved: set[int] = set()
+    for place, entry in enumerate(history):
+        if isinstance(entry, CallEntry):
+            if entry.id in waiting:
+                out += _late(waiting.pop(entry.id), history, place, moved, rule, notes)
+            waiting[entry.id] = entry
+        elif isinstance(entry, ResultEntry):
+            if place in moved:
+                continue
+            if waiting.pop(entry.call_id, None) is None:
+                _refuse(rule, f"A result answers the call {entry.call_id!r}, which does not wait for one.")
                 notes.append(Note("result_dropped", entry.call_id))
                 continue
-            seen.add(entry.call_id)
-        if missing and not isinstance(entry, CallEntry | ResultEntry):
-            out += map(_placeholder, missing)
-            missing = []
-        if isinstance(entry, CallEntry) and entry.id not in answered:
-            _refuse(rule, f"The call {entry.id!r} has no result.")
-            notes.append(Note("result_missing", entry.id))
-            missing.append(entry)
+        else:
+            for call in waiting.values():
+                out += _late(call, history, place, moved, rule, notes)
+            waiting = {}
         out.append(entry)
-    return (*out, *map(_placeholder, missing)), notes
+    for call in waiting.values():
+        out += _late(call, history, len(history), moved, rule, notes)
+    return tuple(out), notes
+
+
+def _late(
+    call: CallEntry, history: tuple[Entry, ...], start: int, moved: set[int], rule: HistoryRule, notes: list[Note]
+) -> list[Entry]:
+    """The result of a call that did not come with its batch: from further on, or a placeholder."""
+    for place in range(start, min(len(history), start + LOOK_AHEAD)):
+        entry = history[place]
+        if isinstance(entry, CallEntry) and entry.id == call.id:
+            break
+        if isinstance(entry, ResultEntry) and entry.call_id == call.id and place not in moved:
+            moved.add(place)
+            notes.append(Note("result_moved", call.id))
+            return [entry]
+    _refuse(rule, f"The call {call.id!r} has no result.")
+    notes.append(Note("result_missing", call.id))
+    return [_placeholder(call)]
 
 
 def _placeholder(call: CallEntry) -> ResultEntry:

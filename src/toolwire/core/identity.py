@@ -19,10 +19,19 @@ from collections.abc import Collection
 
 import msgspec
 
+from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
 from toolwire.core.text import is_blank, is_json
 
+LIMIT = 64 * 1024 * 1024
+"""Most characters that all arguments of one turn may have, until told otherwise."""
+
 SILENT = frozenset(("", "null", "None", "undefined"))
+
+
+def minted_prefix(seed: str) -> str:
+    """How the ids begin that a turn with this seed makes up."""
+    return f"call_{seed}"
 
 
 class Fragment(msgspec.Struct, frozen=True, gc=False):
@@ -33,8 +42,8 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     """The backend's own key for the call, if it has one beside the call's id."""
     id: str = ""
     index: int | None = None
-    position: int = 0
-    """The place in the frame's list of calls: all there is to go by when index and id are missing."""
+    position: int | None = None
+    """The place in the frame's list of several calls: all there is to go by when index and id are missing."""
     name: str = ""
     kind: CallKind = "function"
     total: bool = False
@@ -43,23 +52,41 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     """The name is whole: no piece of it follows."""
     ended: bool = False
     complete: bool = True
+    reused: bool = False
+    """The id belongs to another call of the same list."""
 
 
 class Call:
     """One row of the table."""
 
-    __slots__ = ("announced", "closing", "ended", "given", "id", "item", "kind", "name", "ordinal", "parts", "sent")
+    __slots__ = (
+        "announced",
+        "closing",
+        "ended",
+        "given",
+        "id",
+        "index",
+        "item",
+        "kind",
+        "name",
+        "ordinal",
+        "parts",
+        "sent",
+        "told",
+    )
 
     def __init__(self, ordinal: int, kind: CallKind) -> None:
         self.ordinal = ordinal
         self.kind: CallKind = kind
         self.id = ""
         self.item = ""
+        self.index: int | None = None
         self.name = ""
         self.parts: list[str] = []
         self.given = False  # the id came from the backend
         self.announced = False
         self.sent = False  # argument text was passed on
+        self.told = False  # the backend has said what all of it is
         self.closing: bool | None = None  # the end was seen while the name was missing; says whether complete
         self.ended = False
 
@@ -82,8 +109,10 @@ class CallTable:
     `names` are the declared tools, which settle a name that comes in pieces. `seed` makes minted ids unique.
     """
 
-    def __init__(self, seed: str, names: Collection[str] = ()) -> None:
+    def __init__(self, seed: str, names: Collection[str] = (), limit: int = LIMIT) -> None:
         self._seed = seed
+        self._limit = limit
+        self._size = 0
         self._names = frozenset(names)
         self._settled = frozenset(
             name for name in self._names if not any(other != name and other.startswith(name) for other in self._names)
@@ -96,7 +125,7 @@ class CallTable:
     def feed(self, fragment: Fragment) -> list[Event]:
         call = self._by_item.get(fragment.item)
         events: list[Event] = []
-        if call is None or self._has_other_id(call, fragment):
+        if call is None or fragment.reused or self._has_other_id(call, fragment):
             call = self._find(fragment) or self._add(fragment, events)
         self._learn(call, fragment)
         self._grow(call, fragment, events)
@@ -109,12 +138,21 @@ class CallTable:
         call = self._by_item.get(item)
         if call is None or not call.sent or call.ended or not text:
             return None
+        self._count(len(text))
         call.parts.append(text)
         return CallArgs(call.id, text)
 
     def ordinal(self, id: str) -> int:
         """The place of a call among all calls of the turn."""
         return self._by_id[id].ordinal
+
+    def settle_names(self) -> list[Event]:
+        """No piece of a name follows: announce every call that has one."""
+        events: list[Event] = []
+        for call in self.calls:
+            if call.name:
+                self._announce(call, events)
+        return events
 
     def finish(self, cut: bool) -> list[Event]:
         """The turn is over: every open call ends, complete only if its arguments are. `cut`: it ran out of tokens."""
@@ -124,7 +162,7 @@ class CallTable:
                 continue
             complete = call.closing
             if complete is None:
-                complete = not cut if call.is_blank() else call.is_whole()
+                complete = not cut if call.is_blank() or call.told else call.is_whole()
             call.closing = complete
             self._announce(call, events)
             self._settle(call, events)
@@ -133,6 +171,8 @@ class CallTable:
     def _find(self, fragment: Fragment) -> Call | None:
         given = "" if fragment.id in SILENT else fragment.id
         there = self._at_index(fragment)
+        if fragment.reused:
+            return there
         if given:
             call = self._by_id.get(given)
             if call is not None:
@@ -156,7 +196,8 @@ class CallTable:
     def _after_the_last(self, fragment: Fragment) -> Call | None:
         last = self.calls[-1]
         if not fragment.name:
-            return self.calls[fragment.position] if 0 < fragment.position < len(self.calls) else last
+            place = fragment.position
+            return last if place is None or place >= len(self.calls) else self.calls[place]
         continues = not last.name or (last.name == fragment.name and not last.parts)
         return last if continues and not last.ended else None
 
@@ -165,9 +206,9 @@ class CallTable:
         return call.given and bool(fragment.name) and fragment.id not in SILENT and fragment.id != call.id
 
     def _is_another(self, call: Call, fragment: Fragment) -> bool:
-        if fragment.index is None or not fragment.name:
+        if fragment.total or not fragment.name or fragment.index is None:
             return False
-        return self._by_index.get(fragment.index) is not call
+        return call.index is not None and call.index != fragment.index
 
     def _begins_again(self, call: Call, fragment: Fragment) -> bool:
         """A name and a fresh object after complete arguments: a second call under the same index."""
@@ -189,7 +230,9 @@ class CallTable:
             self._by_item[fragment.item] = call
         if fragment.index is not None:
             self._by_index[fragment.index] = call
-        if fragment.id not in SILENT:
+            if call.index is None:
+                call.index = fragment.index
+        if fragment.id not in SILENT and not fragment.reused:
             self._name_id(call, fragment.id)
         if fragment.name not in SILENT and not call.announced:
             call.name = self._joined_name(call.name, fragment)
@@ -197,7 +240,7 @@ class CallTable:
     def _name_id(self, call: Call, given: str) -> None:
         """Give the call an id, once. An id that comes after another was announced stays an alias."""
         if not call.id:
-            call.id = given or f"call_{self._seed}{len(self.calls):02d}"
+            call.id = given or f"{minted_prefix(self._seed)}{len(self.calls):02d}"
             call.given = bool(given)
         self._by_id.setdefault(given or call.id, call)
 
@@ -217,6 +260,7 @@ class CallTable:
             if call.ended:
                 events.append(Note("arguments_late", call.id))
                 return
+            self._count(len(new))
             call.parts.append(new)
         if not call.announced and call.name:
             whole = fragment.named or call.name in self._settled or call.parts or fragment.ended
@@ -227,10 +271,17 @@ class CallTable:
         if call.announced and call.closing is not None and not call.ended:
             self._settle(call, events)
 
+    def _count(self, letters: int) -> None:
+        self._size += letters
+        if self._size > self._limit:
+            message = f"The arguments of this turn's calls exceed the limit of {self._limit} characters."
+            raise BackendFault(Failure(502, "arguments_too_large", message))
+
     def _missing(self, call: Call, total: str, events: list[Event]) -> str:
         known = call.text
-        if is_blank(total):
+        if not total or (call.kind == "function" and is_blank(total)):
             return ""
+        call.told = True
         if total.startswith(known):
             return total[len(known) :]
         if not call.sent:
@@ -242,7 +293,7 @@ class CallTable:
     def _pass_on(self, call: Call, new: str, events: list[Event]) -> None:
         if call.sent:
             events.append(CallArgs(call.id, new))
-        elif call.kind == "custom" or not call.is_blank():
+        elif call.kind == "custom" or not (new.isspace() or call.is_blank()):
             call.sent = True
             events.append(CallArgs(call.id, call.text))
 

@@ -14,6 +14,7 @@
 Nothing is parsed that is a string, and nothing that was passed in is changed. The walk is bounded in depth.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias, cast
 
@@ -80,11 +81,11 @@ def _read(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
     kind = _text(payload.get("type")).removeprefix("codex/event/")
     match kind:
         case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
-            yield _event_fragment(payload, payload.get("delta", payload.get("arguments")), total=False, ended=False)
+            yield _event_fragment(payload, payload.get("delta", payload.get("arguments")), total=False)
         case "response.function_call_arguments.done":
-            yield _event_fragment(payload, payload.get("arguments"), total=True, ended=True)
+            yield _event_fragment(payload, payload.get("arguments"), total=True)
         case "response.custom_tool_call_input.done":
-            yield _event_fragment(payload, payload.get("input"), total=True, ended=True)
+            yield _event_fragment(payload, payload.get("input"), total=True)
         case "response.output_item.added" | "response.output_item.done":
             yield from _item(payload, ended=kind.endswith("done"))
         case "response.content_part.added":
@@ -110,9 +111,7 @@ def _lists(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
     legacy = payload.get("function_call", payload.get("functionCall"))
     action = _mapping(_mapping(payload.get("required_action")).get("submit_tool_outputs"))
     if isinstance(calls, list | tuple) and calls:
-        for position, call in enumerate(cast("list[Any]", calls)):
-            if isinstance(call, Mapping):
-                yield _entry(cast("Payload", call), position, total)
+        yield from _entries(cast("list[Any]", calls), total)
     elif isinstance(legacy, Mapping):
         yield msgspec.structs.replace(_entry(cast("Payload", legacy), 0, total), item="function_call", index=None)
     if action:
@@ -121,6 +120,21 @@ def _lists(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
         inside = payload.get(key)
         if isinstance(inside, list | tuple | Mapping):
             yield from _walk(inside, total or key in ("message", "output", "response"), depth - 1)
+
+
+def _entries(calls: list[Any], total: bool) -> Iterator[Fragment]:
+    """The calls of one list. An id that stands there twice was not an id."""
+    seen: set[str] = set()
+    for position, call in enumerate(calls):
+        if not isinstance(call, Mapping):
+            continue
+        entry = _entry(cast("Payload", call), position, total)
+        if len(calls) == 1:
+            entry = msgspec.structs.replace(entry, position=None)
+        if total and entry.id in seen:
+            entry = msgspec.structs.replace(entry, reused=True)
+        seen.add(entry.id)
+        yield entry
 
 
 def _entry(call: Payload, position: int, total: bool) -> Fragment:
@@ -150,7 +164,8 @@ def _whole(call: Payload, position: int, *, total: bool) -> Fragment:
     )
 
 
-def _event_fragment(payload: Payload, text: Any, *, total: bool, ended: bool) -> Fragment:
+def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
+    """Text of a call, or all of it; only its item says whether it is complete."""
     custom = "custom" in _text(payload.get("type"))
     return Fragment(
         _as_text(text),
@@ -161,7 +176,6 @@ def _event_fragment(payload: Payload, text: Any, *, total: bool, ended: bool) ->
         kind="custom" if custom else "function",
         total=total,
         named=True,
-        ended=ended,
     )
 
 
@@ -259,4 +273,7 @@ def _as_text(value: Any) -> str:
     """Arguments as text: a string as it is, anything else as compact JSON in its own order."""
     if value is None or isinstance(value, str):
         return value or ""
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # half a letter: escaped it is still JSON
+        return json.dumps(value, separators=(",", ":"))

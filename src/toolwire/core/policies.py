@@ -22,7 +22,7 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
-from toolwire.core.text import same_json
+from toolwire.core.text import canonical
 
 Events: TypeAlias = Sequence[Event]
 Kinds: TypeAlias = tuple[type[Event], ...]
@@ -152,12 +152,17 @@ class HoldCall:
 
 
 class DropDuplicates:
-    """Withholds a call whose name and arguments equal an earlier one's. Stands behind `HoldCall`."""
+    """Withholds a call that came twice. Stands behind `HoldCall`.
+
+    Calls with ids of the backend's own are different calls. Those whose ids were made up here (they begin with
+    `minted`) are the same if name and arguments are.
+    """
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
 
-    def __init__(self) -> None:
-        self._seen: list[tuple[str, str]] = []
+    def __init__(self, minted: str) -> None:
+        self._minted = minted
+        self._seen: set[tuple[str, bytes]] = set()
         self._call: CallStarted | None = None
         self._dropping = False
 
@@ -167,10 +172,11 @@ class DropDuplicates:
             return ()
         if isinstance(event, CallArgs) and self._call is not None:
             call, self._call = self._call, None
-            if any(call.name == name and same_json(event.text, text) for name, text in self._seen):
+            content = (call.name, canonical(event.text))
+            if content in self._seen and call.id.startswith(self._minted):
                 self._dropping = True
                 return (Note("call_duplicate", call.id),)
-            self._seen.append((call.name, event.text))
+            self._seen.add(content)
             return (call, event)
         if isinstance(event, CallEnded) and self._dropping:
             self._dropping = False

@@ -58,7 +58,10 @@ def _data_lines(data: str) -> bytes:
     return data.replace("\n", "\ndata: ").encode()
 
 
-def without_secrets(data: bytes) -> str:
+def without_secrets(data: bytes, secrets: tuple[bytes, ...] = ()) -> str:
+    """The data as text, without these secrets and without anything that looks like one."""
+    for secret in secrets:
+        data = data.replace(secret, b"[removed]")
     return _SECRET.sub(b"[removed]", data).decode("utf-8", "replace")
 
 

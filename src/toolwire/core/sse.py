@@ -69,6 +69,10 @@ class FrameReader:
         if self._lead:
             lead, self._lead = self._lead, None
             frames += self.feed(lead)
+        try:
+            b"".join(self._pending).decode()
+        except UnicodeDecodeError:  # cut inside a letter: this was not the whole event
+            self._pending.clear()
         self._finish_pending(frames)
         return frames
 

@@ -9,7 +9,7 @@ def is_json(text: str) -> bool:
     """Whether the text is one whole, strict JSON value. Builds nothing."""
     try:
         _raw.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return False
     return True
 
@@ -21,16 +21,15 @@ def is_blank(arguments: str) -> bool:
 
 def same_json(one: str, other: str) -> bool:
     """Whether two argument texts mean the same; texts that are not JSON must be equal."""
-    if one == other:
-        return True
+    return one == other or canonical(one) == canonical(other)
+
+
+def canonical(text: str) -> bytes:
+    """One form for all texts of the same JSON value; a text that is not JSON is its own."""
     try:
-        return _canonical(one) == _canonical(other)
-    except msgspec.DecodeError:
-        return False
-
-
-def _canonical(text: str) -> bytes:
-    return msgspec.json.encode(msgspec.json.decode(text), order="deterministic")
+        return msgspec.json.encode(msgspec.json.decode(text), order="deterministic")
+    except (msgspec.DecodeError, RecursionError):
+        return text.encode("utf-8", "replace")
 
 
 def arguments_text(raw: msgspec.Raw | msgspec.UnsetType) -> str:

@@ -5,7 +5,7 @@ as it is settled and every piece of the arguments as soon as it is certain; only
 """
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import TypeAlias
 
 import msgspec
@@ -33,10 +33,10 @@ class Malformed(Exception):
 class Block:
     """One open block. `name` is empty until known; `taken` drains the argument text read so far."""
 
-    def __init__(self, notation: Notation, schemas: Schemas, accepts: Callable[[str], bool]) -> None:
+    def __init__(self, notation: Notation, schemas: Schemas, names: frozenset[str] | None) -> None:
         self._notation = notation
         self._schemas = schemas
-        self._accepts = accepts
+        self._names = names  # the only ones that count, if given
         self._text = ""
         self._place = 0
         self._pieces: list[str] = []
@@ -79,7 +79,7 @@ class Block:
             yield from self._json(self._notation.json)
         elif first == "<":
             yield from self._tags(self._notation.tags)
-        elif self._notation.bare_names:
+        elif self._notation.bare_names and self._names is not None:
             yield from self._bare_name()
         else:
             raise Malformed("no name")
@@ -104,7 +104,7 @@ class Block:
         name = name.strip(JS_SPACE)
         if not name:
             raise Malformed("no name")
-        if not self._accepts(name):
+        if self._names is not None and name not in self._names:
             raise Malformed("not a declared tool")
         self.name = name
         for parameter, value in self._values:
@@ -268,24 +268,30 @@ class Block:
 
     def _flow(self, close: str, tags: Tags) -> Steps:
         """A string value, piece by piece: only its possible end and the space before it wait."""
-        waiting = ""
+        waiting: list[str] = []
+        size = 0
         begun = False
         while True:
             piece, ending = self._value_piece(close)
-            piece = waiting + piece
-            if not begun and (ending or piece not in ("", "\r")):
+            if not ending and not piece.strip(JS_SPACE):
+                waiting.append(piece)
+                size += len(piece)
+                if size > LIMIT:
+                    raise Malformed("a value of nothing but space")
+                yield
+                continue
+            piece = "".join((*waiting, piece))
+            if not begun:
                 piece = _cut_start(piece, tags)
-                begun = bool(piece) or tags.trim == "newline"
+                begun = True
             if ending:
                 self._pieces.append(escaped(_cut_end(piece, tags)))
                 _refuse(ending, close)
                 return
-            kept = piece.rstrip(JS_SPACE) if tags.trim == "space" else piece.rstrip("\r\n")
-            waiting = piece[len(kept) :]
-            if kept:
-                self._pieces.append(escaped(kept))
-            if len(waiting) > LIMIT:
-                raise Malformed("a value of nothing but space")
+            kept = piece.rstrip(JS_SPACE)
+            waiting = [piece[len(kept) :]]
+            size = len(waiting[0])
+            self._pieces.append(escaped(kept))
             yield
 
     def _collect(self, close: str) -> Generator[None, None, list[str]]:

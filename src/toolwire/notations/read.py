@@ -1,11 +1,12 @@
 """The textual reader as a policy: text in, text and calls out.
 
-Live, a call goes out while it is read. Held, it waits for the end of the turn: where the tools also went to the backend
-in structure, the same call may come both ways, and then the structured one wins, one for one.
+A call goes out live, while it is read; whole, when its block is closed; or at the end of the turn. The last is for
+tools that also went to the backend in structure: the same call may come both ways, and then the structured one wins,
+one for one.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -18,12 +19,15 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
+from toolwire.core.identity import minted_prefix
 from toolwire.core.policies import Events, Kinds
 from toolwire.core.text import is_json, same_json
 from toolwire.notations.block import LIMIT, Block, Malformed
 from toolwire.notations.scanner import Scanner
 from toolwire.notations.table import Notation
 from toolwire.notations.values import Schemas
+
+Telling: TypeAlias = Literal["live", "whole", "end"]
 
 PATIENCE = 64
 """How many blocks of one turn may turn out to be no calls before the rest of it is taken for text."""
@@ -42,7 +46,8 @@ class Made(Protocol):
 class ReadTextCalls:
     """A policy that reads calls from the answer's text. Names, if given, are the only ones that count.
 
-    `structured` gives the calls that came in structure; without it calls are told live.
+    `structured` gives the calls that came in structure, where the same ones may come as text. `drop_tail`: text after a
+    call is not wanted.
     """
 
     handles: ClassVar[Kinds] = (TextDelta, CallStarted, TurnEnded, TurnFailed)
@@ -53,9 +58,11 @@ class ReadTextCalls:
         seed: str,
         schemas: Schemas,
         names: Iterable[str] | None = None,
-        structured: Callable[[], Iterable[Made]] | None = None,
+        structured: Callable[[], Iterable[Made]] = tuple,
         *,
+        telling: Telling = "end",
         strict: bool = False,
+        drop_tail: bool = False,
     ) -> None:
         self._notations = {notation.open: notation for notation in notations}
         self._scanner = Scanner(tuple(self._notations))
@@ -63,7 +70,10 @@ class ReadTextCalls:
         self._schemas = schemas
         self._names = None if names is None else frozenset(names)
         self._structured = structured
+        self._telling: Telling = telling
         self._strict = strict
+        self._drop_tail = drop_tail
+        self._dropped = False
         self._block: Block | None = None
         self._marker = ""
         self._raw: list[str] = []  # the open block after its marker, as long as it may become text again
@@ -76,7 +86,7 @@ class ReadTextCalls:
 
     def feed(self, event: Event) -> Events:
         if isinstance(event, TextDelta):
-            if self._block is None and self._scanner.passes(event.text):
+            if self._block is None and not self._waiting and self._scanner.passes(event.text):
                 return (event,)
             return self._read(event.text)
         if isinstance(event, CallStarted):
@@ -94,7 +104,7 @@ class ReadTextCalls:
                     return [*out, TextDelta(text)] if text else out
                 before, marker, text = self._scanner.feed(text)
                 if before:
-                    out.append(TextDelta(before))
+                    out += self._say(before)
                 if not marker:
                     return out
                 self._open(marker)
@@ -102,16 +112,19 @@ class ReadTextCalls:
                 return out
             text = self._read_block(text, out)
 
+    def _say(self, text: str) -> Events:
+        if not (self._drop_tail and self._waiting):
+            return (TextDelta(text),)
+        dropped, self._dropped = self._dropped, True
+        return () if dropped else (Note("tail_withheld"),)
+
     def _open(self, marker: str) -> None:
-        self._block = Block(self._notations[marker], self._schemas, self._accepts)
+        self._block = Block(self._notations[marker], self._schemas, self._names)
         self._marker = marker
         self._raw = []
         self._arguments = []
         self._size = 0
         self._id = ""
-
-    def _accepts(self, name: str) -> bool:
-        return self._names is None or name in self._names
 
     def _read_block(self, text: str, out: list[Event]) -> str:
         """Feed the open block; returns the text to go on with."""
@@ -137,7 +150,7 @@ class ReadTextCalls:
             return
         taken = block.taken()
         self._arguments.append(taken)
-        if self._structured is not None:
+        if self._telling != "live":
             return
         if not self._id:
             self._id = self._mint()
@@ -155,6 +168,8 @@ class ReadTextCalls:
             out.append(Note("text_call_repaired", block.name))
         if self._id:
             out.append(CallEnded(self._id))
+        elif self._telling == "whole":
+            out += self._whole_call(block.name, arguments)
         else:
             self._waiting.append((block.name, arguments))
         return block.unread()
@@ -187,7 +202,7 @@ class ReadTextCalls:
         return [*out, TextDelta(held)] if held else out
 
     def _release(self) -> list[Event]:
-        if self._structured is None or not self._waiting:
+        if not self._waiting:
             return []
         out: list[Event] = []
         made = list(self._structured())
@@ -197,19 +212,22 @@ class ReadTextCalls:
                 made.remove(twin)
                 out.append(Note("text_call_twin", name))
                 continue
-            id = self._mint()
-            out += (CallStarted(id, name), CallArgs(id, arguments), CallEnded(id))
+            out += self._whole_call(name, arguments)
         self._waiting = []
         return out
 
+    def _whole_call(self, name: str, arguments: str) -> Events:
+        id = self._mint()
+        return CallStarted(id, name), CallArgs(id, arguments), CallEnded(id)
+
     def _mint(self) -> str:
         self._count += 1
-        return f"call_{self._seed}t{self._count:02d}"
+        return f"{minted_prefix(self._seed)}t{self._count:02d}"
 
 
 def extract_calls(text: str, notations: Sequence[Notation], schemas: Schemas | None = None) -> list[tuple[str, str]]:
     """Every call in a finished text, in order, as name and arguments."""
-    reader = ReadTextCalls(notations, "", schemas or Schemas(()), structured=tuple)
+    reader = ReadTextCalls(notations, "", schemas or Schemas(()))
     names: list[str] = []
     calls: list[tuple[str, str]] = []
     for event in (*reader.feed(TextDelta(text)), *reader.feed(TurnEnded())):

@@ -6,6 +6,7 @@ hide a call in the lines after it.
 
 import re
 
+_LINE_PREFIX = re.compile(r"[\s>*+\-0-9.)]*")
 _SPECIAL = re.compile(r"`+|~+|\n|<")
 _find_special = re.compile(r"[`~\n<]").search
 
@@ -20,13 +21,14 @@ class Scanner:
         self._run_opens_line = False
         self._fence = ""
         self._inline = 0
-        self._indented = True  # the line holds nothing but white space so far
+        self._fence_line = False  # the line that opened the fence goes on
+        self._indented = True  # the line holds nothing so far but white space and marks of lists and quotes
 
     def passes(self, text: str) -> bool:
         """Whether the text is plain, as nearly all of it is: nothing in it to hold, find or remember."""
         if not text or self._held or self._run or _find_special(text) is not None:
             return False
-        if self._indented and not text.isspace():
+        if self._indented and not _LINE_PREFIX.fullmatch(text):
             self._indented = False
         return True
 
@@ -43,6 +45,7 @@ class Scanner:
                 self._end_run()
                 self._inline = 0
                 self._indented = True
+                self._fence_line = False
             elif token == "<":
                 self._end_run()
                 self._indented = False
@@ -67,7 +70,7 @@ class Scanner:
     def _read_plain(self, text: str, start: int, end: int) -> None:
         if start < end:
             self._end_run()
-            if self._indented and not text[start:end].isspace():
+            if self._indented and not _LINE_PREFIX.fullmatch(text, start, end):
                 self._indented = False
 
     def _read_run(self, token: str) -> None:
@@ -84,11 +87,16 @@ class Scanner:
         if self._fence:
             if self._run_opens_line and run.startswith(self._fence):
                 self._fence = ""
+            elif self._fence_line and run[0] == self._fence[0] == "`":
+                # Backticks again on the line of the fence: it was a span of code, not a fence.
+                self._inline = 0 if run == self._fence else len(self._fence)
+                self._fence = ""
         elif self._inline:
             if run[0] == "`" and len(run) == self._inline:
                 self._inline = 0
         elif self._run_opens_line and len(run) >= 3:
             self._fence = run
+            self._fence_line = True
         elif run[0] == "`":
             self._inline = len(run)
 

@@ -33,7 +33,10 @@ class Schemas:
         tool = self._tools.get(name)
         if tool is None or tool.parameters is None:
             return {}
-        schema = msgspec.json.decode(tool.parameters)
+        try:
+            schema = msgspec.json.decode(tool.parameters)
+        except RecursionError:
+            return {}
         properties = cast("Any", schema).get("properties") if isinstance(schema, dict) else None
         if not isinstance(properties, dict):
             return {}

@@ -15,7 +15,7 @@ from toolwire.core import sse
 from toolwire.core.collect import Collector, Turn
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, TurnFailed
-from toolwire.service.http import send_json
+from toolwire.service.http import EXPOSED, send_json
 from toolwire.service.run import Run, early_failure
 
 SSE_HEADERS = (
@@ -125,5 +125,5 @@ def _passed_on(run: Run) -> list[tuple[bytes, bytes]]:
     return [
         (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in run.headers.items()
-        if name.lower().startswith(_PASSED)
+        if name.lower().startswith(_PASSED) and (name.lower() == "retry-after" or name.lower() not in EXPOSED)
     ]

@@ -12,11 +12,10 @@ from typing import Any, Protocol
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from toolwire.assembly import OutputModeSetting, ToolRules, output_mode, policies_for
+from toolwire.assembly import OutputModeSetting, ToolRules, as_ruled, output_mode, policies_for
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.core.events import Event, TurnFailed
-from toolwire.core.history import closed
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
 from toolwire.service import delivery
@@ -105,8 +104,8 @@ class Exchange:
         except ToolwireError as error:
             await self._fail(error.failure)
         except asyncio.CancelledError:
+            # Only the end of a drain cancels an exchange; having said so, it ends as if by itself.
             await self._fail(Failure(503, "shutting_down", "The gateway is shutting down."))
-            raise
         except Exception as error:  # noqa: BLE001 - the process must survive whatever this was
             self._shared.log.crashed(self._seed, error)
             await self._fail(InternalError().failure)
@@ -140,7 +139,7 @@ class Exchange:
         self._facts["key"] = caller.name
         body = await read_body(self._asked, receive, self._shared.max_body)
         rules = self._rules(settings.tools)
-        request = self._request = _with_closed_pairs(self._dialect.decode_request(body), rules)
+        request = self._request = as_ruled(self._dialect.decode_request(body), rules)
         route, target = self._shared.router.find(request.model)
         mode = output_mode(rules, request)
         self._headers.append((b"x-proxy-output-mode", mode.encode()))
@@ -160,7 +159,8 @@ class Exchange:
         seed = self._seed  # the run must not know the exchange, or only the collector could free both
         recorder = None
         if settings.debug.record:
-            recorder = Recorder(settings.debug.record, seed, route.recorded_as, target)
+            own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
+            recorder = Recorder(settings.debug.record, seed, route.recorded_as, target, (key, own))
         return Plan(
             converse=lambda: route.converse(asked, seed),
             assemble=lambda conversation: policies_for(request, rules, seed, conversation.calls),
@@ -209,13 +209,6 @@ class Exchange:
         self._facts["stream"] = bool(self._request and self._request.stream)
         self._shared.log.turn(self._facts, tally, seconds)
         self._shared.metrics.turn(self._facts, tally, seconds)
-
-
-def _with_closed_pairs(request: Request, rules: ToolRules) -> Request:
-    entries, notes = closed(request.entries, rules.history)
-    if not notes:
-        return request
-    return msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes))
 
 
 class _UntilClientGone:

@@ -24,6 +24,9 @@ MODELS_KEPT = 60.0
 """Seconds an upstream's list of models is believed."""
 
 
+LISTS_KEPT = 256
+
+
 class Route(msgspec.Struct, frozen=True):
     """One backend, ready to converse."""
 
@@ -47,7 +50,7 @@ class Router:
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._routes = {backend.name: _route(backend, settings, session) for backend in settings.backends}
-        self._listed: dict[str, tuple[float, list[str]]] = {}
+        self._listed: dict[tuple[str, str], tuple[float, list[str]]] = {}
 
     def find(self, model: str) -> tuple[Route, str]:
         """The route for a model's name, and the name to ask its backend for."""
@@ -75,19 +78,22 @@ class Router:
         globs = [name for name in route.backend.models if _is_glob(name)]
         if not globs or not isinstance(route.upstream, HttpUpstream):
             return []
-        names = await self._ask(route.backend.name, route.upstream, key)
+        names = await self._ask((route.backend.name, key), route.upstream)
         return [name for name in names if any(fnmatchcase(name, glob) for glob in globs)]
 
-    async def _ask(self, backend: str, upstream: HttpUpstream, key: str) -> list[str]:
-        kept = self._listed.get(backend)
+    async def _ask(self, asker: tuple[str, str], upstream: HttpUpstream) -> list[str]:
+        """A backend's models, for the key that asks: another key may see others."""
+        kept = self._listed.get(asker)
         if kept is not None and time.monotonic() - kept[0] < MODELS_KEPT:
             return kept[1]
         try:
-            body = await upstream.get_json("/models", key)
+            body = await upstream.get_json("/models", asker[1])
             names = [model.id for model in msgspec.json.decode(body, type=_Models).data]
         except (Broken, msgspec.DecodeError):
             return kept[1] if kept is not None else []
-        self._listed[backend] = (time.monotonic(), names)
+        if len(self._listed) >= LISTS_KEPT:
+            self._listed.clear()
+        self._listed[asker] = (time.monotonic(), names)
         return names
 
 

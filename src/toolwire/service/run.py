@@ -85,6 +85,7 @@ class Run:
         self._held: list[Event] = []  # events before the first content
         self._burst_over = 0.0  # when a burst of calls counts as over
         self._burst_calls = 0
+        self._looked_again = False
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -112,6 +113,7 @@ class Run:
     def commit(self) -> Sequence[Event]:
         """The client has an answer: from here on no new attempt. Returns the events that waited for content."""
         self._shown = True
+        self._progressed = self._loop.time()
         held, self._held = self._held, []
         return held
 
@@ -174,7 +176,7 @@ class Run:
             return False
         self._leave()
         self._notes.append(Note("retried", failure.code))
-        self._retry_at = self._loop.time() + pause
+        self._retry_at = self._progressed = self._loop.time() + pause
         self._prepare()
         return True
 
@@ -185,6 +187,7 @@ class Run:
         elif not self._burst_over or burst.calls != self._burst_calls:
             self._burst_over = self._loop.time() + self._plan.grace
             self._burst_calls = burst.calls
+            self._looked_again = False
 
     # Waiting for the backend
 
@@ -198,10 +201,14 @@ class Run:
         reply = self._reply
         if reply is None:
             return await self._open(until)
-        if self._loop.time() >= self._burst_over:
+        if self._loop.time() < self._burst_over:
+            data = reply.read_nowait()
+            return self._decode(data) if data else await self._wait(reply, until)
+        data = b"" if self._looked_again else reply.read_nowait()
+        if not data:
             return (TurnEnded(),)
-        data = reply.read_nowait()
-        return self._decode(data) if data else await self._wait(reply, until)
+        self._looked_again = True  # a slow client must not cost a call that is already here
+        return self._decode(data)
 
     async def _open(self, until: float) -> Sequence[Event] | None:
         deadline = self._began + self._plan.timeouts.first_byte

@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -95,7 +96,6 @@ OPENAI = Backend(
     models=("gpt-*", "o[0-9]*", "chatgpt-*", "codex-*"),
 )
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 
 
@@ -114,9 +114,18 @@ def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Setti
 def with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
     server = settings.server
     server = msgspec.structs.replace(server, host=host or server.host, port=server.port if port is None else port)
-    if server.host not in _LOOPBACK and not settings.keys:
+    if not 0 <= server.port <= 65535:
+        raise SettingsError(f"server.port: {server.port} is not a port")
+    if not _is_loopback(server.host) and not settings.keys:
         raise SettingsError(f"server.host: {server.host} can be reached from outside; add a [[keys]] entry first")
     return msgspec.structs.replace(settings, server=server)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def check_workers(workers: int) -> None:

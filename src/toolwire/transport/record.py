@@ -1,5 +1,6 @@
 """Writes recordings. The form of the file is in `toolwire.core.recording`."""
 
+import sys
 from pathlib import Path
 from typing import BinaryIO
 
@@ -15,9 +16,10 @@ LIMIT = 64 * 1024 * 1024
 class Recorder:
     """Writes one turn to one file."""
 
-    def __init__(self, directory: str, name: str, kind: str, model: str) -> None:
+    def __init__(self, directory: str, name: str, kind: str, model: str, secrets: tuple[str, ...] = ()) -> None:
         self._path = Path(directory) / f"{name}.jsonl"
         self._head = Head(1, kind, model)
+        self._secrets = tuple(secret.encode() for secret in secrets if secret)
         self._file: BinaryIO | None = None
         self._left = LIMIT
         self._started = 0.0
@@ -25,17 +27,20 @@ class Recorder:
     def start(self, now: float, status: int, content_type: str) -> None:
         """A reply began; an earlier attempt's lines are dropped."""
         self.close()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self._path.open("wb")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("wb")
+        except OSError as error:  # a turn is worth more than its recording
+            print(f"toolwire: cannot record to {self._path}: {error.strerror}", file=sys.stderr)
         self._started = now
         self._write(msgspec.json.encode(msgspec.structs.replace(self._head, status=status, content_type=content_type)))
 
     def frame(self, now: float, frame: Frame) -> None:
         event = frame.event.decode("utf-8", "replace")
-        self._line(Line(self._since(now), event=event, data=without_secrets(frame.data)))
+        self._line(Line(self._since(now), event=event, data=without_secrets(frame.data, self._secrets)))
 
     def body(self, now: float, body: bytes) -> None:
-        self._line(Line(self._since(now), body=without_secrets(body)))
+        self._line(Line(self._since(now), body=without_secrets(body, self._secrets)))
 
     def close(self) -> None:
         if self._file is not None:
@@ -53,5 +58,9 @@ class Recorder:
         self._write(encoded if self._left > 0 else msgspec.json.encode(Line(line.t, left_out=True)))
 
     def _write(self, line: bytes) -> None:
-        if self._file is not None:
+        if self._file is None:
+            return
+        try:
             self._file.write(line + b"\n")
+        except OSError:
+            self.close()

@@ -11,7 +11,7 @@ from toolwire.backends.responses.decode import Decoder
 from toolwire.backends.responses.encode import encode_request
 from toolwire.backends.responses.failures import refusal
 from toolwire.backends.responses.profile import CHATGPT, OPENAI, Profile
-from toolwire.core.backend import Post
+from toolwire.core.backend import Post, Script
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event
 from toolwire.core.identity import Call
@@ -29,7 +29,7 @@ class Conversation:
         self._decoder = Decoder(seed, request.tool_names, snapshots=profile.arguments == "snapshot")
         self._profile = profile
 
-    def start(self) -> Post:
+    def start(self) -> Post | Script:
         streamed = self._request.stream or self._profile.always_streams
         body, notes = encode_request(self._request, self._profile, stream=streamed)
         self._decoder.begin(notes)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.responses.failures import Error, failed
-from toolwire.backends.responses.wire import Item, Part, Response, StreamEvent, TokenUsage
+from toolwire.backends.responses.wire import ENDINGS, Ending, Item, Part, Response, StreamEvent, TokenUsage
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     Event,
@@ -30,12 +30,14 @@ from toolwire.core.identity import Call, CallTable, Fragment
 from toolwire.core.loose import CALL_TYPES, read_call, read_fragments
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
+from toolwire.core.surrogates import SurrogateHalves
 from toolwire.core.text import arguments_text
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
+_decode_ending = msgspec.json.Decoder(Ending).decode
 _decode_response = msgspec.json.Decoder(Response).decode
 
-_REASONS: dict[str | None, Reason] = {"max_output_tokens": "length", "content_filter": "filter"}
+_REASONS: dict[str | None, Reason] = {"content_filter": "filter", "max_messages": "stop", "steered": "stop"}
 
 # Items that say something about a turn but are not part of the answer.
 _SILENT_ITEMS = frozenset(("compaction", "message", "reasoning"))
@@ -52,10 +54,12 @@ class Decoder:
         self._started = False
         self.ended = False
         self._unreadable = 0
-        self._speaking: tuple[str, int] | None = None
+        self._halves = SurrogateHalves()
+        self._speaking: tuple[str | None, int | None, int | None] | None = None
+        self._thinking: tuple[str | None, int | None] | None = None  # the reasoning item that is being told
         self._heard: set[tuple[str | int | None, int]] = set()  # parts whose text was passed on, by item and by place
         self._items_ended: set[str | int] = set()
-        self._items_done = 0
+        self._nameless = 0
 
     def begin(self, notes: Sequence[Event]) -> None:
         """Notes about the request, to be told with the turn."""
@@ -71,7 +75,12 @@ class Decoder:
         try:
             event = _decode_event(frame.data)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return self._cannot_read(frame)
+            event = self._mended(frame)
+            if event is None:
+                return self._cannot_read(frame)
+        else:
+            if self._halves.half:
+                self._give_up_half(event)
         handler = self._HANDLERS.get(event.type)
         if handler is None:
             return self._other(event, frame)
@@ -114,6 +123,29 @@ class Decoder:
         self.ended = True
         return [TurnFailed(failure)]
 
+    def _mended(self, frame: Frame) -> StreamEvent | None:
+        """What can still be read of a frame that is not as it should be: a delta, or that the turn is over."""
+        lost = self._halves.lost
+        mended = self._halves.mended(frame.data)
+        try:
+            if mended is not None:
+                self._opening += [Note("letter_replaced")] * (self._halves.lost - lost)
+                return _decode_event(mended)
+            ending = _decode_ending(frame.data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        if ending.type not in ENDINGS:
+            return None
+        self._opening.append(Note("frame_skipped"))
+        return StreamEvent(ending.type, response=Response(status=ending.response.status, error=ending.response.error))
+
+    def _give_up_half(self, event: StreamEvent) -> None:
+        """The other half of a letter did not come."""
+        self._halves.half = ""
+        self._opening.append(Note("letter_replaced"))
+        if event.delta is not None:
+            event.delta = "\ufffd" + event.delta
+
     def _cannot_read(self, frame: Frame) -> Sequence[Event]:
         data = frame.data.strip()
         if data == b"[DONE]":
@@ -123,7 +155,10 @@ class Decoder:
         except UnicodeDecodeError:
             return self._fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
         self._unreadable += 1
-        return [Note("frame_skipped")] if self._started else ()
+        if self._started:
+            return [Note("frame_skipped")]
+        self._opening.append(Note("frame_skipped"))
+        return ()
 
     def _other(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         if not event.type and event.error is not None:
@@ -133,7 +168,7 @@ class Decoder:
         return ()
 
     def _read_loosely(self, frame: Frame) -> list[Event]:
-        out: list[Event] = []
+        out: list[Event] = [] if self._started else self._start(StreamEvent())
         for fragment in read_fragments(msgspec.json.decode(frame.data)):
             out += [each for event in self._table.feed(fragment) for each in self._row.feed(event)]
         return out
@@ -142,13 +177,13 @@ class Decoder:
 
     def _arguments_delta(self, event: StreamEvent) -> Sequence[Event]:
         if not self._snapshots:
-            more = self._table.extend(event.item_id, event.delta)
+            more = self._table.extend(event.item_id or "", event.delta or "")
             if more is not None:
                 return (more,)
-        return self._table.feed(Fragment(event.delta, event.item_id, "", event.output_index, total=self._snapshots))
+        return self._table.feed(_fragment(event, event.delta, total=self._snapshots))
 
     def _input_delta(self, event: StreamEvent) -> Sequence[Event]:
-        return self._table.feed(Fragment(event.delta, event.item_id, "", event.output_index, kind="custom"))
+        return self._table.feed(_fragment(event, event.delta, kind="custom"))
 
     def _text_delta(self, event: StreamEvent) -> Sequence[Event]:
         self._hear(event)
@@ -159,22 +194,31 @@ class Decoder:
         return [RefusalDelta(event.delta)] if event.delta else ()
 
     def _summary_delta(self, event: StreamEvent) -> Sequence[Event]:
-        self._hear(event)
-        return [ReasoningDelta(event.delta, "summary", event.summary_index)] if event.delta else ()
+        return self._think(event, "summary", event.summary_index or 0)
 
     def _reasoning_delta(self, event: StreamEvent) -> Sequence[Event]:
+        return self._think(event, "content", event.content_index or 0)
+
+    def _think(self, event: StreamEvent, kind: ReasoningKind, part: int) -> Sequence[Event]:
         self._hear(event)
-        return [ReasoningDelta(event.delta, "content", event.content_index)] if event.delta else ()
+        if not event.delta:
+            return ()
+        delta = ReasoningDelta(event.delta, kind, part)
+        item = (event.item_id, event.output_index)
+        earlier, self._thinking = self._thinking, item
+        return (delta,) if earlier in (None, item) else (ReasoningEnded(), delta)
 
     def _hear(self, event: StreamEvent) -> None:
-        key = (event.item_id, event.content_index)
+        key = (event.item_id, event.output_index, event.content_index)
         if key != self._speaking:
             self._speaking = key
-            self._heard.add(key)
-            self._heard.add((event.output_index, event.content_index))
+            self._mark_heard(event.item_id, event.output_index, event.content_index or 0)
 
-    def _has_heard(self, item_id: str, place: int | None, part: int) -> bool:
-        return bool(item_id and (item_id, part) in self._heard) or (place, part) in self._heard
+    def _mark_heard(self, item_id: str | None, place: int | None, part: int) -> None:
+        self._heard.update((key, part) for key in (item_id, place) if key not in (None, ""))
+
+    def _has_heard(self, item_id: str | None, place: int | None, part: int) -> bool:
+        return any((key, part) in self._heard for key in (item_id, place) if key not in (None, ""))
 
     # What begins and ends
 
@@ -189,34 +233,31 @@ class Decoder:
         part = event.part
         if part is None or part.type not in CALL_TYPES:
             return ()
-        return self._call_part(part, event.item_id, event.output_index, ended=False)
+        return self._call_part(part, event.item_id or "", event.output_index, ended=False)
 
     def _arguments_done(self, event: StreamEvent) -> Sequence[Event]:
         return self._table.feed(
-            Fragment(
+            _fragment(
+                event,
                 arguments_text(event.arguments),
-                event.item_id,
-                event.call_id or "",
-                event.output_index,
+                id=event.call_id or "",
                 name=event.name or "",
                 total=True,
                 named=True,
-                ended=True,
             )
         )
 
     def _input_done(self, event: StreamEvent) -> Sequence[Event]:
-        fragment = Fragment(event.input or "", event.item_id, "", event.output_index, kind="custom", total=True)
-        return self._table.feed(fragment)
+        return self._table.feed(_fragment(event, arguments_text(event.input), kind="custom", total=True))
 
     def _text_done(self, event: StreamEvent) -> Sequence[Event]:
-        if self._has_heard(event.item_id, event.output_index, event.content_index):
+        if self._has_heard(event.item_id, event.output_index, event.content_index or 0):
             return ()
         self._hear(event)
         return [TextDelta(event.text)] if event.text else ()
 
     def _refusal_done(self, event: StreamEvent) -> Sequence[Event]:
-        if self._has_heard(event.item_id, event.output_index, event.content_index):
+        if self._has_heard(event.item_id, event.output_index, event.content_index or 0):
             return ()
         self._hear(event)
         return [RefusalDelta(event.refusal)] if event.refusal else ()
@@ -225,23 +266,24 @@ class Decoder:
         item = event.item
         if item is None:
             return ()
-        place = event.output_index if event.output_index is not None else self._items_done
-        self._items_done = place + 1
+        place = event.output_index
+        if place is None and not item.id:
+            place = self._nameless  # an item without a name of any kind counts by its turn
+            self._nameless += 1
         return self._whole_item(item, place)
 
-    def _whole_item(self, item: Item, place: int) -> Sequence[Event]:
-        key = item.id or place
-        is_call = item.type in ("function_call", "custom_tool_call")
-        if not is_call and (key in self._items_ended or place in self._items_ended):
+    def _whole_item(self, item: Item, place: int | None) -> Sequence[Event]:
+        keys = {key for key in (item.id, place) if key is not None}
+        if item.type in ("function_call", "custom_tool_call"):
+            return self._call_item(item, place, ended=True)
+        if keys & self._items_ended:
             return ()
-        self._items_ended.update((key, place))
+        self._items_ended |= keys
         match item.type:
             case "message":
                 return self._message(item, place)
             case "reasoning":
                 return self._reasoning(item, place)
-            case "function_call" | "custom_tool_call":
-                return self._call_item(item, place, ended=True)
             case _ if item.content:
                 return self._message(item, place)
             case _:
@@ -254,8 +296,8 @@ class Decoder:
                 out.append(Note("annotations_dropped"))
             if part.type in CALL_TYPES:
                 out += self._call_part(part, item.id or "", place, ended=True)
-            elif not self._has_heard(item.id or "", place, number):
-                self._heard.update(((item.id, number), (place, number)))
+            elif not self._has_heard(item.id, place, number):
+                self._mark_heard(item.id, place, number)
                 if part.refusal:
                     out.append(RefusalDelta(part.refusal))
                 elif part.text:
@@ -264,11 +306,14 @@ class Decoder:
 
     def _reasoning(self, item: Item, place: int | None) -> list[Event]:
         out: list[Event] = []
-        if not self._has_heard(item.id or "", place, 0):
+        told, self._thinking = self._thinking, None
+        if told is not None and item.id != told[0] and place != told[1]:
+            out.append(ReasoningEnded())
+        if not self._has_heard(item.id, place, 0):
             kind: ReasoningKind = "summary" if item.summary else "content"
             parts = item.summary or item.content or ()
             out += [ReasoningDelta(part.text, kind, number) for number, part in enumerate(parts) if part.text]
-        if out or item.encrypted_content or self._has_heard(item.id or "", place, 0):
+        if out or item.encrypted_content or self._has_heard(item.id, place, 0):
             out.append(ReasoningEnded(item.id or "", item.encrypted_content or ""))
         return out
 
@@ -276,7 +321,7 @@ class Decoder:
         custom = item.type == "custom_tool_call"
         if not custom and item.type != "function_call":
             return ()
-        text = (item.input or "") if custom else arguments_text(item.arguments)
+        text = arguments_text(item.input if custom else item.arguments)
         return self._table.feed(
             Fragment(
                 text,
@@ -300,15 +345,17 @@ class Decoder:
 
     def _completed(self, event: StreamEvent) -> Sequence[Event]:
         response = event.response or Response()
-        out: list[Event] = []
+        out: list[Event] = [*self._opening]
+        self._opening = []
         for place, item in enumerate(response.output or ()):
-            out += self._whole_item(item, place)
+            # The final list may leave items out, so a call with an id of its own is not looked for by its place.
+            out += self._whole_item(item, None if item.call_id else place)
         incomplete = response.status == "incomplete" or event.type == "response.incomplete"
         reason: Reason = "stop"
         if incomplete:
             details = response.incomplete_details
-            reason = _REASONS.get(details.reason if details else None, "stop")
-        out += self._table.finish(cut=reason == "length")
+            reason = _REASONS.get(details.reason if details else None, "length")
+        out += self._table.finish(cut=reason != "stop")
         if response.usage is not None:
             out.append(_usage(response.usage))
         self.ended = True
@@ -348,12 +395,20 @@ class Decoder:
     }
 
 
+def _fragment(event: StreamEvent, text: str | None, **said: Any) -> Fragment:
+    return Fragment(text or "", event.item_id or "", index=event.output_index, **said)
+
+
 def _usage(usage: TokenUsage) -> Usage:
     given, made = usage.input_tokens_details, usage.output_tokens_details
     return Usage(
-        input=usage.input_tokens or 0,
-        output=usage.output_tokens or 0,
-        cached=(given.cached_tokens if given else 0) or 0,
-        cache_write=(given.cache_write_tokens if given else 0) or 0,
-        reasoning=(made.reasoning_tokens if made else 0) or 0,
+        input=_counted(usage.input_tokens),
+        output=_counted(usage.output_tokens),
+        cached=_counted(given.cached_tokens if given else 0),
+        cache_write=_counted(given.cache_write_tokens if given else 0),
+        reasoning=_counted(made.reasoning_tokens if made else 0),
     )
+
+
+def _counted(tokens: float | None) -> int:
+    return max(0, int(tokens or 0))

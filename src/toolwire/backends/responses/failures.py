@@ -57,7 +57,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     code = _word(error.code)
     message = error.message or f"The backend answered with status {status}."
     return Failure(
-        status=status,
+        status=status if status >= 400 else 502,
         code=code,
         message=message,
         type=error.type or "",

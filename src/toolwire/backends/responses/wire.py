@@ -38,7 +38,7 @@ class Item(msgspec.Struct):
     call_id: str | None = None
     name: str | None = None
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    input: str | None = None
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     status: str | None = None
     content: list[Part] | None = None
     summary: list[Part] | None = None
@@ -46,14 +46,14 @@ class Item(msgspec.Struct):
 
 
 class TokenDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
+    cached_tokens: float | None = None
+    cache_write_tokens: float | None = None
+    reasoning_tokens: float | None = None
 
 
 class TokenUsage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: float | None = None
+    output_tokens: float | None = None
     input_tokens_details: TokenDetails | None = None
     output_tokens_details: TokenDetails | None = None
 
@@ -76,15 +76,15 @@ class StreamEvent(msgspec.Struct):
     """Any event of a stream. Which fields are there depends on its type."""
 
     type: str = ""
-    delta: str = ""
-    item_id: str = ""
+    delta: str | None = None
+    item_id: str | None = None
     output_index: int | None = None
-    content_index: int = 0
-    summary_index: int = 0
+    content_index: int | None = None
+    summary_index: int | None = None
     item: Item | None = None
     part: Part | None = None
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    input: str | None = None
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     name: str | None = None
     call_id: str | None = None
     text: str | None = None
@@ -94,3 +94,19 @@ class StreamEvent(msgspec.Struct):
     code: Any = None
     message: str | None = None
     param: Any = None
+
+
+ENDINGS = frozenset(("response.completed", "response.done", "response.incomplete", "response.failed"))
+"""The events that close a turn."""
+
+
+class _EndingResponse(msgspec.Struct):
+    status: str | None = None
+    error: Error | None = None
+
+
+class Ending(msgspec.Struct):
+    """The least that must be readable of a closing event."""
+
+    type: str
+    response: _EndingResponse

@@ -75,7 +75,7 @@ def _read(body: bytes) -> wire.Body:
         return _decode_body(body)
     except msgspec.ValidationError as error:
         raise _explained(error, body) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 
@@ -104,7 +104,10 @@ def _wrong_message(body: bytes) -> int:
 
 
 def _extra(body: bytes) -> dict[str, msgspec.Raw]:
-    fields = _decode_fields(body)
+    try:
+        fields = _decode_fields(body)
+    except RecursionError as error:
+        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
     return {name: value for name, value in fields.items() if name not in _KNOWN and bytes(value) not in _DEFAULTS}
 
 

@@ -18,6 +18,7 @@ from toolwire.core.events import (
     Event,
     Reason,
     ReasoningDelta,
+    ReasoningEnded,
     RefusalDelta,
     TextDelta,
     TurnEnded,
@@ -49,7 +50,8 @@ class StreamEncoder:
         self._tally = tally
         self._usage: Usage | None = None
         self._calls = 0
-        self._part: int | None = None
+        self._part: int | None = None  # the part of a reasoning item that is being told
+        self._reasoned = False
         model = _json(request.model)
         chunk = b'data: {"id":"%b","object":"chat.completion.chunk","created":%d,"model":%b,' % (
             id.encode(),
@@ -72,13 +74,18 @@ class StreamEncoder:
         if kind is CallArgs:
             return (self._args_head + _json(event.text) + self._args_tail,)  # pyright: ignore
         if kind is TextDelta:
+            self._part = None
             return (self._text_head + _json(event.text) + self._tail,)  # pyright: ignore
         match event:
             case ReasoningDelta():
                 return self._reasoning(event)
+            case ReasoningEnded():
+                self._part = None
             case CallStarted():
+                self._part = None
                 return (self._call(event),)
             case RefusalDelta(text):
+                self._part = None
                 return (self._head + b'"refusal":' + _json(text) + self._tail,)
             case TurnStarted():
                 return (self._head + b'"role":"assistant","content":null' + self._tail,)
@@ -98,9 +105,10 @@ class StreamEncoder:
     def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
         text = event.text
         if event.part != self._part:
-            if self._part is not None:
+            if self._reasoned:
                 text = "\n\n" + text
             self._part = event.part
+            self._reasoned = True
         return (self._reasoning_head + _json(text) + self._tail,)
 
     def _call(self, call: CallStarted) -> bytes:

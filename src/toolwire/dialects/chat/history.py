@@ -62,9 +62,7 @@ def _answered(message: wire.ChatMessage, waiting: dict[str, CallEntry], path: st
         return message.tool_call_id
     if message.role == "function":
         named = [id for id, call in waiting.items() if call.name == message.name]
-        if named:
-            return named[-1]
-        raise BadRequest(f"{path}.name: No call of {message.name!r} waits for a result.", f"{path}.name")
+        return named[-1] if named else f"{message.name or 'function'} ({path})"
     if len(waiting) == 1:
         return next(iter(waiting))
     raise BadRequest(f"{path}.tool_call_id: This field is required.", f"{path}.tool_call_id")
