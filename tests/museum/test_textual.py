@@ -365,6 +365,7 @@ def _() -> None:
     kept = {key: value for key, value in json.loads(arguments).items() if key != "nul"}
     assert (name, json.loads(back)) == ("f", {**kept, "u": "😀", "t": "<b>x</b >"})
     assert written.changed == ("u", "t")
+    assert '<o>{"k":"\\u003cb>&amp;\\u003c/b>"}</o>' in written.text  # a pair of tags would become an object there
     [(_, untyped)] = extract_use_tool_blocks(to_obsidian_xml("f", '{"n":3,"b":true,"list":[1]}'))
     assert json.loads(untyped) == {"n": "3", "b": "true", "list": [1]}  # without a schema strings stay strings
 

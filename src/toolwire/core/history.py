@@ -27,6 +27,8 @@ def closed(entries: Iterable[Entry], rule: HistoryRule) -> tuple[tuple[Entry, ..
     there; an id may be used again once its call is answered.
     """
     history = tuple(entries)
+    if not any(isinstance(entry, CallEntry | ResultEntry) for entry in history):
+        return history, []
     notes: list[Note] = []
     out: list[Entry] = []
     waiting: dict[str, CallEntry] = {}

@@ -16,6 +16,8 @@ Rules, all from servers that were seen to do it:
 """
 
 from collections.abc import Collection
+from functools import lru_cache
+from itertools import pairwise
 
 import msgspec
 
@@ -103,6 +105,14 @@ class Call:
         return self.kind == "custom" or is_json(self.text)
 
 
+@lru_cache(maxsize=64)
+def _settled(names: frozenset[str]) -> frozenset[str]:
+    """The names that no other name continues: when one of them is there, it is whole."""
+    ordered = sorted(names)
+    continued = {name for name, following in pairwise(ordered) if following.startswith(name)}
+    return names - continued
+
+
 class CallTable:
     """Fragments in, call events out, for one turn of one choice.
 
@@ -114,9 +124,7 @@ class CallTable:
         self._limit = limit
         self._size = 0
         self._names = frozenset(names)
-        self._settled = frozenset(
-            name for name in self._names if not any(other != name and other.startswith(name) for other in self._names)
-        )
+        self._settled = _settled(self._names)
         self.calls: list[Call] = []
         self._by_item: dict[str, Call] = {}
         self._by_id: dict[str, Call] = {}
@@ -124,6 +132,8 @@ class CallTable:
 
     def feed(self, fragment: Fragment) -> list[Event]:
         call = self._by_item.get(fragment.item)
+        if call is None and fragment.ended and fragment.total and self._is_new(fragment):
+            return self._add_whole(fragment)
         events: list[Event] = []
         if call is None or fragment.reused or self._has_other_id(call, fragment):
             call = self._find(fragment) or self._add(fragment, events)
@@ -132,6 +142,24 @@ class CallTable:
         if fragment.ended:
             self._close(call, fragment.complete, events)
         return events
+
+    def _is_new(self, fragment: Fragment) -> bool:
+        """A whole call of which nothing was known: the common case where nothing is streamed."""
+        if fragment.reused or fragment.index in self._by_index or fragment.id in SILENT or fragment.id in self._by_id:
+            return False
+        named = fragment.name in self._names or (not self._names and fragment.name not in SILENT)
+        return named and fragment.kind == "function" and not is_blank(fragment.text)
+
+    def _add_whole(self, fragment: Fragment) -> list[Event]:
+        call = Call(len(self.calls), fragment.kind)
+        self.calls.append(call)
+        self._learn(call, fragment)
+        self._count(len(fragment.text))
+        call.parts = [fragment.text]
+        call.announced = call.sent = call.told = call.ended = True
+        call.closing = fragment.complete
+        started = CallStarted(call.id, call.name)
+        return [started, CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
 
     def extend(self, item: str, text: str) -> CallArgs | None:
         """The same as `feed` for what comes most: more text of a call that is known by its item and under way."""

@@ -4,7 +4,6 @@
 metrics all read it.
 """
 
-from collections import Counter
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -60,7 +59,7 @@ class Tally:
         self.call_names: list[str] = []
         self.truncated = False
         self.notes: list[Note] = []
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = {}
         self.usage: Usage | None = None
         self.ending: TurnEnded | TurnFailed | None = None
 
@@ -81,7 +80,7 @@ class Tally:
         return ()
 
     def note(self, note: Note) -> None:
-        self.counts[note.code] += 1
+        self.counts[note.code] = self.counts.get(note.code, 0) + 1
         self.truncated = self.truncated or note.code in _TRUNCATING
         if len(self.notes) < KEPT:
             self.notes.append(note)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+_string = msgspec.json.Decoder(str)
 _raw = msgspec.json.Decoder(msgspec.Raw)
 
 
@@ -38,5 +39,5 @@ def arguments_text(raw: msgspec.Raw | msgspec.UnsetType) -> str:
         return ""
     data = bytes(raw)
     if data.startswith(b'"'):
-        return msgspec.json.decode(data, type=str)
+        return _string.decode(data)
     return "" if data == b"null" else msgspec.json.format(data, indent=-1).decode()

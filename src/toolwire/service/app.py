@@ -38,11 +38,13 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            prefix, slash, rest = scope["path"][1:].partition("/")
-            if slash and prefix in MODES:
-                scope = {**scope, "path": "/" + rest, "toolwire.output_mode": prefix}
-            if scope["method"] == "POST" and scope["path"] in self._endpoints:
-                return await self._endpoints[scope["path"]](scope, receive, send)
+            if scope["path"] not in self._endpoints:
+                prefix, slash, rest = scope["path"][1:].partition("/")
+                if slash and prefix in MODES:
+                    scope = {**scope, "path": "/" + rest, "toolwire.output_mode": prefix}
+            endpoint = self._endpoints.get(scope["path"])
+            if endpoint is not None and scope["method"] == "POST":
+                return await endpoint(scope, receive, send)
         return await self._rest(scope, receive, send)
 
 

@@ -6,6 +6,7 @@ has a real status. All events of one read become one write. While nothing comes,
 
 import asyncio
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Protocol
 
 import msgspec
@@ -26,7 +27,7 @@ SSE_HEADERS = (
 KEEPALIVE = sse.write_comment(b"keepalive")
 
 # Which of the upstream's headers the client may see.
-_PASSED = ("x-ratelimit-", "anthropic-ratelimit-", "x-codex-", "retry-after", "openai-processing-ms")
+_PASSED = ("x-ratelimit-", "anthropic-ratelimit-", "x-codex-", "openai-processing-ms")
 
 
 class Encoder(Protocol):
@@ -123,7 +124,15 @@ async def send_failure(
 
 def _passed_on(run: Run) -> list[tuple[bytes, bytes]]:
     return [
-        (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
+        (passed, value.encode("latin-1", "replace"))
         for name, value in run.headers.items()
-        if name.lower().startswith(_PASSED) and (name.lower() == "retry-after" or name.lower() not in EXPOSED)
+        if (passed := _passed_name(name)) is not None
     ]
+
+
+@lru_cache(maxsize=512)
+def _passed_name(name: str) -> bytes | None:
+    """An upstream header's name as we pass it on, or None if we do not."""
+    name = name.lower()
+    passes = name == "retry-after" or (name.startswith(_PASSED) and name not in EXPOSED)
+    return name.encode("latin-1", "replace") if passes else None

@@ -1,6 +1,5 @@
 """One structured line per turn, on stderr. Never a body, a prompt or a key."""
 
-import logging
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -11,23 +10,23 @@ import structlog
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+LEVELS = ("debug", "info", "warning", "error")
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Log:
     """The gateway's log."""
 
     def __init__(self, level: str = "info") -> None:
-        self._logger: Any = structlog.wrap_logger(
-            structlog.BytesLogger(sys.stderr.buffer),
-            processors=[_render],
-            wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
-        ).bind()
+        self._level = LEVELS.index(level)
+        self._write = structlog.BytesLogger(sys.stderr.buffer).msg
 
     def turn(self, facts: dict[str, Any], tally: Tally, seconds: float) -> None:
         """The line of one turn."""
         usage = tally.usage
-        self._logger.info(
+        self._line(
+            "info",
             "turn",
             **facts,
             ms=round(seconds * 1000, 1),
@@ -37,7 +36,7 @@ class Log:
             tool_call_names=tally.call_names,
             tool_call_ids=tally.call_ids,
             tool_call_truncated=tally.truncated,
-            notes=dict(tally.counts),
+            notes=tally.counts,
             input_tokens=usage.input if usage else None,
             output_tokens=usage.output if usage else None,
         )
@@ -48,11 +47,14 @@ class Log:
         while place is not None and place.tb_next is not None:
             place = place.tb_next
         where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
-        self._logger.error("crash", turn=turn, error=type(error).__name__, where=where)
+        self._line("error", "crash", turn=turn, error=type(error).__name__, where=where)
 
     def asked(self, facts: dict[str, Any], request: Request) -> None:
         """What a client asked for, in numbers; only at the level debug."""
-        self._logger.debug(
+        if self._level > 0:
+            return
+        self._line(
+            "debug",
             "asked",
             **facts,
             stream=request.stream,
@@ -62,8 +64,7 @@ class Log:
             extra=sorted(request.extra),
         )
 
-
-def _render(logger: Any, method: str, line: Any) -> bytes:
-    """One step instead of a chain: every turn pays for this."""
-    now = datetime.now(UTC)
-    return msgspec.json.encode({"timestamp": now, "level": method, **line})
+    def _line(self, level: str, event: str, **facts: Any) -> None:
+        """Written without a chain of processors, because every turn pays for it."""
+        if LEVELS.index(level) >= self._level:
+            self._write(_encode({"timestamp": datetime.now(UTC), "level": level, "event": event, **facts}))

@@ -25,6 +25,33 @@ from toolwire.core.request import (
 )
 from toolwire.core.text import is_blank
 
+_encode = msgspec.json.Encoder().encode
+
+
+class Body(msgspec.Struct, omit_defaults=True):
+    """The request as it is posted. What was not asked for is left out; `store` is always said."""
+
+    model: str
+    input: list[dict[str, Any]]
+    store: bool
+    instructions: str | None = None
+    stream: bool = False
+    tools: list[Any] = []
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    reasoning: dict[str, str] | None = None
+    text: dict[str, Any] | None = None
+    service_tier: str | None = None
+    metadata: msgspec.Raw | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    include: tuple[str, ...] = ()
+
+
 NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 
 
@@ -32,35 +59,37 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     """The body to post, and notes of what it could not hold. Nothing is stored at the backend: `store` is false."""
     entries, instructions = _split_instructions(request, profile)
     sampling, caller = request.sampling, request.caller
-    fields: dict[str, Any] = {
-        "model": request.model,
-        "instructions": instructions,
-        "input": [_entry(entry) for entry in entries],
-        "stream": stream or None,
-        "tools": [_tool(tool) for tool in request.tools] + [tool.raw for tool in request.hosted_tools] or None,
-        "tool_choice": _tool_choice(request.tool_choice, request.tools) if request.tool_choice else None,
-        "parallel_tool_calls": request.parallel_calls,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "max_output_tokens": sampling.max_tokens,
-        "reasoning": _reasoning(request, profile),
-        "text": _text(request.output_format, sampling.verbosity),
-        "service_tier": sampling.service_tier,
-        "metadata": caller.metadata,
-        "user": caller.user,
-        "safety_identifier": caller.safety_identifier,
-        "prompt_cache_key": caller.prompt_cache_key,
-        "include": profile.include or None,
-    }
-    dropped = [name for name in profile.refuses if fields.get(name) is not None]
-    dropped += list(request.extra)
+    tools = [_tool(tool) for tool in request.tools] + [tool.raw for tool in request.hosted_tools]
+    body = Body(
+        model=request.model,
+        input=[_entry(entry) for entry in entries],
+        store=False,
+        instructions=instructions,
+        stream=stream,
+        tools=tools,
+        tool_choice=_tool_choice(request.tool_choice, request.tools) if request.tool_choice else None,
+        parallel_tool_calls=request.parallel_calls,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_output_tokens=sampling.max_tokens,
+        reasoning=_reasoning(sampling.effort, profile.summary),
+        text=_text(request.output_format, sampling.verbosity),
+        service_tier=sampling.service_tier,
+        metadata=caller.metadata,
+        user=caller.user,
+        safety_identifier=caller.safety_identifier,
+        prompt_cache_key=caller.prompt_cache_key,
+        include=profile.include,
+    )
+    dropped = [name for name in profile.refuses if getattr(body, name, None) is not None]
+    for name in dropped:
+        setattr(body, name, None)
+    dropped += request.extra
     if sampling.stop:
         dropped.append("stop")
     if any(isinstance(entry, Message) and entry.name for entry in entries):
         dropped.append("messages.name")
-    body = {name: value for name, value in fields.items() if value is not None and name not in profile.refuses}
-    body["store"] = False
-    return msgspec.json.encode(body), [Note("field_dropped", name) for name in dropped]
+    return _encode(body), [Note("field_dropped", name) for name in dropped]
 
 
 def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry, ...], str | None]:
@@ -150,18 +179,22 @@ def _tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
     return choice.mode
 
 
-def _reasoning(request: Request, profile: Profile) -> dict[str, str] | None:
-    asked = {"effort": request.sampling.effort, "summary": profile.summary}
-    return {key: value for key, value in asked.items() if value} or None
+def _reasoning(effort: str | None, summary: str) -> dict[str, str] | None:
+    if not effort and not summary:
+        return None
+    asked = {"effort": effort, "summary": summary}
+    return {key: value for key, value in asked.items() if value}
 
 
 def _text(format: OutputFormat | None, verbosity: str | None) -> dict[str, Any] | None:
+    if format is None and verbosity is None:
+        return None
     text: dict[str, Any] = {}
     if format is not None:
         text["format"] = _format(format)
     if verbosity is not None:
         text["verbosity"] = verbosity
-    return text or None
+    return text
 
 
 def _format(format: OutputFormat) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from toolwire.dialects.chat.history import decode_messages
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_choice = msgspec.json.Decoder(wire.Choice | str).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
 
 _KNOWN = frozenset(wire.Body.__struct_fields__)
@@ -191,7 +192,7 @@ def _mode(given: str, field: str) -> ToolChoice:
 def _read_choice(raw: msgspec.Raw) -> ToolChoice:
     field = "tool_choice"
     try:
-        given = msgspec.json.decode(raw, type=wire.Choice | str)
+        given = _decode_choice(raw)
     except msgspec.ValidationError as error:
         raise BadRequest(f"{field}: {_explained(error).message}", field) from None
     if isinstance(given, str):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.collect import Call, Turn
+from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -134,8 +134,23 @@ class StreamEncoder:
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     """The whole turn as one completion."""
     finish = _FINISH[turn.reason]
-    calls, reasoning = turn.calls, turn.reasoning
-    message: dict[str, Any] = {"role": "assistant", "content": turn.text or None, "refusal": turn.refusal or None}
+    texts: list[str] = []
+    refusals: list[str] = []
+    calls: list[Call] = []
+    thoughts: list[str] = []
+    for item in turn.items:
+        match item:
+            case Call():
+                calls.append(item)
+            case Text(text):
+                texts.append(text)
+            case Refusal(text):
+                refusals.append(text)
+            case Reasoning(parts):
+                thoughts += parts
+    reasoning = "\n\n".join(thoughts)
+    content, refusal = "".join(texts) or None, "".join(refusals) or None
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": refusal}
     if reasoning:
         message["reasoning_content"] = reasoning
     if calls and request.legacy_functions:
