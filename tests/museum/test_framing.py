@@ -2,13 +2,15 @@
 
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from tests.museum.cases import Theme
 from tests.museum.gate import Wire
-from tests.museum.lines import aggregate, answer, ask, cc, part, read_all, read_frames, relay, say
+from tests.museum.lines import aggregate, answer, ask, cc, part, read_all, relay, say
 from tests.support.chunks import in_any_chunking
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
+from tests.support.gateway import Gateway, backend
 from tests.support.upstream import Pause, Reply
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.service.delivery import KEEPALIVE
@@ -86,17 +88,18 @@ def _(impatient: Wire) -> None:
 
 
 @theme.row("sse-comment-strict-client")
-def _(wire: Wire, impatient: Wire) -> None:
-    # The ruling has one form of keepalive on chat, a comment; a client that cannot bear it has the operator put it off.
-    silent = Reply([created(), text("a"), Pause(0.5), text("b"), completed()])
-    assert wire.stream(wire.script(silent)).keepalives == 0
-    streamed = impatient.stream(impatient.script(silent))
-    assert streamed.keepalives >= 1
-    frames = read_frames(streamed.raw)  # raises where a comment stands inside an event
-    assert [value["choices"][0]["delta"].get("content") for kind, value in frames[:-2] if kind == "data"][1:3] == [
-        "a",
-        "b",
-    ]
+def _(wire: Wire, impatient: Wire, tmp_path: Path) -> None:
+    # The ruling has one form of keepalive on chat, a comment; for a client that cannot bear it the operator puts it off.
+    silent = Reply([created(), text("a"), Pause(0.4), text("b"), completed()])
+    gateway = Gateway(tmp_path, "[server]\nkeepalive = 0\n" + backend(wire.upstream.url))
+    without = Wire(gateway, wire.upstream, wire.http)
+    streamed = without.stream(without.script(silent))
+    gateway.stop()
+    assert streamed.message["content"] == "ab"
+    assert streamed.keepalives == 0
+    between = impatient.stream(impatient.script(silent))
+    assert between.keepalives >= 1
+    assert between.message["content"] == "ab"  # read strictly, which a comment inside an event would not survive
 
 
 @theme.row("sse-utf8-split")
@@ -155,6 +158,15 @@ def _() -> None:
         lone = answer(stream(created(), *deltas, completed()))
         assert lone.content == "a\ufffdb"
         assert lone.notes != ()
+    # So too where it is told as a total: a call must not lose its arguments over it, nor a turn its call.
+    item = call_item("c", "f", '{"t":"a\ud83db"}')
+    whole = _ascii("output_item.done", output_index=0, item=item)
+    done = _ascii("function_call_arguments.done", item_id="fc_1", output_index=0, arguments=item["arguments"])
+    final = _ascii("completed", response={"status": "completed", "output": [item]})
+    for told in ((added, done, completed()), (whole, completed()), (final,)):
+        replaced = answer(stream(created(), *told))
+        assert [json.loads(arguments) for _, _, arguments in replaced.calls] == [{"t": "a\ufffdb"}]
+        assert replaced.notes != ()
     [(_, _, arguments)] = aggregate(cc(part({"t": "\ud83d"}, index=0, id="c", name="f"))).calls
     arguments.encode()
 

@@ -123,7 +123,8 @@ def _(wire: Wire) -> None:
     called = b'{"type":"function_call","id":"fc_1","call_id":"a","name":"f","arguments":"{\\"x\\":1}"}'
     usage = b'"usage":{"input_tokens":1,"output_tokens":2}'
     body = b'{"id":"r","status":"completed","output":[%b,%b],%b}' % (message, called, usage)
-    for steps in ([body], [body[:40], Pause(0.02), body[40:]]):
+    waiting = [b"\n", Pause(0.05), b"\n", Pause(0.05), body]  # some servers send blank lines while they work
+    for steps in ([body], [body[:40], Pause(0.02), body[40:]], waiting):
         model = wire.script(Reply(steps, content_type="application/json"))
         folded = wire.stream(model, stream_options={"include_usage": True}).folded
         assert folded["message"]["content"] == "Hm."

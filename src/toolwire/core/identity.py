@@ -358,9 +358,11 @@ class CallTable:
 
     def _settle(self, call: Call, events: list[Event]) -> None:
         complete = bool(call.closing)
-        if not call.sent and call.kind == "function" and complete:
-            call.parts = ["{}"]
-            call.sent = True
-            events.append(CallArgs(call.id, "{}"))
+        if not call.sent and call.kind == "function":
+            text = call.text if call.text.strip() not in ("", "null") else "{}" if complete else ""
+            if text:
+                call.parts = [text]
+                call.sent = True
+                events.append(CallArgs(call.id, text))
         call.ended = True
         events.append(CallEnded(call.id, complete))

@@ -24,18 +24,32 @@ class SurrogateHalves:
         """Halves that stayed alone."""
 
     def mended(self, data: bytes) -> bytes | None:
-        """The frame with its `delta` made whole, or None if that is not what is wrong with it."""
+        """The frame with its letters made whole, or None if that is not what is wrong with it."""
         if _ESCAPED_HALF.search(data) is None:
             return None
         try:
-            payload = cast("dict[str, Any]", json.loads(data))
-            text = self.half + cast("str", payload["delta"])
-        except (ValueError, TypeError, KeyError):
+            payload: Any = json.loads(data)
+        except (ValueError, RecursionError):
             return None
-        whole, self.half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
-        payload["delta"] = whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        self.lost += payload["delta"].count("\ufffd") - whole.count("\ufffd")
-        try:
-            return msgspec.json.encode(payload)
-        except UnicodeEncodeError:
-            return None
+        if isinstance(payload, dict):
+            payload = self._with_delta(cast("dict[str, Any]", payload))
+        return msgspec.json.encode(self._whole(payload))
+
+    def _with_delta(self, payload: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(payload.get("delta"), str):
+            return payload
+        text: str = self.half + payload["delta"]
+        text, self.half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
+        return {**payload, "delta": text}
+
+    def _whole(self, value: Any) -> Any:
+        """The same value, with every half letter replaced."""
+        if isinstance(value, str):
+            whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+            self.lost += whole.count("\ufffd") - value.count("\ufffd")
+            return whole
+        if isinstance(value, list):
+            return [self._whole(each) for each in cast("list[Any]", value)]
+        if isinstance(value, dict):
+            return {self._whole(key): self._whole(each) for key, each in cast("dict[str, Any]", value).items()}
+        return value

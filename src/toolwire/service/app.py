@@ -1,5 +1,6 @@
 """The gateway as an ASGI application: which path leads where."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.dialects import chat
+from toolwire.service.delivery import Pace
 from toolwire.service.exchange import MODES, Endpoint, Shared
 from toolwire.service.http import EXPOSED
 from toolwire.service.keys import Keys
@@ -66,6 +68,8 @@ def make_app(settings: Settings) -> Gateway:
                 Log(settings.debug.level),
                 Metrics(),
                 bytes_of(settings.server.max_body),
+                Pace(settings.server.commit_after, settings.server.keepalive),
+                asyncio.get_running_loop(),
             )
             yield
 

@@ -45,81 +45,82 @@ class Dialect(Protocol):
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """Seconds until headers leave without an event, and of silence before a sign of life."""
+    """Seconds until headers leave without an event, and of silence before a sign of life (0: none)."""
 
     commit_after: float = 10.0
     keepalive: float = 15.0
 
 
-class Outcome(msgspec.Struct):
-    """What a delivery has to say about itself afterwards."""
+class Delivery:
+    """One answer on one connection. Afterwards `status` is what the client got."""
 
-    status: int = 0
-    committed: bool = False
+    def __init__(self, dialect: Dialect, send: Send, pace: Pace, loop: asyncio.AbstractEventLoop) -> None:
+        self._dialect = dialect
+        self._send = send
+        self._pace = pace
+        self._loop = loop
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.status = 0
+        self.committed = False
 
+    async def plain(self, run: Run) -> None:
+        """Collect the turn and send it in one piece."""
+        collector = Collector()
+        while not run.finished:
+            for event in await run.read(float("inf")):
+                if isinstance(event, TurnFailed):
+                    await self.refuse(event.failure, run)
+                    return
+                collector.feed(event)
+        [turn] = collector.end()
+        self._commit(200)
+        headers = [*self.headers, *_passed_on(run), *run.assembly.tally.headers()]
+        await send_json(self._send, 200, self._dialect.turn(turn), headers)
 
-async def deliver_plain(
-    run: Run, dialect: Dialect, send: Send, headers: list[tuple[bytes, bytes]], outcome: Outcome
-) -> None:
-    """Collect the turn and send it in one piece."""
-    collector = Collector()
-    while not run.finished:
-        for event in await run.read(float("inf")):
-            if isinstance(event, TurnFailed):
-                await send_failure(event.failure, run, dialect, send, headers, outcome)
-                return
-            collector.feed(event)
-    [turn] = collector.end()
-    outcome.status, outcome.committed = 200, True
-    numbers = run.assembly.tally.headers()
-    await send_json(send, 200, dialect.turn(turn), [*headers, *_passed_on(run), *numbers])
-
-
-async def deliver_stream(
-    run: Run, dialect: Dialect, send: Send, headers: list[tuple[bytes, bytes]], pace: Pace, outcome: Outcome
-) -> None:
-    """Send the turn as it comes."""
-    loop = asyncio.get_running_loop()
-    due = loop.time() + pace.commit_after
-    events = await run.read(due)
-    failure = early_failure(events)
-    if failure is not None:
-        await send_failure(failure, run, dialect, send, headers, outcome)
-        return
-    outcome.status, outcome.committed = 200, True
-    start = [*SSE_HEADERS, *headers, *_passed_on(run)]
-    await send({"type": "http.response.start", "status": 200, "headers": start})
-    events = events or run.commit()
-    feed = dialect.stream().feed
-    while True:
-        out = b"".join([piece for event in events for piece in feed(event)])
-        if not out and loop.time() >= due:
-            out = KEEPALIVE
-        if out:
-            await send({"type": "http.response.body", "body": out, "more_body": True})
-            due = loop.time() + pace.keepalive
-        if run.finished:
-            break
+    async def stream(self, run: Run) -> None:
+        """Send the turn as it comes."""
+        loop, send = self._loop, self._send
+        due = loop.time() + self._pace.commit_after
         events = await run.read(due)
-    await send({"type": "http.response.body", "body": b""})
+        failure = early_failure(events)
+        if failure is not None:
+            await self.refuse(failure, run)
+            return
+        self._commit(200)
+        start = [*SSE_HEADERS, *self.headers, *_passed_on(run)]
+        await send({"type": "http.response.start", "status": 200, "headers": start})
+        events = events or run.commit()
+        feed = self._dialect.stream().feed
+        while True:
+            out = b"".join([piece for event in events for piece in feed(event)])
+            if not out and loop.time() >= due:
+                out = KEEPALIVE
+            if out:
+                await send({"type": "http.response.body", "body": out, "more_body": True})
+                due = loop.time() + (self._pace.keepalive or float("inf"))
+            if run.finished:
+                break
+            events = await run.read(due)
+        await send({"type": "http.response.body", "body": b""})
 
+    async def refuse(self, failure: Failure, run: Run | None) -> None:
+        """A failure before anything was sent: its own status and the dialect's error object."""
+        self._commit(failure.status)
+        headers = [*self.headers, *(_passed_on(run) if run is not None else ())]
+        if failure.retry_after and not any(name == b"retry-after" for name, _ in headers):
+            headers.append((b"retry-after", failure.retry_after.encode()))
+        if failure.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        await send_json(self._send, failure.status, self._dialect.error(failure), headers)
 
-async def send_failure(
-    failure: Failure,
-    run: Run | None,
-    dialect: Dialect,
-    send: Send,
-    headers: list[tuple[bytes, bytes]],
-    outcome: Outcome,
-) -> None:
-    """A failure before anything was sent: its own status and the dialect's error object."""
-    outcome.status, outcome.committed = failure.status, True
-    passed = _passed_on(run) if run is not None else []
-    if failure.retry_after and not any(name == b"retry-after" for name, _ in passed):
-        passed.append((b"retry-after", failure.retry_after.encode()))
-    if failure.status == 401:
-        passed.append((b"www-authenticate", b"Bearer"))
-    await send_json(send, failure.status, dialect.error(failure), [*headers, *passed])
+    async def break_off(self, failure: Failure) -> None:
+        """A failure of ours in the middle of a stream."""
+        body = b"".join(self._dialect.stream().feed(TurnFailed(failure)))
+        await self._send({"type": "http.response.body", "body": body})
+
+    def _commit(self, status: int) -> None:
+        self.status = status
+        self.committed = True
 
 
 def _passed_on(run: Run) -> list[tuple[bytes, bytes]]:

@@ -5,6 +5,7 @@ A plain ASGI callable: it writes to `send` itself. This is the one place where e
 
 import asyncio
 import os
+import random
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -15,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 from toolwire.assembly import OutputModeSetting, ToolRules, as_ruled, output_mode, policies_for
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
-from toolwire.core.events import Event, TurnFailed
+from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
-from toolwire.service import delivery
+from toolwire.service.delivery import Delivery, Encoder, Pace
 from toolwire.service.http import ClientGone, cors_headers, read_body
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
@@ -35,6 +36,7 @@ MODES: dict[str, OutputModeSetting] = {
     "openai": "openai-json",
     "auto": "auto",
 }
+_ids = random.Random()  # seeded by the system; an id must be unique, not secret
 _TRUE = frozenset(("1", "true", "yes", "on"))
 
 
@@ -42,7 +44,7 @@ class DialectModule(Protocol):
     """What every dialect module exports."""
 
     @property
-    def StreamEncoder(self) -> Callable[[Request, str, int, Tally], delivery.Encoder]: ...  # noqa: N802
+    def StreamEncoder(self) -> Callable[[Request, str, int, Tally], Encoder]: ...  # noqa: N802
 
     def decode_request(self, body: bytes) -> Request: ...
 
@@ -62,6 +64,9 @@ class Shared(msgspec.Struct, frozen=True):
     log: Log
     metrics: Metrics
     max_body: int
+    pace: Pace
+    loop: asyncio.AbstractEventLoop
+    """Known here once: asking for it costs a system call each time."""
 
 
 class Endpoint:
@@ -77,6 +82,29 @@ class Endpoint:
         await exchange.run(receive)
 
 
+class Bound:
+    """A dialect bound to one request: what a delivery writes with."""
+
+    def __init__(self, dialect: DialectModule, seed: str) -> None:
+        self._dialect = dialect
+        self._id = dialect.new_id(seed)
+        self._created = int(time.time())
+        self.request: Request | None = None
+        self.run: Run | None = None
+
+    def stream(self) -> Encoder:
+        assert self.request is not None
+        assert self.run is not None
+        return self._dialect.StreamEncoder(self.request, self._id, self._created, self.run.assembly.tally)
+
+    def turn(self, turn: Turn) -> bytes:
+        assert self.request is not None
+        return self._dialect.encode_turn(turn, self.request, self._id, self._created)
+
+    def error(self, failure: Failure) -> bytes:
+        return self._dialect.encode_error(failure)
+
+
 class Exchange:
     """The life of one request. It owns its run: when the client goes, so does the run."""
 
@@ -86,21 +114,18 @@ class Exchange:
         self._dialect = dialect
         self._scope = scope
         self._asked: dict[bytes, bytes] = dict(scope["headers"])
-        self._send = send
-        self._seed = os.urandom(12).hex()
+        self._seed = f"{_ids.getrandbits(96):024x}"
         self._began = time.perf_counter()
-        self._created = int(time.time())
-        self._outcome = delivery.Outcome()
-        self._headers = [(b"x-request-id", b"req_" + self._seed.encode()), *cors_headers(self._asked)]
+        self._bound = Bound(dialect, self._seed)
+        self._delivery = Delivery(self._bound, send, shared.pace, shared.loop)
+        self._delivery.headers += ((b"x-request-id", b"req_" + self._seed.encode()), *cors_headers(self._asked))
         self._facts: dict[str, Any] = {"turn": self._seed, "dialect": name}
-        self._request: Request | None = None
-        self._run: Run | None = None
 
     async def run(self, receive: Receive) -> None:
         try:
             await self._exchange(receive)
         except ClientGone:
-            self._outcome.status = 499
+            self._delivery.status = 499
         except ToolwireError as error:
             await self._fail(error.failure)
         except asyncio.CancelledError:
@@ -110,28 +135,9 @@ class Exchange:
             self._shared.log.crashed(self._seed, error)
             await self._fail(InternalError().failure)
         finally:
-            if self._run is not None:
-                await self._run.finish()
+            if self._bound.run is not None:
+                await self._bound.run.finish()
             self._report()
-
-    # The dialect, bound to this request, as deliveries want it
-
-    def stream(self) -> delivery.Encoder:
-        assert self._request is not None
-        assert self._run is not None
-        tally = self._run.assembly.tally
-        return self._dialect.StreamEncoder(self._request, self._id, self._created, tally)
-
-    def turn(self, turn: Turn) -> bytes:
-        assert self._request is not None
-        return self._dialect.encode_turn(turn, self._request, self._id, self._created)
-
-    def error(self, failure: Failure) -> bytes:
-        return self._dialect.encode_error(failure)
-
-    @property
-    def _id(self) -> str:
-        return self._dialect.new_id(self._seed)
 
     async def _exchange(self, receive: Receive) -> None:
         settings = self._shared.settings
@@ -139,19 +145,19 @@ class Exchange:
         self._facts["key"] = caller.name
         body = await read_body(self._asked, receive, self._shared.max_body)
         rules = self._rules(settings.tools)
-        request = self._request = as_ruled(self._dialect.decode_request(body), rules)
+        request = self._bound.request = as_ruled(self._dialect.decode_request(body), rules)
         route, target = self._shared.router.find(request.model)
         mode = output_mode(rules, request)
-        self._headers.append((b"x-proxy-output-mode", mode.encode()))
+        self._delivery.headers.append((b"x-proxy-output-mode", mode.encode()))
         self._facts |= {"backend": route.backend.name, "model": request.model, "output_mode": mode}
         self._shared.log.asked(self._facts, request)
-        run = self._run = Run(self._plan(request, route, target, rules, caller.upstream_key))
-        with _UntilClientGone(receive):
+        plan = self._plan(request, route, target, rules, caller.upstream_key)
+        run = self._bound.run = Run(plan, self._shared.loop)
+        with _UntilClientGone(receive, self._shared.loop):
             if request.stream:
-                pace = delivery.Pace(settings.server.commit_after, settings.server.keepalive)
-                await delivery.deliver_stream(run, self, self._send, self._headers, pace, self._outcome)
+                await self._delivery.stream(run)
             else:
-                await delivery.deliver_plain(run, self, self._send, self._headers, self._outcome)
+                await self._delivery.plain(run)
 
     def _plan(self, request: Request, route: Route, target: str, rules: ToolRules, key: str) -> Plan:
         settings = self._shared.settings
@@ -192,21 +198,19 @@ class Exchange:
     async def _fail(self, failure: Failure) -> None:
         """Say what went wrong: with a status while that is possible, else inside the stream."""
         self._facts["error"] = failure.code or "bad_request"
-        if not self._outcome.committed:
-            await delivery.send_failure(failure, self._run, self, self._send, self._headers, self._outcome)
-        elif self._request is not None and self._request.stream and self._run is not None:
-            event: Event = TurnFailed(failure)
-            body = b"".join(self.stream().feed(event))
-            await self._send({"type": "http.response.body", "body": body})
+        if not self._delivery.committed:
+            await self._delivery.refuse(failure, self._bound.run)
+        elif self._bound.request is not None and self._bound.request.stream and self._bound.run is not None:
+            await self._delivery.break_off(failure)
 
     def _report(self) -> None:
-        run = self._run
+        run = self._bound.run
         seconds = time.perf_counter() - self._began
         tally = run.assembly.tally if run is not None else Tally()
-        self._facts["status"] = self._outcome.status
+        self._facts["status"] = self._delivery.status
         if isinstance(tally.ending, TurnFailed):
             self._facts.setdefault("error", tally.ending.failure.code)
-        self._facts["stream"] = bool(self._request and self._request.stream)
+        self._facts["stream"] = bool(self._bound.request and self._bound.request.stream)
         self._shared.log.turn(self._facts, tally, seconds)
         self._shared.metrics.turn(self._facts, tally, seconds)
 
@@ -214,17 +218,18 @@ class Exchange:
 class _UntilClientGone:
     """Runs a block and breaks it off when the client goes away. A quick block is over before the watch begins."""
 
-    def __init__(self, receive: Receive, delay: float = 0.05) -> None:
+    def __init__(self, receive: Receive, loop: asyncio.AbstractEventLoop, delay: float = 0.05) -> None:
         self._receive = receive
+        self._loop = loop
         self._delay = delay
         self._gone = False
         self._watch: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
-        owner = asyncio.current_task()
+        owner = asyncio.current_task(self._loop)
         assert owner is not None
         self._owner = owner
-        self._timer = asyncio.get_running_loop().call_later(self._delay, self._start)
+        self._timer = self._loop.call_later(self._delay, self._start)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._timer.cancel()
@@ -234,7 +239,7 @@ class _UntilClientGone:
             raise ClientGone
 
     def _start(self) -> None:
-        self._watch = asyncio.create_task(self._wait())
+        self._watch = self._loop.create_task(self._wait())
 
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

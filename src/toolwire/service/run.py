@@ -56,9 +56,9 @@ class Plan(msgspec.Struct, frozen=True):
 class Run:
     """One turn, from the opening to its end."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, loop: asyncio.AbstractEventLoop) -> None:
         self._plan = plan
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._began = self._progressed = self._loop.time()
         self._attempts = 0
         self._retry_at = 0.0
@@ -195,7 +195,7 @@ class Run:
         """One wait that is not simply for bytes, and what it brought; None if `until` came first."""
         if self._retry_at:
             await asyncio.sleep(max(0.0, min(until, self._retry_at) - self._loop.time()))
-            if self._loop.time() < self._retry_at:
+            if until < self._retry_at:
                 return None
             self._retry_at = 0.0
         reply = self._reply
@@ -291,7 +291,11 @@ class Run:
     def _decode(self, data: bytes) -> Sequence[Event]:
         self._heard_at = self._loop.time()
         if self._reader is None:
-            if self._plain or data.lstrip()[:1] == b"{":
+            if not self._plain:
+                data = data.lstrip()  # some servers send blank lines while they think
+            if not data:
+                return ()
+            if self._plain or data.startswith(b"{"):
                 return self._keep_plain(data)
             self._reader = FrameReader()
         return self._converse(self._reader.feed(data))

@@ -93,9 +93,8 @@ class Decoder:
         return [out for each in events for out in row(each)]
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        try:
-            response = _decode_response(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        response = self._read_plain(body)
+        if response is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply is not a response object."))
         event = StreamEvent("response.completed", response=response)
         if response.error is not None or response.status in ("failed", "cancelled"):
@@ -104,6 +103,19 @@ class Decoder:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
         # Whole items never interleave: there is nothing to put in a row.
         return [*self._start(event), *self._completed(event)]
+
+    def _read_plain(self, body: bytes) -> Response | None:
+        try:
+            return _decode_response(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            mended = self._halves.mended(body)
+        if mended is None:
+            return None
+        self._opening += [Note("letter_replaced")] * self._halves.lost
+        try:
+            return _decode_response(mended)
+        except msgspec.DecodeError:
+            return None
 
     def end(self) -> Sequence[Event]:
         if self.ended:
