@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from yarl import URL
 
-from toolwire.transport.alarm import Alarm
+from toolwire.transport.alarm import PERIOD, Alarm, Ticker
 from toolwire.transport.http import proxy_for
 
 
@@ -19,45 +19,39 @@ def test_the_environments_proxy_is_honoured(monkeypatch):
     assert proxy_for(URL("http://127.0.0.1:9000/v1")) is None
 
 
-def test_an_alarm_rings_once_its_time_has_come():
-    async def scenario() -> str:
+def waiting(scenario):
+    """Run a scenario with an alarm of its own task."""
+
+    async def run() -> None:
         loop = asyncio.get_running_loop()
-        alarm = Alarm(loop)
+        task = asyncio.current_task()
+        assert task is not None
+        alarm = Alarm(Ticker(loop), task)
+        await scenario(alarm, loop)
+        alarm.close()
+
+    asyncio.run(run())
+
+
+def test_an_alarm_rings_once_its_time_has_come():
+    async def scenario(alarm: Alarm, loop: asyncio.AbstractEventLoop) -> None:
         with alarm.at(loop.time() + 10):
-            await asyncio.sleep(0)
+            await asyncio.sleep(PERIOD * 2)
         with pytest.raises(TimeoutError), alarm.at(loop.time() + 0.01):
             await asyncio.sleep(5)
-        with alarm.at(loop.time() + 0.02):
+        with alarm.at(loop.time() + 0.01):
             await asyncio.sleep(0)
-        await asyncio.sleep(0.05)  # nobody waits: it must not ring
-        alarm.close()
-        return "calm"
+        await asyncio.sleep(PERIOD * 2)  # nobody waits: it must not ring
 
-    assert asyncio.run(scenario()) == "calm"
-
-
-def test_an_alarm_that_rings_too_early_is_set_anew():
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        alarm = Alarm(loop)
-        with alarm.at(loop.time() + 0.02):
-            await asyncio.sleep(0)
-        with alarm.at(loop.time() + 0.2):
-            await asyncio.sleep(0.05)
-        with pytest.raises(TimeoutError), alarm.at(loop.time() + 0.05):
-            await asyncio.sleep(5)
-        alarm.close()
-
-    asyncio.run(scenario())
+    waiting(scenario)
 
 
 def test_a_cancellation_from_outside_is_not_taken_for_the_alarm():
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        alarm = Alarm(loop)
-
+    async def scenario(alarm: Alarm, loop: asyncio.AbstractEventLoop) -> None:
         async def wait() -> None:
-            with alarm.at(loop.time() + 10):
+            task = asyncio.current_task()
+            assert task is not None
+            with Alarm(Ticker(loop), task).at(loop.time() + 10):
                 await asyncio.sleep(5)
 
         task = asyncio.create_task(wait())
@@ -65,5 +59,25 @@ def test_a_cancellation_from_outside_is_not_taken_for_the_alarm():
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+    waiting(scenario)
+
+
+def test_a_ticker_rests_when_everybody_has_left():
+    ticks: list[float] = []
+
+    class Counting:
+        def tick(self, now: float) -> None:
+            ticks.append(now)
+
+    async def scenario() -> None:
+        ticker = Ticker(asyncio.get_running_loop())
+        member = Counting()
+        ticker.join(member)
+        await asyncio.sleep(PERIOD * 3)
+        ticker.leave(member)
+        seen = len(ticks)
+        await asyncio.sleep(PERIOD * 3)
+        assert seen == len(ticks) > 0
 
     asyncio.run(scenario())

@@ -25,6 +25,7 @@ from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
 from toolwire.service.routes import Router
 from toolwire.service.settings import Settings, bytes_of
+from toolwire.transport.alarm import Ticker
 from toolwire.transport.http import make_session
 
 
@@ -59,19 +60,22 @@ def make_app(settings: Settings) -> Gateway:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        loop = asyncio.get_running_loop()
         async with make_session(settings.timeouts) as session:
             router = Router(settings, session)
             state["shared"] = Shared(
                 settings,
                 router,
                 Keys(settings),
-                Log(settings.debug.level),
+                log := Log(settings.debug.level, loop),
                 Metrics(),
                 bytes_of(settings.server.max_body),
                 Pace(settings.server.commit_after, settings.server.keepalive),
-                asyncio.get_running_loop(),
+                loop,
+                Ticker(loop),
             )
             yield
+            log.flush()
 
     async def models(request: Request) -> Response:
         caller = shared().keys.check(dict(request.scope["headers"]))

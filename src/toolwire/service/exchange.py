@@ -27,6 +27,7 @@ from toolwire.service.metrics import Metrics
 from toolwire.service.routes import Route, Router
 from toolwire.service.run import Plan, Run
 from toolwire.service.settings import Settings
+from toolwire.transport.alarm import Alarm, Ticker
 from toolwire.transport.record import Recorder
 
 MODES: dict[str, OutputModeSetting] = {
@@ -67,6 +68,7 @@ class Shared(msgspec.Struct, frozen=True):
     pace: Pace
     loop: asyncio.AbstractEventLoop
     """Known here once: asking for it costs a system call each time."""
+    ticker: Ticker
 
 
 class Endpoint:
@@ -152,8 +154,10 @@ class Exchange:
         self._facts |= {"backend": route.backend.name, "model": request.model, "output_mode": mode}
         self._shared.log.asked(self._facts, request)
         plan = self._plan(request, route, target, rules, caller.upstream_key)
-        run = self._bound.run = Run(plan, self._shared.loop)
-        with _UntilClientGone(receive, self._shared.loop):
+        task = asyncio.current_task(self._shared.loop)
+        assert task is not None
+        run = self._bound.run = Run(plan, self._shared.loop, Alarm(self._shared.ticker, task))
+        with _UntilClientGone(receive, task, self._shared):
             if request.stream:
                 await self._delivery.stream(run)
             else:
@@ -218,28 +222,27 @@ class Exchange:
 class _UntilClientGone:
     """Runs a block and breaks it off when the client goes away. A quick block is over before the watch begins."""
 
-    def __init__(self, receive: Receive, loop: asyncio.AbstractEventLoop, delay: float = 0.05) -> None:
+    def __init__(self, receive: Receive, owner: "asyncio.Task[Any]", shared: Shared) -> None:
         self._receive = receive
-        self._loop = loop
-        self._delay = delay
+        self._owner = owner
+        self._shared = shared
         self._gone = False
         self._watch: asyncio.Task[None] | None = None
 
     def __enter__(self) -> None:
-        owner = asyncio.current_task(self._loop)
-        assert owner is not None
-        self._owner = owner
-        self._timer = self._loop.call_later(self._delay, self._start)
+        self._shared.ticker.join(self)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        self._timer.cancel()
+        self._shared.ticker.leave(self)
         if self._watch is not None:
             self._watch.cancel()
         if self._gone and kind is asyncio.CancelledError and self._owner.uncancel() == 0:
             raise ClientGone
 
-    def _start(self) -> None:
-        self._watch = self._loop.create_task(self._wait())
+    def tick(self, now: float) -> None:
+        """The first tick that finds the block still running begins the watch."""
+        self._shared.ticker.leave(self)
+        self._watch = self._shared.loop.create_task(self._wait())
 
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -1,58 +1,73 @@
-"""Numbers for Prometheus. Labels come from the settings, never from a client, so their number is bounded."""
+"""Numbers for Prometheus. Labels come from the settings, never from a client, so their number is bounded.
 
-from typing import Any
+Turns count into plain dicts; the library's own families are made from them when somebody asks.
+"""
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from toolwire.core.notes import Tally
 
-_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+Labels: TypeAlias = tuple[str, ...]
+
+_WHERE = ("dialect", "backend")
+_COUNTERS = {
+    "toolwire_turns": ("Turns, by outcome", (*_WHERE, "status")),
+    "toolwire_calls": ("Calls delivered", _WHERE),
+    "toolwire_truncated_turns": ("Turns with calls withheld", _WHERE),
+    "toolwire_notes": ("Deviations, by code", ("code",)),
+    "toolwire_tokens": ("Tokens", (*_WHERE, "direction")),
+}
 
 
-class Metrics:
+class Metrics(Collector):
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
-        labels = ("dialect", "backend", "status")
-        self._turns = Counter("toolwire_turns", "Turns, by outcome", labels, registry=self._registry)
-        self._seconds = Histogram(
-            "toolwire_turn_seconds",
-            "Duration of turns",
-            ("dialect", "backend"),
-            buckets=_SECONDS,
-            registry=self._registry,
-        )
-        where = ("dialect", "backend")
-        self._calls = Counter("toolwire_calls", "Calls delivered", where, registry=self._registry)
-        self._truncated = Counter(
-            "toolwire_truncated_turns", "Turns with calls withheld", where, registry=self._registry
-        )
-        self._notes = Counter("toolwire_notes", "Deviations, by code", ("code",), registry=self._registry)
-        self._tokens = Counter("toolwire_tokens", "Tokens", (*where, "direction"), registry=self._registry)
+        self._registry.register(self)
+        self._counts: dict[str, defaultdict[Labels, float]] = {name: defaultdict(float) for name in _COUNTERS}
+        self._buckets: dict[Labels, list[int]] = {}
+        self._seconds: defaultdict[Labels, float] = defaultdict(float)
 
     def turn(self, facts: dict[str, Any], tally: Tally, seconds: float) -> None:
-        place = (facts["dialect"], facts.get("backend", ""))
-        self._count(self._turns, (*place, str(facts["status"])))
-        seconds_of = self._children.get((self._seconds, place)) or self._child(self._seconds, place)
-        seconds_of.observe(seconds)
+        where = (facts["dialect"], facts.get("backend", ""))
+        counts = self._counts
+        counts["toolwire_turns"][*where, str(facts["status"])] += 1
+        if where not in self._buckets:
+            self._buckets[where] = [0] * (len(SECONDS) + 1)
+        self._buckets[where][bisect_left(SECONDS, seconds)] += 1
+        self._seconds[where] += seconds
         if tally.call_count:
-            self._count(self._calls, place, tally.call_count)
+            counts["toolwire_calls"][where] += tally.call_count
         if tally.truncated:
-            self._count(self._truncated, place)
+            counts["toolwire_truncated_turns"][where] += 1
         for code, count in tally.counts.items():
-            self._count(self._notes, (code,), count)
+            counts["toolwire_notes"][code,] += count
         if tally.usage is not None:
-            self._count(self._tokens, (*place, "input"), tally.usage.input)
-            self._count(self._tokens, (*place, "output"), tally.usage.output)
+            counts["toolwire_tokens"][*where, "input"] += tally.usage.input
+            counts["toolwire_tokens"][*where, "output"] += tally.usage.output
 
-    def _count(self, counter: Counter, labels: tuple[str, ...], by: int = 1) -> None:
-        child = self._children.get((counter, labels)) or self._child(counter, labels)
-        child.inc(by)
-
-    def _child(self, metric: Any, labels: tuple[str, ...]) -> Any:
-        """A metric under its labels, found once: the library looks them up anew each time."""
-        child = self._children[metric, labels] = metric.labels(*labels)
-        return child
+    def collect(self) -> Iterator[Metric]:
+        for name, (says, labels) in _COUNTERS.items():
+            family = CounterMetricFamily(name, says, labels=labels)
+            for values, count in self._counts[name].items():
+                family.add_metric(values, count)
+            yield family
+        seconds = HistogramMetricFamily("toolwire_turn_seconds", "Duration of turns", labels=_WHERE)
+        for where, buckets in self._buckets.items():
+            total = 0
+            shown: list[tuple[str, float]] = []
+            for bound, count in zip((*map(str, SECONDS), "+Inf"), buckets, strict=True):
+                total += count
+                shown.append((bound, total))
+            seconds.add_metric(where, shown, self._seconds[where])
+        yield seconds
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -56,16 +56,16 @@ class Plan(msgspec.Struct, frozen=True):
 class Run:
     """One turn, from the opening to its end."""
 
-    def __init__(self, plan: Plan, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, plan: Plan, loop: asyncio.AbstractEventLoop, alarm: Alarm) -> None:
         self._plan = plan
         self._loop = loop
+        self._alarm = alarm
         self._began = self._progressed = self._loop.time()
         self._attempts = 0
         self._retry_at = 0.0
         self._shown = False  # content went out: from here on no new attempt
         self._notes: list[Note] = []
         self._opening: asyncio.Task[Reply] | None = None
-        self._alarm = Alarm(self._loop)
         self.finished = False
         self._prepare()
 

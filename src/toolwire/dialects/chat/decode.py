@@ -21,9 +21,9 @@ from toolwire.dialects.chat import wire
 from toolwire.dialects.chat.history import decode_messages
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
+_decode_known_body = msgspec.json.Decoder(wire.KnownBody).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_choice = msgspec.json.Decoder(wire.Choice | str).decode
-_decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
 
 _KNOWN = frozenset(wire.Body.__struct_fields__)
 _DEFAULTS = frozenset((b"null", b"0", b"0.0", b"false", b"[]", b"{}", b'["text"]'))
@@ -31,7 +31,7 @@ _MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "requ
 
 
 def decode_request(body: bytes) -> Request:
-    read = _read(body)
+    read, extra = _read(body)
     if not read.model.strip():
         raise BadRequest("model must not be empty.", "model", "model_required")
     if not read.messages:
@@ -39,7 +39,7 @@ def decode_request(body: bytes) -> Request:
     if read.n is not None and read.n != 1:
         raise BadRequest(f"n must be 1 for this model; received {read.n}.", "n")
     notes: list[Note] = []
-    tools, hosted = _tools(read)
+    tools, hosted = _tools(read, body)
     return Request(
         model=read.model,
         entries=tuple(decode_messages(read.messages, notes)),
@@ -66,14 +66,19 @@ def decode_request(body: bytes) -> Request:
         ),
         legacy_functions=bool(read.functions) and not read.tools,
         include_usage=bool(read.stream_options and read.stream_options.include_usage),
-        extra=_extra(body),
+        extra=extra,
         notes=tuple(notes),
     )
 
 
-def _read(body: bytes) -> wire.Body:
+def _read(body: bytes) -> tuple[wire.Body, dict[str, msgspec.Raw]]:
+    """The body, and the fields of it that we have no place for."""
     try:
-        return _decode_body(body)
+        return _decode_known_body(body), {}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return _decode_body(body), _extra(body)
     except msgspec.ValidationError as error:
         raise _explained(error, body) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -84,8 +89,9 @@ def _explained(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
     """msgspec's message, with the path of the field apart from it."""
     text, _, path = str(error).partition(" - at `$")
     param = path.removesuffix("`").removeprefix(".")
-    if body and param.startswith("messages[...]"):
-        param = param.replace("[...]", f"[{_wrong_message(body)}]", 1)
+    for field, kind in (("messages", wire.ChatMessage), ("tools", wire.ToolDeclaration)):
+        if body and param.startswith(f"{field}[...]"):
+            param = param.replace("[...]", f"[{_wrong_entry(body, field, kind)}]", 1)
     missing = re.match(r"Object missing required field `(\w+)`", text)
     if missing:
         param = f"{param}.{missing[1]}" if param else missing[1]
@@ -93,47 +99,40 @@ def _explained(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
     return BadRequest(f"{param}: {text}." if param else f"The body: {text}.", param or None)
 
 
-def _wrong_message(body: bytes) -> int:
-    """The place of the first message that cannot be read; msgspec does not tell it."""
-    messages = msgspec.json.decode(_decode_fields(body)["messages"], type=list[msgspec.Raw])
-    for place, message in enumerate(messages):
+def _wrong_entry(body: bytes, field: str, kind: type[msgspec.Struct]) -> int:
+    """The place of the first entry of a list that cannot be read; msgspec does not tell it."""
+    entries = msgspec.json.decode(_decode_fields(body)[field], type=list[msgspec.Raw])
+    for place, entry in enumerate(entries):
         try:
-            msgspec.json.decode(message, type=wire.ChatMessage)
+            msgspec.json.decode(entry, type=kind)
         except msgspec.ValidationError:
             return place
-    return len(messages)
+    return len(entries)
 
 
 def _extra(body: bytes) -> dict[str, msgspec.Raw]:
-    try:
-        fields = _decode_fields(body)
-    except RecursionError as error:
-        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
+    fields = _decode_fields(body)
     return {name: value for name, value in fields.items() if name not in _KNOWN and bytes(value) not in _DEFAULTS}
 
 
-def _tools(read: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+def _tools(read: wire.Body, body: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
     tools: list[Tool] = []
     hosted: list[HostedTool] = []
-    for place, raw in enumerate(read.tools or ()):
-        tool = _tool(raw, f"tools[{place}]")
-        if isinstance(tool, Tool):
+    for place, declared in enumerate(read.tools or ()):
+        tool = _tool(declared, f"tools[{place}]")
+        if tool is not None:
             tools.append(tool)
-        else:
-            hosted.append(tool)
+        elif declared.type is not None:
+            raw = msgspec.json.decode(_decode_fields(body)["tools"], type=list[msgspec.Raw])[place]
+            hosted.append(HostedTool(declared.type, raw))
     if not read.tools:
         for place, function in enumerate(read.functions or ()):
             tools.append(_function(function, f"functions[{place}]"))
     return tuple(tools), tuple(hosted)
 
 
-def _tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
-    try:
-        tool = _decode_tool(raw)
-    except msgspec.ValidationError as error:
-        explained = _explained(error)
-        param = f"{path}.{explained.param}" if explained.param else path
-        raise BadRequest(f"{path}: {explained.message}", param) from None
+def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
+    """A tool the client runs, or None for one of the backend's own."""
     if tool.type is None:
         raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
     if tool.type == "function":
@@ -143,7 +142,7 @@ def _tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
         custom = tool.custom or wire.CustomTool(tool.name, tool.description, tool.format)
         name = _required_name(custom.name, f"{path}.custom")
         return Tool(name, custom.description or "", kind="custom", format=wire.given(custom.format))
-    return HostedTool(tool.type, raw)
+    return None
 
 
 def _function(function: wire.FunctionTool, path: str) -> Tool:

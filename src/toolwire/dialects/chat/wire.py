@@ -138,11 +138,13 @@ class StreamOptions(msgspec.Struct):
 
 
 class Body(msgspec.Struct):
+    """The whole request. Fields that are not here are carried as they are."""
+
     model: str
     messages: list[ChatMessage]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: list[Raw] | None = None
+    tools: list[ToolDeclaration] | None = None
     tool_choice: Maybe = msgspec.UNSET
     parallel_tool_calls: bool | None = None
     functions: list[FunctionTool] | None = None
@@ -161,6 +163,10 @@ class Body(msgspec.Struct):
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
     metadata: dict[str, Any] | None = None
+
+
+class KnownBody(Body, forbid_unknown_fields=True):
+    """A request that holds nothing else, as most do: it needs to be read only once."""
 
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}
