@@ -73,14 +73,15 @@ def policies_for(request: Request, rules: ToolRules, seed: str, structured: Call
     tally = Tally(rules.stop_after_mode)
     for note in request.notes:
         tally.note(note)
-    policies: list[Policy] = [InferMissingName(request.tool_names, request.forced_tool, rules.name_fallback)]
+    names = request.tool_names
+    policies: list[Policy] = [InferMissingName(names, request.forced_tool, rules.name_fallback)]
     if request.wants_calls or (mode == "obsidian-xml" and not request.tools):
         policies.append(
             ReadTextCalls(
                 (USE_TOOL, TOOL_CALL),
                 seed,
                 Schemas(request.tools),
-                request.tool_names if request.tools else None,
+                names if request.tools else None,
                 structured,
                 telling="end" if request.tools else "whole",
                 strict=rules.strict_parsing,

@@ -64,8 +64,8 @@ class ReadTextCalls:
         strict: bool = False,
         drop_tail: bool = False,
     ) -> None:
-        self._notations = {notation.open: notation for notation in notations}
-        self._scanner = Scanner(tuple(self._notations))
+        self._notations = notations
+        self._scanner = Scanner(notations)
         self._seed = seed
         self._schemas = schemas
         self._names = None if names is None else frozenset(names)
@@ -89,6 +89,8 @@ class ReadTextCalls:
             if self._block is None and not self._waiting and self._scanner.passes(event.text):
                 return (event,)
             return self._read(event.text)
+        if self._block is None and not self._waiting and not self._scanner.holds:
+            return (event,)
         if isinstance(event, CallStarted):
             return [*self._stop(), event]
         return [*self._stop(), *self._release(), event]
@@ -119,7 +121,7 @@ class ReadTextCalls:
         return () if dropped else (Note("tail_withheld"),)
 
     def _open(self, marker: str) -> None:
-        self._block = Block(self._notations[marker], self._schemas, self._names)
+        self._block = Block(_opened_by(marker, self._notations), self._schemas, self._names)
         self._marker = marker
         self._raw = []
         self._arguments = []
@@ -223,6 +225,10 @@ class ReadTextCalls:
     def _mint(self) -> str:
         self._count += 1
         return f"{minted_prefix(self._seed)}t{self._count:02d}"
+
+
+def _opened_by(marker: str, notations: Sequence[Notation]) -> Notation:
+    return next(notation for notation in notations if notation.open == marker)
 
 
 def extract_calls(text: str, notations: Sequence[Notation], schemas: Schemas | None = None) -> list[tuple[str, str]]:

@@ -5,6 +5,9 @@ hide a call in the lines after it.
 """
 
 import re
+from collections.abc import Sequence
+
+from toolwire.notations.table import Notation
 
 _LINE_PREFIX = re.compile(r"[\s>*+\-0-9.)]*")
 _SPECIAL = re.compile(r"`+|~+|\n|<")
@@ -14,8 +17,8 @@ _find_special = re.compile(r"[`~\n<]").search
 class Scanner:
     """Splits text at markers. `feed` stops at the first one; what follows it is fed again after its block."""
 
-    def __init__(self, markers: tuple[str, ...]) -> None:
-        self._markers = markers
+    def __init__(self, notations: Sequence[Notation]) -> None:
+        self._notations = notations
         self._held = ""
         self._run = ""  # the backticks or tildes just read, which may go on
         self._run_opens_line = False
@@ -23,6 +26,11 @@ class Scanner:
         self._inline = 0
         self._fence_line = False  # the line that opened the fence goes on
         self._indented = True  # the line holds nothing so far but white space and marks of lists and quotes
+
+    @property
+    def holds(self) -> bool:
+        """Whether something is held back, or a run of backticks may go on."""
+        return bool(self._held or self._run)
 
     def passes(self, text: str) -> bool:
         """Whether the text is plain, as nearly all of it is: nothing in it to hold, find or remember."""
@@ -102,7 +110,8 @@ class Scanner:
 
     def _marker_at(self, text: str, start: int) -> str:
         rest = text[start : start + 64]
-        for marker in self._markers:
+        for notation in self._notations:
+            marker = notation.open
             if rest.startswith(marker):
                 return marker
             if marker.startswith(rest) and start + len(rest) == len(text):

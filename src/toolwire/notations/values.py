@@ -20,7 +20,7 @@ class Schemas:
     """The declared parameters of all tools; read only when a textual call needs them."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
-        self._tools = {tool.name: tool for tool in tools}
+        self._tools = tools
         self._types: dict[str, dict[str, Types]] = {}
 
     def types(self, name: str, parameter: str) -> Types:
@@ -30,7 +30,7 @@ class Schemas:
         return self._types[name].get(parameter, UNKNOWN)
 
     def _read(self, name: str) -> dict[str, Types]:
-        tool = self._tools.get(name)
+        tool = next((tool for tool in self._tools if tool.name == name), None)
         if tool is None or tool.parameters is None:
             return {}
         try:

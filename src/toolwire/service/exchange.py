@@ -197,7 +197,7 @@ class Exchange:
         return rules
 
     def _header(self, name: bytes) -> str:
-        return self._asked.get(name, b"").decode("latin-1")
+        return self._asked[name].decode("latin-1") if name in self._asked else ""
 
     async def _fail(self, failure: Failure) -> None:
         """Say what went wrong: with a status while that is possible, else inside the stream."""

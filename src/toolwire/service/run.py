@@ -306,7 +306,7 @@ class Run:
         if self._plain_size > PLAIN_LIMIT:
             message = f"The backend's reply exceeds the limit of {PLAIN_LIMIT} bytes."
             raise BackendFault(Failure(502, "reply_too_large", message))
-        return ()
+        return self._end() if self._reply is not None and self._reply.is_whole() else ()
 
     def _converse(self, frames: Sequence[Frame]) -> list[Event]:
         recorder = self._plan.recorder

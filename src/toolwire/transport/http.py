@@ -50,7 +50,7 @@ class HttpUpstream:
         self._session = session
         self._base = base_url.rstrip("/")
         self._credentials = credentials
-        self._headers = {"content-type": "application/json", "user-agent": "toolwire", **headers}
+        self._headers = {"user-agent": "toolwire", **headers}
         self._proxy = proxy_for(URL(self._base))
         self._urls: dict[str, URL] = {}
 
@@ -59,7 +59,11 @@ class HttpUpstream:
         headers = {**self._headers, **opening.headers, **self._credentials.headers(key)}
         try:
             response = await self._session.post(
-                self._url(opening.path), data=opening.body, headers=headers, proxy=self._proxy, allow_redirects=False
+                self._url(opening.path),
+                data=aiohttp.BytesPayload(opening.body, content_type="application/json"),
+                headers=headers,
+                proxy=self._proxy,
+                allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
@@ -109,10 +113,8 @@ class HttpReply:
         return self._content.at_eof()
 
     def close(self) -> None:
-        """Give the connection back if the reply is whole, else close it: that is what stops the model."""
-        if self._content.at_eof():
-            self._response.release()
-        else:
+        """Close the connection of a reply that is not whole: that is what stops the model. A whole one gave it back."""
+        if not self._content.at_eof():
             self._response.close()
 
 

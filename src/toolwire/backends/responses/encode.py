@@ -59,7 +59,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     """The body to post, and notes of what it could not hold. Nothing is stored at the backend: `store` is false."""
     entries, instructions = _split_instructions(request, profile)
     sampling, caller = request.sampling, request.caller
-    tools = [_tool(tool) for tool in request.tools] + [tool.raw for tool in request.hosted_tools]
+    tools = [*_written_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
     body = Body(
         model=request.model,
         input=[_entry(entry) for entry in entries],
@@ -152,6 +152,21 @@ def _part(part: Part, role: str) -> dict[str, Any]:
             return {"type": "input_file", **{key: value for key, value in named.items() if value}}
         case AudioPart(data, format):
             return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
+
+
+_written: dict[int, tuple[tuple[Tool, ...], list[msgspec.Raw]]] = {}
+
+
+def _written_tools(tools: tuple[Tool, ...]) -> list[msgspec.Raw]:
+    """The tools as JSON. The same tuple comes with every request of an agent, so it is written once."""
+    known = _written.get(id(tools))
+    if known is not None and known[0] is tools:
+        return known[1]
+    if len(_written) >= 64:
+        _written.clear()
+    made = [msgspec.Raw(_encode(_tool(tool))) for tool in tools]
+    _written[id(tools)] = (tools, made)
+    return made
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 import msgspec
 
@@ -23,6 +24,8 @@ from toolwire.dialects.chat.history import decode_messages
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_known_body = msgspec.json.Decoder(wire.KnownBody).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_tools = msgspec.json.Decoder(list[wire.ToolDeclaration]).decode
+_decode_raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_choice = msgspec.json.Decoder(wire.Choice | str).decode
 
 _KNOWN = frozenset(wire.Body.__struct_fields__)
@@ -39,7 +42,8 @@ def decode_request(body: bytes) -> Request:
     if read.n is not None and read.n != 1:
         raise BadRequest(f"n must be 1 for this model; received {read.n}.", "n")
     notes: list[Note] = []
-    tools, hosted = _tools(read, body)
+    has_tools = wire.given(read.tools) is not None
+    tools, hosted = _tools(read)
     return Request(
         model=read.model,
         entries=tuple(decode_messages(read.messages, notes)),
@@ -47,7 +51,7 @@ def decode_request(body: bytes) -> Request:
         tools=tools,
         hosted_tools=hosted,
         tool_choice=_tool_choice(read, tools, hosted),
-        parallel_calls=False if read.functions and not read.tools else read.parallel_tool_calls,
+        parallel_calls=False if read.functions and not has_tools else read.parallel_tool_calls,
         output_format=_output_format(read.response_format),
         sampling=Sampling(
             temperature=read.temperature,
@@ -64,7 +68,7 @@ def decode_request(body: bytes) -> Request:
             prompt_cache_key=read.prompt_cache_key,
             metadata=msgspec.Raw(msgspec.json.encode(read.metadata)) if read.metadata else None,
         ),
-        legacy_functions=bool(read.functions) and not read.tools,
+        legacy_functions=bool(read.functions) and not has_tools,
         include_usage=bool(read.stream_options and read.stream_options.include_usage),
         extra=extra,
         notes=tuple(notes),
@@ -89,9 +93,9 @@ def _explained(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
     """msgspec's message, with the path of the field apart from it."""
     text, _, path = str(error).partition(" - at `$")
     param = path.removesuffix("`").removeprefix(".")
-    for field, kind in (("messages", wire.ChatMessage), ("tools", wire.ToolDeclaration)):
-        if body and param.startswith(f"{field}[...]"):
-            param = param.replace("[...]", f"[{_wrong_entry(body, field, kind)}]", 1)
+    if body and param.startswith("messages[...]"):
+        place = _wrong_entry(_decode_fields(body)["messages"], wire.ChatMessage)
+        param = param.replace("[...]", f"[{place}]", 1)
     missing = re.match(r"Object missing required field `(\w+)`", text)
     if missing:
         param = f"{param}.{missing[1]}" if param else missing[1]
@@ -99,9 +103,9 @@ def _explained(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
     return BadRequest(f"{param}: {text}." if param else f"The body: {text}.", param or None)
 
 
-def _wrong_entry(body: bytes, field: str, kind: type[msgspec.Struct]) -> int:
+def _wrong_entry(data: bytes | msgspec.Raw, kind: type[msgspec.Struct]) -> int:
     """The place of the first entry of a list that cannot be read; msgspec does not tell it."""
-    entries = msgspec.json.decode(_decode_fields(body)[field], type=list[msgspec.Raw])
+    entries = _decode_raw_list(data)
     for place, entry in enumerate(entries):
         try:
             msgspec.json.decode(entry, type=kind)
@@ -115,20 +119,36 @@ def _extra(body: bytes) -> dict[str, msgspec.Raw]:
     return {name: value for name, value in fields.items() if name not in _KNOWN and bytes(value) not in _DEFAULTS}
 
 
-def _tools(read: wire.Body, body: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+def _tools(read: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+    raw = wire.given(read.tools)
+    if raw is not None and bytes(raw) != b"[]":
+        return _read_tools(bytes(raw))
+    functions = read.functions or ()
+    return tuple(_function(function, f"functions[{place}]") for place, function in enumerate(functions)), ()
+
+
+@lru_cache(maxsize=64)
+def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+    """The declared tools. An agent sends the same ones with every request, so they are read once."""
+    try:
+        declared = _decode_tools(data)
+    except msgspec.ValidationError as error:
+        raise _wrong_tool(data, error) from None
     tools: list[Tool] = []
     hosted: list[HostedTool] = []
-    for place, declared in enumerate(read.tools or ()):
-        tool = _tool(declared, f"tools[{place}]")
+    for place, each in enumerate(declared):
+        tool = _tool(each, f"tools[{place}]")
         if tool is not None:
             tools.append(tool)
-        elif declared.type is not None:
-            raw = msgspec.json.decode(_decode_fields(body)["tools"], type=list[msgspec.Raw])[place]
-            hosted.append(HostedTool(declared.type, raw))
-    if not read.tools:
-        for place, function in enumerate(read.functions or ()):
-            tools.append(_function(function, f"functions[{place}]"))
+        elif each.type is not None:
+            hosted.append(HostedTool(each.type, _decode_raw_list(data)[place]))
     return tuple(tools), tuple(hosted)
+
+
+def _wrong_tool(data: bytes, error: msgspec.ValidationError) -> BadRequest:
+    explained = _explained(error)
+    path = (explained.param or "").replace("[...]", f"[{_wrong_entry(data, wire.ToolDeclaration)}]", 1)
+    return BadRequest(f"tools{path}: {explained.message.partition(': ')[2] or explained.message}", f"tools{path}")
 
 
 def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
@@ -160,7 +180,7 @@ def _tool_choice(read: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedT
     field, raw = "tool_choice", wire.given(read.tool_choice)
     if raw is not None:
         choice = _read_choice(raw)
-    elif read.function_call is not None and not read.tools:
+    elif read.function_call is not None and wire.given(read.tools) is None:
         field = "function_call"
         choice = _read_function_call(read.function_call)
     else:

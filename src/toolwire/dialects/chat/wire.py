@@ -144,7 +144,7 @@ class Body(msgspec.Struct):
     messages: list[ChatMessage]
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: list[ToolDeclaration] | None = None
+    tools: Maybe = msgspec.UNSET
     tool_choice: Maybe = msgspec.UNSET
     parallel_tool_calls: bool | None = None
     functions: list[FunctionTool] | None = None
