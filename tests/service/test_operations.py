@@ -145,7 +145,10 @@ def test_a_plain_client_that_leaves_stops_the_upstream_too(gateway, upstream):
         client.post(f"{gateway.base_url}/chat/completions", json=chat_body("up/endless-plain"), timeout=0.5)
     assert upstream.gone.wait(3)
     end = time.monotonic() + 5
-    while not (left := [turn for turn in gateway.turns() if turn.get("model") == "up/endless-plain"]) and time.monotonic() < end:
+    while (
+        not (left := [turn for turn in gateway.turns() if turn.get("model") == "up/endless-plain"])
+        and time.monotonic() < end
+    ):
         time.sleep(0.02)
     assert [turn["status"] for turn in left] == [499]
 
