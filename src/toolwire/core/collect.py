@@ -169,7 +169,7 @@ class Collector:
             self._talking = None
 
     def _close_reasoning(self, id: str, seal: str) -> None:
-        parts = tuple("".join(pieces) for _, pieces in sorted(self._reasoning.items()))
+        parts = tuple("".join(self._reasoning[part]) for part in sorted(self._reasoning))
         self._reasoning = {}
         self._items.append(Reasoning(parts, id, seal))
 

@@ -68,11 +68,11 @@ class Delivery:
         collector = Collector()
         while not run.finished:
             for event in await run.read(float("inf")):
-                if isinstance(event, TurnFailed):
-                    await self.refuse(event.failure, run)
-                    return
                 collector.feed(event)
         [turn] = collector.end()
+        if turn.failure is not None:
+            await self.refuse(turn.failure, run)
+            return
         self._commit(200)
         headers = [*self.headers, *_passed_on(run), *run.assembly.tally.headers()]
         await send_json(self._send, 200, self._dialect.turn(turn), headers)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
+from toolwire.core.collect import Call, Refusal, Text, Turn
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -139,15 +139,14 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     calls: list[Call] = []
     thoughts: list[str] = []
     for item in turn.items:
-        match item:
-            case Call():
-                calls.append(item)
-            case Text(text):
-                texts.append(text)
-            case Refusal(text):
-                refusals.append(text)
-            case Reasoning(parts):
-                thoughts += parts
+        if isinstance(item, Call):
+            calls.append(item)
+        elif isinstance(item, Text):
+            texts.append(item.text)
+        elif isinstance(item, Refusal):
+            refusals.append(item.text)
+        else:
+            thoughts += item.parts
     reasoning = "\n\n".join(thoughts)
     content, refusal = "".join(texts) or None, "".join(refusals) or None
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": refusal}

@@ -51,10 +51,10 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
 
 def _note_lost_fields(message: wire.ChatMessage, path: str, notes: list[Note]) -> None:
     """Fields our form has no place for."""
-    lost = ("reasoning_content", "cache_control")
-    notes += [
-        Note("field_dropped", f"{path}.{field}") for field in lost if wire.given(getattr(message, field)) is not None
-    ]
+    if wire.given(message.reasoning_content) is not None:
+        notes.append(Note("field_dropped", f"{path}.reasoning_content"))
+    if wire.given(message.cache_control) is not None:
+        notes.append(Note("field_dropped", f"{path}.cache_control"))
 
 
 def _answered(message: wire.ChatMessage, waiting: dict[str, CallEntry], path: str) -> str:
