@@ -1,5 +1,8 @@
 """Which call a fragment belongs to. What real servers do is in tests/museum; this is the table's own behaviour."""
 
+import pytest
+
+from toolwire.core.errors import BackendFault
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Note
 from toolwire.core.identity import CallTable, Fragment
 
@@ -110,3 +113,22 @@ def test_an_item_whose_key_changes_with_every_event_is_found_by_its_place():
         Fragment("{}", item="x3", id="c", index=0, name="f", named=True, total=True, ended=True),
     )
     assert events == [CallStarted("c", "f"), CallArgs("c", "{}"), CallEnded("c")]
+
+
+def test_calls_that_are_named_only_at_the_end_have_ids_of_their_own():
+    events = fed(Fragment("{}", item="a"), Fragment("{}", item="b"), cut=False)
+    assert [event.id for event in events if isinstance(event, CallStarted)] == ["call_S01", "call_S02"]
+
+
+def test_all_arguments_of_a_turn_have_a_limit():
+    table = CallTable("S", limit=10)
+    table.feed(Fragment('{"a":', item="i", id="c", name="f", named=True))
+    with pytest.raises(BackendFault, match="limit of 10"):
+        table.feed(Fragment("x" * 20, item="i"))
+
+
+def test_an_id_that_was_known_before_its_index_is_one_call():
+    whole = Fragment("{}", id="c1", index=0, name="f", total=True, named=True, ended=True)
+    assert (
+        len([event for event in fed(Fragment("{}", id="c1", name="f"), whole) if isinstance(event, CallStarted)]) == 1
+    )

@@ -268,7 +268,7 @@ class CallTable:
     def _name_id(self, call: Call, given: str) -> None:
         """Give the call an id, once. An id that comes after another was announced stays an alias."""
         if not call.id:
-            call.id = given or f"{minted_prefix(self._seed)}{len(self.calls):02d}"
+            call.id = given or f"{minted_prefix(self._seed)}{call.ordinal + 1:02d}"
             call.given = bool(given)
         self._by_id.setdefault(given or call.id, call)
 
