@@ -5,6 +5,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from toolwire.core.errors import BadRequest
+from toolwire.core.events import Note
 from toolwire.core.history import HistoryRule, closed
 from toolwire.core.identity import minted_prefix
 from toolwire.core.notes import StopMode, Tally
@@ -45,6 +47,7 @@ class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parallel: bool | None = None
     name_fallback: Literal["", "position"] = ""
     history: HistoryRule = "repair"
+    unsupported: Literal["note", "reject"] = "note"
     finish_after_calls: bool = False
     strict_parsing: bool = False
 
@@ -56,6 +59,19 @@ def output_mode(rules: ToolRules, request: Request) -> OutputMode:
     if not request.tools and request.mentions(USE_TOOL.open):
         return "obsidian-xml"
     return "openai-json"
+
+
+def without_hosted_tools(request: Request, rules: ToolRules) -> Request:
+    """The request for a backend that runs no tools of its own: they are left out with a note, or refused."""
+    if not request.hosted_tools:
+        return request
+    if rules.unsupported == "reject":
+        type = request.hosted_tools[0].type
+        raise BadRequest(f"tools: This model has no tool of the type {type!r}.", "tools", "unsupported_tool")
+    notes = [Note("tool_dropped", tool.type) for tool in request.hosted_tools]
+    choice = request.tool_choice
+    kept = None if choice is not None and choice.hosted is not None else choice
+    return msgspec.structs.replace(request, hosted_tools=(), tool_choice=kept, notes=(*request.notes, *notes))
 
 
 class Assembly(msgspec.Struct, frozen=True):

@@ -168,6 +168,21 @@ def test_a_browser_may_read_answers_and_errors_with_our_headers(http, gateway, m
     assert "x-codex-tool-call-count" in response.headers["access-control-expose-headers"]
 
 
+def test_a_hosted_tool_goes_upstream_or_is_noted_or_is_refused(http, start, upstream):
+    upstream.replies["hosted"] = SAYS_HI
+    tools = [{"type": "web_search"}]
+    gateway = start(backend(upstream.url))
+    url = f"{gateway.base_url}/chat/completions"
+    assert "x-toolwire-notes" not in http.post(url, json=chat_body("up/hosted", tools=tools)).headers
+    assert upstream.of("hosted")[-1].body["tools"] == tools
+    noted = http.post(url, json=chat_body("demo", tools=tools, tool_choice={"type": "web_search"}))
+    assert json.loads(noted.headers["x-toolwire-notes"]) == [{"code": "tool_dropped", "subject": "web_search"}]
+    gateway.stop()
+    strict = start('[tools]\nunsupported = "reject"\n')
+    refused = http.post(f"{strict.base_url}/chat/completions", json=chat_body("demo", tools=tools))
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools")
+
+
 def test_a_broken_history_is_mended_with_a_note_or_refused(http, start, upstream):
     upstream.replies["history"] = SAYS_HI
     messages = [

@@ -39,6 +39,7 @@ CODES: dict[str, str] = {
     "text_call_recovered": "a textual call without its closing tag was complete and was kept",
     "text_call_repaired": "a textual call was mended: control characters escaped, or a stray bracket removed",
     "text_call_twin": "a textual call equal to a structured one was dropped",
+    "tool_dropped": "the backend has no tool of this type",
     "use_tool_changed": "a value cannot survive as <use_tool> text and was changed",
 }
 """Every note code, with what it says to a person."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from toolwire.assembly import OutputModeSetting, ToolRules, as_ruled, output_mode, policies_for
+from toolwire.assembly import OutputModeSetting, ToolRules, as_ruled, output_mode, policies_for, without_hosted_tools
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.core.events import TurnFailed
@@ -147,8 +147,11 @@ class Exchange:
         self._facts["key"] = caller.name
         body = await read_body(self._asked, receive, self._shared.max_body)
         rules = self._rules(settings.tools)
-        request = self._bound.request = as_ruled(self._dialect.decode_request(body), rules)
+        request = as_ruled(self._dialect.decode_request(body), rules)
         route, target = self._shared.router.find(request.model)
+        if not route.hosts_tools:
+            request = without_hosted_tools(request, rules)
+        self._bound.request = request
         mode = output_mode(rules, request)
         self._delivery.headers.append((b"x-proxy-output-mode", mode.encode()))
         self._facts |= {"backend": route.backend.name, "model": request.model, "output_mode": mode}

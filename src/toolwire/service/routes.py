@@ -35,6 +35,8 @@ class Route(msgspec.Struct, frozen=True):
     converse: Callable[[Request, str], Conversation]
     recorded_as: str
     """Whose frames a recording of it holds."""
+    hosts_tools: bool = False
+    """It can run tools of its own, such as web search."""
 
 
 class _Model(msgspec.Struct):
@@ -133,7 +135,7 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
     def converse(request: Request, seed: str) -> Conversation:
         return responses.Conversation(request, seed, profile)
 
-    return Route(backend, upstream, converse, "responses")
+    return Route(backend, upstream, converse, "responses", hosts_tools=True)
 
 
 def _profile(backend: Backend) -> responses.Profile:
