@@ -21,8 +21,7 @@ from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Eve
 from toolwire.core.identity import Call as Row
 from toolwire.core.identity import CallTable, Fragment
 from toolwire.core.loose import choice_of, ending_of, read_fragments
-from toolwire.core.text import same_json
-from toolwire.notations.read import extract_calls
+from toolwire.notations.read import Made, extract_calls, take_twin
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
 
@@ -121,13 +120,11 @@ class ToolCallAggregator:
 
     def _ingest_text(self, text: str, choice: int) -> Ingested:
         table = self._table(choice)
-        made = [(call.name, call.text) for call in table.calls]
+        made: list[Made] = [*table.calls]
         deltas: list[CallDelta] = []
         for pattern in tuple(self._patterns.values()):
             for name, arguments in pattern(text):
-                twin = next((each for each in made if each[0] == name and same_json(each[1] or "{}", arguments)), None)
-                if twin is not None:
-                    made.remove(twin)
+                if take_twin(made, name, arguments):
                     continue
                 whole = Fragment(arguments, item=f"text {len(table.calls)}", name=name, named=True, ended=True)
                 deltas += _deltas(table, table.feed(whole))

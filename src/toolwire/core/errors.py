@@ -24,6 +24,12 @@ class Failure(msgspec.Struct, frozen=True):
     retryable: bool = False
 
 
+def complaint(error: msgspec.ValidationError) -> tuple[str, str]:
+    """What msgspec says is wrong, and the path of the field it is wrong with."""
+    text, _, path = str(error).partition(" - at `$")
+    return text, path.removesuffix("`").removeprefix(".")
+
+
 class ToolwireError(Exception):
     """The base of every error Toolwire raises on purpose."""
 

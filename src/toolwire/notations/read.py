@@ -209,12 +209,10 @@ class ReadTextCalls:
         out: list[Event] = []
         made = list(self._structured())
         for name, arguments in self._waiting:
-            twin = next((each for each in made if each.name == name and same_json(each.text or "{}", arguments)), None)
-            if twin is not None:
-                made.remove(twin)
+            if take_twin(made, name, arguments):
                 out.append(Note("text_call_twin", name))
-                continue
-            out += self._whole_call(name, arguments)
+            else:
+                out += self._whole_call(name, arguments)
         self._waiting = []
         return out
 
@@ -225,6 +223,15 @@ class ReadTextCalls:
     def _mint(self) -> str:
         self._count += 1
         return f"{minted_prefix(self._seed)}t{self._count:02d}"
+
+
+def take_twin(made: list[Made], name: str, arguments: str) -> bool:
+    """Whether one of the structured calls says the same; it is taken out, so that each is the twin of one text only."""
+    for place, each in enumerate(made):
+        if each.name == name and same_json(each.text or "{}", arguments):
+            del made[place]
+            return True
+    return False
 
 
 def _opened_by(marker: str, notations: Sequence[Notation]) -> Notation:

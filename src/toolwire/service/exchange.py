@@ -112,7 +112,6 @@ class Exchange:
 
     def __init__(self, shared: Shared, name: str, dialect: DialectModule, scope: Scope, send: Send) -> None:
         self._shared = shared
-        self._name = name
         self._dialect = dialect
         self._scope = scope
         self._asked: dict[bytes, bytes] = dict(scope["headers"])

@@ -16,6 +16,7 @@ import msgspec
 
 from toolwire.assembly import ToolRules
 from toolwire.backends import demo
+from toolwire.core.errors import complaint
 from toolwire.transport.reply import Timeouts
 
 Kind = Literal["responses", "demo", "replay"]
@@ -161,8 +162,7 @@ def _converted(value: Any, kind: type[T], source: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        text, _, path = str(error).partition(" - at `$")
-        field = path.removesuffix("`").removeprefix(".")
+        text, field = complaint(error)
         unknown = re.search(r"unknown field `(\w+)`", text)
         if unknown:
             field = f"{field}.{unknown[1]}" if field else unknown[1]

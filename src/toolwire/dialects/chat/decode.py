@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import msgspec
 
-from toolwire.core.errors import BadRequest
+from toolwire.core.errors import BadRequest, complaint
 from toolwire.core.events import Note
 from toolwire.core.request import (
     Caller,
@@ -91,8 +91,7 @@ def _read(body: bytes) -> tuple[wire.Body, dict[str, msgspec.Raw]]:
 
 def _explained(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
     """msgspec's message, with the path of the field apart from it."""
-    text, _, path = str(error).partition(" - at `$")
-    param = path.removesuffix("`").removeprefix(".")
+    text, param = complaint(error)
     if body and param.startswith("messages[...]"):
         place = _wrong_entry(_decode_fields(body)["messages"], wire.ChatMessage)
         param = param.replace("[...]", f"[{place}]", 1)
