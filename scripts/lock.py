@@ -1,6 +1,7 @@
 """Pins the dependencies of pyproject.toml into requirements.txt and requirements-dev.txt, without naming any index."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,12 @@ def resolve(wanted: list[str]) -> list[str]:
     return sorted(f"{each['metadata']['name'].lower()}=={each['metadata']['version']}" for each in found)
 
 
+def with_conditions(pinned: list[str], wanted: list[str]) -> list[str]:
+    """The pins, with the condition under which pyproject.toml wants them."""
+    conditions = {re.split(r"[<>=!;\[ ]", each)[0]: each.partition(";")[2].strip() for each in wanted}
+    return [f"{pin}; {found}" if (found := conditions.get(pin.partition("==")[0])) else pin for pin in pinned]
+
+
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     run = resolve([*project["project"]["dependencies"], *project["build-system"]["requires"]])
@@ -41,7 +48,8 @@ def main() -> None:
         pinned.write("\n".join(run))
         pinned.flush()
         everything = resolve([*project["dependency-groups"]["dev"], "-r", pinned.name])
-    (ROOT / "requirements.txt").write_text(HEAD + "\n".join(run) + "\n")
+    pins = with_conditions(run, project["project"]["dependencies"])
+    (ROOT / "requirements.txt").write_text(HEAD + "\n".join(pins) + "\n")
     extra = [line for line in everything if line not in run]
     (ROOT / "requirements-dev.txt").write_text(HEAD + "-r requirements.txt\n" + "\n".join(extra) + "\n")
 

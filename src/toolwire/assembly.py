@@ -1,6 +1,6 @@
 """Which stages a turn passes through, in order. Reading the list in `policies_for` is reading the design."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -17,6 +17,7 @@ from toolwire.core.policies import (
     FinishReason,
     HoldCall,
     InferMissingName,
+    OnlyAllowed,
     Policies,
     Policy,
     StopAfterBurst,
@@ -50,6 +51,7 @@ class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unsupported: Literal["note", "reject"] = "note"
     finish_after_calls: bool = False
     strict_parsing: bool = False
+    responses_events: Literal["openai", "extended"] = "openai"
 
 
 def output_mode(rules: ToolRules, request: Request) -> OutputMode:
@@ -82,8 +84,14 @@ class Assembly(msgspec.Struct, frozen=True):
     burst: StopAfterBurst | None
 
 
-def policies_for(request: Request, rules: ToolRules, seed: str, structured: Callable[[], Iterable[Made]]) -> Assembly:
-    """The policies this request asks for. `structured` gives the calls that came in structure."""
+def policies_for(
+    request: Request,
+    rules: ToolRules,
+    seed: str,
+    structured: Callable[[], Iterable[Made]],
+    last: Sequence[Policy] = (),
+) -> Assembly:
+    """The policies this request asks for, and then `last`. `structured` gives the calls that came in structure."""
     mode = output_mode(rules, request)
     limit = 1 if request.parallel_calls is False else rules.max_calls
     tally = Tally(rules.stop_after_mode)
@@ -108,6 +116,8 @@ def policies_for(request: Request, rules: ToolRules, seed: str, structured: Call
         policies.append(HoldCall())
     if rules.dedup:
         policies.append(DropDuplicates(minted_prefix(seed)))
+    if request.tool_choice is not None and (request.tool_choice.limited or request.tool_choice.mode == "none"):
+        policies.append(OnlyAllowed(names if request.tool_choice.limited else ()))
     if limit:
         policies.append(CapCalls(limit))
     burst = None
@@ -122,13 +132,21 @@ def policies_for(request: Request, rules: ToolRules, seed: str, structured: Call
         policies.append(WriteUseTool(rules.delimiter))
     if rules.finish_after_calls:
         policies.append(FinishAfterCalls())
-    policies += (FinishReason(), tally)
+    policies += (*last, FinishReason(), tally)
     return Assembly(Policies(*policies), tally, burst)
 
 
 def as_ruled(request: Request, rules: ToolRules) -> Request:
     """The request as the rules let it go on: its pairs closed, and the operator's word on parallel calls."""
-    entries, notes = closed(request.entries, rules.history)
+    field = "input" if request.dialect == "responses" else "messages"
+    try:
+        entries, notes = closed(request.entries, rules.history, moves=field == "messages")
+    except BadRequest as error:
+        raise BadRequest(f"{field}: {error.message}", field) from None
+    for note in notes:
+        if request.continues and note.code == "result_dropped":
+            message = f"{field}: There is no call {note.subject!r} in this chain of responses."
+            raise BadRequest(message, field, "call_not_found")
     parallel = request.parallel_calls if rules.parallel is None or not request.tools else rules.parallel
     if not notes and parallel == request.parallel_calls:
         return request

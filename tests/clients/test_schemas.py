@@ -1,6 +1,5 @@
 """Every frame of every situation fits the types of the installed SDK, made strict, and OpenAI's published schema."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,12 +11,11 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import TypeAdapter
 
 from tests.clients.turns import TIME, TURNS, WEATHER
-from tests.conftest import SHARED
 from tests.support.fold import fold_chat
 from tests.support.gateway import read_sse
+from tests.support.schemas import HAS_SPECS, OPENAI, SPECS, component, faults, load
 from toolwire.backends.demo import MODELS
 
-PUBLISHED = SHARED / "specs" / "openai-chat-and-responses.openapi.json"
 TOOLS = {"tools": [WEATHER, TIME, {"type": "custom", "custom": {"name": "run"}}]}
 FUNCTIONS = {"functions": [WEATHER["function"]]}
 DEMOS = [model for model in MODELS if model != "demo-silent"]  # which says nothing for an hour
@@ -94,20 +92,12 @@ def strict(type: Any) -> Draft202012Validator:
 
 @pytest.fixture(scope="module")
 def published() -> dict[str, Any]:
-    if not PUBLISHED.exists():
-        pytest.skip(f"needs {PUBLISHED}")
-    document = json.loads(PUBLISHED.read_bytes())
+    if not HAS_SPECS:
+        pytest.skip(f"needs {SPECS}")
+    document = load(OPENAI)
     kinds = document["components"]["schemas"]["ChatCompletionMessageToolCallChunk"]["properties"]["type"]
     kinds["enum"].append("custom")
     return document
-
-
-def published_as(name: str, document: dict[str, Any]) -> Draft202012Validator:
-    return Draft202012Validator({**document, "$ref": f"#/components/schemas/{name}"})
-
-
-def faults(validator: Draft202012Validator, values: Any) -> list[str]:
-    return [f"{error.json_path}: {error.message}" for value in values for error in validator.iter_errors(value)]
 
 
 def test_chunks_fit_the_sdk(said: Said):
@@ -115,7 +105,7 @@ def test_chunks_fit_the_sdk(said: Said):
 
 
 def test_chunks_fit_the_published_schema(said: Said, published: dict[str, Any]):
-    assert not faults(published_as("CreateChatCompletionStreamResponse", published), said.chunks)
+    assert not faults(component(published, "CreateChatCompletionStreamResponse"), said.chunks)
 
 
 def test_plain_answers_fit_the_sdk(said: Said):
@@ -123,7 +113,7 @@ def test_plain_answers_fit_the_sdk(said: Said):
 
 
 def test_plain_answers_fit_the_published_schema(said: Said, published: dict[str, Any]):
-    assert not faults(published_as("CreateChatCompletionResponse", published), [said.plain] if said.plain else [])
+    assert not faults(component(published, "CreateChatCompletionResponse"), [said.plain] if said.plain else [])
 
 
 def test_errors_have_exactly_the_known_fields(said: Said):
@@ -131,7 +121,7 @@ def test_errors_have_exactly_the_known_fields(said: Said):
 
 
 def test_errors_fit_the_published_schema(said: Said, published: dict[str, Any]):
-    assert not faults(published_as("ErrorResponse", published), said.errors)
+    assert not faults(component(published, "ErrorResponse"), said.errors)
 
 
 def test_frames_keep_the_order_of_a_stream(said: Said):

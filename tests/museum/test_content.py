@@ -4,10 +4,21 @@ from typing import Any
 
 from tests.museum.cases import Theme
 from tests.museum.gate import Wire
-from tests.museum.lines import aggregate, answer, ask, cc, part, sent_upstream
+from tests.museum.lines import (
+    RULES,
+    Answer,
+    aggregate,
+    answer,
+    ask,
+    ask_responses,
+    cc,
+    part,
+    sent_for,
+    sent_upstream,
+)
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
 from tests.support.upstream import Pause, Reply
-from toolwire.assembly import ToolRules
+from toolwire.assembly import ToolRules, as_ruled
 from toolwire.core.collect import Call, Reasoning, Text
 
 theme = Theme("content")
@@ -27,12 +38,18 @@ def _input(content: Any, calls: Any = (_MADE,)) -> list[dict[str, Any]]:
     return sent_upstream(messages=[{"role": "user", "content": "Go."}, message, *results])["input"]
 
 
+def _types(answered: Answer) -> list[str]:
+    """The items a Responses client has, in order."""
+    return [item["type"] for item in answered.response["output"]]
+
+
 @theme.row("role-first-missing")
 def _() -> None:
     answered = answer(stream(created(), call("t", "f", "{}"), completed()))
     first, second, *_ = (chunk["choices"][0]["delta"] for chunk in answered.chunks)
     assert first == {"role": "assistant", "content": None}
     assert second["tool_calls"][0]["index"] == 0
+    assert answered.received.types[:3] == ["created", "in_progress", "output_item.added"]
     early = answer(stream(call("t", "f", "{}"), completed()))  # nobody said that the turn began
     assert early.chunks[0]["choices"][0]["delta"]["role"] == "assistant"
     assert early.calls == [("t", "f", "{}")]
@@ -79,18 +96,23 @@ def _() -> None:
 def _() -> None:
     items = [
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Think."}]},
-        {"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "Say."}]},
+        {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "Say."}]},
         call_item("c", "f", "{}"),
     ]
     done = [rs("output_item.done", output_index=place, item=item) for place, item in enumerate(items)]
     for streamed in (stream(created(), *done, completed()), stream(created(), completed(items))):
         assert answer(streamed).turn.items == (
-            Reasoning(("Think.",), "rs_1"),
+            Reasoning(("Think.",), id="rs_1"),
             Text("Say."),
             Call("c", "f", "{}"),
         )
+        assert _types(answer(streamed)) == ["reasoning", "message", "function_call"]
     _, said, called, _ = _input("Say.")
     assert (said["type"], called["type"]) == ("message", "function_call")
+    # And back in a history of its own dialect.
+    sealed = {**items[0], "encrypted_content": "E"}
+    history = [sealed, *items[1:], {"type": "function_call_output", "call_id": "c", "output": "ok"}]
+    assert sent_for(as_ruled(ask_responses(input=history), RULES))["input"] == history
 
 
 @theme.row("ord-text-between")
@@ -107,6 +129,8 @@ def _() -> None:
     assert answered.content == "One. Two."
     assert answered.calls == [("a", "f", "{}"), ("b", "g", "{}")]
     assert answered.turn.items == (Text("One. "), Call("a", "f", "{}"), Text("Two."), Call("b", "g", "{}"))
+    assert _types(answered) == ["message", "function_call", "message", "function_call"]
+    assert [item["id"] for item in answered.response["output"]] == ["msg_1", "fc_a", "msg_2", "fc_b"]
 
 
 @theme.row("cursor-empty-array")
@@ -142,12 +166,13 @@ def _(impatient: Wire) -> None:
             ]
         )
     )
-    burst = impatient.stream(model)
-    assert [each["id"] for each in burst.message["tool_calls"]] == ["a", "b"]
-    assert burst.message["content"] is None
-    assert burst.telemetry["tool_call_count"] == 2
-    assert burst.telemetry["tool_call_truncated"] is False
-    assert burst.notes == ["tail_withheld"]
+    for door in impatient.doors:
+        burst = door.stream(model)
+        assert [id for id, _, _ in burst.said.calls] == ["a", "b"]
+        assert burst.said.text == ""
+        assert burst.telemetry["tool_call_count"] == 2
+        assert burst.telemetry["tool_call_truncated"] is False
+        assert burst.notes == ["tail_withheld"]
 
 
 test_museum = theme.test()

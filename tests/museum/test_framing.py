@@ -7,13 +7,16 @@ from typing import Any
 
 from tests.museum.cases import Theme
 from tests.museum.gate import Wire
-from tests.museum.lines import aggregate, answer, ask, cc, part, read_all, relay, say
+from tests.museum.lines import aggregate, answer, ask, cc, part, relay, say
+from tests.museum.texts import read_all
 from tests.support.chunks import in_any_chunking
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
 from tests.support.gateway import Gateway, backend
 from tests.support.upstream import Pause, Reply
+from toolwire.core.notes import Tally
+from toolwire.core.request import Request
 from toolwire.core.sse import Frame, FrameReader
-from toolwire.service.delivery import KEEPALIVE
+from toolwire.dialects import chat, responses
 
 theme = Theme("framing")
 
@@ -76,30 +79,36 @@ def _() -> None:
 
 @theme.row("sse-ping-blank")
 def _(impatient: Wire) -> None:
-    assert KEEPALIVE.startswith(b":")
-    assert KEEPALIVE.count(b"\n") == 1
+    for encoder in (
+        chat.StreamEncoder(Request("m", ()), "c", 1, Tally()),
+        responses.StreamEncoder(Request("m", ()), "r", 1, Tally()),
+    ):
+        [comment] = encoder.keepalive(15.0)
+        assert comment.startswith(b":")
+        assert comment.count(b"\n") == 1
     model = impatient.script(Reply([created(), text("a"), Pause(0.5), text("b"), completed()]))
-    streamed = impatient.stream(model)
-    assert streamed.keepalives >= 1
-    lines = streamed.raw.split(b"\n")
-    assert not any(line.startswith((b"id:", b"retry:")) for line in lines)
-    assert all(after for line, after in pairwise(lines) if line.startswith(b":"))
-    assert streamed.message["content"] == "ab"
+    for door in impatient.doors:
+        streamed = door.stream(model)
+        assert streamed.keepalives >= 1
+        lines = streamed.raw.split(b"\n")
+        assert not any(line.startswith((b"id:", b"retry:")) for line in lines)
+        assert all(after for line, after in pairwise(lines) if line.startswith(b":"))
+        assert streamed.said.text == "ab"
 
 
 @theme.row("sse-comment-strict-client")
 def _(wire: Wire, impatient: Wire, tmp_path: Path) -> None:
-    # The ruling has one form of keepalive on chat, a comment; for a client that cannot bear it the operator puts it off.
+    # The ruling has one form of keepalive here, a comment; for a client that cannot bear it the operator puts it off.
     silent = Reply([created(), text("a"), Pause(0.4), text("b"), completed()])
     gateway = Gateway(tmp_path, "[server]\nkeepalive = 0\n" + backend(wire.upstream.url))
     without = Wire(gateway, wire.upstream, wire.http)
-    streamed = without.stream(without.script(silent))
+    streams = [door.stream(without.script(silent)) for door in without.doors]
     gateway.stop()
-    assert streamed.message["content"] == "ab"
-    assert streamed.keepalives == 0
-    between = impatient.stream(impatient.script(silent))
-    assert between.keepalives >= 1
-    assert between.message["content"] == "ab"  # read strictly, which a comment inside an event would not survive
+    assert [(each.said.text, each.keepalives) for each in streams] == [("ab", 0)] * 2
+    for door in impatient.doors:
+        between = door.stream(impatient.script(silent))
+        assert between.keepalives >= 1
+        assert between.said.text == "ab"  # read strictly, which a comment inside an event would not survive
 
 
 @theme.row("sse-utf8-split")
@@ -179,12 +188,18 @@ def _ascii(type: str, **fields: Any) -> bytes:
 @theme.row("tr-nginx-buffer")
 def _(wire: Wire) -> None:
     model = wire.script(Reply([stream(created(), text("a" * 5000), completed())]))
-    streamed = wire.stream(model, headers={"accept-encoding": "gzip, br"})
-    assert streamed.headers["content-type"].startswith("text/event-stream")
-    assert streamed.headers["cache-control"] == "no-cache, no-transform"
-    assert streamed.headers["x-accel-buffering"] == "no"
-    assert "content-encoding" not in streamed.headers
-    assert "content-length" not in streamed.headers
+    encoding = {"accept-encoding": "gzip, br"}
+    streams = [door.stream(model, headers=encoding).headers for door in wire.doors]
+    stored = wire.responses.plain(model, background=True).json()["id"]
+    with wire.http.stream("GET", f"{wire.responses.url}/{stored}?stream=true", headers=encoding) as again:
+        streams.append(again.headers)
+        again.read()
+    for headers in streams:
+        assert headers["content-type"].startswith("text/event-stream")
+        assert headers["cache-control"] == "no-cache, no-transform"
+        assert headers["x-accel-buffering"] == "no"
+        assert "content-encoding" not in headers
+        assert "content-length" not in headers
 
 
 @theme.row("sse-done-json")
@@ -214,10 +229,11 @@ def _(wire: Wire) -> None:
         "text/plain",
     ):
         model = wire.script(Reply([page], content_type=content_type))
-        streamed, plain = wire.stream(model), wire.plain(model)
-        assert (streamed.status, plain.status_code) == (502, 502), content_type
-        assert streamed.error["message"]
-        assert plain.json()["error"]["message"]
+        for door in wire.doors:
+            streamed, plain = door.stream(model), door.plain(model)
+            assert (streamed.status, plain.status_code) == (502, 502), content_type
+            assert streamed.error["message"]
+            assert plain.json()["error"]["message"]
     garbage = stream(created(), text("a"), b"data: <html>\n\n", text("b"), completed())
     answered = answer(garbage)
     assert (answered.content, answered.finish, answered.notes) == ("ab", "stop", ("frame_skipped",))

@@ -28,7 +28,7 @@ def test_items_keep_the_models_order():
         TextDelta("z"), RefusalDelta("no"), Usage(1, 2), Note("retried"), TurnEnded("calls"),
     ])  # fmt: skip
     assert turn.items == (
-        Reasoning(("a", "b"), "rs", "seal"),
+        Reasoning(("a", "b"), id="rs", seal="seal"),
         Text("xy"),
         Call("c", "f", "{}"),
         Text("z"),

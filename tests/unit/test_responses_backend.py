@@ -122,7 +122,7 @@ def test_an_omitted_strict_is_said_to_be_false():
         (ToolChoice("required", "f"), {"type": "function", "name": "f"}),
         (ToolChoice("required", "p", "custom"), {"type": "custom", "name": "p"}),
         (
-            ToolChoice(allowed=("f", "p")),
+            ToolChoice(allowed=("f", "p"), limited=True),
             {
                 "type": "allowed_tools",
                 "mode": "auto",
@@ -202,7 +202,7 @@ def test_text_reasoning_and_calls_come_in_order():
                          "output_tokens_details": {"reasoning_tokens": 3}}),
     )  # fmt: skip
     result = turn(data)
-    assert result.items == (Reasoning(("a", "b"), "rs", "E"), Text("Hi"), Call("c1", "f", '{"a":1}'))
+    assert result.items == (Reasoning(("a", "b"), id="rs", seal="E"), Text("Hi"), Call("c1", "f", '{"a":1}'))
     assert result.usage == Usage(10, 5, 4, 1, 3)
 
 

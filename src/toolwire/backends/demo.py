@@ -16,6 +16,7 @@ from toolwire.core import sse
 from toolwire.core.backend import Break, Refuse, Script, Step, Wait
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool
+from toolwire.core.tokens import estimated_tokens
 from toolwire.notations.use_tool import write_use_tool
 
 _json = msgspec.json.encode
@@ -100,12 +101,27 @@ class Voice:
         whole = _message({"type": "refusal", "refusal": text})
         yield from self._item("msg", whole, "content", [], "refusal", _pieces(text), content_index=0)
 
-    def call(self, name: str, arguments: str, step: int = 12) -> Iterator[bytes]:
-        self._letters += len(arguments)
+    def call(self, name: str, arguments: str, step: int = 12, namespace: str = "") -> Iterator[bytes]:
+        whole = {"type": "function_call", "name": name}
+        if namespace:
+            whole["namespace"] = namespace
+        yield from self._call("fc", whole, "arguments", "function_call_arguments", arguments, step)
+
+    def call_tool(self, tool: Tool, topic: str) -> Iterator[bytes]:
+        """A call that fits the tool, about this topic."""
+        if tool.kind == "function":
+            yield from self.call(tool.name, fill(tool, topic), namespace=tool.namespace)
+        else:
+            whole = {"type": "custom_tool_call", "name": tool.name, "namespace": tool.namespace}
+            if not tool.namespace:
+                del whole["namespace"]
+            yield from self._call("ctc", whole, "input", "custom_tool_call_input", topic, 12)
+
+    def _call(self, prefix: str, whole: dict[str, Any], noun: str, delta: str, text: str, step: int) -> Iterator[bytes]:
+        self._letters += len(text)
         id = f"call_{self._seed}{len(self._output) + 1:02d}"
-        whole = {"type": "function_call", "call_id": id, "name": name, "arguments": arguments}
-        pieces = [arguments[start : start + step] for start in range(0, len(arguments), step)]
-        yield from self._item("fc", whole, "arguments", "", "function_call_arguments", pieces)
+        pieces = [text[start : start + step] for start in range(0, len(text), step)]
+        yield from self._item(prefix, {**whole, "call_id": id, noun: text}, noun, "", delta, pieces)
 
     def complete(self, status: str = "completed", **fields: Any) -> bytes:
         return self.event(f"response.{status}", response={**self._response(status), **fields})
@@ -133,10 +149,9 @@ class Voice:
     def _response(self, status: str) -> dict[str, Any]:
         response: dict[str, Any] = {"id": f"resp_{self._seed}", "model": self.request.model, "status": status}
         if status != "in_progress":
-            asked = sum(len(_json(msgspec.to_builtins(entry))) for entry in self.request.entries) // 4
             response["output"] = self._output
             response["usage"] = {
-                "input_tokens": asked,
+                "input_tokens": estimated_tokens(self.request),
                 "input_tokens_details": {"cached_tokens": 0},
                 "output_tokens": self._letters // 4 + 1,
                 "output_tokens_details": {"reasoning_tokens": 0},
@@ -231,7 +246,7 @@ def _usual(voice: Voice) -> Iterator[Step]:
     elif tools:
         yield from voice.reason(f"The question fits the tool {tools[0].name}.")
         for topic in _topics(voice.prompt)[: 1 if voice.request.parallel_calls is False else 2]:
-            yield from voice.call(tools[0].name, fill(tools[0], topic))
+            yield from voice.call_tool(tools[0], topic)
     else:
         yield from voice.say(f"This is the demo model. You said: {voice.prompt}")
     yield voice.complete()
@@ -280,7 +295,7 @@ def _parallel(voice: Voice) -> Iterator[Step]:
     for number in range(3):
         if tools:
             tool = tools[number % len(tools)]
-            yield from voice.call(tool.name, fill(tool, f"{voice.prompt or 'demo'} {number + 1}"))
+            yield from voice.call_tool(tool, f"{voice.prompt or 'demo'} {number + 1}")
         else:
             yield from voice.call("demo_tool", _json({"number": number + 1}).decode())
     yield voice.complete()

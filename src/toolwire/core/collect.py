@@ -1,6 +1,6 @@
 """A finished turn as one value: the same events, collected."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -12,12 +12,15 @@ from toolwire.core.events import (
     CallKind,
     CallStarted,
     Event,
+    MessageEnded,
     Note,
     Reason,
     ReasoningDelta,
     ReasoningEnded,
+    ReasoningKind,
     RefusalDelta,
     TextDelta,
+    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
@@ -26,19 +29,30 @@ from toolwire.core.events import (
 
 
 class Text(msgspec.Struct, frozen=True):
+    """One part of a message: `item` is the backend's name for the message, if it has one."""
+
     text: str
+    item: str = ""
+    part: int = 0
 
 
 class Refusal(msgspec.Struct, frozen=True):
     text: str
+    item: str = ""
+    part: int = 0
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """One reasoning item: its visible parts and its seal."""
+    """One reasoning item: its visible parts, summarised or raw, and its seal."""
 
-    parts: tuple[str, ...] = ()
+    summary: tuple[str, ...] = ()
+    content: tuple[str, ...] = ()
     id: str = ""
     seal: str = ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return self.summary + self.content
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -47,9 +61,12 @@ class Call(msgspec.Struct, frozen=True):
     arguments: str
     kind: CallKind = "function"
     complete: bool = True
+    namespace: str = ""
+    item: str = ""
 
 
-Item: TypeAlias = Text | Refusal | Reasoning | Call
+Item: TypeAlias = Text | Refusal | Reasoning | Call | MessageEnded | Told
+"""What a turn is made of; the last two only where client and backend speak the same dialect."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -92,8 +109,9 @@ class Collector:
         self._reason: Reason = "stop"
         self._failure: Failure | None = None
         self._pieces: list[str] = []  # of the open text, refusal or call
-        self._talking: type[Text] | type[Refusal] | None = None
-        self._reasoning: dict[int, list[str]] = {}
+        self._talking: Text | Refusal | None = None
+        self._thoughts: dict[tuple[ReasoningKind, int], list[str]] = {}
+        self._thinking = ""  # the backend's name for the open reasoning item
         self._call: CallStarted | None = None
 
     def feed(self, event: Event) -> tuple[()]:
@@ -112,14 +130,24 @@ class Collector:
         self._id, self._model = event.id, event.model
 
     def _add_text(self, event: TextDelta) -> None:
-        self._talk(Text, event.text)
+        self._talk(event, Text)
 
     def _add_refusal(self, event: RefusalDelta) -> None:
-        self._talk(Refusal, event.text)
+        self._talk(event, Refusal)
+
+    def _end_message(self, event: MessageEnded) -> None:
+        self._close_item()
+        self._items.append(event)
+
+    def _add_told(self, event: Told) -> None:
+        if self._call is None and not event.item:
+            self._close_item()
+        self._items.append(event)
 
     def _add_reasoning(self, event: ReasoningDelta) -> None:
         self._close_talk()
-        self._reasoning.setdefault(event.part, []).append(event.text)
+        self._thinking = event.item or self._thinking
+        self._thoughts.setdefault((event.kind, event.part), []).append(event.text)
 
     def _end_reasoning(self, event: ReasoningEnded) -> None:
         self._close_talk()
@@ -135,7 +163,10 @@ class Collector:
     def _end_call(self, event: CallEnded) -> None:
         call = self._call
         if call is not None:
-            self._items.append(Call(call.id, call.name, "".join(self._pieces), call.kind, event.complete))
+            arguments = "".join(self._pieces)
+            self._items.append(
+                Call(call.id, call.name, arguments, call.kind, event.complete, call.namespace, call.item)
+            )
             self._pieces = []
             self._call = None
 
@@ -151,32 +182,41 @@ class Collector:
     def _fail_turn(self, event: TurnFailed) -> None:
         self._failure = event.failure
 
-    def _talk(self, kind: type[Text] | type[Refusal], text: str) -> None:
-        if self._talking is not kind:
+    def _talk(self, event: TextDelta | RefusalDelta, kind: type[Text] | type[Refusal]) -> None:
+        talking = self._talking
+        if not (
+            isinstance(talking, kind) and (not event.item or (event.item, event.part) == (talking.item, talking.part))
+        ):
             self._close_item()
-            self._talking = kind
-        self._pieces.append(text)
+            self._talking = kind("", event.item, event.part)
+        self._pieces.append(event.text)
 
     def _close_item(self) -> None:
         self._close_talk()
-        if self._reasoning:
+        if self._thoughts:
             self._close_reasoning("", "")
 
     def _close_talk(self) -> None:
-        if self._talking is not None:
-            self._items.append(self._talking("".join(self._pieces)))
+        talking, self._talking = self._talking, None
+        if talking is not None:
+            self._items.append(type(talking)("".join(self._pieces), talking.item, talking.part))
             self._pieces = []
-            self._talking = None
 
     def _close_reasoning(self, id: str, seal: str) -> None:
-        parts = tuple("".join(self._reasoning[part]) for part in sorted(self._reasoning))
-        self._reasoning = {}
-        self._items.append(Reasoning(parts, id, seal))
+        thoughts, self._thoughts = self._thoughts, {}
+        summary, content = (
+            tuple("".join(thoughts[kind, part]) for kind, part in sorted(thoughts) if kind == wanted)
+            for wanted in ("summary", "content")
+        )
+        self._items.append(Reasoning(summary, content, id or self._thinking, seal))
+        self._thinking = ""
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], None]]] = {
         TurnStarted: _start,
         TextDelta: _add_text,
         RefusalDelta: _add_refusal,
+        MessageEnded: _end_message,
+        Told: _add_told,
         ReasoningDelta: _add_reasoning,
         ReasoningEnded: _end_reasoning,
         CallStarted: _start_call,
@@ -195,3 +235,35 @@ def collect(events: list[Event]) -> Turn:
     for event in events:
         collector.feed(event)
     return collector.end()[0]
+
+
+def events_of(turn: Turn) -> Iterator[Event]:
+    """The events that make this turn: what `collect` undoes."""
+    yield TurnStarted(turn.id, turn.model)
+    for item in turn.items:
+        yield from _events_of_item(item)
+    if turn.usage is not None:
+        yield turn.usage
+    yield from turn.notes
+    yield TurnEnded(turn.reason) if turn.failure is None else TurnFailed(turn.failure)
+
+
+def _events_of_item(item: Item) -> Iterator[Event]:
+    match item:
+        case Text(text, name, part):
+            yield TextDelta(text, name, part)
+        case Refusal(text, name, part):
+            yield RefusalDelta(text, name, part)
+        case Reasoning(summary, content, id, seal):
+            for number, part in enumerate(summary):
+                yield ReasoningDelta(part, "summary", number, id)
+            for number, part in enumerate(content):
+                yield ReasoningDelta(part, "content", number, id)
+            yield ReasoningEnded(id, seal)
+        case Call(id, name, arguments, kind, complete, namespace, place):
+            yield CallStarted(id, name, kind, namespace, place)
+            if arguments:
+                yield CallArgs(id, arguments)
+            yield CallEnded(id, complete)
+        case MessageEnded() | Told():
+            yield item

@@ -2,6 +2,9 @@
 
 Backends produce them, policies change them, dialects write them. An event is frozen and carries a
 fragment, never a running total. Their legal order is the table in `order.py`.
+
+Where client and backend speak the same dialect, a delta keeps the `frame` it came in and `Told` keeps every other
+frame, so that what we have no word for survives. An event that a policy made or changed has no frame.
 """
 
 from typing import Literal, TypeAlias
@@ -9,6 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from toolwire.core.errors import Failure
+from toolwire.core.sse import Frame
 
 CallKind: TypeAlias = Literal["function", "custom"]
 ReasoningKind: TypeAlias = Literal["summary", "content"]
@@ -27,13 +31,27 @@ class TurnStarted(Event, frozen=True, gc=False):
 
 
 class TextDelta(Event, frozen=True, gc=False):
+    """A fragment of the answer. `item` is the backend's name for the message, if it has one, `part` a place in it."""
+
     text: str
+    item: str = ""
+    part: int = 0
+    frame: Frame | None = None
 
 
 class RefusalDelta(Event, frozen=True, gc=False):
     """A fragment of the words with which the model declines."""
 
     text: str
+    item: str = ""
+    part: int = 0
+    frame: Frame | None = None
+
+
+class MessageEnded(Event, frozen=True, gc=False):
+    """The message `item` is whole. Only told where the client's dialect has messages of its own."""
+
+    item: str
 
 
 class ReasoningDelta(Event, frozen=True, gc=False):
@@ -42,6 +60,8 @@ class ReasoningDelta(Event, frozen=True, gc=False):
     text: str
     kind: ReasoningKind = "summary"
     part: int = 0
+    item: str = ""
+    frame: Frame | None = None
 
 
 class ReasoningEnded(Event, frozen=True, gc=False):
@@ -52,11 +72,16 @@ class ReasoningEnded(Event, frozen=True, gc=False):
 
 
 class CallStarted(Event, frozen=True, gc=False):
-    """A call begins. A name that the backend never gave is the empty string, for a policy to settle."""
+    """A call begins. A name that the backend never gave is the empty string, for a policy to settle.
+
+    `namespace` is the group the tool was declared in, `item` the backend's name for the item that holds the call.
+    """
 
     id: str
     name: str
     kind: CallKind = "function"
+    namespace: str = ""
+    item: str = ""
 
 
 class CallArgs(Event, frozen=True, gc=False):
@@ -64,6 +89,7 @@ class CallArgs(Event, frozen=True, gc=False):
 
     id: str
     text: str
+    frame: Frame | None = None
 
 
 class CallEnded(Event, frozen=True, gc=False):
@@ -71,6 +97,14 @@ class CallEnded(Event, frozen=True, gc=False):
 
     id: str
     complete: bool = True
+
+
+class Told(Event, frozen=True, gc=False):
+    """A frame that is no delta, kept for a client of the same dialect. `item` is what it is about, if anything."""
+
+    type: str
+    item: str
+    data: bytes
 
 
 class Usage(Event, frozen=True, gc=False):

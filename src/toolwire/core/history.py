@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
-from toolwire.core.request import CallEntry, Entry, ResultEntry, TextPart
+from toolwire.core.request import CallEntry, Entry, Message, ResultEntry, TextPart
 
 HistoryRule: TypeAlias = Literal["repair", "strict"]
 
@@ -20,11 +20,11 @@ NO_RESULT = "Error: the call was not answered."
 """What a model reads where a result is missing."""
 
 
-def closed(entries: Iterable[Entry], rule: HistoryRule) -> tuple[tuple[Entry, ...], list[Note]]:
+def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -> tuple[tuple[Entry, ...], list[Note]]:
     """The history with every pair closed, and notes of what that took.
 
     Results belong to the batch of calls before them. One that comes later, after something else was said, is moved
-    there; an id may be used again once its call is answered.
+    there, unless client and backend allow it to stand anywhere; an id may be used again once its call is answered.
     """
     history = tuple(entries)
     if not any(isinstance(entry, CallEntry | ResultEntry) for entry in history):
@@ -45,10 +45,12 @@ def closed(entries: Iterable[Entry], rule: HistoryRule) -> tuple[tuple[Entry, ..
                 _refuse(rule, f"A result answers the call {entry.call_id!r}, which does not wait for one.")
                 notes.append(Note("result_dropped", entry.call_id))
                 continue
-        else:
+        elif isinstance(entry, Message):
+            later = {} if moves else {id: call for id, call in waiting.items() if _found(call, history, place, moved)}
             for call in waiting.values():
-                out += _late(call, history, place, moved, rule, notes)
-            waiting = {}
+                if call.id not in later:
+                    out += _late(call, history, place, moved, rule, notes)
+            waiting = later
         out.append(entry)
     for call in waiting.values():
         out += _late(call, history, len(history), moved, rule, notes)
@@ -59,17 +61,25 @@ def _late(
     call: CallEntry, history: tuple[Entry, ...], start: int, moved: set[int], rule: HistoryRule, notes: list[Note]
 ) -> list[Entry]:
     """The result of a call that did not come with its batch: from further on, or a placeholder."""
+    place = _found(call, history, start, moved)
+    if place:
+        moved.add(place)
+        notes.append(Note("result_moved", call.id))
+        return [history[place]]
+    _refuse(rule, f"The call {call.id!r} has no result.")
+    notes.append(Note("result_missing", call.id))
+    return [_placeholder(call)]
+
+
+def _found(call: CallEntry, history: tuple[Entry, ...], start: int, moved: set[int]) -> int:
+    """The place of the call's result from here on, or 0."""
     for place in range(start, min(len(history), start + LOOK_AHEAD)):
         entry = history[place]
         if isinstance(entry, CallEntry) and entry.id == call.id:
             break
         if isinstance(entry, ResultEntry) and entry.call_id == call.id and place not in moved:
-            moved.add(place)
-            notes.append(Note("result_moved", call.id))
-            return [entry]
-    _refuse(rule, f"The call {call.id!r} has no result.")
-    notes.append(Note("result_missing", call.id))
-    return [_placeholder(call)]
+            return place
+    return 0
 
 
 def _placeholder(call: CallEntry) -> ResultEntry:
@@ -78,4 +88,4 @@ def _placeholder(call: CallEntry) -> ResultEntry:
 
 def _refuse(rule: HistoryRule, message: str) -> None:
     if rule == "strict":
-        raise BadRequest(message, "messages")
+        raise BadRequest(message)

@@ -23,6 +23,7 @@ import msgspec
 
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
+from toolwire.core.sse import Frame
 from toolwire.core.text import is_blank, is_json
 
 LIMIT = 64 * 1024 * 1024
@@ -56,6 +57,7 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     complete: bool = True
     reused: bool = False
     """The id belongs to another call of the same list."""
+    namespace: str = ""
 
 
 class Call:
@@ -71,6 +73,7 @@ class Call:
         "item",
         "kind",
         "name",
+        "namespace",
         "ordinal",
         "parts",
         "sent",
@@ -84,6 +87,7 @@ class Call:
         self.item = ""
         self.index: int | None = None
         self.name = ""
+        self.namespace = ""
         self.parts: list[str] = []
         self.given = False  # the id came from the backend
         self.announced = False
@@ -117,10 +121,14 @@ class CallTable:
     """Fragments in, call events out, for one turn of one choice.
 
     `names` are the declared tools, which settle a name that comes in pieces. `seed` makes minted ids unique.
+    `tells_items`: a call that starts says which item of the backend it is.
     """
 
-    def __init__(self, seed: str, names: Collection[str] = (), limit: int = LIMIT) -> None:
+    def __init__(
+        self, seed: str, names: Collection[str] = (), limit: int = LIMIT, *, tells_items: bool = False
+    ) -> None:
         self._seed = seed
+        self._tells_items = tells_items
         self._limit = limit
         self._size = 0
         self._names = frozenset(names)
@@ -158,17 +166,19 @@ class CallTable:
         call.parts = [fragment.text]
         call.announced = call.sent = call.told = call.ended = True
         call.closing = fragment.complete
-        started = CallStarted(call.id, call.name)
-        return [started, CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
+        return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
 
-    def extend(self, item: str, text: str) -> CallArgs | None:
+    def _started(self, call: Call) -> CallStarted:
+        return CallStarted(call.id, call.name, call.kind, call.namespace, call.item if self._tells_items else "")
+
+    def extend(self, item: str, text: str, frame: Frame | None = None) -> CallArgs | None:
         """The same as `feed` for what comes most: more text of a call that is known by its item and under way."""
         call = self._by_item.get(item)
         if call is None or not call.sent or call.ended or not text:
             return None
         self._count(len(text))
         call.parts.append(text)
-        return CallArgs(call.id, text)
+        return CallArgs(call.id, text, frame)
 
     def ordinal(self, id: str) -> int:
         """The place of a call among all calls of the turn."""
@@ -264,6 +274,7 @@ class CallTable:
             self._name_id(call, fragment.id)
         if fragment.name not in SILENT and not call.announced:
             call.name = self._joined_name(call.name, fragment)
+            call.namespace = call.namespace or fragment.namespace
 
     def _name_id(self, call: Call, given: str) -> None:
         """Give the call an id, once. An id that comes after another was announced stays an alias."""
@@ -331,7 +342,7 @@ class CallTable:
         self._name_id(call, "")
         call.name = self._cleaned(call, events)
         call.announced = True
-        events.append(CallStarted(call.id, call.name, call.kind))
+        events.append(self._started(call))
         if call.parts:
             self._pass_on(call, "", events)
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import ClassVar, Protocol, TypeAlias
 
+import msgspec
+
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -50,8 +52,14 @@ class Policies:
     def feed(self, event: Event) -> Events:
         if self.closed:
             return ()
-        if type(event) not in self._routes:
+        places = self._routes.get(type(event))
+        if places is None:
             return (event,)
+        if len(places) == 1:  # the common case, without the price of the general one
+            caused = self._policies[places[0]].feed(event)
+            if len(caused) == 1 and caused[0] is event and type(event) not in _ENDINGS:
+                return caused
+            return self._until_closed([out for each in caused for out in self._pass(each, places[0] + 1)])
         return self._until_closed(self._pass(event, 0))
 
     def end(self) -> Events:
@@ -107,7 +115,7 @@ class InferMissingName:
             return (event,)
         name = self._inferred(place)
         if name:
-            return Note("name_inferred", event.id), CallStarted(event.id, name, event.kind)
+            return Note("name_inferred", event.id), msgspec.structs.replace(event, name=name)
         message = f"The backend sent call {event.id} without a tool name, and the declared tools do not settle it."
         return (TurnFailed(Failure(502, "tool_name_missing", message)),)
 
@@ -203,6 +211,28 @@ class CapCalls:
                 return (Note("call_capped", event.id),)
             self._left -= 1
         elif self._dropping and isinstance(event, CallArgs | CallEnded):
+            return ()
+        return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
+class OnlyAllowed:
+    """Withholds calls of tools that the tool choice does not allow; the backend may not know the notion."""
+
+    handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = frozenset(names)
+        self._dropping = False
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallStarted):
+            self._dropping = event.name not in self._names
+            if self._dropping:
+                return (Note("call_not_allowed", event.name),)
+        elif self._dropping:
             return ()
         return (event,)
 

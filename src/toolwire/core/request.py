@@ -23,18 +23,20 @@ class RefusalPart(msgspec.Struct, frozen=True):
 
 
 class ImagePart(msgspec.Struct, frozen=True):
-    """An image by address; a data URL holds the bytes."""
+    """An image by address (a data URL holds the bytes) or by an id of the backend's own."""
 
     url: str
     detail: str = ""
+    id: str = ""
 
 
 class FilePart(msgspec.Struct, frozen=True):
-    """A file by its bytes (as a data URL) or by an id of the backend's own."""
+    """A file by its bytes (as a data URL), by an id of the backend's own, or by address."""
 
     data: str = ""
     id: str = ""
     name: str = ""
+    url: str = ""
 
 
 class AudioPart(msgspec.Struct, frozen=True):
@@ -42,13 +44,21 @@ class AudioPart(msgspec.Struct, frozen=True):
     format: str
 
 
-Part: TypeAlias = TextPart | RefusalPart | ImagePart | FilePart | AudioPart
+class OtherPart(msgspec.Struct, frozen=True):
+    """A part this form has no word for; it survives in the raw form of its entry."""
+
+    type: str
+
+
+Part: TypeAlias = TextPart | RefusalPart | ImagePart | FilePart | AudioPart | OtherPart
 
 
 class Message(msgspec.Struct, frozen=True):
     role: Role
     parts: tuple[Part, ...]
     name: str = ""
+    raw: msgspec.Raw | None = None
+    """This and every other entry as the client wrote it, for a backend that speaks the client's dialect."""
 
 
 class CallEntry(msgspec.Struct, frozen=True):
@@ -58,15 +68,35 @@ class CallEntry(msgspec.Struct, frozen=True):
     name: str
     arguments: str
     kind: CallKind = "function"
+    namespace: str = ""
+    raw: msgspec.Raw | None = None
 
 
 class ResultEntry(msgspec.Struct, frozen=True):
     call_id: str
     parts: tuple[Part, ...]
     kind: CallKind = "function"
+    raw: msgspec.Raw | None = None
 
 
-Entry: TypeAlias = Message | CallEntry | ResultEntry
+class ReasoningEntry(msgspec.Struct, frozen=True):
+    """What the model thought earlier. The `seal` is opaque and only its issuer can read it."""
+
+    id: str = ""
+    summary: tuple[str, ...] = ()
+    content: tuple[str, ...] = ()
+    seal: str = ""
+    raw: msgspec.Raw | None = None
+
+
+class OtherEntry(msgspec.Struct, frozen=True):
+    """An entry this form has no word for, carried as it came to a backend that has one."""
+
+    type: str
+    raw: msgspec.Raw
+
+
+Entry: TypeAlias = Message | CallEntry | ResultEntry | ReasoningEntry | OtherEntry
 
 
 class Tool(msgspec.Struct, frozen=True):
@@ -78,6 +108,7 @@ class Tool(msgspec.Struct, frozen=True):
     strict: bool | None = None
     kind: CallKind = "function"
     format: msgspec.Raw | None = None
+    namespace: str = ""
 
 
 class HostedTool(msgspec.Struct, frozen=True):
@@ -88,13 +119,14 @@ class HostedTool(msgspec.Struct, frozen=True):
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """Whether and which tool to call: a mode, narrowed to `allowed` names if there are any, or one `name`."""
+    """Whether and which tool to call: a mode, one `name`, or, if `limited`, only the `allowed` names."""
 
     mode: ToolMode = "auto"
     name: str = ""
     kind: CallKind = "function"
     allowed: tuple[str, ...] = ()
     hosted: msgspec.Raw | None = None
+    limited: bool = False
 
 
 class OutputFormat(msgspec.Struct, frozen=True):
@@ -130,6 +162,10 @@ class Caller(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True):
     model: str
     entries: tuple[Entry, ...]
+    dialect: str = ""
+    """The client's dialect, for a backend that speaks it too."""
+    instructions: str = ""
+    """What the model is told apart from the conversation, where the dialect has a place for it."""
     stream: bool = False
     tools: tuple[Tool, ...] = ()
     hosted_tools: tuple[HostedTool, ...] = ()
@@ -141,14 +177,18 @@ class Request(msgspec.Struct, frozen=True):
     legacy_functions: bool = False
     include_usage: bool = False
     extra: dict[str, msgspec.Raw] = {}
-    """Fields of the client's dialect that this form has no place for, for a backend that speaks it too."""
+    """Fields of the client's dialect that this form has no place for."""
+    fields: dict[str, msgspec.Raw] = {}
+    """All fields of the body as they came, but for the conversation; for a backend that speaks the client's dialect."""
+    continues: bool = False
+    """The history begins with turns that are kept here, so a result without its call is the client's mistake."""
     notes: tuple[Note, ...] = ()
 
     @property
     def tool_names(self) -> tuple[str, ...]:
         """The tools the model may call: the declared ones, within what the tool choice allows."""
         choice = self.tool_choice
-        if choice is not None and choice.allowed:
+        if choice is not None and choice.limited:
             return tuple(tool.name for tool in self.tools if tool.name in choice.allowed)
         return tuple(tool.name for tool in self.tools)
 
@@ -162,8 +202,8 @@ class Request(msgspec.Struct, frozen=True):
         return bool(self.tools) and not (self.tool_choice is not None and self.tool_choice.mode == "none")
 
     def mentions(self, words: str) -> bool:
-        """Whether any message of the prompt holds these words."""
-        return any(
+        """Whether the instructions or any message of the prompt hold these words."""
+        return words in self.instructions or any(
             words in part.text
             for entry in self.entries
             if isinstance(entry, Message)

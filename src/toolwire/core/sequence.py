@@ -5,7 +5,7 @@ the call is over, and what comes next goes on live; otherwise what comes next wa
 """
 
 from toolwire.core.errors import BackendFault, Failure
-from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded, TurnFailed, Usage
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, Told, TurnEnded, TurnFailed, Usage
 from toolwire.core.text import is_json
 
 HELD_LIMIT = 32 * 1024 * 1024
@@ -39,7 +39,7 @@ class OneCallAtATime:
         if isinstance(event, CallEnded) and event.id == current.id:
             self._open = None
             return [event, *self._release()]
-        if isinstance(event, Note | Usage | TurnEnded | TurnFailed):
+        if isinstance(event, Note | Told | Usage | TurnEnded | TurnFailed):
             return [event]
         if isinstance(event, CallArgs | CallEnded) and event.id in self._early:
             return self._late(event)

@@ -10,12 +10,17 @@ still delivered, and a line that is bare JSON counts as data, because that is ho
 inside a stream. Only ASCII bytes are ever searched for, so a multi-byte character is never cut.
 """
 
+import re
+
 import msgspec
 
 from toolwire.core.errors import BackendFault, Failure
 
 DEFAULT_LIMIT = 32 * 1024 * 1024
 """Most bytes one event may have, until told otherwise."""
+
+_usual_blocks = re.compile(rb"event: ([^\n]*)\ndata: ([^\n]*)\n\n").findall
+_AROUND = len(b"event: \ndata: \n\n")
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -48,21 +53,30 @@ class FrameReader:
         pending = self._pending
         if pending and pending[-1].endswith(b"\n") and data.startswith(b"\n"):
             self._finish_pending(frames)
-        head, blank, rest = data.partition(b"\n\n")
-        if not blank:
-            self._hold(head)
-            return frames
         if pending:
+            head, blank, data = data.partition(b"\n\n")
             self._hold(head)
+            if not blank:
+                return frames
             self._finish_pending(frames)
-        else:
-            self._read_block(head, frames)
-        *blocks, rest = rest.split(b"\n\n")
-        for block in blocks:
-            self._read_block(block, frames)
-        if rest:
-            self._hold(rest)
+        cut = data.rfind(b"\n\n") + 2
+        if cut > 1:
+            self._read_blocks(data[:cut], frames)
+            data = data[cut:]
+        if data:
+            self._hold(data)
         return frames
+
+    def _read_blocks(self, blocks: bytes, frames: list[Frame]) -> None:
+        """Read whole blocks. Nearly always each of them is `event: …` and one line of data."""
+        found = _usual_blocks(blocks)
+        if sum([len(event) + len(data) for event, data in found]) + _AROUND * len(found) == len(blocks):
+            if len(blocks) > self._limit:
+                self._check_size(max(len(data) for _, data in found))
+            frames += [Frame(event, data) for event, data in found]
+            return
+        for block in blocks.split(b"\n\n"):
+            self._read_block(block, frames)
 
     def end(self) -> list[Frame]:
         frames: list[Frame] = []

@@ -14,6 +14,7 @@ from toolwire.core.events import (
     CallEnded,
     CallStarted,
     Event,
+    MessageEnded,
     Note,
     TextDelta,
     TurnEnded,
@@ -50,7 +51,7 @@ class ReadTextCalls:
     call is not wanted.
     """
 
-    handles: ClassVar[Kinds] = (TextDelta, CallStarted, TurnEnded, TurnFailed)
+    handles: ClassVar[Kinds] = (TextDelta, MessageEnded, CallStarted, TurnEnded, TurnFailed)
 
     def __init__(
         self,
@@ -88,10 +89,13 @@ class ReadTextCalls:
         if isinstance(event, TextDelta):
             if self._block is None and not self._waiting and self._scanner.passes(event.text):
                 return (event,)
-            return self._read(event.text)
+            out = self._read(event.text)
+            # What comes out as it went in is the same event, with all it knows about itself.
+            same = len(out) == 1 and isinstance(out[0], TextDelta) and out[0].text == event.text
+            return (event,) if same else out
         if self._block is None and not self._waiting and not self._scanner.holds:
             return (event,)
-        if isinstance(event, CallStarted):
+        if isinstance(event, CallStarted | MessageEnded):
             return [*self._stop(), event]
         return [*self._stop(), *self._release(), event]
 

@@ -1,6 +1,7 @@
 """The gateway as an ASGI application: which path leads where."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -16,15 +17,27 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.dialects import chat
+from toolwire.dialects import chat, responses
 from toolwire.service.delivery import Pace
 from toolwire.service.exchange import MODES, Endpoint, Shared
 from toolwire.service.http import EXPOSED
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
+from toolwire.service.responses.background import Background
+from toolwire.service.responses.exchange import (
+    CompactExchange,
+    ResponsesEndpoint,
+    ResponsesExchange,
+    State,
+    SubmitExchange,
+)
+from toolwire.service.responses.ledger import Ledger
+from toolwire.service.responses.replay import as_failed
+from toolwire.service.responses.resources import Resources
+from toolwire.service.responses.socket import Socket, refuse
 from toolwire.service.routes import Router
-from toolwire.service.settings import Settings, bytes_of
+from toolwire.service.settings import Settings, bytes_of, make_store
 from toolwire.transport.alarm import Ticker
 from toolwire.transport.http import make_session
 
@@ -35,35 +48,61 @@ class Gateway:
     `/obsidian-xml/v1/…` and `/openai-json/v1/…` set the output mode, for clients that cannot set headers.
     """
 
-    def __init__(self, endpoints: dict[str, ASGIApp], rest: ASGIApp) -> None:
+    def __init__(
+        self, endpoints: dict[str, ASGIApp], submit: ASGIApp, sockets: dict[str, ASGIApp], rest: ASGIApp
+    ) -> None:
         self._endpoints = endpoints
+        self._submit = submit
+        self._sockets = sockets
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            if scope["path"] not in self._endpoints:
-                prefix, slash, rest = scope["path"][1:].partition("/")
-                if slash and prefix in MODES:
-                    scope = {**scope, "path": "/" + rest, "toolwire.output_mode": prefix}
-            endpoint = self._endpoints.get(scope["path"])
-            if endpoint is not None and scope["method"] == "POST":
+        if scope["type"] == "lifespan":
+            return await self._rest(scope, receive, send)
+        if scope["path"] not in self._endpoints:
+            prefix, slash, rest = scope["path"][1:].partition("/")
+            if slash and prefix in MODES:
+                scope = {**scope, "path": "/" + rest, "toolwire.output_mode": prefix}
+        path = scope["path"]
+        if scope["type"] == "websocket":
+            return await self._sockets.get(path, _no_socket)(scope, receive, send)
+        if scope["method"] == "POST":
+            endpoint = self._endpoints.get(path)
+            if endpoint is not None:
                 return await endpoint(scope, receive, send)
+            submitted = _SUBMIT.fullmatch(path)
+            if submitted:
+                return await self._submit({**scope, "path_params": submitted.groupdict()}, receive, send)
         return await self._rest(scope, receive, send)
+
+
+_SUBMIT = re.compile(r"/v1/responses/(?P<response_id>[^/]+)/submit_tool_outputs")
+_UPGRADE = Failure(426, "upgrade_required", "There is no WebSocket here; send the request by POST.")
+
+
+async def _no_socket(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    await refuse(send, _UPGRADE)
 
 
 def make_app(settings: Settings) -> Gateway:
     """The application for these settings."""
-    state: dict[str, Shared] = {}
+    states: dict[str, State] = {}
+
+    def state() -> State:
+        return states["state"]
 
     def shared() -> Shared:
-        return state["shared"]
+        return state().shared
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         loop = asyncio.get_running_loop()
         async with make_session(settings.timeouts) as session:
             router = Router(settings, session)
-            state["shared"] = Shared(
+            store = make_store(settings)
+            await store.fail_unfinished(as_failed)
+            everything = Shared(
                 settings,
                 router,
                 Keys(settings),
@@ -73,8 +112,13 @@ def make_app(settings: Settings) -> Gateway:
                 Pace(settings.server.commit_after, settings.server.keepalive),
                 loop,
                 Ticker(loop),
+                store,
             )
+            background = Background()
+            states["state"] = State(everything, Ledger(store, keeps_by_default=settings.store.default), background)
             yield
+            await background.close(settings.server.drain)
+            await store.close()
             log.flush()
 
     async def models(request: Request) -> Response:
@@ -99,13 +143,17 @@ def make_app(settings: Settings) -> Gateway:
         shared().keys.check(dict(request.scope["headers"]))
         return Response(shared().metrics.text(), media_type="text/plain; version=0.0.4")
 
-    async def model_endpoint(request: Request) -> Response:
-        raise HTTPException(405)
-
-    endpoints: dict[str, ASGIApp] = {chat.PATH: Endpoint(shared, "chat", chat)}
+    endpoints: dict[str, ASGIApp] = {
+        chat.PATH: Endpoint(shared, "chat", chat),
+        responses.PATH: ResponsesEndpoint(state, ResponsesExchange),
+        f"{responses.PATH}/compact": ResponsesEndpoint(state, CompactExchange),
+    }
+    submit = ResponsesEndpoint(state, SubmitExchange)
+    sockets: dict[str, ASGIApp] = {responses.PATH: Socket(state)}
     rest = Starlette(
         routes=[
-            *(Route(path, model_endpoint) for path in endpoints),
+            *(Route(path, _wrong_method) for path in endpoints),
+            *Resources(state).routes(),
             Route("/v1/models", models),
             Route("/v1/models/{model:path}", models),
             Route("/healthz", healthz),
@@ -125,7 +173,14 @@ def make_app(settings: Settings) -> Gateway:
         exception_handlers={HTTPException: _no_such_thing, BadRequest: _bad_request},
         lifespan=lifespan,
     )
-    return Gateway(endpoints, rest)
+    return Gateway(endpoints, submit, sockets, rest)
+
+
+async def _wrong_method(request: Request) -> Response:
+    """A model endpoint that is not asked by POST: perhaps a client tries a WebSocket where there is none."""
+    if request.headers.get("upgrade", "").lower() == "websocket":
+        return Response(responses.encode_error(_UPGRADE), 426, {"upgrade": "websocket"}, "application/json")
+    raise HTTPException(405)
 
 
 def _json(value: object, status: int = 200) -> Response:

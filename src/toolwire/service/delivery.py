@@ -12,7 +12,6 @@ from typing import Protocol
 import msgspec
 from starlette.types import Send
 
-from toolwire.core import sse
 from toolwire.core.collect import Collector, Turn
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, TurnFailed
@@ -24,7 +23,6 @@ SSE_HEADERS = (
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
-KEEPALIVE = sse.write_comment(b"keepalive")
 
 # Which of the upstream's headers the client may see.
 _PASSED = ("x-ratelimit-", "anthropic-ratelimit-", "x-codex-", "openai-processing-ms")
@@ -33,15 +31,23 @@ _PASSED = ("x-ratelimit-", "anthropic-ratelimit-", "x-codex-", "openai-processin
 class Encoder(Protocol):
     def feed(self, event: Event, /) -> Sequence[bytes]: ...
 
+    def keepalive(self, silent: float, /) -> Sequence[bytes]: ...
+
 
 class Dialect(Protocol):
     """What a delivery needs of a dialect, bound to one request."""
 
-    def stream(self) -> Encoder: ...
+    def stream(self) -> Encoder:
+        """The encoder of the stream: always the same one."""
+        ...
 
     def turn(self, turn: Turn) -> bytes: ...
 
     def error(self, failure: Failure) -> bytes: ...
+
+    async def settle(self) -> None:
+        """The turn is over and its last bytes have not left: the time to keep what must be kept."""
+        ...
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -57,7 +63,7 @@ class Delivery:
     def __init__(self, dialect: Dialect, send: Send, pace: Pace, loop: asyncio.AbstractEventLoop) -> None:
         self._dialect = dialect
         self._send = send
-        self._pace = pace
+        self.pace = pace
         self._loop = loop
         self.headers: list[tuple[bytes, bytes]] = []
         self.status = 0
@@ -73,40 +79,59 @@ class Delivery:
         if turn.failure is not None:
             await self.refuse(turn.failure, run)
             return
+        body = self._dialect.turn(turn)
+        await self._dialect.settle()
         self._commit(200)
-        headers = [*self.headers, *_passed_on(run), *run.assembly.tally.headers()]
-        await send_json(self._send, 200, self._dialect.turn(turn), headers)
+        headers = [*self.headers, *passed_on(run), *run.assembly.tally.headers()]
+        await send_json(self._send, 200, body, headers)
 
     async def stream(self, run: Run) -> None:
         """Send the turn as it comes."""
-        loop, send = self._loop, self._send
-        due = loop.time() + self._pace.commit_after
+        loop = self._loop
+        spoke = loop.time()
+        due = spoke + self.pace.commit_after
         events = await run.read(due)
         failure = early_failure(events)
         if failure is not None:
             await self.refuse(failure, run)
             return
         self._commit(200)
-        start = [*SSE_HEADERS, *self.headers, *_passed_on(run)]
-        await send({"type": "http.response.start", "status": 200, "headers": start})
+        await self._open(run)
         events = events or run.commit()
-        feed = self._dialect.stream().feed
+        encoder = self._dialect.stream()
+        feed = encoder.feed
         while True:
-            out = b"".join([piece for event in events for piece in feed(event)])
-            if not out and loop.time() >= due:
-                out = KEEPALIVE
-            if out:
-                await send({"type": "http.response.body", "body": out, "more_body": True})
-                due = loop.time() + (self._pace.keepalive or float("inf"))
+            pieces: Sequence[bytes] = [piece for event in events for piece in feed(event)]
+            now = loop.time()
+            if pieces:
+                spoke = now
+            elif now >= due:
+                pieces = encoder.keepalive(now - spoke)
+            if run.finished:
+                await self._dialect.settle()
+            if pieces:
+                await self._put(pieces)
+                due = now + (self.pace.keepalive or float("inf"))
             if run.finished:
                 break
             events = await run.read(due)
-        await send({"type": "http.response.body", "body": b""})
+        await self._close()
+
+    async def _open(self, run: Run) -> None:
+        start = [*SSE_HEADERS, *self.headers, *passed_on(run)]
+        await self._send({"type": "http.response.start", "status": 200, "headers": start})
+
+    async def _put(self, pieces: Sequence[bytes]) -> None:
+        """All events of one read in one write."""
+        await self._send({"type": "http.response.body", "body": b"".join(pieces), "more_body": True})
+
+    async def _close(self) -> None:
+        await self._send({"type": "http.response.body", "body": b""})
 
     async def refuse(self, failure: Failure, run: Run | None) -> None:
         """A failure before anything was sent: its own status and the dialect's error object."""
         self._commit(failure.status)
-        headers = [*self.headers, *(_passed_on(run) if run is not None else ())]
+        headers = [*self.headers, *(passed_on(run) if run is not None else ())]
         if failure.retry_after and not any(name == b"retry-after" for name, _ in headers):
             headers.append((b"retry-after", failure.retry_after.encode()))
         if failure.status == 401:
@@ -115,15 +140,17 @@ class Delivery:
 
     async def break_off(self, failure: Failure) -> None:
         """A failure of ours in the middle of a stream."""
-        body = b"".join(self._dialect.stream().feed(TurnFailed(failure)))
-        await self._send({"type": "http.response.body", "body": body})
+        pieces = self._dialect.stream().feed(TurnFailed(failure))
+        await self._dialect.settle()
+        await self._put(pieces)
+        await self._close()
 
     def _commit(self, status: int) -> None:
         self.status = status
         self.committed = True
 
 
-def _passed_on(run: Run) -> list[tuple[bytes, bytes]]:
+def passed_on(run: Run) -> list[tuple[bytes, bytes]]:
     return [
         (passed, value.encode("latin-1", "replace"))
         for name, value in run.headers.items()

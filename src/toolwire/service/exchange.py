@@ -7,7 +7,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -18,17 +18,19 @@ from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
+from toolwire.core.policies import Policy
 from toolwire.core.request import Request
 from toolwire.service.delivery import Delivery, Encoder, Pace
 from toolwire.service.http import ClientGone, cors_headers, read_body
-from toolwire.service.keys import Keys
+from toolwire.service.keys import Caller, Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
-from toolwire.service.routes import Route, Router
+from toolwire.service.routes import Router
 from toolwire.service.run import Plan, Run
 from toolwire.service.settings import Settings
 from toolwire.transport.alarm import Alarm, Ticker
 from toolwire.transport.record import Recorder
+from toolwire.transport.store import Store
 
 MODES: dict[str, OutputModeSetting] = {
     "obsidian-xml": "obsidian-xml",
@@ -69,6 +71,7 @@ class Shared(msgspec.Struct, frozen=True):
     loop: asyncio.AbstractEventLoop
     """Known here once: asking for it costs a system call each time."""
     ticker: Ticker
+    store: Store
 
 
 class Endpoint:
@@ -89,22 +92,29 @@ class Bound:
 
     def __init__(self, dialect: DialectModule, seed: str) -> None:
         self._dialect = dialect
-        self._id = dialect.new_id(seed)
-        self._created = int(time.time())
+        self.id = dialect.new_id(seed)
+        self.created = int(time.time())
         self.request: Request | None = None
         self.run: Run | None = None
+        self._encoder: Encoder | None = None
 
     def stream(self) -> Encoder:
-        assert self.request is not None
-        assert self.run is not None
-        return self._dialect.StreamEncoder(self.request, self._id, self._created, self.run.assembly.tally)
+        if self._encoder is None:
+            assert self.request is not None
+            assert self.run is not None
+            tally = self.run.assembly.tally
+            self._encoder = self._dialect.StreamEncoder(self.request, self.id, self.created, tally)
+        return self._encoder
 
     def turn(self, turn: Turn) -> bytes:
         assert self.request is not None
-        return self._dialect.encode_turn(turn, self.request, self._id, self._created)
+        return self._dialect.encode_turn(turn, self.request, self.id, self.created)
 
     def error(self, failure: Failure) -> bytes:
         return self._dialect.encode_error(failure)
+
+    async def settle(self) -> None:
+        pass
 
 
 class Exchange:
@@ -117,10 +127,16 @@ class Exchange:
         self._asked: dict[bytes, bytes] = dict(scope["headers"])
         self._seed = f"{_ids.getrandbits(96):024x}"
         self._began = time.perf_counter()
-        self._bound = Bound(dialect, self._seed)
-        self._delivery = Delivery(self._bound, send, shared.pace, shared.loop)
+        self._bound = self._bind(self._seed)
+        self._delivery = self._deliver_by(send)
         self._delivery.headers += ((b"x-request-id", b"req_" + self._seed.encode()), *cors_headers(self._asked))
         self._facts: dict[str, Any] = {"turn": self._seed, "dialect": name}
+
+    def _bind(self, seed: str) -> Bound:
+        return Bound(self._dialect, seed)
+
+    def _deliver_by(self, send: Send) -> Delivery:
+        return Delivery(self._bound, send, self._shared.pace, self._shared.loop)
 
     async def run(self, receive: Receive) -> None:
         try:
@@ -141,12 +157,38 @@ class Exchange:
             self._report()
 
     async def _exchange(self, receive: Receive) -> None:
-        settings = self._shared.settings
+        caller = self._enter()
+        body = await read_body(self._asked, receive, self._shared.max_body)
+        run = self._begin(self._dialect.decode_request(body), caller)
+        await self._deliver(run, receive)
+
+    def _enter(self) -> Caller:
         caller = self._shared.keys.check(self._asked)
         self._facts["key"] = caller.name
-        body = await read_body(self._asked, receive, self._shared.max_body)
+        return caller
+
+    def _begin(self, request: Request, caller: Caller, *policies: Policy) -> Run:
+        """The run of this request. The given policies come after all others."""
+        plan = self._plan(request, caller, policies)
+        task = asyncio.current_task(self._shared.loop)
+        assert task is not None
+        run = self._bound.run = Run(plan, self._shared.loop, Alarm(self._shared.ticker, task))
+        return run
+
+    async def _deliver(self, run: Run, receive: Receive) -> None:
+        task = asyncio.current_task(self._shared.loop)
+        assert task is not None
+        assert self._bound.request is not None
+        with UntilClientGone(receive, task, self._shared):
+            if self._bound.request.stream:
+                await self._delivery.stream(run)
+            else:
+                await self._delivery.plain(run)
+
+    def _plan(self, request: Request, caller: Caller, policies: Sequence[Policy] = ()) -> Plan:
+        settings, key = self._shared.settings, caller.upstream_key
         rules = self._rules(settings.tools)
-        request = as_ruled(self._dialect.decode_request(body), rules)
+        request = as_ruled(request, rules)
         route, target = self._shared.router.find(request.model)
         if not route.hosts_tools:
             request = without_hosted_tools(request, rules)
@@ -155,18 +197,6 @@ class Exchange:
         self._delivery.headers.append((b"x-proxy-output-mode", mode.encode()))
         self._facts |= {"backend": route.backend.name, "model": request.model, "output_mode": mode}
         self._shared.log.asked(self._facts, request)
-        plan = self._plan(request, route, target, rules, caller.upstream_key)
-        task = asyncio.current_task(self._shared.loop)
-        assert task is not None
-        run = self._bound.run = Run(plan, self._shared.loop, Alarm(self._shared.ticker, task))
-        with _UntilClientGone(receive, task, self._shared):
-            if request.stream:
-                await self._delivery.stream(run)
-            else:
-                await self._delivery.plain(run)
-
-    def _plan(self, request: Request, route: Route, target: str, rules: ToolRules, key: str) -> Plan:
-        settings = self._shared.settings
         asked = msgspec.structs.replace(request, model=target)
         seed = self._seed  # the run must not know the exchange, or only the collector could free both
         recorder = None
@@ -175,7 +205,7 @@ class Exchange:
             recorder = Recorder(settings.debug.record, seed, route.recorded_as, target, (key, own))
         return Plan(
             converse=lambda: route.converse(asked, seed),
-            assemble=lambda conversation: policies_for(request, rules, seed, conversation.calls),
+            assemble=lambda conversation: policies_for(request, rules, seed, conversation.calls, policies),
             upstream=route.upstream,
             key=key,
             timeouts=settings.timeouts,
@@ -196,6 +226,12 @@ class Exchange:
         strict = self._header(b"x-proxy-strict-tools")
         if strict:
             rules = msgspec.structs.replace(rules, strict_parsing=strict.strip().lower() in _TRUE)
+        events = self._header(b"x-proxy-responses-events").strip().lower()
+        if events:
+            if events not in ("openai", "extended"):
+                message = f"x-proxy-responses-events must be openai or extended; received {events!r}."
+                raise BadRequest(message, "x-proxy-responses-events")
+            rules = msgspec.structs.replace(rules, responses_events=events)
         return rules
 
     def _header(self, name: bytes) -> str:
@@ -221,7 +257,7 @@ class Exchange:
         self._shared.metrics.turn(self._facts, tally, seconds)
 
 
-class _UntilClientGone:
+class UntilClientGone:
     """Runs a block and breaks it off when the client goes away. A quick block is over before the watch begins."""
 
     def __init__(self, receive: Receive, owner: "asyncio.Task[Any]", shared: Shared) -> None:

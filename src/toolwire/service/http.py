@@ -1,10 +1,17 @@
 """ASGI in small pieces: reading a body, header values, one-piece answers."""
 
+import sys
+import zlib
 from collections.abc import Iterable
 
 from starlette.types import Receive, Send
 
 from toolwire.core.errors import BadRequest
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -50,7 +57,27 @@ async def read_body(headers: dict[bytes, bytes], receive: Receive, limit: int) -
         if size > limit:
             raise _too_large(limit)
         if not message.get("more_body"):
-            return b"".join(pieces)
+            body = b"".join(pieces)
+            encoding = headers.get(b"content-encoding", b"").strip().lower()
+            return body if encoding in (b"", b"identity") else _unpacked(body, encoding, limit)
+
+
+def _unpacked(body: bytes, encoding: bytes, limit: int) -> bytes:
+    """A compressed body, never unpacked further than the limit. Codex with a ChatGPT login sends zstd."""
+    if encoding in (b"gzip", b"x-gzip", b"deflate"):
+        unpack = zlib.decompressobj(zlib.MAX_WBITS | 32).decompress
+    elif encoding == b"zstd":
+        unpack = zstd.ZstdDecompressor().decompress
+    else:
+        name = encoding.decode("latin-1")
+        raise BadRequest(f"content-encoding: {name!r} cannot be read here.", "content-encoding", status=415)
+    try:
+        unpacked = unpack(body, limit + 1)
+    except (zlib.error, zstd.ZstdError) as error:
+        raise BadRequest(f"The body is not what its content-encoding says: {error}.", "content-encoding") from None
+    if len(unpacked) > limit:
+        raise _too_large(limit)
+    return unpacked
 
 
 def _check_gone(type: str) -> None:

@@ -1,5 +1,6 @@
 """Who may come in. Keys are compared in constant time; their names, never themselves, reach the log."""
 
+import hashlib
 import hmac
 from collections.abc import Mapping
 
@@ -14,6 +15,13 @@ class Caller(msgspec.Struct, frozen=True):
 
     name: str = ""
     upstream_key: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Whose things are whose. Without keys of ours, whoever has the same key; it cannot be read from this."""
+        if self.name or not self.upstream_key:
+            return self.name
+        return "key:" + hashlib.sha256(b"toolwire owner:" + self.upstream_key.encode()).hexdigest()[:32]
 
 
 class Unauthorized(BadRequest):

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -37,6 +37,10 @@ class Route(msgspec.Struct, frozen=True):
     """Whose frames a recording of it holds."""
     hosts_tools: bool = False
     """It can run tools of its own, such as web search."""
+    count_tokens: Callable[[Request, str], Awaitable[int | None]] | None = None
+    """Asks the backend how many tokens a request has, with the client's key; None if it does not say."""
+    compacts: bool = False
+    """It answers a `compaction_trigger` by itself."""
 
 
 class _Model(msgspec.Struct):
@@ -45,6 +49,10 @@ class _Model(msgspec.Struct):
 
 class _Models(msgspec.Struct):
     data: list[_Model] = []
+
+
+class _Counted(msgspec.Struct):
+    input_tokens: int
 
 
 class Router:
@@ -135,7 +143,22 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
     def converse(request: Request, seed: str) -> Conversation:
         return responses.Conversation(request, seed, profile)
 
-    return Route(backend, upstream, converse, "responses", hosts_tools=True)
+    async def count_tokens(request: Request, key: str) -> int | None:
+        try:
+            reply = await upstream.post_json(responses.count_tokens(request, profile), key)
+            return msgspec.json.decode(reply, type=_Counted).input_tokens
+        except (Broken, msgspec.DecodeError):
+            return None
+
+    return Route(
+        backend,
+        upstream,
+        converse,
+        "responses",
+        hosts_tools=True,
+        count_tokens=count_tokens if profile.counts_tokens else None,
+        compacts=profile.compacts,
+    )
 
 
 def _profile(backend: Backend) -> responses.Profile:

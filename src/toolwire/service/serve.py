@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import logging
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ import uvicorn
 
 from toolwire.service.app import make_app
 from toolwire.service.routes import check_backends
-from toolwire.service.settings import Settings, SettingsError
+from toolwire.service.settings import Settings, SettingsError, bytes_of, check_store
 
 
 class GatewayServer(uvicorn.Server):
@@ -64,6 +65,7 @@ def listen(settings: Settings) -> socket.socket:
 def serve(settings: Settings) -> None:
     """Serve until a signal ends it."""
     check_backends(settings)
+    check_store(settings)
     sock = listen(settings)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -71,7 +73,8 @@ def serve(settings: Settings) -> None:
         make_app(settings),
         loop="auto",  # uvloop where it can be had
         http="httptools",
-        ws="none",
+        ws="websockets-sansio" if settings.server.websocket else "none",
+        ws_max_size=bytes_of(settings.server.max_body),
         lifespan="on",
         log_level="error",
         access_log=False,
@@ -79,4 +82,6 @@ def serve(settings: Settings) -> None:
         server_header=False,
         timeout_graceful_shutdown=int(settings.server.drain),
     )
+    # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
     GatewayServer(config, address).run(sockets=[sock])

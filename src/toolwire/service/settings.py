@@ -5,6 +5,7 @@ The PROXY_* flags of the environment win over the `[tools]` table; a request's h
 
 import os
 import re
+import sqlite3
 import tomllib
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -18,6 +19,7 @@ from toolwire.assembly import ToolRules
 from toolwire.backends import demo
 from toolwire.core.errors import complaint
 from toolwire.transport.reply import Timeouts
+from toolwire.transport.store import SqliteStore
 
 Kind = Literal["responses", "demo", "replay"]
 
@@ -33,6 +35,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     commit_after: float = 10.0
     keepalive: float = 15.0
     drain: float = 30.0
+    websocket: bool = True
+    websocket_limit: float = 3600.0
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,7 +46,7 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where responses are kept. Checked here; chat completions store nothing."""
+    """Where responses are kept; chat completions store nothing."""
 
     url: str = "sqlite:toolwire.db"
     default: bool = True
@@ -95,6 +99,7 @@ OPENAI = Backend(
     base_url="https://api.openai.com/v1",
     api_key_env="OPENAI_API_KEY",
     models=("gpt-*", "o[0-9]*", "chatgpt-*", "codex-*"),
+    profile={"compacts": True, "counts_tokens": True},
 )
 
 _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
@@ -143,6 +148,19 @@ def bytes_of(size: int | str) -> int:
     if not found:
         raise ValueError(f"{size!r} is not a size; write 32MB or a number of bytes")
     return int(found[1]) * _SIZES[(found[2] or "").upper()]
+
+
+def make_store(settings: Settings) -> SqliteStore:
+    """The store, not opened yet."""
+    return SqliteStore(settings.store.url, settings.store.max_age, bytes_of(settings.store.max_size))
+
+
+def check_store(settings: Settings) -> None:
+    """Find out now what would only fail when the first response is kept."""
+    try:
+        make_store(settings).check()
+    except sqlite3.Error as error:
+        raise SettingsError(f"store.url: cannot use {settings.store.url!r}: {error}") from None
 
 
 def _read_file(path: Path) -> Settings:

@@ -71,12 +71,19 @@ class HttpUpstream:
 
     async def get_json(self, path: str, key: str) -> bytes:
         """A small document, for lists of models."""
+        return await self._fetch("GET", path, key, None)
+
+    async def post_json(self, post: Post, key: str) -> bytes:
+        """A small document in answer to a question, for counting tokens."""
+        return await self._fetch(
+            "POST", post.path, key, aiohttp.BytesPayload(post.body, content_type="application/json")
+        )
+
+    async def _fetch(self, method: str, path: str, key: str, body: aiohttp.BytesPayload | None) -> bytes:
         headers = {**self._headers, **self._credentials.headers(key)}
+        asked = self._session.request(method, self._url(path), headers=headers, data=body, proxy=self._proxy)
         try:
-            async with (
-                asyncio.timeout(8),
-                self._session.get(self._url(path), headers=headers, proxy=self._proxy) as response,
-            ):
+            async with asyncio.timeout(8), asked as response:
                 response.raise_for_status()
                 return await response.read()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:

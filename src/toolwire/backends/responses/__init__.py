@@ -11,6 +11,7 @@ from toolwire.backends.responses.decode import Decoder
 from toolwire.backends.responses.encode import encode_request
 from toolwire.backends.responses.failures import refusal
 from toolwire.backends.responses.profile import CHATGPT, OPENAI, Profile
+from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.backend import Post, Script
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event
@@ -18,7 +19,7 @@ from toolwire.core.identity import Call
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame
 
-__all__ = ["CHATGPT", "OPENAI", "Conversation", "Profile"]
+__all__ = ["CHATGPT", "OPENAI", "Conversation", "Profile", "count_tokens"]
 
 
 class Conversation:
@@ -26,7 +27,12 @@ class Conversation:
 
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         self._request = request
-        self._decoder = Decoder(seed, request.tool_names, snapshots=profile.arguments == "snapshot")
+        self._decoder = Decoder(
+            seed,
+            request.tool_names,
+            snapshots=profile.arguments == "snapshot",
+            keeps_frames=request.dialect == DIALECT,
+        )
         self._profile = profile
 
     def start(self) -> Post | Script:
@@ -58,6 +64,19 @@ class Conversation:
             message = f"{failure.message.rstrip('.')}. {self._profile.login_hint}"
             return msgspec.structs.replace(failure, message=message)
         return failure
+
+
+_COUNTED = frozenset(
+    ("model", "input", "instructions", "tools", "tool_choice", "text", "reasoning", "truncation", "parallel_tool_calls")
+)
+
+
+def count_tokens(request: Request, profile: Profile) -> Post:
+    """The question how many tokens a request has."""
+    body, _ = encode_request(request, profile, stream=False)
+    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    counted = {name: value for name, value in fields.items() if name in _COUNTED}
+    return Post("/responses/input_tokens", msgspec.json.encode(counted))
 
 
 def profile_from(settings: Mapping[str, object], base: Profile = OPENAI) -> Profile:

@@ -2,6 +2,8 @@
 
 The same fact comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. Whatever
 came first is passed on; the rest adds only what was missing. Servers leave out any of the four.
+
+For a client that speaks Responses too, deltas keep their frames and every other frame is told as it came.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +12,22 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.responses.failures import Error, failed
-from toolwire.backends.responses.wire import ENDINGS, Ending, Item, Part, Response, StreamEvent, TokenUsage
+from toolwire.backends.responses.wire import (
+    DELTAS,
+    ENDINGS,
+    Ending,
+    Item,
+    Part,
+    RawOutput,
+    Response,
+    StreamEvent,
+    TokenUsage,
+)
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
+    CallArgs,
     Event,
+    MessageEnded,
     Note,
     Reason,
     ReasoningDelta,
@@ -21,6 +35,7 @@ from toolwire.core.events import (
     ReasoningKind,
     RefusalDelta,
     TextDelta,
+    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
@@ -36,6 +51,7 @@ from toolwire.core.text import arguments_text
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_ending = msgspec.json.Decoder(Ending).decode
 _decode_response = msgspec.json.Decoder(Response).decode
+_decode_output = msgspec.json.Decoder(RawOutput).decode
 
 _REASONS: dict[str | None, Reason] = {"content_filter": "filter", "max_messages": "stop", "steered": "stop"}
 
@@ -44,10 +60,15 @@ _SILENT_ITEMS = frozenset(("compaction", "message", "reasoning"))
 
 
 class Decoder:
-    """A stage from frames to turn events, for one turn."""
+    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too."""
 
-    def __init__(self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False) -> None:
-        self._table = CallTable(seed, names)
+    def __init__(
+        self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
+    ) -> None:
+        self._table = CallTable(seed, names, tells_items=keeps_frames)
+        self._keeps = keeps_frames
+        self._frame: Frame | None = None  # of the delta being read, where frames are kept
+        self._items_told: set[str] = set()
         self._row = OneCallAtATime()
         self._snapshots = snapshots
         self._opening: list[Event] = []
@@ -81,12 +102,18 @@ class Decoder:
         else:
             if self._halves.half:
                 self._give_up_half(event)
+            if self._keeps:
+                self._frame = frame
         handler = self._HANDLERS.get(event.type)
         if handler is None:
             return self._other(event, frame)
         events = handler(self, event)
         if not self._started and events:
             events = [*self._start(event), *events]
+        if self._frame is not None:
+            if event.type not in DELTAS:
+                events = [*self._told(event, frame.data), *events]
+            self._frame = None
         row = self._row.feed
         if len(events) == 1:
             return row(events[0])
@@ -102,7 +129,22 @@ class Decoder:
         if response.output is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
         # Whole items never interleave: there is nothing to put in a row.
-        return [*self._start(event), *self._completed(event)]
+        told = self._told(event, b'{"response":' + body + b"}") if self._keeps else ()
+        return [*told, *self._start(event), *self._completed(event)]
+
+    def _told(self, event: StreamEvent, data: bytes) -> list[Event]:
+        """A frame as it came, with the items of the final list that no frame has told yet."""
+        item = event.item
+        about = event.item_id or (item.id if item is not None else None) or ""
+        if event.type == "response.output_item.done":
+            self._items_told.add(about)
+        told: list[Event] = [Told(event.type, about, data)]
+        if event.response is not None and event.response.output:
+            raws = _decode_output(data).response.output
+            for read, raw in zip(event.response.output, raws, strict=True):
+                if read.id and read.id not in self._items_told:
+                    told.append(Told("response.output_item.done", read.id, b'{"item":' + raw + b"}"))
+        return told
 
     def _read_plain(self, body: bytes) -> Response | None:
         try:
@@ -177,6 +219,8 @@ class Decoder:
             return self._error(event)
         if event.type == "response.required_action":
             return self._read_loosely(frame)
+        if self._keeps and event.type.startswith("response."):
+            return self._row.feed(Told(event.type, event.item_id or "", frame.data))
         return ()
 
     def _read_loosely(self, frame: Frame) -> list[Event]:
@@ -189,21 +233,41 @@ class Decoder:
 
     def _arguments_delta(self, event: StreamEvent) -> Sequence[Event]:
         if not self._snapshots:
-            more = self._table.extend(event.item_id or "", event.delta or "")
+            more = self._table.extend(event.item_id or "", event.delta or "", self._frame)
             if more is not None:
                 return (more,)
-        return self._table.feed(_fragment(event, event.delta, total=self._snapshots))
+        return self._framed(event, self._table.feed(_fragment(event, event.delta, total=self._snapshots)))
 
     def _input_delta(self, event: StreamEvent) -> Sequence[Event]:
-        return self._table.feed(_fragment(event, event.delta, kind="custom"))
+        more = self._table.extend(event.item_id or "", event.delta or "", self._frame)
+        if more is not None:
+            return (more,)
+        return self._framed(event, self._table.feed(_fragment(event, event.delta, kind="custom")))
+
+    def _framed(self, event: StreamEvent, events: Sequence[Event]) -> Sequence[Event]:
+        """The first delta of a call, with its frame if it says the same."""
+        if self._frame is None or len(events) != 1:
+            return events
+        only = events[0]
+        if isinstance(only, CallArgs) and only.text == event.delta:
+            return (CallArgs(only.id, only.text, self._frame),)
+        return events
 
     def _text_delta(self, event: StreamEvent) -> Sequence[Event]:
         self._hear(event)
-        return [TextDelta(event.delta)] if event.delta else ()
+        if not event.delta:
+            return ()
+        if self._frame is None:
+            return (TextDelta(event.delta),)
+        return (TextDelta(event.delta, event.item_id or "", event.content_index or 0, self._frame),)
 
     def _refusal_delta(self, event: StreamEvent) -> Sequence[Event]:
         self._hear(event)
-        return [RefusalDelta(event.delta)] if event.delta else ()
+        if not event.delta:
+            return ()
+        if self._frame is None:
+            return (RefusalDelta(event.delta),)
+        return (RefusalDelta(event.delta, event.item_id or "", event.content_index or 0, self._frame),)
 
     def _summary_delta(self, event: StreamEvent) -> Sequence[Event]:
         return self._think(event, "summary", event.summary_index or 0)
@@ -216,6 +280,9 @@ class Decoder:
         if not event.delta:
             return ()
         delta = ReasoningDelta(event.delta, kind, part)
+        if self._frame is not None:
+            frame = self._frame if event.type != "response.reasoning.delta" else None
+            delta = ReasoningDelta(event.delta, kind, part, event.item_id or "", frame)
         item = (event.item_id, event.output_index)
         earlier, self._thinking = self._thinking, item
         return (delta,) if earlier in (None, item) else (ReasoningEnded(), delta)
@@ -266,7 +333,7 @@ class Decoder:
         if self._has_heard(event.item_id, event.output_index, event.content_index or 0):
             return ()
         self._hear(event)
-        return [TextDelta(event.text)] if event.text else ()
+        return [self._text(event.text, event.item_id, event.content_index or 0)] if event.text else ()
 
     def _refusal_done(self, event: StreamEvent) -> Sequence[Event]:
         if self._has_heard(event.item_id, event.output_index, event.content_index or 0):
@@ -296,6 +363,8 @@ class Decoder:
                 return self._message(item, place)
             case "reasoning":
                 return self._reasoning(item, place)
+            case _ if self._keeps:
+                return ()
             case _ if item.content:
                 return self._message(item, place)
             case _:
@@ -304,17 +373,23 @@ class Decoder:
     def _message(self, item: Item, place: int | None) -> list[Event]:
         out: list[Event] = []
         for number, part in enumerate(item.content or ()):
-            if part.annotations:
+            if part.annotations and not self._keeps:
                 out.append(Note("annotations_dropped"))
             if part.type in CALL_TYPES:
                 out += self._call_part(part, item.id or "", place, ended=True)
             elif not self._has_heard(item.id, place, number):
                 self._mark_heard(item.id, place, number)
                 if part.refusal:
-                    out.append(RefusalDelta(part.refusal))
+                    named = (item.id or "", number) if self._keeps else ("", 0)
+                    out.append(RefusalDelta(part.refusal, *named))
                 elif part.text:
-                    out.append(TextDelta(part.text))
+                    out.append(self._text(part.text, item.id, number))
+        if self._keeps and item.id:
+            out.append(MessageEnded(item.id))
         return out
+
+    def _text(self, text: str, item: str | None, part: int) -> TextDelta:
+        return TextDelta(text, item or "", part) if self._keeps else TextDelta(text)
 
     def _reasoning(self, item: Item, place: int | None) -> list[Event]:
         out: list[Event] = []
@@ -324,8 +399,9 @@ class Decoder:
         if not self._has_heard(item.id, place, 0):
             kind: ReasoningKind = "summary" if item.summary else "content"
             parts = item.summary or item.content or ()
-            out += [ReasoningDelta(part.text, kind, number) for number, part in enumerate(parts) if part.text]
-        if out or item.encrypted_content or self._has_heard(item.id, place, 0):
+            name = (item.id or "") if self._keeps else ""
+            out += [ReasoningDelta(part.text, kind, number, name) for number, part in enumerate(parts) if part.text]
+        if out or item.encrypted_content or self._has_heard(item.id, place, 0) or self._keeps:
             out.append(ReasoningEnded(item.id or "", item.encrypted_content or ""))
         return out
 
@@ -341,6 +417,7 @@ class Decoder:
                 item.call_id or "",
                 place,
                 name=item.name or "",
+                namespace=item.namespace or "",
                 kind="custom" if custom else "function",
                 total=True,
                 named=True,
@@ -380,6 +457,9 @@ class Decoder:
         flat = Error(event.message, None, event.param, event.code)
         return self._fail(failed(event.error or flat))
 
+    def _nothing(self, event: StreamEvent) -> Sequence[Event]:
+        return ()
+
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
         "response.function_call_arguments.delta": _arguments_delta,
         "response.output_text.delta": _text_delta,
@@ -393,10 +473,15 @@ class Decoder:
         "response.queued": _created,
         "response.output_item.added": _item_added,
         "response.content_part.added": _part_added,
+        "response.content_part.done": _nothing,
         "response.function_call_arguments.done": _arguments_done,
         "response.custom_tool_call_input.done": _input_done,
         "response.output_text.done": _text_done,
         "response.refusal.done": _refusal_done,
+        "response.reasoning_summary_part.added": _nothing,
+        "response.reasoning_summary_part.done": _nothing,
+        "response.reasoning_summary_text.done": _nothing,
+        "response.reasoning_text.done": _nothing,
         "response.output_item.done": _item_done,
         "response.completed": _completed,
         "response.done": _completed,

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.responses.profile import Profile
+from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.events import Note
 from toolwire.core.request import (
     AudioPart,
@@ -14,8 +15,11 @@ from toolwire.core.request import (
     FilePart,
     ImagePart,
     Message,
+    OtherEntry,
+    OtherPart,
     OutputFormat,
     Part,
+    ReasoningEntry,
     RefusalPart,
     Request,
     ResultEntry,
@@ -57,6 +61,8 @@ NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 
 def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
     """The body to post, and notes of what it could not hold. Nothing is stored at the backend: `store` is false."""
+    if request.dialect == DIALECT:
+        return _encode_as_asked(request, profile, stream=stream)
     entries, instructions = _split_instructions(request, profile)
     sampling, caller = request.sampling, request.caller
     tools = [*_written_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
@@ -92,6 +98,54 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     return _encode(body), [Note("field_dropped", name) for name in dropped]
 
 
+# Fields of a request that are about state, which is kept here and not there.
+_STATE = frozenset(("previous_response_id", "conversation", "background"))
+
+
+def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
+    """The body of a client that speaks Responses too: all its fields, but for those that are ours to decide."""
+    notes: list[Note] = []
+    asked = {name: value for name, value in request.fields.items() if name not in _STATE}
+    body: dict[str, Any] = {
+        **asked,
+        "model": request.model,
+        "input": [_as_written(entry, profile) for entry in request.entries if _may_return(entry, notes)],
+        "store": False,
+        "stream": stream,
+    }
+    if request.parallel_calls is not None:
+        body["parallel_tool_calls"] = request.parallel_calls
+    if profile.system == "instructions" and not request.instructions:
+        body["instructions"] = profile.instructions
+    if profile.include:
+        included: list[str] = msgspec.json.decode(asked.get("include", b"null")) or []
+        body["include"] = [*included, *(name for name in profile.include if name not in included)]
+    refused = [name for name in profile.refuses if body.pop(name, None) not in (None, msgspec.Raw(b"null"))]
+    return _encode(body), [*notes, *(Note("field_dropped", name) for name in refused)]
+
+
+def _may_return(entry: Entry, notes: list[Note]) -> bool:
+    """Whether a server that stores nothing can make something of this. Of reasoning it needs more than a summary."""
+    if not isinstance(entry, ReasoningEntry) or entry.seal or entry.content:
+        return True
+    notes.append(Note("reasoning_dropped", entry.id))
+    return False
+
+
+def _as_written(entry: Entry, profile: Profile) -> Any:
+    if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
+        return _entry(_as_developer(entry))
+    raw = entry.raw
+    if raw is None:
+        return _entry(entry)
+    data = bytes(raw)
+    dropped = [name for name in profile.item_fields_dropped if name.encode() in data]
+    if not dropped:
+        return raw
+    fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    return {name: value for name, value in fields.items() if name not in dropped}
+
+
 def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry, ...], str | None]:
     """The history and the instructions. A server without a system role gets later ones as developer messages."""
     if profile.system == "input":
@@ -118,7 +172,7 @@ def _as_developer(entry: Entry) -> Entry:
     return entry
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(entry: Entry) -> Any:
     if isinstance(entry, Message):
         return {"type": "message", "role": entry.role, "content": [_part(part, entry.role) for part in entry.parts]}
     match entry:
@@ -130,6 +184,11 @@ def _entry(entry: Entry) -> dict[str, Any]:
         case ResultEntry(call_id, parts, kind):
             type = "function_call_output" if kind == "function" else "custom_tool_call_output"
             return {"type": type, "call_id": call_id, "output": _output(parts)}
+        case ReasoningEntry(id, summary, _, seal):
+            parts = [{"type": "summary_text", "text": text} for text in summary]
+            return {"type": "reasoning", "id": id, "summary": parts, "encrypted_content": seal}
+        case OtherEntry():
+            return entry.raw
 
 
 def _output(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
@@ -145,13 +204,16 @@ def _part(part: Part, role: str) -> dict[str, Any]:
     match part:
         case RefusalPart(text):
             return {"type": "refusal", "refusal": text}
-        case ImagePart(url, detail):
-            return {"type": "input_image", "image_url": url, "detail": detail or "auto"}
-        case FilePart(data, id, name):
-            named = {"file_id": id, "file_data": data, "filename": name}
+        case ImagePart(url, detail, id):
+            image = {"image_url": url} if url else {"file_id": id}
+            return {"type": "input_image", **image, "detail": detail or "auto"}
+        case FilePart(data, id, name, url):
+            named = {"file_id": id, "file_data": data, "filename": name, "file_url": url}
             return {"type": "input_file", **{key: value for key, value in named.items() if value}}
         case AudioPart(data, format):
             return {"type": "input_audio", "input_audio": {"data": data, "format": format}}
+        case OtherPart(type):
+            return {"type": type}
 
 
 _written: dict[int, tuple[tuple[Tool, ...], list[msgspec.Raw]]] = {}
@@ -188,7 +250,7 @@ def _tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
         return choice.hosted
     if choice.name:
         return {"type": choice.kind, "name": choice.name}
-    if choice.allowed:
+    if choice.limited:
         allowed = [{"type": tool.kind, "name": tool.name} for tool in tools if tool.name in choice.allowed]
         return {"type": "allowed_tools", "mode": choice.mode, "tools": allowed}
     return choice.mode

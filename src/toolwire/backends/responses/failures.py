@@ -4,7 +4,9 @@ Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatG
 whatever a proxy in between puts there. The status is kept as it came; a body that is not JSON is quoted, shortened.
 """
 
+import re
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
 import msgspec
@@ -72,8 +74,24 @@ def failed(error: Error | None) -> Failure:
     error = error or Error()
     code = _word(error.code) or _word(error.type) or "server_error"
     message = error.message or "The backend failed without saying why."
-    retryable = code in _RETRYABLE
-    return Failure(STATUS.get(code, 502), code, message, param=_word(error.param) or None, retryable=retryable)
+    wait = _PAUSE.search(message) if code == "rate_limit_exceeded" else None
+    return Failure(
+        STATUS.get(code, 502),
+        code,
+        message,
+        param=_word(error.param) or None,
+        retry_after=_seconds(wait) if wait else "1" if code == "rate_limit_exceeded" else "",
+        retryable=code in _RETRYABLE,
+    )
+
+
+_PAUSE = re.compile(r"try again in (\d+(?:\.\d+)?)\s*(ms|s|seconds?|milliseconds?)\b", re.IGNORECASE)
+"""How a rate limit inside a stream says when to come back; outside, a header does."""
+
+
+def _seconds(wait: re.Match[str]) -> str:
+    number = float(wait[1]) / (1000 if wait[2].lower().startswith("m") else 1)
+    return str(max(1, ceil(number)))
 
 
 def _read(body: bytes) -> Error:

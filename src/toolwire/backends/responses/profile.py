@@ -18,9 +18,15 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sent when the client gives no system message and the server insists on one."""
     refuses: tuple[str, ...] = ()
     """Request fields it answers with an error."""
+    item_fields_dropped: tuple[str, ...] = ("internal_chat_message_metadata_passthrough",)
+    """Fields of input items that are meant for another server; Codex sends one to every provider named OpenAI."""
     include: tuple[str, ...] = ()
     summary: str = ""
     """The kind of reasoning summary to ask for; some accounts may not ask for any."""
+    compacts: bool = False
+    """It answers a `compaction_trigger` with a compaction of its own."""
+    counts_tokens: bool = False
+    """It has `/responses/input_tokens`."""
     headers: dict[str, str] = {}
     base_url: str = ""
     """Where it is, when that is a fact about the server and not a setting."""
@@ -32,6 +38,7 @@ OPENAI = Profile()
 
 CHATGPT = Profile(
     always_streams=True,
+    compacts=True,
     system="instructions",
     instructions="You are a helpful assistant.",
     refuses=(
@@ -45,6 +52,7 @@ CHATGPT = Profile(
         "truncation",
         "user",
     ),
+    item_fields_dropped=(),
     include=("reasoning.encrypted_content",),
     summary="auto",
     headers={"OpenAI-Beta": "responses=experimental", "originator": "codex_cli_rs"},

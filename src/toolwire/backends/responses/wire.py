@@ -7,6 +7,9 @@ import msgspec
 from toolwire.backends.responses.failures import Error
 from toolwire.core.text import arguments_text
 
+DIALECT = "responses"
+"""The dialect of clients that speak as this backend does."""
+
 
 class Part(msgspec.Struct, gc=False):
     """A content part. Some servers put a call here, in several spellings."""
@@ -37,6 +40,7 @@ class Item(msgspec.Struct):
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     status: str | None = None
@@ -110,3 +114,27 @@ class Ending(msgspec.Struct):
 
     type: str
     response: _EndingResponse
+
+
+class _RawResponse(msgspec.Struct):
+    output: list[msgspec.Raw] = []
+
+
+class RawOutput(msgspec.Struct):
+    """The items of a final response as they came."""
+
+    response: _RawResponse
+
+
+DELTAS = frozenset(
+    (
+        "response.output_text.delta",
+        "response.refusal.delta",
+        "response.function_call_arguments.delta",
+        "response.custom_tool_call_input.delta",
+        "response.reasoning_summary_text.delta",
+        "response.reasoning_text.delta",
+        "response.reasoning.delta",
+    )
+)
+"""The events that carry a fragment."""

@@ -1,12 +1,11 @@
 """A Chat Completions body to our own request form, or a `BadRequest` that names the field."""
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 
 import msgspec
 
-from toolwire.core.errors import BadRequest, complaint
+from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import (
     Caller,
@@ -20,6 +19,7 @@ from toolwire.core.request import (
 )
 from toolwire.dialects.chat import wire
 from toolwire.dialects.chat.history import decode_messages
+from toolwire.dialects.openai import explained
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_known_body = msgspec.json.Decoder(wire.KnownBody).decode
@@ -90,16 +90,13 @@ def _read(body: bytes) -> tuple[wire.Body, dict[str, msgspec.Raw]]:
 
 
 def _explained(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
-    """msgspec's message, with the path of the field apart from it."""
-    text, param = complaint(error)
-    if body and param.startswith("messages[...]"):
-        place = _wrong_entry(_decode_fields(body)["messages"], wire.ChatMessage)
-        param = param.replace("[...]", f"[{place}]", 1)
-    missing = re.match(r"Object missing required field `(\w+)`", text)
-    if missing:
-        param = f"{param}.{missing[1]}" if param else missing[1]
-        text = "This field is required"
-    return BadRequest(f"{param}: {text}." if param else f"The body: {text}.", param or None)
+    """What is wrong, and with which of the messages; msgspec does not tell their places."""
+    found = explained(error)
+    if not body or not (found.param or "").startswith("messages[...]"):
+        return found
+    place = f"[{_wrong_entry(_decode_fields(body)['messages'], wire.ChatMessage)}]"
+    message, param = (text.replace("[...]", place, 1) for text in (found.message, found.param or ""))
+    return BadRequest(message, param)
 
 
 def _wrong_entry(data: bytes | msgspec.Raw, kind: type[msgspec.Struct]) -> int:
@@ -219,7 +216,8 @@ def _read_choice(raw: msgspec.Raw) -> ToolChoice:
     if given.type == "allowed_tools" and allowed is not None:
         if allowed.mode not in ("auto", "required"):
             raise BadRequest(f"{field}.allowed_tools.mode must be auto or required.", f"{field}.allowed_tools.mode")
-        return ToolChoice(_MODES[allowed.mode], allowed=tuple(_allowed_names(allowed, f"{field}.allowed_tools")))
+        names = tuple(_allowed_names(allowed, f"{field}.allowed_tools"))
+        return ToolChoice(_MODES[allowed.mode], allowed=names, limited=True)
     if given.type == "custom":
         name = given.custom.name if given.custom else given.name
         return ToolChoice("required", _required_name(name, f"{field}.custom"), "custom")

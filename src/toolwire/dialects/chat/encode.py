@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.collect import Call, Refusal, Text, Turn
+from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -28,17 +28,11 @@ from toolwire.core.events import (
 )
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
+from toolwire.dialects.openai import error_object
 
 _json = msgspec.json.Encoder().encode
 
 _FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"}
-_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    408: "timeout_error",
-    429: "rate_limit_error",
-    504: "timeout_error",
-}
 
 
 class StreamEncoder:
@@ -102,6 +96,10 @@ class StreamEncoder:
     def end(self) -> tuple[bytes, ...]:
         return ()
 
+    def keepalive(self, silent: float) -> tuple[bytes, ...]:
+        """A sign of life after this many seconds of silence."""
+        return (sse.write_comment(b"keepalive"),)
+
     def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
         text = event.text
         if event.part != self._part:
@@ -145,7 +143,7 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
             texts.append(item.text)
         elif isinstance(item, Refusal):
             refusals.append(item.text)
-        else:
+        elif isinstance(item, Reasoning):
             thoughts += item.parts
     reasoning = "\n\n".join(thoughts)
     content, refusal = "".join(texts) or None, "".join(refusals) or None
@@ -173,14 +171,7 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
 
 def encode_error(failure: Failure) -> bytes:
     """The dialect's error object."""
-    default = "server_error" if failure.status >= 500 else "invalid_request_error"
-    error = {
-        "message": failure.message,
-        "type": failure.type or _TYPES.get(failure.status, default),
-        "param": failure.param,
-        "code": failure.code or None,
-    }
-    return _json({"error": error})
+    return _json({"error": error_object(failure)})
 
 
 def _call(call: Call) -> dict[str, Any]:

@@ -1,0 +1,25 @@
+"""OpenAI Responses as a dialect."""
+
+from toolwire.dialects.responses.decode import Asked, check_items, decode_request, read_request, read_tool_outputs
+from toolwire.dialects.responses.encode import StreamEncoder, encode_error, encode_turn
+
+PATH = "/v1/responses"
+
+
+def new_id(seed: str) -> str:
+    """The response's id."""
+    return f"resp_{seed}"
+
+
+__all__ = [
+    "PATH",
+    "Asked",
+    "StreamEncoder",
+    "check_items",
+    "decode_request",
+    "encode_error",
+    "encode_turn",
+    "new_id",
+    "read_request",
+    "read_tool_outputs",
+]

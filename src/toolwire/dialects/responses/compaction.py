@@ -1,0 +1,118 @@
+"""Compaction: a conversation as one item. Ours holds a summary that any backend can be given.
+
+    {"type":"compaction","id":"cmp_…","encrypted_content":"toolwire.1.…"}
+
+The content is opaque to the client; it is no secret, since the client sent what it was made from.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    Event,
+    MessageEnded,
+    ReasoningDelta,
+    ReasoningEnded,
+    RefusalDelta,
+    TextDelta,
+    Told,
+    TurnEnded,
+    TurnFailed,
+)
+from toolwire.core.request import Message, OtherEntry, Request, TextPart
+
+PREFIX = "toolwire.1."
+
+ASK = (
+    "Summarise this conversation so that it can be continued from the summary alone. Keep what the user wants, "
+    "decisions, facts found out, the state of the work, file names and open questions. Answer with the summary only."
+)
+"""What the model is asked when it is to compact a conversation."""
+
+_HEAD = "Summary of the conversation so far:\n\n"
+
+
+def item(id: str, summary: str) -> msgspec.Raw:
+    """The compaction item for a summary."""
+    content = PREFIX + base64.urlsafe_b64encode(summary.encode()).decode().rstrip("=")
+    return msgspec.Raw(msgspec.json.encode({"id": id, "type": "compaction", "encrypted_content": content}))
+
+
+def is_ours(content: str) -> bool:
+    return content.startswith(PREFIX)
+
+
+def expanded(content: str, path: str) -> Message:
+    """The summary as a message to the model."""
+    packed = content.removeprefix(PREFIX)
+    try:
+        summary = base64.b64decode(packed + "=" * (-len(packed) % 4), b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        field = f"{path}.encrypted_content"
+        raise BadRequest(f"{field}: This compaction cannot be read.", field) from None
+    return Message("user", (TextPart(_HEAD + summary),))
+
+
+def is_asked(request: Request) -> bool:
+    """Whether the request ends with the item that asks for a compaction."""
+    last = request.entries[-1] if request.entries else None
+    return isinstance(last, OtherEntry) and last.type == "compaction_trigger"
+
+
+def summarising(request: Request) -> Request:
+    """The request that asks any model for what a compaction needs."""
+    dropped = ("tools", "tool_choice", "text")
+    return msgspec.structs.replace(
+        request,
+        entries=(*request.entries[:-1], Message("user", (TextPart(ASK),))),
+        tools=(),
+        hosted_tools=(),
+        tool_choice=None,
+        output_format=None,
+        fields={name: value for name, value in request.fields.items() if name not in dropped},
+    )
+
+
+class IntoCompaction:
+    """A policy that turns the model's answer into one compaction item."""
+
+    handles: ClassVar[tuple[type[Event], ...]] = (
+        TextDelta,
+        RefusalDelta,
+        MessageEnded,
+        ReasoningDelta,
+        ReasoningEnded,
+        CallStarted,
+        CallArgs,
+        CallEnded,
+        Told,
+        TurnEnded,
+    )
+
+    def __init__(self, id: str) -> None:
+        self._id = id
+        self._pieces: list[str] = []
+
+    def feed(self, event: Event) -> Sequence[Event]:
+        if isinstance(event, TextDelta):
+            self._pieces.append(event.text)
+        elif isinstance(event, Told) and not event.item:
+            return (event,)
+        elif isinstance(event, TurnEnded):
+            summary = "".join(self._pieces).strip()
+            if not summary:
+                return (TurnFailed(Failure(502, "no_summary", "The model gave no summary to compact with.")),)
+            told = b'{"item":' + item(self._id, summary) + b"}"
+            return Told("response.output_item.done", self._id, told), event
+        return ()
+
+    def end(self) -> Sequence[Event]:
+        return ()

@@ -1,0 +1,237 @@
+"""A Responses body to our own request form, or a `BadRequest` that names the field.
+
+Reading takes two steps, because state lies between them: `read_request` says what is asked and of which earlier
+response; `Asked.request` puts the earlier items in front and gives the request.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import msgspec
+
+from toolwire.core.errors import BadRequest
+from toolwire.core.events import Note
+from toolwire.core.request import (
+    Caller,
+    HostedTool,
+    OutputFormat,
+    Request,
+    Sampling,
+    Tool,
+    ToolChoice,
+    ToolMode,
+)
+from toolwire.dialects.openai import explained
+from toolwire.dialects.responses import wire
+from toolwire.dialects.responses.history import decode_items
+
+_decode_body = msgspec.json.Decoder(wire.Body).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
+_decode_choice = msgspec.json.Decoder(wire.Choice | str).decode
+
+_MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "required"}
+_PLACED = frozenset(wire.Body.__struct_fields__) - {"include", "truncation", "max_tool_calls", "top_logprobs"}
+_DEFAULTS = frozenset(
+    (b"null", b"0", b"0.0", b"false", b"[]", b"{}", b'"disabled"', b'["reasoning.encrypted_content"]')
+)
+# Fields that begin or continue a turn, but are no property of it.
+_NOT_KEPT = frozenset(("input", "stream", "stream_options", "type", "stream_id", "generate"))
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A request as it was written: its body, all its fields, and the items it adds."""
+
+    body: wire.Body
+    fields: dict[str, msgspec.Raw]
+    items: tuple[msgspec.Raw, ...]
+
+    @property
+    def conversation(self) -> str:
+        given = self.body.conversation
+        return given.id if isinstance(given, wire.Named) else given or ""
+
+    def request(self, earlier: Sequence[msgspec.Raw] = (), *, store: bool = False) -> Request:
+        """The request, with earlier items in front of its own."""
+        body = self.body
+        notes: list[Note] = []
+        tools, hosted = _tools(body)
+        fields = {name: value for name, value in self.fields.items() if name not in _NOT_KEPT}
+        fields["store"] = msgspec.Raw(b"true" if store else b"false")
+        return Request(
+            model=body.model or "",
+            dialect="responses",
+            instructions=body.instructions or "",
+            entries=tuple(decode_items((*earlier, *self.items), len(earlier), notes)),
+            continues=bool(earlier),
+            stream=bool(body.stream),
+            tools=tools,
+            hosted_tools=hosted,
+            tool_choice=_tool_choice(body, tools, hosted),
+            parallel_calls=body.parallel_tool_calls,
+            output_format=_output_format(body.text.format if body.text else None),
+            sampling=Sampling(
+                temperature=body.temperature,
+                top_p=body.top_p,
+                max_tokens=body.max_output_tokens,
+                effort=body.reasoning.effort if body.reasoning else None,
+                verbosity=body.text.verbosity if body.text else None,
+                service_tier=body.service_tier,
+            ),
+            caller=Caller(
+                user=body.user,
+                safety_identifier=body.safety_identifier,
+                prompt_cache_key=body.prompt_cache_key,
+                metadata=self.fields.get("metadata") if body.metadata else None,
+            ),
+            extra={
+                name: value for name, value in fields.items() if name not in _PLACED and bytes(value) not in _DEFAULTS
+            },
+            fields=fields,
+            notes=tuple(notes),
+        )
+
+
+def decode_request(body: bytes) -> Request:
+    """A request that stands for itself."""
+    return read_request(body).request()
+
+
+def read_request(data: bytes, *, needs_input: bool = True) -> Asked:
+    try:
+        body, fields = _decode_body(data), _decode_fields(data)
+    except msgspec.ValidationError as error:
+        raise explained(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
+    if not (body.model or "").strip():
+        raise BadRequest("model: This field is required.", "model", "model_required")
+    if body.previous_response_id and body.conversation is not None:
+        raise BadRequest(
+            "previous_response_id and conversation both name what came before; send one of them.",
+            "previous_response_id",
+        )
+    if body.background and body.store is False:
+        raise BadRequest("background needs store: a response that is not kept cannot be asked for later.", "background")
+    continues = body.previous_response_id or body.conversation is not None or body.generate is False
+    return Asked(body, fields, tuple(_items(body, optional=bool(continues) or not needs_input)))
+
+
+def check_items(items: Sequence[msgspec.Raw], path: str) -> None:
+    """Raise what is wrong with items that nobody decodes yet."""
+    for _ in decode_items(items, 0, [], path):
+        pass
+
+
+def read_tool_outputs(data: bytes) -> wire.ToolOutputs:
+    try:
+        return msgspec.json.decode(data, type=wire.ToolOutputs)
+    except msgspec.ValidationError as error:
+        raise explained(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
+
+
+def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
+    raw = wire.given(body.input)
+    if raw is None:
+        if optional:
+            return []
+        raise BadRequest("input: This field is required.", "input")
+    data = bytes(raw)
+    if data.startswith(b'"'):
+        return [msgspec.Raw(b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + data + b"}]}")]
+    if not data.startswith(b"["):
+        raise BadRequest("input must be a string or a list of items.", "input")
+    return _decode_list(data)
+
+
+def _tools(body: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+    raw = wire.given(body.tools)
+    return _read_tools(bytes(raw)) if raw is not None else ((), ())
+
+
+@lru_cache(maxsize=64)
+def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+    """The declared tools. An agent sends the same ones with every request, so they are read once."""
+    if not data.startswith(b"["):
+        raise BadRequest("tools must be a list.", "tools")
+    tools: list[Tool] = []
+    hosted: list[HostedTool] = []
+    for place, raw in enumerate(_decode_list(data)):
+        for tool in _read_tool(raw, f"tools[{place}]"):
+            if isinstance(tool, Tool):
+                tools.append(tool)
+            else:
+                hosted.append(tool)
+    return tuple(tools), tuple(hosted)
+
+
+def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | HostedTool]:
+    try:
+        tool = _decode_tool(raw)
+    except msgspec.ValidationError as error:
+        raise explained(error, path) from None
+    if not tool.type:
+        raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+    if tool.type not in ("function", "custom", "namespace"):
+        return [HostedTool(tool.type, raw)]
+    if not tool.name:
+        raise BadRequest(f"{path}.name: A tool needs a name.", f"{path}.name")
+    if tool.type == "namespace":
+        inner = enumerate(tool.tools or ())
+        return [each for place, one in inner for each in _read_tool(one, f"{path}.tools[{place}]", tool.name)]
+    kind = "custom" if tool.type == "custom" else "function"
+    parameters, format = wire.given(tool.parameters), wire.given(tool.format)
+    return [Tool(tool.name, tool.description or "", parameters, tool.strict, kind, format, namespace)]
+
+
+def _tool_choice(body: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]) -> ToolChoice | None:
+    raw = wire.given(body.tool_choice)
+    if raw is None:
+        return None
+    choice = _read_choice(raw)
+    declared = {tool.name for tool in tools}
+    if not tools and not hosted:
+        if choice.name:
+            raise BadRequest("tool_choice asks for a call, but no tools are declared.", "tool_choice")
+        return choice
+    for name in (choice.name, *choice.allowed):
+        if name and name not in declared:
+            raise BadRequest(f"tool_choice names {name!r}, which is not a declared tool.", "tool_choice")
+    return choice
+
+
+def _read_choice(raw: msgspec.Raw) -> ToolChoice:
+    try:
+        given = _decode_choice(raw)
+    except msgspec.ValidationError as error:
+        raise explained(error, "tool_choice") from None
+    mode = given if isinstance(given, str) else given.mode
+    if mode not in _MODES:
+        field = "tool_choice" if isinstance(given, str) else "tool_choice.mode"
+        raise BadRequest(f"{field} must be auto, none or required; received {mode!r}.", field)
+    if isinstance(given, str):
+        return ToolChoice(_MODES[mode])
+    if given.type in ("function", "custom"):
+        if not given.name:
+            raise BadRequest("tool_choice.name: A tool needs a name.", "tool_choice.name")
+        return ToolChoice("required", given.name, "custom" if given.type == "custom" else "function")
+    if given.type != "allowed_tools":
+        return ToolChoice("required", hosted=raw)
+    tools = given.tools or ()
+    return ToolChoice(_MODES[mode], allowed=tuple(tool.name for tool in tools if tool.name), limited=True)
+
+
+def _output_format(format: wire.Format | None) -> OutputFormat | None:
+    if format is None or format.type == "text":
+        return None
+    if format.type == "json_object":
+        return OutputFormat()
+    schema = wire.given(format.schema)
+    if format.type != "json_schema":
+        raise BadRequest("text.format.type must be text, json_object or json_schema.", "text.format.type")
+    if schema is None:
+        raise BadRequest("text.format.schema: This field is required.", "text.format.schema")
+    return OutputFormat(schema, format.name or "answer", format.description or "", format.strict)

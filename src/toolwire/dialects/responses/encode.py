@@ -1,0 +1,444 @@
+r"""Turn events as Responses events, a finished turn as one response, a failure as an error object.
+
+    event: response.output_text.delta
+    data: {"type":"response.output_text.delta","sequence_number":4,"item_id":"msg_…","output_index":0,…,"delta":"Hi"}
+
+The lifecycle of items and parts is made here, whatever the backend left out. Where the backend speaks Responses too,
+a delta that no policy touched goes out as it came, and what its other frames say beyond our words is laid under ours.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
+
+import msgspec
+
+from toolwire.core import sse
+from toolwire.core.collect import Turn, events_of
+from toolwire.core.errors import Failure
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    Event,
+    MessageEnded,
+    ReasoningDelta,
+    ReasoningEnded,
+    RefusalDelta,
+    TextDelta,
+    Told,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+from toolwire.core.notes import Tally
+from toolwire.core.request import Request
+from toolwire.dialects.openai import error_object
+from toolwire.dialects.responses.items import (
+    ADDED,
+    DONE,
+    CallItem,
+    MessageItem,
+    OtherItem,
+    OutputItem,
+    ReasoningItem,
+    Steps,
+)
+from toolwire.dialects.responses.response import ResponseObject
+
+_json = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+NUMBER = b'"sequence_number":'
+_NUMBERED = re.compile(rb'"sequence_number"\s*:\s*(?:\d+|null)')
+
+OUR_ITEMS = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
+"""Types of items that turn events have words for."""
+
+PASSED_INSIDE = frozenset(("response.output_text.annotation.added",))
+"""Events inside such items that they have none for."""
+
+SIGNS_FROM = 60.0
+"""Seconds of silence from which a sign of life is an event: Codex does not count comments."""
+
+
+class Typed(msgspec.Struct):
+    type: str = ""
+
+
+_typed = msgspec.json.Decoder(Typed).decode
+
+Delta: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | CallArgs
+
+Item = TypeVar("Item", MessageItem, ReasoningItem, CallItem, OtherItem)
+
+
+class StreamEncoder:
+    """A stage from turn events to bytes of one stream of Responses events.
+
+    `extended` adds the events of the older contract: `response.required_action`, `ping`, and `incomplete` while calls
+    wait. On a `socket` each event is one message: no event names, no comments, no `[DONE]`.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        id: str,
+        created: int,
+        tally: Tally,
+        clock: Callable[[], float] | None = None,
+        *,
+        extended: bool = False,
+        socket: bool = False,
+    ) -> None:
+        self.response = ResponseObject(request, id, created)
+        self.tally = tally
+        self._clock = clock or (lambda: created)
+        self._extended = extended
+        self._socket = socket
+        self._seed = id.partition("_")[2]
+        self._number = 0
+        self._started = False
+        self._items: list[OutputItem] = []
+        self._open: MessageItem | ReasoningItem | CallItem | None = None
+        self._others: dict[str, OtherItem] = {}
+        self._told: dict[tuple[str, str], bytes] = {}
+        self._message: str | None = None  # the message whose text is being told, and the part of it
+        self._part = 0
+        self._lead = b""  # how the backend's deltas of this part begin, up to their number
+        self._pieces: list[str] = []  # of the open part
+        self._delta_name = self._delta_head = self._delta_place = self._delta_tail = b""
+        self._tail = b"" if socket else b"\n\n"
+
+    def feed(self, event: Event) -> Sequence[bytes]:
+        # The two that make up nearly all of a stream come first, and mostly go out as they came.
+        kind = type(event)
+        if kind is CallArgs:
+            return (self._delta(cast("CallArgs", event)),)
+        if kind is TextDelta:
+            said = cast("TextDelta", event)
+            if said.item == self._message and said.part == self._part:
+                return (self._delta(said),)
+        handler = self._HANDLERS.get(kind)
+        return handler(self, event) if handler is not None else ()
+
+    def end(self) -> Sequence[bytes]:
+        return ()
+
+    def keepalive(self, silent: float) -> Sequence[bytes]:
+        """A sign of life after this many seconds of silence."""
+        if self._extended:
+            return [*self.begin(), self._write("ping", {})]
+        if self._socket or silent >= SIGNS_FROM:
+            return self.begin() or [self._lifecycle("response.in_progress")]
+        return (sse.write_comment(b"keepalive"),)
+
+    # The turn
+
+    def _start(self, event: TurnStarted) -> Sequence[bytes]:
+        return self.begin()
+
+    def begin(self) -> list[bytes]:
+        """The opening events, once."""
+        if self._started:
+            return []
+        self._started = True
+        out = [self._lifecycle("response.created")]
+        if self.response.status == "queued":
+            out.append(self._lifecycle("response.queued"))
+            self.response.status = "in_progress"
+        return [*out, self._lifecycle("response.in_progress")]
+
+    def _lifecycle(self, type: str) -> bytes:
+        return self._write(type, {"response": self.response.encoded()})
+
+    def _count(self, event: Usage) -> Sequence[bytes]:
+        self.response.usage = event
+        return ()
+
+    def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
+        response = self.response
+        out = [*self.begin(), *self._close(), *self._close_others()]
+        response.end(event.reason, self.output, self._waiting_calls(), int(self._clock()))
+        type = f"response.{response.status}"
+        if self._extended and response.required_action is not None:
+            response.status = "incomplete"
+            asked = {"response": response.encoded(), "required_action": response.required_action}
+            out.append(self._write("response.required_action", asked))
+        return [*out, *self._last(type)]
+
+    def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
+        out = self.begin()
+        self._abandon()
+        error = error_object(event.failure)
+        out.append(self._write("error", {**error, "error": error}))
+        self.response.fail(event.failure, self.output)
+        return [*out, *self._last("response.failed")]
+
+    def cancel(self) -> None:
+        """The turn was given up: the response says so, with what there is of it."""
+        self._abandon()
+        self.response.cancel(self.output)
+
+    def _abandon(self) -> None:
+        """What is open ends as incomplete, without a word: Codex runs a call that was closed in any way."""
+        number = self._number
+        self._close("incomplete")
+        self._close_others()
+        self._number = number
+
+    def _last(self, type: str) -> list[bytes]:
+        if self._socket:
+            self.response.notes = self.tally.comment()
+            return [self._lifecycle(type)]
+        return [self._lifecycle(type), sse.write_comment(self.tally.comment()), sse.DONE]
+
+    @property
+    def output(self) -> list[msgspec.Raw]:
+        """The finished items, in order."""
+        return [item.encoded for item in self._items if item.status != "in_progress"]
+
+    def _waiting_calls(self) -> list[dict[str, Any]]:
+        return [
+            item.as_tool_call() for item in self._items if isinstance(item, CallItem) and item.status == "completed"
+        ]
+
+    # What the backend's own frames say
+
+    def _hear(self, event: Told) -> Sequence[bytes]:
+        """Keep what a frame says, or pass it on if it is about something we have no word for."""
+        if event.type in (ADDED, DONE):
+            return self._hear_item(event)
+        if event.item in self._others:
+            return self._pass_on(event, self._others[event.item])
+        if event.type in PASSED_INSIDE:
+            return self._pass_on(event, self._open) if self._open and self._open.name == event.item else ()
+        if event.item:
+            self._told[event.type, event.item] = event.data
+        else:
+            self.response.learn(event.data)
+        return ()
+
+    def _hear_item(self, event: Told) -> Sequence[bytes]:
+        item = _fields(event.data).get("item", b"{}")
+        if _typed(item).type in OUR_ITEMS:
+            self._told[event.type, event.item] = event.data
+            return ()
+        out: list[bytes] = []
+        other = self._others.get(event.item)
+        if other is None:
+            other = self._add(OtherItem(event.item, self._name(event.item, "item"), len(self._items)), out, item)
+            self._others[event.item] = other
+        if event.type == DONE and not other.is_closed:
+            other.fields = _fields(item)
+            out += self._written(other.close(self._said, "completed"))
+        return out
+
+    def _pass_on(self, event: Told, item: OutputItem) -> Sequence[bytes]:
+        if item.status != "in_progress":
+            return ()
+        place = {"output_index": item.place, "item_id": item.id}
+        return (self._write(event.type, {**_fields(event.data), **place}),)
+
+    def _said(self, type: str, item: str) -> dict[str, msgspec.Raw]:
+        told = self._told.get((type, item)) if type == DONE else self._told.pop((type, item), None)
+        return _fields(told) if told else {}
+
+    # Items
+
+    def _goes_on(self, event: TextDelta | RefusalDelta) -> bool:
+        """Whether this belongs to the part that is open."""
+        item = self._open
+        if type(item) is not MessageItem or item.kind is not type(event):
+            return False
+        return event.item == item.name and event.part == item.part if event.item else True
+
+    def _talk(self, event: TextDelta | RefusalDelta) -> Sequence[bytes]:
+        out: list[bytes] = []
+        if not self._goes_on(event):
+            item = self._open
+            if isinstance(item, MessageItem) and event.item in ("", item.name):
+                out += self._written(item.close_part(self._said))
+            else:
+                item = self._open_message(event.item, out)
+            out += self._written(item.begin_part(type(event), event.part, self._said))
+            self._prepare(item)
+        return [*out, self._delta(event)]
+
+    def _open_message(self, name: str, out: list[bytes]) -> MessageItem:
+        out += self._close()
+        return self._add(MessageItem(name, self._name(name, "msg"), len(self._items)), out)
+
+    def _end_message(self, event: MessageEnded) -> Sequence[bytes]:
+        if self._open is not None and self._open.name == event.item:
+            return self._close()
+        told = self._said(DONE, event.item).get("item", b"{}")
+        if _fields(told).get("content") != msgspec.Raw(b"[]"):
+            return ()
+        out: list[bytes] = []
+        self._open_message(event.item, out)  # an empty message is still an item
+        return [*out, *self._close()]
+
+    def _think(self, event: ReasoningDelta) -> Sequence[bytes]:
+        out: list[bytes] = []
+        item = self._open
+        if not isinstance(item, ReasoningItem) or event.item not in ("", item.name):
+            item = self._open_reasoning(event.item, out)
+        if not item.is_in(event.kind, event.part):
+            out += self._written(item.close_part(self._said))
+            out += self._written(item.begin_part(event.kind, event.part, self._said))
+            self._prepare(item)
+        return [*out, self._delta(event)]
+
+    def _open_reasoning(self, name: str, out: list[bytes]) -> ReasoningItem:
+        out += self._close()
+        return self._add(ReasoningItem(name, self._name(name, "rs"), len(self._items)), out)
+
+    def _end_reasoning(self, event: ReasoningEnded) -> Sequence[bytes]:
+        out: list[bytes] = []
+        item = self._open
+        if not isinstance(item, ReasoningItem) or (item.name and event.id not in ("", item.name)):
+            if not event.id and not event.seal:
+                return ()
+            item = self._open_reasoning(event.id, out)
+        item.seal = event.seal
+        return [*out, *self._close()]
+
+    def _start_call(self, event: CallStarted) -> Sequence[bytes]:
+        out = self._close()
+        name = event.item if event.item != event.id else ""
+        item = CallItem(event, self._name(name, "ctc" if event.kind == "custom" else "fc"), len(self._items))
+        self._prepare(self._add(item, out))
+        return out
+
+    def _end_call(self, event: CallEnded) -> Sequence[bytes]:
+        return self._close("completed" if event.complete else "incomplete")
+
+    def _add(self, item: Item, out: list[bytes], fields: bytes = b"") -> Item:
+        out += self.begin()
+        self._items.append(item)
+        if isinstance(item, OtherItem):
+            item.fields = _fields(fields)
+        else:
+            self._open = item
+        out += self._written(item.open(self._said))
+        return item
+
+    def _name(self, given: str, prefix: str) -> str:
+        """The item's id: the backend's own if it can be one of ours, else a new one."""
+        fits = given.startswith(prefix + "_") or (prefix in ("rs", "item") and given)
+        if fits and all(item.id != given for item in self._items):
+            return given
+        return f"{prefix}_{self._seed}{len(self._items) + 1:02d}"
+
+    def _close(self, status: str = "completed") -> list[bytes]:
+        item, self._open = self._open, None
+        self._message = None
+        if item is None:
+            return []
+        out = self._written(item.close(self._said, status))
+        self._told.pop((DONE, item.name), None)
+        return out
+
+    def _close_others(self) -> list[bytes]:
+        """Items of other kinds that the backend never closed."""
+        return [
+            piece
+            for item in self._others.values()
+            if not item.is_closed
+            for piece in self._written(item.close(self._said, "incomplete"))
+        ]
+
+    def _written(self, steps: Steps) -> list[bytes]:
+        return [self._write(type, fields) for type, fields in steps]
+
+    # Bytes
+
+    def _prepare(self, item: MessageItem | ReasoningItem | CallItem) -> None:
+        """The bytes around each delta of the open part."""
+        self._pieces = item.pieces
+        self._lead = b""
+        if isinstance(item, MessageItem) and item.kind is TextDelta and item.name:
+            self._message, self._part = item.name, item.part
+        else:
+            self._message = None
+        self._delta_name = b"" if self._socket else b"event: %b\ndata: " % item.delta_type
+        self._delta_head = self._delta_name + b'{"type":"%b","sequence_number":' % item.delta_type
+        place = (_json(item.id), item.place, item.delta_place())
+        self._delta_place = b',"item_id":%b,"output_index":%d%b,"delta":' % place
+        self._delta_tail = item.delta_extra + b"}" + self._tail
+
+    def _delta(self, event: Delta) -> bytes:
+        text = event.text
+        self._pieces.append(text)
+        number = self._number
+        self._number = number + 1
+        frame = event.frame
+        if frame is None:
+            return self._delta_head + b"%d" % number + self._delta_place + _json(text) + self._delta_tail
+        data = frame.data
+        if data.startswith(self._lead + b"%d," % number):
+            return self._delta_name + data + self._tail
+        return self._delta_name + self._fitted(data, number) + self._tail
+
+    def _fitted(self, data: bytes, number: int) -> bytes:
+        """A frame that is not numbered as ours, or the first of its part, which shows how the others will be."""
+        item = self._open
+        assert item is not None
+        if not (item.keeps_place and item.counts_parts and item.delta_extra[1:11] in data):
+            return self._overlaid(data, item, number)
+        if not self._lead:
+            self._lead = data[: data.find(NUMBER) + len(NUMBER)] if NUMBER in data else b" "
+        return _renumbered(data, b"%d" % number)
+
+    def _overlaid(self, data: bytes, item: OutputItem, number: int) -> bytes:
+        """A frame that counts or names its item otherwise, with our own fields over it."""
+        ours = _fields(b'{"sequence_number":%d' % number + self._delta_place + b"0" + item.delta_extra + b"}")
+        del ours["delta"]
+        fields = _fields(data)
+        if "logprobs" in fields:
+            ours.pop("logprobs", None)
+        return _json({**fields, **ours})
+
+    def _write(self, type: str, fields: dict[str, Any]) -> bytes:
+        number, self._number = self._number, self._number + 1
+        event = {"type": type, "sequence_number": number, **fields}
+        event |= {"type": type, "sequence_number": number}  # over those of a frame of the backend
+        data = _json(event)
+        return data if self._socket else sse.write_named(type, data)
+
+    _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
+        TurnStarted: _start,
+        TextDelta: _talk,
+        RefusalDelta: _talk,
+        MessageEnded: _end_message,
+        ReasoningDelta: _think,
+        ReasoningEnded: _end_reasoning,
+        CallStarted: _start_call,
+        CallEnded: _end_call,
+        Told: _hear,
+        Usage: _count,
+        TurnEnded: _end_turn,
+        TurnFailed: _fail_turn,
+    }
+
+
+def _renumbered(data: bytes, number: bytes) -> bytes:
+    """A frame as it came, with our number in it."""
+    data, found = _NUMBERED.subn(NUMBER + number, data, count=1)
+    return data if found else b"{" + NUMBER + number + b"," + data.lstrip()[1:]
+
+
+def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
+    """The whole turn as one response: the stream's last word."""
+    encoder = StreamEncoder(request, id, created, Tally())
+    for event in events_of(turn):
+        encoder.feed(event)
+    return bytes(encoder.response.encoded())
+
+
+def encode_error(failure: Failure) -> bytes:
+    """The dialect's error object."""
+    return _json({"error": error_object(failure)})

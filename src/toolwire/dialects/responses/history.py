@@ -1,0 +1,147 @@
+"""Input items to entries. Each keeps its raw form, for a backend that speaks Responses too."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from toolwire.core.errors import BadRequest
+from toolwire.core.events import Note
+from toolwire.core.request import (
+    AudioPart,
+    CallEntry,
+    Entry,
+    FilePart,
+    ImagePart,
+    Message,
+    OtherEntry,
+    OtherPart,
+    Part,
+    ReasoningEntry,
+    RefusalPart,
+    ResultEntry,
+    Role,
+    TextPart,
+)
+from toolwire.core.text import arguments_text
+from toolwire.dialects.openai import explained
+from toolwire.dialects.responses import compaction, wire
+
+_decode_item = msgspec.json.Decoder(wire.Item).decode
+_decode_output = msgspec.json.Decoder(str | list[wire.Part]).decode
+_decode_audio = msgspec.json.Decoder(wire.Audio).decode
+
+_ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}
+_TEXTS = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
+CALLS = frozenset(("function_call", "custom_tool_call"))
+_OUTPUTS = frozenset(("function_call_output", "tool_output", "custom_tool_call_output"))
+
+
+def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], field: str = "input") -> Iterator[Entry]:
+    """The entries of these items. The first `first` are not the client's, so paths count from there."""
+    for place, raw in enumerate(items):
+        path = f"{field}[{place - first}]"
+        try:
+            item = _decode_item(raw)
+        except msgspec.ValidationError as error:
+            raise explained(error, path) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadRequest(f"{path} is not valid JSON: {error}", path, "invalid_json") from None
+        if item.type in CALLS and item.status == "incomplete":
+            notes.append(Note("call_dropped", item.call_id or ""))
+        else:
+            yield _entry(item, raw, path)
+
+
+def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
+    type = item.type or ("message" if item.role else "")
+    if type == "message":
+        return Message(_role(item.role, path), tuple(_parts(item.content, path)), raw=raw)
+    if type in CALLS:
+        return _call(item, raw, path)
+    if type in _OUTPUTS and (item.call_id or item.tool_call_id or not item.name):
+        return _result(item, raw, path)
+    if type == "reasoning":
+        return ReasoningEntry(
+            item.id or "",
+            tuple(part.text or "" for part in item.summary or ()),
+            tuple(part.text or "" for part in item.content or () if isinstance(part, wire.Part)),
+            item.encrypted_content or "",
+            raw,
+        )
+    if type == "compaction" and item.encrypted_content and compaction.is_ours(item.encrypted_content):
+        return compaction.expanded(item.encrypted_content, path)
+    if type == "item_reference":
+        raise BadRequest(f"{path}: There is no item {item.id!r} here.", path, "item_not_found", status=404)
+    if not type:
+        raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+    return OtherEntry(type, raw)
+
+
+def _role(role: str | None, path: str) -> Role:
+    known = _ROLES.get(role or "")
+    if known is None:
+        names = "system, developer, user or assistant"
+        raise BadRequest(f"{path}.role must be {names}; received {role!r}.", f"{path}.role")
+    return known
+
+
+def _call(item: wire.Item, raw: msgspec.Raw, path: str) -> CallEntry:
+    custom = item.type == "custom_tool_call"
+    for field, value in (("call_id", item.call_id), ("name", item.name)):
+        if not value:
+            raise BadRequest(f"{path}.{field}: This field is required.", f"{path}.{field}")
+    text = arguments_text(item.input if custom else item.arguments) or ""
+    kind = "custom" if custom else "function"
+    return CallEntry(item.call_id or "", item.name or "", text, kind, item.namespace or "", raw)
+
+
+def _result(item: wire.Item, raw: msgspec.Raw, path: str) -> ResultEntry:
+    call_id = item.call_id or item.tool_call_id
+    if not call_id:
+        raise BadRequest(f"{path}.call_id: This field is required.", f"{path}.call_id")
+    kind = "custom" if item.type == "custom_tool_call_output" else "function"
+    # `tool_output` and `tool_call_id` are spellings of our own, which no backend knows.
+    as_known = item.type != "tool_output" and item.call_id
+    return ResultEntry(call_id, tuple(_output(item.output, path)), kind, raw if as_known else None)
+
+
+def _output(output: wire.Maybe, path: str) -> Iterator[Part]:
+    raw = wire.given(output)
+    if raw is None:
+        raise BadRequest(f"{path}.output: This field is required.", f"{path}.output")
+    try:
+        yield from _parts(_decode_output(raw), f"{path}.output")
+    except msgspec.ValidationError:
+        yield TextPart(bytes(raw).decode())  # any other JSON is its own text
+
+
+def _parts(content: str | list[wire.Part] | None, path: str) -> Iterator[Part]:
+    if content is None:
+        return
+    if isinstance(content, str):
+        yield TextPart(content)
+        return
+    for place, part in enumerate(content):
+        yield _part(part, f"{path}.content[{place}]")
+
+
+def _part(part: wire.Part, path: str) -> Part:
+    if part.type in _TEXTS:
+        return TextPart(part.text or "")
+    match part.type:
+        case "refusal":
+            return RefusalPart(part.refusal or "")
+        case "input_image":
+            return ImagePart(part.image_url or "", part.detail or "", part.file_id or "")
+        case "input_file":
+            return FilePart(part.file_data or "", part.file_id or "", part.filename or "", part.file_url or "")
+        case "input_audio" if (audio := wire.given(part.input_audio)) is not None:
+            try:
+                read = _decode_audio(audio)
+            except msgspec.ValidationError as error:
+                raise explained(error, f"{path}.input_audio") from None
+            return AudioPart(read.data, read.format)
+        case "":
+            raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+        case _:
+            return OtherPart(part.type)

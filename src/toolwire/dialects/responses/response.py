@@ -1,0 +1,217 @@
+"""The response object: what was asked, filled in with what was used, and what came out."""
+
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from toolwire.core.errors import Failure
+from toolwire.core.events import Reason, Usage
+from toolwire.core.request import Request
+
+_json = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+NULL = msgspec.Raw(b"null")
+
+Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+
+# Every field of a response that describes the request, as it is when the client does not ask for anything else.
+_DEFAULTS: dict[str, Any] = {
+    "previous_response_id": None,
+    "instructions": None,
+    "tools": [],
+    "tool_choice": "auto",
+    "truncation": "disabled",
+    "parallel_tool_calls": True,
+    "text": {"format": {"type": "text"}},
+    "top_p": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "top_logprobs": 0,
+    "temperature": 1.0,
+    "reasoning": {"effort": None, "summary": None},
+    "max_output_tokens": None,
+    "max_tool_calls": None,
+    "store": False,
+    "background": False,
+    "service_tier": "default",
+    "metadata": {},
+    "safety_identifier": None,
+    "prompt_cache_key": None,
+}
+# Fields of a request that a response repeats only if they were sent.
+_SHOWN = frozenset((*_DEFAULTS, "conversation", "user", "prompt", "prompt_cache_retention"))
+# What a backend says in these fields is about its own copy of the response.
+_OURS = frozenset(
+    (
+        "id",
+        "object",
+        "created_at",
+        "completed_at",
+        "status",
+        "model",
+        "output",
+        "error",
+        "incomplete_details",
+        "usage",
+        "previous_response_id",
+        "conversation",
+        "store",
+        "background",
+        "required_action",
+    )
+)
+_FAILED_CODES = frozenset(
+    (
+        "rate_limit_exceeded",
+        "invalid_prompt",
+        "context_length_exceeded",
+        "insufficient_quota",
+        "usage_not_included",
+        "server_is_overloaded",
+        "slow_down",
+        "cyber_policy",
+        "bio_policy",
+        "misalignment_policy_violation",
+    )
+)
+"""Codes of a failed response that clients know; any other is `server_error`."""
+
+_INCOMPLETE: dict[Reason, str] = {"length": "max_output_tokens", "filter": "content_filter"}
+
+
+class ResponseObject:
+    """One response, from its creation to its end."""
+
+    def __init__(self, request: Request, id: str, created: int) -> None:
+        self.id = id
+        self.status: Status = "in_progress"
+        self.required_action: dict[str, Any] | None = None
+        self.usage: Usage | None = None
+        self.notes = b""
+        """The telemetry, where no comment can carry it."""
+        self.created = created
+        self._asked = shown_fields(request.fields)
+        self._head: dict[str, Any] = {
+            "id": id,
+            "object": "response",
+            "created_at": created,
+            "status": "in_progress",
+            "completed_at": None,
+            "error": None,
+            "incomplete_details": None,
+            "model": request.model,
+            "output": [],
+        }
+        self._told: dict[str, msgspec.Raw] = {}
+
+    def learn(self, data: bytes) -> None:
+        """What the backend says about its own response."""
+        if data:
+            told = _fields(data).get("response")
+            if told is not None:
+                self._told = _fields(told)
+
+    def end(self, reason: Reason, output: list[msgspec.Raw], waiting: list[dict[str, Any]], now: int) -> None:
+        """The turn is over. Calls that wait for outputs are named in a field of their own."""
+        self.status = "incomplete" if reason in _INCOMPLETE else "completed"
+        self._head["output"] = output
+        if reason in _INCOMPLETE:
+            self._head["incomplete_details"] = {"reason": _INCOMPLETE[reason]}
+        else:
+            self._head["completed_at"] = now
+            if waiting:
+                calls = {"tool_calls": waiting}
+                self.required_action = {"type": "submit_tool_outputs", "submit_tool_outputs": calls}
+
+    def fail(self, failure: Failure, output: list[msgspec.Raw]) -> None:
+        self.status = "failed"
+        self._head["output"] = output
+        code = failure.code if failure.code in _FAILED_CODES else "server_error"
+        self._head["error"] = {"code": code, "message": failure.message}
+
+    def cancel(self, output: list[msgspec.Raw]) -> None:
+        self.status = "cancelled"
+        self._head |= {"output": output, "error": None}
+
+    def encoded(self, output: list[msgspec.Raw] | None = None) -> msgspec.Raw:
+        """The object as it is now, with its own output or another."""
+        told = {name: value for name, value in self._told.items() if name not in _OURS and value != NULL}
+        fields: dict[str, Any] = {**self._head, **_DEFAULTS, **told, **self._asked, "usage": self._usage()}
+        fields["status"] = self.status
+        if output is not None:
+            fields["output"] = output
+        if self.required_action is not None:
+            fields["required_action"] = self.required_action
+        if self.notes:
+            fields["toolwire"] = msgspec.Raw(self.notes)
+        return msgspec.Raw(_json(fields))
+
+    def _usage(self) -> dict[str, Any] | None:
+        if self.usage is None:
+            return None
+        return usage_object(self.usage, msgspec.json.decode(self._told.get("usage", b"null")) or {})
+
+
+def usage_object(usage: Usage, told: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Token counts, over what the backend told about them."""
+    told = told or {}
+    given = {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_write}
+    made = {"reasoning_tokens": usage.reasoning}
+    return {
+        **told,
+        "input_tokens": usage.input,
+        "input_tokens_details": {**(told.get("input_tokens_details") or {}), **given},
+        "output_tokens": usage.output,
+        "output_tokens_details": {**(told.get("output_tokens_details") or {}), **made},
+        "total_tokens": usage.input + usage.output,
+    }
+
+
+def shown_fields(asked: dict[str, msgspec.Raw]) -> dict[str, Any]:
+    """What the client asked for, as a response repeats it."""
+    shown: dict[str, Any] = {name: value for name, value in asked.items() if name in _SHOWN and value != NULL}
+    if "tools" in shown:
+        shown["tools"] = _shown_tools(bytes(shown["tools"]))
+    if "tool_choice" in shown:
+        shown["tool_choice"] = _shown_choice(shown["tool_choice"])
+    for name in ("text", "reasoning"):
+        if name in shown:
+            shown[name] = {**_DEFAULTS[name], **_fields(shown[name])}
+    if "text" in shown:
+        shown["text"]["format"] = _shown_format(shown["text"]["format"])
+    if "conversation" in shown and bytes(shown["conversation"]).startswith(b'"'):
+        shown["conversation"] = {"id": shown["conversation"]}
+    return shown
+
+
+@lru_cache(maxsize=64)
+def _shown_tools(tools: bytes) -> msgspec.Raw:
+    """The tools with explicit nulls; an agent sends the same ones every time."""
+    return msgspec.Raw(_json([_shown_tool(_fields(tool)) for tool in _list(tools)]))
+
+
+def _shown_tool(tool: dict[str, Any]) -> dict[str, Any]:
+    if tool.get("type") != msgspec.Raw(b'"function"'):
+        return tool
+    return {"description": None, "parameters": None, "strict": None, **tool}
+
+
+def _shown_choice(choice: msgspec.Raw) -> Any:
+    if not bytes(choice).startswith(b"{"):
+        return choice
+    fields: dict[str, Any] = _fields(choice)
+    return {"mode": "auto", **fields} if fields.get("type") == msgspec.Raw(b'"allowed_tools"') else fields
+
+
+def _shown_format(format: Any) -> Any:
+    if not isinstance(format, msgspec.Raw):
+        return format
+    fields: dict[str, Any] = _fields(format)
+    return (
+        {"description": "", "strict": False, **fields}
+        if fields.get("type") == msgspec.Raw(b'"json_schema"')
+        else fields
+    )

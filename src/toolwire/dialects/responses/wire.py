@@ -1,0 +1,130 @@
+"""The parts of a Responses request that we read. Every optional field may also be null."""
+
+import msgspec
+
+Raw = msgspec.Raw
+Maybe = msgspec.Raw | msgspec.UnsetType
+
+
+def given(raw: Maybe) -> Raw | None:
+    return None if raw is msgspec.UNSET or bytes(raw) == b"null" else raw
+
+
+class Format(msgspec.Struct):
+    type: str
+    name: str | None = None
+    schema: Maybe = msgspec.UNSET
+    description: str | None = None
+    strict: bool | None = None
+
+
+class Text(msgspec.Struct):
+    format: Format | None = None
+    verbosity: str | None = None
+
+
+class Reasoning(msgspec.Struct):
+    effort: str | None = None
+    summary: str | None = None
+
+
+class Named(msgspec.Struct):
+    id: str
+
+
+class Body(msgspec.Struct):
+    """A request. What is not listed here is carried to a backend that speaks Responses, and noted elsewhere."""
+
+    model: str | None = None
+    input: Maybe = msgspec.UNSET
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    conversation: Named | str | None = None
+    stream: bool | None = None
+    store: bool | None = None
+    background: bool | None = None
+    generate: bool | None = None
+    tools: Maybe = msgspec.UNSET
+    tool_choice: Maybe = msgspec.UNSET
+    parallel_tool_calls: bool | None = None
+    text: Text | None = None
+    reasoning: Reasoning | None = None
+    include: list[str] | None = None
+    metadata: dict[str, str] | None = None
+    truncation: str | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    top_logprobs: int | None = None
+    service_tier: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+
+
+class Part(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    refusal: str | None = None
+    image_url: str | None = None
+    file_id: str | None = None
+    file_data: str | None = None
+    file_url: str | None = None
+    filename: str | None = None
+    detail: str | None = None
+    input_audio: Maybe = msgspec.UNSET
+
+
+class Audio(msgspec.Struct):
+    data: str
+    format: str
+
+
+class Item(msgspec.Struct):
+    """Any item of an input. Which fields are there depends on its type."""
+
+    type: str | None = None
+    role: str | None = None
+    content: str | list[Part] | None = None
+    id: str | None = None
+    call_id: str | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: Maybe = msgspec.UNSET
+    input: Maybe = msgspec.UNSET
+    output: Maybe = msgspec.UNSET
+    summary: list[Part] | None = None
+    encrypted_content: str | None = None
+    status: str | None = None
+
+
+class ToolDeclaration(msgspec.Struct):
+    type: str | None = None
+    name: str | None = None
+    description: str | None = None
+    parameters: Maybe = msgspec.UNSET
+    strict: bool | None = None
+    format: Maybe = msgspec.UNSET
+    tools: list[Raw] | None = None
+
+
+class Choice(msgspec.Struct):
+    type: str | None = None
+    name: str | None = None
+    mode: str = "auto"
+    tools: list[ToolDeclaration] | None = None
+
+
+class ToolOutput(msgspec.Struct):
+    tool_call_id: str | None = None
+    call_id: str | None = None
+    output: Maybe = msgspec.UNSET
+
+
+class ToolOutputs(msgspec.Struct):
+    """The body of submit_tool_outputs."""
+
+    tool_outputs: list[ToolOutput]
+    stream: bool | None = None

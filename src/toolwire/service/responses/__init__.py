@@ -1,0 +1,1 @@
+"""The Responses endpoints and the state behind them."""

@@ -1,0 +1,41 @@
+"""The events of one stream, for readers who may come late, leave and come back."""
+
+import asyncio
+from collections.abc import Sequence
+
+
+class Journal:
+    """Events in order: the number of an event is its place."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+        self.comment = b""
+        """The telemetry that closes the stream."""
+        self.closed = False
+        self._more = asyncio.Event()
+
+    @classmethod
+    def of(cls, frames: bytes) -> "Journal":
+        """A journal that is complete."""
+        journal = cls()
+        journal.frames = [frame + b"\n\n" for frame in frames.split(b"\n\n") if frame]
+        journal.closed = True
+        return journal
+
+    def add(self, pieces: Sequence[bytes]) -> None:
+        """Note events; what else is in a stream (comments, its end) has no number and is left out."""
+        self.frames += [piece for piece in pieces if piece.startswith(b"event: ")]
+        self.comment = next((piece for piece in pieces if piece.startswith(b": ")), self.comment)
+        self._wake()
+
+    def close(self) -> None:
+        self.closed = True
+        self._wake()
+
+    async def more(self) -> None:
+        """Wait for the next events, or the end."""
+        await self._more.wait()
+
+    def _wake(self) -> None:
+        self._more.set()
+        self._more = asyncio.Event()

@@ -1,0 +1,206 @@
+"""What a request continues, and what is kept of its turn.
+
+State belongs to the gateway: the items of earlier turns are put in front of the new ones here, whatever the backend can
+do. A response is kept when its turn is over, before its last event leaves.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from toolwire.core.errors import BadRequest
+from toolwire.core.request import Request, ResultEntry
+from toolwire.dialects.responses import Asked
+from toolwire.dialects.responses.response import ResponseObject
+from toolwire.transport.store import KeptItem, Record, Store
+
+Raw = msgspec.Raw
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_encode = msgspec.json.Encoder().encode
+
+_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "ctco",
+    "reasoning": "rs",
+    "compaction": "cmp",
+}
+
+
+class _Known(msgspec.Struct):
+    type: str = "message"
+    id: str | None = None
+
+
+_decode_known = msgspec.json.Decoder(_Known).decode
+
+
+def _known(item: Raw) -> _Known:
+    try:
+        return _decode_known(item)
+    except msgspec.DecodeError:  # whoever decodes the item will say what is wrong with it
+        return _Known("")
+
+
+class Memory:
+    """The latest response of one WebSocket connection, with everything before it."""
+
+    def __init__(self) -> None:
+        self._id = ""
+        self._items: list[Raw] = []
+
+    def get(self, id: str) -> list[Raw] | None:
+        return self._items if id and id == self._id else None
+
+    def put(self, id: str, items: list[Raw]) -> None:
+        self._id, self._items = id, items
+
+    def evict(self, id: str) -> None:
+        if id == self._id:
+            self.put("", [])
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A request with everything it continues."""
+
+    owner: str
+    asked: Asked
+    request: Request
+    earlier: list[Raw]
+    store: bool
+    conversation: str
+    memory: Memory | None = None
+
+    @property
+    def previous(self) -> str:
+        return self.asked.body.previous_response_id or ""
+
+    @property
+    def answered(self) -> list[str]:
+        """The calls that this request brings results for."""
+        added = self.request.entries[max(0, len(self.request.entries) - len(self.asked.items)) :]
+        return [entry.call_id for entry in added if isinstance(entry, ResultEntry)]
+
+
+class Ledger:
+    """Opens requests and keeps responses."""
+
+    def __init__(self, store: Store, *, keeps_by_default: bool) -> None:
+        self._store = store
+        self._default = keeps_by_default
+
+    async def open(self, owner: str, asked: Asked, memory: Memory | None = None) -> Opened:
+        """The request behind what was asked, with all earlier items in front."""
+        body = asked.body
+        earlier: list[Raw] = []
+        if body.previous_response_id:
+            earlier = await self._chain(owner, body.previous_response_id, memory)
+        elif asked.conversation:
+            earlier = await self._conversation(owner, asked.conversation)
+        asked = msgspec.structs.replace(asked, items=await self._dereferenced(owner, asked.items, earlier))
+        store = self._default if body.store is None else body.store
+        request = asked.request(earlier, store=store)
+        return Opened(owner, asked, request, earlier, store, asked.conversation, memory)
+
+    async def _chain(self, owner: str, id: str, memory: Memory | None) -> list[Raw]:
+        items = memory.get(id) if memory is not None else None
+        if items is None:
+            record = await self._store.load(owner, id)
+            if record is not None and record.status in ("queued", "in_progress"):
+                message = f"The response {id!r} is not finished yet."
+                raise BadRequest(message, "previous_response_id", "response_not_finished")
+            items = await self._store.chain(owner, id)
+        if items is None:
+            message = f"There is no response {id!r} to continue."
+            raise BadRequest(message, "previous_response_id", "previous_response_not_found", status=404)
+        return items
+
+    async def _conversation(self, owner: str, id: str) -> list[Raw]:
+        if await self._store.conversation(owner, id) is None:
+            message = f"There is no conversation {id!r} here."
+            raise BadRequest(message, "conversation", "conversation_not_found", status=404)
+        return await self._store.input(owner, id)
+
+    async def _dereferenced(self, owner: str, items: Sequence[Raw], earlier: list[Raw]) -> tuple[Raw, ...]:
+        """The items, with references replaced by what they refer to. What is in the chain already is left out."""
+        if not any(b'"item_reference"' in bytes(item) for item in items):
+            return tuple(items)
+        wanted = {read.id: item for item in items if (read := _known(item)).type == "item_reference" and read.id}
+        found = await self._store.find(owner, list(wanted))
+        present = {_known(item).id for item in earlier}
+        out: list[Raw] = []
+        for item in items:
+            read = _known(item)
+            if read.type != "item_reference":
+                out.append(item)
+            elif read.id not in present:
+                out.append(found.get(read.id or "", item))
+        return tuple(out)
+
+    async def keep(self, opened: Opened, response: ResponseObject, output: list[Raw], frames: bytes = b"") -> None:
+        """Keep a turn that is over."""
+        seed = response.id.partition("_")[2]
+        if opened.memory is not None and response.status in ("completed", "incomplete"):
+            # An item is a view of the message it came in, which is not to be kept for its sake.
+            opened.memory.put(response.id, [*opened.earlier, *(item.copy() for item in opened.asked.items), *output])
+        if not opened.store:
+            return
+        given = given_items(opened.asked.items, seed)
+        made = [KeptItem(_known(item).id or "", item) for item in output]
+        await self._store.save(opened.owner, self.record(opened, response, frames), given, made)
+        if response.status not in ("completed", "incomplete"):
+            return
+        answered = opened.answered
+        if opened.previous and answered:
+            await self._store.link(opened.owner, opened.previous, response.id)
+        if opened.conversation:
+            await self._store.link_callers(opened.owner, opened.conversation, answered, response.id)
+            await self._store.add_items(opened.owner, opened.conversation, [*given, *made])
+
+    async def queue(self, opened: Opened, response: ResponseObject) -> None:
+        """Keep a response whose turn has yet to run."""
+        seed = response.id.partition("_")[2]
+        await self._store.save(opened.owner, self.record(opened, response), given_items(opened.asked.items, seed), ())
+
+    def record(self, opened: Opened, response: ResponseObject, frames: bytes = b"") -> Record:
+        return Record(
+            response.id,
+            response.created,
+            response.status,
+            _encode({name: value for name, value in opened.asked.fields.items() if name != "input"}),
+            bytes(response.encoded([])),
+            opened.previous,
+            opened.conversation,
+            frames=frames,
+        )
+
+
+def not_found(id: str) -> BadRequest:
+    """Why a response cannot be had, as far as that may be told."""
+    message = f"There is no response {id!r} here: it was not stored, was deleted, has expired, or is not yours."
+    return BadRequest(message, "response_id", "response_not_found", status=404)
+
+
+def given_items(items: Sequence[Raw], seed: str) -> list[KeptItem]:
+    """Items of an input as they are kept and listed: each with an id and a type."""
+    return [_given_item(item, f"{seed}i{place + 1:02d}") for place, item in enumerate(items)]
+
+
+def _given_item(item: Raw, seed: str) -> KeptItem:
+    read = _known(item)
+    if read.id and read.type != "message":
+        return KeptItem(read.id, item)
+    fields: dict[str, object] = {**_fields(item)}
+    id = read.id or f"{_PREFIXES.get(read.type, 'item')}_{seed}"
+    fields |= {"id": id, "type": read.type}
+    if read.type == "message":
+        fields.setdefault("status", "completed")
+        content = fields.get("content")
+        if isinstance(content, Raw) and bytes(content).startswith(b'"'):
+            kind = "output_text" if fields.get("role") == Raw(b'"assistant"') else "input_text"
+            part: dict[str, object] = {"type": kind, "text": content}
+            fields["content"] = [{**part, "annotations": []} if kind == "output_text" else part]
+    return KeptItem(id, Raw(_encode(fields)))

@@ -1,0 +1,297 @@
+"""Reading and changing what is kept: responses, their input, and conversations."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from secrets import token_hex
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from toolwire.core.errors import BadRequest, InternalError
+from toolwire.core.events import Note
+from toolwire.core.notes import Tally
+from toolwire.core.tokens import estimated_tokens
+from toolwire.dialects import responses
+from toolwire.dialects.openai import explained
+from toolwire.service.delivery import SSE_HEADERS
+from toolwire.service.http import ClientGone, read_body
+from toolwire.service.keys import Caller
+from toolwire.service.responses.background import journal_bytes
+from toolwire.service.responses.exchange import State
+from toolwire.service.responses.ledger import given_items, not_found
+from toolwire.service.responses.replay import full_response, replayed
+from toolwire.transport.store import Conversation, KeptItem, Page, Record
+
+Raw = msgspec.Raw
+MOST_ITEMS = 100
+"""Items of one page, at most."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _NewConversation(msgspec.Struct):
+    metadata: dict[str, str] | None = None
+    items: list[Raw] | None = None
+
+
+class _NewItems(msgspec.Struct):
+    items: list[Raw]
+
+
+class _Background(msgspec.Struct):
+    background: bool | None = None
+
+
+class Resources:
+    """The handlers, as routes."""
+
+    def __init__(self, state: Callable[[], State]) -> None:
+        self._get_state = state
+
+    def routes(self) -> list[Route]:
+        one, conversation = "/v1/responses/{response_id}", "/v1/conversations/{conversation_id}"
+        table: list[tuple[str, str, Callable[[Request, Caller], Awaitable[Response]]]] = [
+            ("GET", one, self._retrieve),
+            ("DELETE", one, self._delete),
+            ("POST", f"{one}/cancel", self._cancel),
+            ("GET", f"{one}/input_items", self._input_items),
+            ("POST", "/v1/conversations", self._create_conversation),
+            ("GET", conversation, self._retrieve_conversation),
+            ("POST", conversation, self._update_conversation),
+            ("DELETE", conversation, self._delete_conversation),
+            ("POST", f"{conversation}/items", self._create_items),
+            ("GET", f"{conversation}/items", self._list_items),
+            ("GET", f"{conversation}/items/{{item_id}}", self._retrieve_item),
+            ("DELETE", f"{conversation}/items/{{item_id}}", self._delete_item),
+        ]
+        counting = Route("/v1/responses/input_tokens", self._known(self._input_tokens), methods=["POST"])
+        return [counting, *(Route(path, self._known(handler), methods=[method]) for method, path, handler in table)]
+
+    def _known(
+        self, handler: Callable[[Request, Caller], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """A handler for callers who may come in, whose faults are ours to tell."""
+
+        async def handle(request: Request) -> Response:
+            caller = self._state.shared.keys.check(dict(request.scope["headers"]))
+            try:
+                return await handler(request, caller)
+            except BadRequest:
+                raise
+            except ClientGone:
+                return Response(status_code=499)
+            except Exception as error:  # noqa: BLE001 - the process must survive whatever this was
+                self._state.shared.log.crashed(request.url.path, error)
+                return Response(responses.encode_error(InternalError().failure), 500, media_type="application/json")
+
+        return handle
+
+    @property
+    def _state(self) -> State:
+        return self._get_state()
+
+    # Responses
+
+    async def _record(self, request: Request, caller: Caller) -> Record:
+        id = request.path_params["response_id"]
+        record = await self._state.shared.store.load(caller.owner, id)
+        if record is None:
+            raise not_found(id)
+        return record
+
+    async def _full(self, record: Record, caller: Caller) -> bytes:
+        return full_response(record, await self._state.shared.store.output(caller.owner, record.id))
+
+    async def _retrieve(self, request: Request, caller: Caller) -> Response:
+        running = self._state.background.get(caller.owner, request.path_params["response_id"])
+        streamed = request.query_params.get("stream", "").lower() in ("true", "1")
+        if not streamed and running is not None:
+            return _json_bytes(running.snapshot())
+        if not streamed:
+            return _json_bytes(await self._full(await self._record(request, caller), caller))
+        if running is not None:
+            journal = running.journal
+        else:
+            record = await self._record(request, caller)
+            journal = replayed(record, await self._full(record, caller))
+        after = _number(request, "starting_after", -1, -1)
+        keepalive = self._state.shared.pace.keepalive
+        headers = {name.decode(): value.decode() for name, value in SSE_HEADERS}
+        return StreamingResponse(journal_bytes(journal, after, keepalive), headers=headers)
+
+    async def _delete(self, request: Request, caller: Caller) -> Response:
+        id = request.path_params["response_id"]
+        running = self._state.background.get(caller.owner, id)
+        if running is not None:
+            await running.cancel()
+        if not await self._state.shared.store.delete(caller.owner, id):
+            raise not_found(id)
+        return _json({"id": id, "object": "response", "deleted": True})
+
+    async def _cancel(self, request: Request, caller: Caller) -> Response:
+        running = self._state.background.get(caller.owner, request.path_params["response_id"])
+        if running is not None:
+            await running.cancel()
+        record = await self._record(request, caller)
+        if not msgspec.json.decode(record.fields, type=_Background).background:
+            message = "Only a response that was created with background: true can be cancelled."
+            raise BadRequest(message, "response_id", "not_cancellable")
+        return _json_bytes(await self._full(record, caller))
+
+    async def _input_items(self, request: Request, caller: Caller) -> Response:
+        record = await self._record(request, caller)
+        return await self._page(request, caller, record.id)
+
+    async def _page(self, request: Request, caller: Caller, holder: str) -> Response:
+        after, order = request.query_params.get("after", ""), request.query_params.get("order", "desc")
+        if order not in ("asc", "desc"):
+            raise BadRequest(f"order must be asc or desc; received {order!r}.", "order")
+        limit = _number(request, "limit", 20, 1)
+        if limit > MOST_ITEMS:
+            raise BadRequest(f"limit must be at most {MOST_ITEMS}; received {limit}.", "limit")
+        page = await self._state.shared.store.page(caller.owner, holder, after, limit, order)
+        if page is None:
+            raise BadRequest(f"after: There is no item {after!r} here.", "after")
+        return _json(_listed(page))
+
+    async def _input_tokens(self, request: Request, caller: Caller) -> Response:
+        asked = responses.read_request(await self._body(request), needs_input=False)
+        shared = self._state.shared
+        opened = await self._state.ledger.open(caller.owner, asked)
+        route, target = shared.router.find(opened.request.model)
+        counted = None
+        if route.count_tokens is not None:
+            targeted = msgspec.structs.replace(opened.request, model=target)
+            counted = await route.count_tokens(targeted, caller.upstream_key)
+        if counted is not None:
+            return _json({"object": "response.input_tokens", "input_tokens": counted})
+        answer = _json({"object": "response.input_tokens", "input_tokens": estimated_tokens(opened.request)})
+        tally = Tally()
+        tally.note(Note("tokens_estimated"))
+        answer.headers["x-toolwire-notes"] = tally.notes_json().decode()
+        return answer
+
+    async def _body(self, request: Request) -> bytes:
+        return await read_body(dict(request.scope["headers"]), request.receive, self._state.shared.max_body)
+
+    # Conversations
+
+    async def _conversation(self, request: Request, caller: Caller) -> Conversation:
+        id = request.path_params["conversation_id"]
+        found = await self._state.shared.store.conversation(caller.owner, id)
+        if found is None:
+            message = f"There is no conversation {id!r} here."
+            raise BadRequest(message, "conversation_id", "conversation_not_found", status=404)
+        return found
+
+    async def _create_conversation(self, request: Request, caller: Caller) -> Response:
+        asked = _read(await self._body(request) or b"{}", _NewConversation)
+        seed = token_hex(12)
+        conversation = Conversation(f"conv_{seed}", int(time.time()), _encode(asked.metadata or {}))
+        await self._state.shared.store.put_conversation(caller.owner, conversation)
+        await self._add(caller, conversation.id, asked.items or (), seed)
+        return _json(_shown(conversation))
+
+    async def _retrieve_conversation(self, request: Request, caller: Caller) -> Response:
+        return _json(_shown(await self._conversation(request, caller)))
+
+    async def _update_conversation(self, request: Request, caller: Caller) -> Response:
+        conversation = await self._conversation(request, caller)
+        asked = _read(await self._body(request), _NewConversation)
+        changed = msgspec.structs.replace(conversation, metadata=_encode(asked.metadata or {}))
+        await self._state.shared.store.put_conversation(caller.owner, changed)
+        return _json(_shown(changed))
+
+    async def _delete_conversation(self, request: Request, caller: Caller) -> Response:
+        conversation = await self._conversation(request, caller)
+        await self._state.shared.store.delete(caller.owner, conversation.id)
+        return _json({"id": conversation.id, "object": "conversation.deleted", "deleted": True})
+
+    async def _create_items(self, request: Request, caller: Caller) -> Response:
+        conversation = await self._conversation(request, caller)
+        asked = _read(await self._body(request), _NewItems)
+        items = await self._add(caller, conversation.id, asked.items, token_hex(12))
+        return _json(_listed(Page(items, has_more=False)))
+
+    async def _add(self, caller: Caller, holder: str, items: Sequence[Raw], seed: str) -> list[KeptItem]:
+        responses.check_items(items, "items")
+        kept = given_items(items, seed)
+        if kept:
+            await self._state.shared.store.add_items(caller.owner, holder, kept)
+        return kept
+
+    async def _list_items(self, request: Request, caller: Caller) -> Response:
+        conversation = await self._conversation(request, caller)
+        return await self._page(request, caller, conversation.id)
+
+    async def _item(self, request: Request, caller: Caller) -> tuple[str, Raw]:
+        conversation = await self._conversation(request, caller)
+        id = request.path_params["item_id"]
+        for raw in await self._state.shared.store.input(caller.owner, conversation.id):
+            if msgspec.json.decode(raw, type=_Named).id == id:
+                return id, raw
+        message = f"There is no item {id!r} in this conversation."
+        raise BadRequest(message, "item_id", "item_not_found", status=404)
+
+    async def _retrieve_item(self, request: Request, caller: Caller) -> Response:
+        _, raw = await self._item(request, caller)
+        return _json_bytes(bytes(raw))
+
+    async def _delete_item(self, request: Request, caller: Caller) -> Response:
+        id, _ = await self._item(request, caller)
+        holder = request.path_params["conversation_id"]
+        await self._state.shared.store.delete_item(caller.owner, holder, id)
+        return _json(_shown(await self._conversation(request, caller)))
+
+
+class _Named(msgspec.Struct):
+    id: str = ""
+
+
+def _read(body: bytes, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise explained(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
+
+
+def _number(request: Request, name: str, default: int, least: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.lstrip("-").isdecimal() or int(text) < least:
+        raise BadRequest(f"{name} must be a number from {least} on; received {text!r}.", name)
+    return int(text)
+
+
+def _shown(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": int(conversation.created),
+        "metadata": Raw(conversation.metadata),
+    }
+
+
+def _listed(page: Page) -> dict[str, Any]:
+    items = page.items
+    return {
+        "object": "list",
+        "data": [item.raw for item in items],
+        "first_id": items[0].id if items else None,
+        "last_id": items[-1].id if items else None,
+        "has_more": page.has_more,
+    }
+
+
+def _json(value: object) -> Response:
+    return _json_bytes(_encode(value))
+
+
+def _json_bytes(body: bytes) -> Response:
+    return Response(body, media_type="application/json")

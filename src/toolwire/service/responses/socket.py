@@ -1,0 +1,240 @@
+"""Responses over a WebSocket: each message asks for one turn, and its events come back as messages.
+
+    → {"type":"response.create","model":…,"input":…}
+    ← {"type":"response.created",…} … {"type":"response.completed",…}
+
+One turn at a time; further requests wait their turn. The latest response lives in the connection's memory, so that a
+chain works though nothing is stored.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from starlette.types import Message, Receive, Scope, Send
+
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.events import Event, TurnEnded, TurnStarted
+from toolwire.dialects import responses
+from toolwire.dialects.openai import error_object
+from toolwire.dialects.responses import Asked
+from toolwire.service.delivery import Delivery
+from toolwire.service.http import ClientGone, send_json
+from toolwire.service.keys import Caller, Unauthorized
+from toolwire.service.responses.exchange import ResponsesExchange, State
+from toolwire.service.responses.ledger import Memory
+from toolwire.service.run import Run
+
+_encode = msgspec.json.Encoder().encode
+
+WAITING = 64
+"""Requests that may wait for their turn; a client that sends more is not read until one is done."""
+
+_REFUSED = ("stream_options", "background")
+
+
+class _Create(msgspec.Struct):
+    type: str = ""
+    stream: bool | None = None
+    stream_id: str = ""
+
+
+class Socket:
+    """The endpoint as an ASGI application."""
+
+    def __init__(self, state: Callable[[], State]) -> None:
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state = self._state()
+        await receive()  # websocket.connect
+        try:
+            state.shared.keys.check(dict(scope["headers"]))
+        except Unauthorized as error:
+            await refuse(send, error.failure)
+            return
+        await send({"type": "websocket.accept"})
+        await Connection(state, scope, receive, send).run()
+
+
+async def refuse(send: Send, failure: Failure) -> None:
+    """Answer an upgrade with an HTTP error. Codex falls back to POST at once on a 426."""
+
+    async def send_response(message: Message) -> None:
+        await send({**message, "type": message["type"].replace("http.", "websocket.http.")})
+
+    headers = [(b"upgrade", b"websocket")] if failure.status == 426 else []
+    await send_json(send_response, failure.status, responses.encode_error(failure), headers)
+
+
+class Connection:
+    """One client's socket, from its first request to its end."""
+
+    def __init__(self, state: State, scope: Scope, receive: Receive, send: Send) -> None:
+        self._state = state
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._memory = Memory()
+        self._asked: asyncio.Queue[bytes] = asyncio.Queue(WAITING)
+        self._gone = asyncio.Event()
+
+    async def run(self) -> None:
+        reader = asyncio.create_task(self._read())
+        limit = self._state.shared.settings.server.websocket_limit
+        ends = time.monotonic() + limit if limit else float("inf")
+        try:
+            while not self._gone.is_set():
+                message = await self._next(ends)
+                if message is None:
+                    break
+                await self._turn(message)
+        except asyncio.CancelledError:
+            await self._say_goodbye(503, "shutting_down", "The gateway is shutting down.", 1012)
+        finally:
+            reader.cancel()
+
+    async def _next(self, ends: float) -> bytes | None:
+        """The next request, or None when the connection is over."""
+        getting = asyncio.create_task(self._asked.get())
+        leaving = asyncio.create_task(self._gone.wait())
+        left = max(0.0, ends - time.monotonic())
+        done, pending = await asyncio.wait(
+            (getting, leaving), timeout=None if left == float("inf") else left, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in pending:
+            task.cancel()
+        if getting in done:
+            return getting.result()
+        if leaving not in done:
+            message = "This connection has reached its limit; open a new one."
+            await self._say_goodbye(400, "websocket_connection_limit_reached", message, 1000)
+        return None
+
+    async def _say_goodbye(self, status: int, code: str, message: str, reason: int) -> None:
+        await self._send({"type": "websocket.send", "text": error_frame(Failure(status, code, message))})
+        await self._send({"type": "websocket.close", "code": reason})
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "websocket.disconnect":
+                self._gone.set()
+                return
+            text = message.get("text")
+            await self._asked.put(text.encode() if text is not None else message.get("bytes") or b"")
+
+    async def _turn(self, message: bytes) -> None:
+        exchange = SocketExchange(self._state, self._scope, self._send, self._memory, message)
+        await exchange.run(self._until_gone)
+
+    async def _until_gone(self) -> Message:
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+
+def error_frame(failure: Failure, lane: str = "") -> str:
+    """A failure as the message that ends a turn."""
+    frame: dict[str, Any] = {"type": "error", "status": failure.status, "error": error_object(failure)}
+    if failure.retry_after:
+        frame["headers"] = {"retry-after": failure.retry_after}  # what Codex waits by
+    return _encode({**frame, "stream_id": lane} if lane else frame).decode()
+
+
+class SocketDelivery(Delivery):
+    """Events as messages of a socket."""
+
+    lane = ""
+
+    async def refuse(self, failure: Failure, run: Run | None) -> None:
+        self._commit(failure.status)
+        await self._say(error_frame(failure, self.lane))
+
+    async def at_once(self, events: Sequence[Event]) -> None:
+        """A turn that needs no run."""
+        self._commit(200)
+        pieces = [piece for event in events for piece in self._dialect.stream().feed(event)]
+        await self._dialect.settle()
+        await self._put(pieces)
+
+    async def _open(self, run: Run) -> None:
+        pass
+
+    async def _put(self, pieces: Sequence[bytes]) -> None:
+        head = b'{"stream_id":%b,' % _encode(self.lane) if self.lane else b""
+        for piece in pieces:
+            text = head + piece[1:] if head else piece
+            await self._say(text.decode())
+
+    async def _say(self, text: str) -> None:
+        try:
+            await self._send({"type": "websocket.send", "text": text})
+        except OSError:
+            raise ClientGone from None
+
+    async def _close(self) -> None:
+        pass
+
+
+class SocketExchange(ResponsesExchange):
+    """One turn of a connection."""
+
+    _delivery: SocketDelivery
+
+    def __init__(self, state: State, scope: Scope, send: Send, memory: Memory, message: bytes) -> None:
+        super().__init__(state, scope, send)
+        self._memory = memory
+        self._message = message
+        self._bound.socket = True
+        self._facts["transport"] = "websocket"
+
+    def _deliver_by(self, send: Send) -> Delivery:
+        return SocketDelivery(self._bound, send, self._shared.pace, self._shared.loop)
+
+    async def _exchange(self, receive: Receive) -> None:
+        caller = self._enter()
+        asked = self._read(self._message)
+        previous = asked.body.previous_response_id or ""
+        try:
+            await self._answer(asked, caller, receive)
+        finally:
+            if self._delivery.status >= 400 or not self._is_whole():
+                self._memory.evict(previous)
+
+    def _is_whole(self) -> bool:
+        return self._bound.stream().response.status in ("completed", "incomplete") if self._bound.request else False
+
+    def _read(self, body: bytes) -> Asked:
+        try:
+            create = msgspec.json.decode(body, type=_Create)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadRequest(f"The message is not valid JSON: {error}", code="invalid_json") from None
+        self._delivery.lane = create.stream_id
+        if create.type != "response.create":
+            message = f"type must be response.create; received {create.type!r}."
+            raise BadRequest(message, "type", "unknown_message")
+        asked = responses.read_request(body)
+        for name in _REFUSED:
+            if bytes(asked.fields.get(name, b"null")) not in (b"null", b"false"):
+                raise BadRequest(f"{name} cannot be sent over a WebSocket.", name)
+        if create.stream is False:
+            raise BadRequest("stream: A WebSocket always streams.", "stream")
+        return msgspec.structs.replace(asked, body=msgspec.structs.replace(asked.body, stream=True))
+
+    async def _answer(self, asked: Asked, caller: Caller, receive: Receive, conversation: str = "") -> None:
+        opened = self._bound.opened = await self._state.ledger.open(caller.owner, asked, self._memory)
+        self._extend()
+        if asked.body.generate is False:
+            await self._warm_up()
+        else:
+            await self._deliver(self._begin_turn(opened.request, caller), receive)
+
+    async def _warm_up(self) -> None:
+        """A request that is only to be remembered: the next one will continue it."""
+        assert self._bound.opened is not None
+        self._bound.request = self._bound.opened.request
+        route, _ = self._shared.router.find(self._bound.request.model)
+        self._facts |= {"backend": route.backend.name, "model": self._bound.request.model, "warm_up": True}
+        await self._delivery.at_once((TurnStarted(), TurnEnded()))
