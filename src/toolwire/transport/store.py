@@ -204,9 +204,12 @@ class SqliteStore:
         return await self._run(self._page, owner, holder, after, limit, order)
 
     async def find(self, owner: str, ids: Sequence[str]) -> dict[str, Raw]:
-        """Items by their ids, wherever they are kept."""
+        """Items by their ids, wherever they are kept; of two with one id, the one used last."""
         marks = ",".join("?" * len(ids))
-        query = f"SELECT id, item FROM items WHERE owner = ? AND id IN ({marks})"
+        query = (
+            "SELECT items.id, item FROM items JOIN holders ON holders.id = holder "
+            f"WHERE items.owner = ? AND items.id IN ({marks}) ORDER BY used"
+        )
         rows = await self._run(self._query, query, (owner, *ids))
         return {row[0]: Raw(row[1]) for row in rows}
 

@@ -66,7 +66,7 @@ def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
             tuple(part.text or "" for part in item.summary or ()),
             tuple(part.text or "" for part in item.content or () if isinstance(part, wire.Part)),
             item.encrypted_content or "",
-            raw,
+            raw=raw,
         )
     if type == "compaction" and item.encrypted_content and compaction.is_ours(item.encrypted_content):
         return compaction.expanded(item.encrypted_content, path)

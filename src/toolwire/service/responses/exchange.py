@@ -162,6 +162,7 @@ class ResponsesExchange(Exchange):
         queued = bytes(run.response.encoded())
         self._state.background.start(opened.owner, run)
         self._handed_over = True
+        self._bound = ResponsesBound(self._seed, self._state)  # the other one is the run's now
         await self._send_kept(run.journal if request.stream else queued, receive)
 
     async def _send_kept(self, kept: Journal | bytes, receive: Receive) -> None:

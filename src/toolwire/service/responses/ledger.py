@@ -45,22 +45,28 @@ def _known(item: Raw) -> _Known:
         return _Known("")
 
 
+LANES = 32
+"""Lanes whose latest response one connection remembers."""
+
+
 class Memory:
-    """The latest response of one WebSocket connection, with everything before it."""
+    """The latest response of each lane of one WebSocket connection, with everything before it."""
 
     def __init__(self) -> None:
-        self._id = ""
-        self._items: list[Raw] = []
+        self.lane = ""
+        self._latest: dict[str, tuple[str, list[Raw]]] = {}
 
     def get(self, id: str) -> list[Raw] | None:
-        return self._items if id and id == self._id else None
+        return next((items for known, items in self._latest.values() if known == id), None)
 
     def put(self, id: str, items: list[Raw]) -> None:
-        self._id, self._items = id, items
+        self._latest.pop(self.lane, None)
+        self._latest[self.lane] = (id, items)
+        if len(self._latest) > LANES:
+            del self._latest[next(iter(self._latest))]
 
     def evict(self, id: str) -> None:
-        if id == self._id:
-            self.put("", [])
+        self._latest = {lane: each for lane, each in self._latest.items() if each[0] != id}
 
 
 class Opened(msgspec.Struct, frozen=True):

@@ -211,7 +211,7 @@ class SocketExchange(ResponsesExchange):
             create = msgspec.json.decode(body, type=_Create)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadRequest(f"The message is not valid JSON: {error}", code="invalid_json") from None
-        self._delivery.lane = create.stream_id
+        self._delivery.lane = self._memory.lane = create.stream_id
         if create.type != "response.create":
             message = f"type must be response.create; received {create.type!r}."
             raise BadRequest(message, "type", "unknown_message")
