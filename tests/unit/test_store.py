@@ -321,7 +321,7 @@ def test_a_conversation_is_no_response_and_a_response_no_conversation(kept):
 def test_a_deleted_conversation_takes_its_items_along(kept):
     kept.put_conversation(ANN, Conversation("conv", 7.0, b"{}"))
     kept.add_items(ANN, "conv", items("a"))
-    assert kept.delete(ANN, "conv") is True
+    assert kept.delete(ANN, "conv", "conversation") is True
     assert kept.conversation(ANN, "conv") is None
     assert kept.find(ANN, ["a"]) == {}
 

@@ -14,12 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 Raw = msgspec.Raw
 T = TypeVar("T")
+Kind: TypeAlias = Literal["response", "conversation"]
 
 
 class KeptItem(msgspec.Struct, frozen=True):
@@ -76,7 +77,7 @@ class Store(Protocol):
 
     async def link_callers(self, owner: str, conversation: str, calls: Sequence[str], continuation: str) -> None: ...
 
-    async def delete(self, owner: str, id: str) -> bool: ...
+    async def delete(self, owner: str, id: str, kind: Kind = "response") -> bool: ...
 
     async def page(self, owner: str, holder: str, after: str, limit: int, order: str) -> Page | None: ...
 
@@ -195,9 +196,9 @@ class SqliteStore:
         """Link the responses of a conversation that made these calls."""
         await self._run(self._link_callers, owner, conversation, calls, continuation)
 
-    async def delete(self, owner: str, id: str) -> bool:
+    async def delete(self, owner: str, id: str, kind: Kind = "response") -> bool:
         """Forget a response or a conversation."""
-        return await self._run(self._delete, owner, id)
+        return await self._run(self._delete, owner, id, kind)
 
     async def page(self, owner: str, holder: str, after: str, limit: int, order: str) -> Page | None:
         """Some of the input of a response, or of a conversation; None if `after` is none of its items."""
@@ -266,7 +267,7 @@ class SqliteStore:
         record: Record,
         given: Sequence[KeptItem] | None,
         made: Sequence[KeptItem],
-        kind: str = "response",
+        kind: Kind = "response",
     ) -> None:
         database = self._connection()
         now = self._clock()
@@ -306,7 +307,8 @@ class SqliteStore:
     def _size_of_items(self, holder: str) -> int:
         return self._query("SELECT COALESCE(SUM(LENGTH(item)), 0) FROM items WHERE holder = ?", (holder,))[0][0]
 
-    def _load(self, owner: str, id: str, kind: str = "response") -> Record | None:
+    def _load(self, owner: str, id: str, kind: Kind = "response") -> Record | None:
+        self._sweep(self._clock(), id)
         query = f"SELECT {_RECORD} FROM holders WHERE id = ? AND owner = ? AND kind = ?"
         rows = self._query(query, (id, owner, kind))
         return Record(*rows[0]) if rows else None
@@ -336,12 +338,13 @@ class SqliteStore:
             named = b'"call_id":' + msgspec.json.encode(call)
             self._change(change, (continuation, owner, conversation, owner, named))
 
-    def _delete(self, owner: str, id: str) -> bool:
+    def _delete(self, owner: str, id: str, kind: Kind) -> bool:
         database = self._connection()
+        which = "DELETE FROM holders WHERE id = ? AND owner = ? AND kind = ? RETURNING size"
         with _Transaction(database):
-            rows = database.execute("DELETE FROM holders WHERE id = ? AND owner = ? RETURNING size", (id, owner))
-            gone = rows.fetchall()
-            database.execute("DELETE FROM items WHERE holder = ? AND owner = ?", (id, owner))
+            gone = database.execute(which, (id, owner, kind)).fetchall()
+            if gone:
+                database.execute("DELETE FROM items WHERE holder = ? AND owner = ?", (id, owner))
         self._size -= sum(row[0] for row in gone)
         return bool(gone)
 

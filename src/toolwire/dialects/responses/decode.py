@@ -64,7 +64,7 @@ class Asked(msgspec.Struct, frozen=True):
             dialect="responses",
             instructions=body.instructions or "",
             entries=tuple(decode_items((*earlier, *self.items), len(earlier), notes)),
-            continues=bool(earlier),
+            continues=bool(earlier) or bool(body.previous_response_id),
             stream=bool(body.stream),
             tools=tools,
             hosted_tools=hosted,
@@ -129,7 +129,7 @@ def read_tool_outputs(data: bytes) -> wire.ToolOutputs:
         return msgspec.json.decode(data, type=wire.ToolOutputs)
     except msgspec.ValidationError as error:
         raise explained(error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 

@@ -44,7 +44,7 @@ def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], fi
             item = _decode_item(raw)
         except msgspec.ValidationError as error:
             raise explained(error, path) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"{path} is not valid JSON: {error}", path, "invalid_json") from None
         if item.type in CALLS and item.status == "incomplete":
             notes.append(Note("call_dropped", item.call_id or ""))

@@ -5,6 +5,8 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from toolwire.core import sse
 from toolwire.core.errors import Failure, InternalError, ToolwireError
 from toolwire.core.events import TurnFailed
@@ -17,6 +19,9 @@ from toolwire.transport.alarm import Alarm
 
 if TYPE_CHECKING:
     from toolwire.service.responses.exchange import ResponsesBound
+
+
+_GOING_ON = {"status": "in_progress", "completed_at": None, "error": None, "incomplete_details": None, "usage": None}
 
 
 class BackgroundRun:
@@ -38,9 +43,21 @@ class BackgroundRun:
     def id(self) -> str:
         return self.response.id
 
+    async def is_over(self) -> bool:
+        """Whether the turn has ended. Then this waits until it is kept: nobody may hear of it before."""
+        if self.response.status in ("queued", "in_progress") or self.task is None:
+            return False
+        await asyncio.wait((self.task,))
+        return True
+
     def snapshot(self) -> bytes:
-        """The response as it is now."""
-        return bytes(self.response.encoded(self._bound.stream().output))
+        """The response as it is now. That it has ended is not said before it is kept."""
+        now = self.response.encoded(self._bound.stream().output)
+        if self.response.status in ("queued", "in_progress"):
+            return bytes(now)
+        going_on: dict[str, object] = {**msgspec.json.decode(now, type=dict[str, msgspec.Raw]), **_GOING_ON}
+        going_on.pop("required_action", None)
+        return msgspec.json.encode(going_on)
 
     async def cancel(self) -> None:
         """Stop the run and wait until it is kept as cancelled."""

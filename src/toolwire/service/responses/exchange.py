@@ -238,6 +238,10 @@ class SubmitExchange(ResponsesExchange):
             raise not_found(id)
         given = responses.read_tool_outputs(body)
         if record.continuation:
+            running = self._state.background.get(caller.owner, record.continuation)
+            if running is not None and not await running.is_over():
+                await self._send_kept(running.journal if given.stream else running.snapshot(), receive)
+                return
             again = await store.load(caller.owner, record.continuation)
             if again is not None:
                 response = full_response(again, await store.output(caller.owner, again.id))

@@ -157,9 +157,11 @@ class Ledger:
         given = given_items(opened.asked.items, seed)
         made = [KeptItem(_known(item).id or "", item) for item in output]
         await self._store.save(opened.owner, self.record(opened, response, frames), given, made)
-        if response.status not in ("completed", "incomplete"):
-            return
         answered = opened.answered
+        if response.status not in ("completed", "incomplete"):
+            if opened.asked.body.background and opened.previous and answered:
+                await self._store.link(opened.owner, opened.previous, "")  # its outputs may be sent again
+            return
         if opened.previous and answered:
             await self._store.link(opened.owner, opened.previous, response.id)
         if opened.conversation:
@@ -170,6 +172,8 @@ class Ledger:
         """Keep a response whose turn has yet to run."""
         seed = response.id.partition("_")[2]
         await self._store.save(opened.owner, self.record(opened, response), given_items(opened.asked.items, seed), ())
+        if opened.previous and opened.answered:
+            await self._store.link(opened.owner, opened.previous, response.id)
 
     def record(self, opened: Opened, response: ResponseObject, frames: bytes = b"") -> Record:
         return Record(

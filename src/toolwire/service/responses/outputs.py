@@ -14,6 +14,10 @@ class _Waiting(msgspec.Struct):
     status: str = ""
 
 
+class _Part(msgspec.Struct):
+    type: str
+
+
 _OUTPUT_OF = {"function_call": "function_call_output", "custom_tool_call": "custom_tool_call_output"}
 
 
@@ -44,4 +48,11 @@ def tool_outputs(given: wire.ToolOutputs, output: list[msgspec.Raw]) -> list[dic
 
 def _written(output: msgspec.Raw) -> Any:
     """An output is a text or a list of parts; any other JSON is sent as its own text."""
-    return output if bytes(output).startswith((b'"', b"[")) else bytes(output).decode()
+    data = bytes(output)
+    if data.startswith(b'"'):
+        return output
+    try:
+        msgspec.json.decode(data, type=list[_Part])
+    except (msgspec.DecodeError, RecursionError):
+        return data.decode()
+    return output

@@ -1,5 +1,6 @@
 """Reading and changing what is kept: responses, their input, and conversations."""
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from secrets import token_hex
@@ -207,7 +208,7 @@ class Resources:
 
     async def _delete_conversation(self, request: Request, caller: Caller) -> Response:
         conversation = await self._conversation(request, caller)
-        await self._state.shared.store.delete(caller.owner, conversation.id)
+        await self._state.shared.store.delete(caller.owner, conversation.id, "conversation")
         return _json({"id": conversation.id, "object": "conversation.deleted", "deleted": True})
 
     async def _create_items(self, request: Request, caller: Caller) -> Response:
@@ -256,7 +257,7 @@ def _read(body: bytes, kind: type[Any]) -> Any:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
         raise explained(error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 
@@ -264,7 +265,7 @@ def _number(request: Request, name: str, default: int, least: int) -> int:
     text = request.query_params.get(name)
     if text is None:
         return default
-    if not text.lstrip("-").isdecimal() or int(text) < least:
+    if not re.fullmatch(r"-?[0-9]{1,18}", text) or int(text) < least:
         raise BadRequest(f"{name} must be a number from {least} on; received {text!r}.", name)
     return int(text)
 

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Event, TurnEnded, TurnStarted
 from toolwire.dialects import responses
-from toolwire.dialects.openai import error_object
+from toolwire.dialects.openai import error_object, explained
 from toolwire.dialects.responses import Asked
 from toolwire.service.delivery import Delivery
 from toolwire.service.http import ClientGone, send_json
@@ -29,8 +29,8 @@ from toolwire.service.run import Run
 
 _encode = msgspec.json.Encoder().encode
 
-WAITING = 64
-"""Requests that may wait for their turn; a client that sends more is not read until one is done."""
+TOO_MUCH = b"too much"
+"""Stands in the queue for a request beyond the bytes that may wait on one connection."""
 
 _REFUSED = ("stream_options", "background")
 
@@ -39,6 +39,7 @@ class _Create(msgspec.Struct):
     type: str = ""
     stream: bool | None = None
     stream_id: str = ""
+    previous_response_id: Any = None
 
 
 class Socket:
@@ -78,7 +79,8 @@ class Connection:
         self._receive = receive
         self._send = send
         self._memory = Memory()
-        self._asked: asyncio.Queue[bytes] = asyncio.Queue(WAITING)
+        self._asked: asyncio.Queue[bytes] = asyncio.Queue()
+        self._waiting = 0  # bytes of requests that wait
         self._gone = asyncio.Event()
 
     async def run(self) -> None:
@@ -124,9 +126,20 @@ class Connection:
                 self._gone.set()
                 return
             text = message.get("text")
-            await self._asked.put(text.encode() if text is not None else message.get("bytes") or b"")
+            asked = text.encode() if text is not None else message.get("bytes") or b""
+            if self._waiting + len(asked) <= self._state.shared.max_body:
+                self._waiting += len(asked)
+                self._asked.put_nowait(asked)
+            else:
+                self._asked.put_nowait(TOO_MUCH)
 
     async def _turn(self, message: bytes) -> None:
+        if message is TOO_MUCH:
+            limit = self._state.shared.max_body
+            busy = Failure(429, "too_many_requests", f"More than {limit} bytes of requests wait on this connection.")
+            await self._send({"type": "websocket.send", "text": error_frame(busy)})
+            return
+        self._waiting -= len(message)
         exchange = SocketExchange(self._state, self._scope, self._send, self._memory, message)
         await exchange.run(self._until_gone)
 
@@ -195,23 +208,27 @@ class SocketExchange(ResponsesExchange):
 
     async def _exchange(self, receive: Receive) -> None:
         caller = self._enter()
-        asked = self._read(self._message)
-        previous = asked.body.previous_response_id or ""
+        create = self._read_create()
+        self._delivery.lane = self._memory.lane = create.stream_id
         try:
-            await self._answer(asked, caller, receive)
+            await self._answer(self._read(self._message), caller, receive)
         finally:
             if self._delivery.status >= 400 or not self._is_whole():
-                self._memory.evict(previous)
+                self._memory.evict(str(create.previous_response_id))
 
     def _is_whole(self) -> bool:
         return self._bound.stream().response.status in ("completed", "incomplete") if self._bound.request else False
 
-    def _read(self, body: bytes) -> Asked:
+    def _read_create(self) -> _Create:
         try:
-            create = msgspec.json.decode(body, type=_Create)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return msgspec.json.decode(self._message, type=_Create)
+        except msgspec.ValidationError as error:
+            raise explained(error) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"The message is not valid JSON: {error}", code="invalid_json") from None
-        self._delivery.lane = self._memory.lane = create.stream_id
+
+    def _read(self, body: bytes) -> Asked:
+        create = self._read_create()
         if create.type != "response.create":
             message = f"type must be response.create; received {create.type!r}."
             raise BadRequest(message, "type", "unknown_message")
