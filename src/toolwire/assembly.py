@@ -72,8 +72,11 @@ def without_hosted_tools(request: Request, rules: ToolRules) -> Request:
         raise BadRequest(f"tools: This model has no tool of the type {type!r}.", "tools", "unsupported_tool")
     notes = [Note("tool_dropped", tool.type) for tool in request.hosted_tools]
     choice = request.tool_choice
-    kept = None if choice is not None and choice.hosted is not None else choice
-    return msgspec.structs.replace(request, hosted_tools=(), tool_choice=kept, notes=(*request.notes, *notes))
+    if choice is not None and (choice.hosted is not None or (choice.mode == "required" and not request.tools)):
+        raise BadRequest(
+            "tool_choice asks for a tool that this model does not have.", "tool_choice", "unsupported_tool"
+        )
+    return msgspec.structs.replace(request, hosted_tools=(), notes=(*request.notes, *notes))
 
 
 class Assembly(msgspec.Struct, frozen=True):

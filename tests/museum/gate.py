@@ -1,18 +1,37 @@
-"""The real gateway between a real client and a scripted upstream."""
+"""The real gateway between real clients of both dialects and a scripted upstream."""
 
+import contextlib
 import itertools
 import json
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import httpx
 import msgspec
+from websockets.sync.client import ClientConnection, connect
 
-from tests.museum.lines import read_frames
+from tests.museum.clients import (
+    Json,
+    Received,
+    Said,
+    read_frames,
+    received,
+    received_messages,
+    said_by_message,
+    said_by_response,
+    said_in_chat,
+    sound_response,
+)
 from tests.support.fold import fold_chat
 from tests.support.gateway import Gateway, tool
 from tests.support.upstream import Asked, Reply, Upstream
 
 _numbers = itertools.count(1)
+
+Tools: TypeAlias = Sequence[str | Json]
+"""Tools by name, or whole."""
+
+CLOSINGS = ("response.completed", "response.incomplete", "response.failed")
 
 
 class Streamed(msgspec.Struct, frozen=True):
@@ -23,20 +42,20 @@ class Streamed(msgspec.Struct, frozen=True):
     raw: bytes
 
     @property
-    def folded(self) -> dict[str, Any]:
-        return fold_chat(read_frames(self.raw))
+    def said(self) -> Said:
+        raise NotImplementedError
 
     @property
-    def message(self) -> dict[str, Any]:
-        return self.folded["message"]
+    def error(self) -> Json | None:
+        return json.loads(self.raw)["error"] if self.status != 200 else self.said.error
 
     @property
-    def error(self) -> dict[str, Any]:
-        return json.loads(self.raw)["error"] if self.status != 200 else self.folded["error"]
+    def comments(self) -> Sequence[str]:
+        raise NotImplementedError
 
     @property
-    def telemetry(self) -> dict[str, Any]:
-        [last] = [value for kind, value in read_frames(self.raw) if kind == "comment" and value.startswith("{")]
+    def telemetry(self) -> Json:
+        [last] = [comment for comment in self.comments if comment.startswith("{")]
         return json.loads(last)
 
     @property
@@ -45,11 +64,52 @@ class Streamed(msgspec.Struct, frozen=True):
 
     @property
     def keepalives(self) -> int:
-        return sum(kind == "comment" and value == "keepalive" for kind, value in read_frames(self.raw))
+        return self.comments.count("keepalive")
 
 
-class Wire:
-    """A gateway with the scripted upstream behind it."""
+class ChatStream(Streamed, frozen=True):
+    @property
+    def folded(self) -> Json:
+        return fold_chat(read_frames(self.raw))
+
+    @property
+    def message(self) -> Json:
+        return self.folded["message"]
+
+    @property
+    def said(self) -> Said:
+        return said_in_chat(self.raw)
+
+    @property
+    def comments(self) -> Sequence[str]:
+        return [value for kind, value in read_frames(self.raw) if kind == "comment"]
+
+
+class ResponsesStream(Streamed, frozen=True):
+    @property
+    def received(self) -> Received:
+        return received(self.raw)
+
+    @property
+    def response(self) -> Json:
+        return self.received.response
+
+    @property
+    def said(self) -> Said:
+        return self.received.said
+
+    @property
+    def comments(self) -> Sequence[str]:
+        return self.received.comments
+
+
+AnyStream = TypeVar("AnyStream", bound=Streamed)
+
+
+class Door:
+    """One endpoint of a gateway with the scripted upstream behind it."""
+
+    path = ""
 
     def __init__(self, gateway: Gateway, upstream: Upstream, http: httpx.Client) -> None:
         self.gateway = gateway
@@ -58,7 +118,7 @@ class Wire:
 
     @property
     def url(self) -> str:
-        return f"{self.gateway.base_url}/chat/completions"
+        return f"{self.gateway.base_url}/{self.path}"
 
     def script(self, *replies: Reply | bytes) -> str:
         """A model that answers like this: one reply, or several in turn."""
@@ -70,14 +130,99 @@ class Wire:
     def asked(self, model: str) -> list[Asked]:
         return self.upstream.of(model.removeprefix("up/"))
 
-    def body(self, model: str, tools: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
-        body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Go."}], **fields}
-        return {**body, "tools": [tool(name) for name in tools]} if tools else body
+    def body(self, model: str, tools: Tools = (), **fields: Any) -> Json:
+        raise NotImplementedError
 
-    def stream(self, model: str, tools: tuple[str, ...] = (), *, headers: Any = None, **fields: Any) -> Streamed:
-        body = self.body(model, tools, stream=True, **fields)
-        with self.http.stream("POST", self.url, json=body, headers=headers) as response:
-            return Streamed(response.status_code, response.headers, response.read())
+    def said(self, plain: httpx.Response) -> Said:
+        """What a plain answer says."""
+        raise NotImplementedError
 
-    def plain(self, model: str, tools: tuple[str, ...] = (), *, headers: Any = None, **fields: Any) -> httpx.Response:
+    def plain(self, model: str, tools: Tools = (), *, headers: Any = None, **fields: Any) -> httpx.Response:
         return self.http.post(self.url, json=self.body(model, tools, **fields), headers=headers)
+
+    def stream(self, model: str, tools: Tools = (), *, headers: Any = None, **fields: Any) -> Streamed:
+        raise NotImplementedError
+
+    def _streamed(self, kind: type[AnyStream], body: Json, headers: Any) -> AnyStream:
+        with self.http.stream("POST", self.url, json={**body, "stream": True}, headers=headers) as response:
+            return kind(response.status_code, response.headers, response.read())
+
+
+class Wire(Door):
+    """The chat endpoint, and beside it the Responses endpoint of the same gateway."""
+
+    path = "chat/completions"
+
+    @property
+    def responses(self) -> "ResponsesDoor":
+        return ResponsesDoor(self.gateway, self.upstream, self.http)
+
+    @property
+    def doors(self) -> tuple[Door, Door]:
+        return self, self.responses
+
+    def body(self, model: str, tools: Tools = (), **fields: Any) -> Json:
+        body: Json = {"model": model, "messages": [{"role": "user", "content": "Go."}], **fields}
+        made = [tool(each) if isinstance(each, str) else each for each in tools]
+        return {**body, "tools": made} if tools else body
+
+    def said(self, plain: httpx.Response) -> Said:
+        [choice] = plain.json()["choices"]
+        return said_by_message(choice["message"], choice["finish_reason"])
+
+    def stream(self, model: str, tools: Tools = (), *, headers: Any = None, **fields: Any) -> ChatStream:
+        return self._streamed(ChatStream, self.body(model, tools, **fields), headers)
+
+
+class ResponsesDoor(Door):
+    path = "responses"
+
+    def body(self, model: str, tools: Tools = (), **fields: Any) -> Json:
+        body: Json = {"model": model, "input": "Go.", **fields}
+        made = [{"type": "function", **tool(each)["function"]} if isinstance(each, str) else each for each in tools]
+        return {**body, "tools": made} if tools else body
+
+    def said(self, plain: httpx.Response) -> Said:
+        return said_by_response(sound_response(plain.json()))
+
+    def stream(self, model: str, tools: Tools = (), *, headers: Any = None, **fields: Any) -> ResponsesStream:
+        return self._streamed(ResponsesStream, self.body(model, tools, **fields), headers)
+
+    @contextlib.contextmanager
+    def socket(self) -> Iterator["Socket"]:
+        with connect(self.url.replace("http", "ws", 1), proxy=None, max_size=None) as connection:
+            yield Socket(connection)
+
+
+class Socket:
+    """A WebSocket client: asks for turns, one after the other."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+
+    def turn(self, **fields: Any) -> Received:
+        """One turn, from its request to its closing event."""
+        messages = self.ask(**fields)
+        return received_messages(messages)
+
+    def refused(self, **fields: Any) -> Json:
+        """The error that is all of the answer."""
+        [message] = self.ask(**fields)
+        return json.loads(message)
+
+    def begin(self, **fields: Any) -> None:
+        """Ask for a turn, and wait until it talks."""
+        self._connection.send(json.dumps({"type": "response.create", **fields}))
+        while "output_text.delta" not in str(self._connection.recv(timeout=10)):
+            pass
+
+    def ask(self, **fields: Any) -> list[str]:
+        self._connection.send(json.dumps({"type": "response.create", **fields}))
+        messages: list[str] = []
+        while True:
+            message = self._connection.recv(timeout=10)
+            assert isinstance(message, str)
+            messages.append(message)
+            type = json.loads(message)["type"]
+            if type in CLOSINGS or (type == "error" and len(messages) == 1):
+                return messages

@@ -1,6 +1,7 @@
-"""The stages in a row, as the gateway puts them, and what a client makes of what comes out.
+"""The stages in a row, as the gateway puts them, and what clients make of what comes out.
 
-Everything here runs streamed and plain, in any chunking, with the order of events checked, and demands one result.
+Everything here runs for a chat client and for a Responses client, streamed and plain, in any chunking, with the order
+of events checked, and demands one result.
 """
 
 import json
@@ -9,85 +10,87 @@ from typing import Any
 
 import msgspec
 
+from tests.museum.clients import (
+    Json,
+    Received,
+    Said,
+    read_frames,
+    received,
+    said_by_message,
+    sound_response,
+)
 from tests.support.chunks import in_any_chunking
 from tests.support.fold import fold_chat
 from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import tool
 from toolwire import Call, CallDelta, ToolCallAggregator
 from toolwire.assembly import Assembly, ToolRules, policies_for
-from toolwire.backends import responses
-from toolwire.backends.responses import OPENAI, Profile
+from toolwire.backends.responses import OPENAI, Conversation, Profile
 from toolwire.backends.responses.encode import encode_request
 from toolwire.core.collect import Turn, collect
-from toolwire.core.events import (
-    CallArgs,
-    CallEnded,
-    CallStarted,
-    Event,
-    Note,
-    Reason,
-    TextDelta,
-    TurnEnded,
-    TurnStarted,
-)
+from toolwire.core.events import Event, Reason, TurnEnded, TurnStarted
 from toolwire.core.identity import CallTable
 from toolwire.core.loose import read_fragments
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import FrameReader
-from toolwire.dialects import chat
-from toolwire.notations.read import Made, ReadTextCalls, Telling
-from toolwire.notations.tool_call import TOOL_CALL
-from toolwire.notations.use_tool import USE_TOOL
-from toolwire.notations.values import Schemas
+from toolwire.dialects import chat, responses
 
 RULES = ToolRules()
 SEED = "seed"
 
+CHAT_ONLY = ("annotations_dropped", "item_dropped")
+"""Notes about what chat has no place for; a Responses client gets the thing itself."""
+
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a chat client has in hand at the end, and what it saw on the way."""
+    """What a chat client has in hand at the end, what it saw on the way, and what a Responses client received."""
 
-    message: dict[str, Any]
+    message: Json
     finish: str | None
-    usage: dict[str, Any] | None
-    error: dict[str, Any] | None
+    usage: Json | None
+    error: Json | None
     notes: tuple[str, ...]
     chunks: tuple[Any, ...]
     turn: Turn
+    received: Received
 
     @property
     def content(self) -> str | None:
         return self.message["content"]
 
     @property
+    def said(self) -> Said:
+        return said_by_message(self.message, self.finish, self.error)
+
+    @property
     def calls(self) -> list[tuple[str, str, str]]:
         """Id, name and arguments of each call."""
-        return [(each["id"], *_named(each)) for each in self.message.get("tool_calls", ())]
+        return [*self.said.calls] if "tool_calls" in self.message else []
 
     @property
     def named(self) -> list[tuple[str, str]]:
         return [(name, arguments) for _, name, arguments in self.calls]
 
-
-def _named(part: dict[str, Any]) -> tuple[str, str]:
-    inner = part[part["type"]]
-    return inner["name"], inner["arguments" if part["type"] == "function" else "input"]
+    @property
+    def response(self) -> Json:
+        """The last word of a Responses stream."""
+        return self.received.response
 
 
 # What the client asks
 
 
-def chat_json(*, tools: Sequence[str | dict[str, Any]] = (), **fields: Any) -> bytes:
+def chat_json(*, tools: Sequence[str | Json] = (), **fields: Any) -> bytes:
     """A chat request's body. Tools are given by name, or whole."""
-    body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Go."}], "stream": True, **fields}
+    body: Json = {"model": "m", "messages": [{"role": "user", "content": "Go."}], "stream": True, **fields}
     if tools:
         body["tools"] = [tool(each) if isinstance(each, str) else each for each in tools]
     return json.dumps(body).encode()
 
 
-def ask(*, tools: Sequence[str | dict[str, Any]] = (), **fields: Any) -> Request:
+def ask(*, tools: Sequence[str | Json] = (), **fields: Any) -> Request:
     return chat.decode_request(chat_json(tools=tools, **fields))
 
 
@@ -96,9 +99,31 @@ def ask_in_xml() -> Request:
     return ask(messages=[{"role": "system", "content": "Write <use_tool> blocks."}, {"role": "user", "content": "Go."}])
 
 
-def sent_upstream(**fields: Any) -> dict[str, Any]:
+def responses_json(*, tools: Sequence[str | Json] = (), **fields: Any) -> bytes:
+    """A Responses request's body. Tools are given by name, or whole."""
+    body: Json = {"model": "m", "input": "Go.", "stream": True, **fields}
+    if tools:
+        body["tools"] = [{"type": "function", "name": each} if isinstance(each, str) else each for each in tools]
+    return json.dumps(body).encode()
+
+
+def ask_responses(*, tools: Sequence[str | Json] = (), **fields: Any) -> Request:
+    return responses.decode_request(responses_json(tools=tools, **fields))
+
+
+def in_responses(request: Request) -> Request:
+    """The same as a Responses client asks it: what a Responses server is sent is a Responses request."""
+    body, _ = encode_request(request, OPENAI, stream=request.stream)
+    return responses.decode_request(body)
+
+
+def sent_upstream(**fields: Any) -> Json:
     """What a Responses server is sent for this chat request."""
-    body, _ = encode_request(ask(**fields), OPENAI, stream=True)
+    return sent_for(ask(**fields))
+
+
+def sent_for(request: Request) -> Json:
+    body, _ = encode_request(request, OPENAI, stream=True)
     return json.loads(body)
 
 
@@ -114,14 +139,20 @@ class Carried(msgspec.Struct, frozen=True):
 
 
 def answer(data: bytes, request: Request | None = None, rules: ToolRules = RULES, profile: Profile = OPENAI) -> Answer:
-    """This stream, carried to a chat client: in any chunking, streamed and plain."""
+    """This stream, carried to clients of both dialects: in any chunking, streamed and plain."""
     asked = request or ask()
-    return _answer(asked, in_any_chunking(data, lambda pieces: carry(pieces, asked, rules, profile)))
+    return _alike(
+        asked,
+        *(
+            in_any_chunking(data, lambda pieces, each=each: carry(pieces, each, rules, profile))
+            for each in (asked, in_responses(asked))
+        ),
+    )
 
 
 def carry(pieces: Iterable[bytes], request: Request, rules: ToolRules = RULES, profile: Profile = OPENAI) -> Carried:
-    """These bytes of a Responses server through all stages."""
-    conversation = responses.Conversation(request, SEED, profile)
+    """These bytes of a Responses server through all stages, to a client of the request's dialect."""
+    conversation = Conversation(request, SEED, profile)
     conversation.start()
     reader = FrameReader()
     frames = [frame for piece in pieces for frame in reader.feed(piece)] + reader.end()
@@ -131,20 +162,20 @@ def carry(pieces: Iterable[bytes], request: Request, rules: ToolRules = RULES, p
 
 def answer_once(data: bytes, request: Request, rules: ToolRules = RULES) -> Answer:
     """The same in one piece, for tests that have cut it themselves or need not."""
-    return _answer(request, carry([data], request, rules))
+    return _alike(request, *(carry([data], each, rules) for each in (request, in_responses(request))))
 
 
-def carry_plain(body: dict[str, Any], request: Request, rules: ToolRules = RULES) -> Carried:
+def carry_plain(body: Json, request: Request, rules: ToolRules = RULES) -> Carried:
     """A reply that is one plain response object, through all stages."""
-    conversation = responses.Conversation(request, SEED)
+    conversation = Conversation(request, SEED)
     events = conversation.feed_plain(json.dumps(body).encode())
     return encode(events, request, policies_for(request, rules, SEED, conversation.calls))
 
 
-def plain_answer(body: dict[str, Any], request: Request | None = None, rules: ToolRules = RULES) -> Answer:
-    """The same, carried to a chat client, streamed and plain."""
+def plain_answer(body: Json, request: Request | None = None, rules: ToolRules = RULES) -> Answer:
+    """The same, carried to clients of both dialects, streamed and plain."""
     asked = request or ask()
-    return _answer(asked, carry_plain(body, asked, rules))
+    return _alike(asked, *(carry_plain(body, each, rules) for each in (asked, in_responses(asked))))
 
 
 def say(words: str, request: Request | None = None, rules: ToolRules = RULES, step: int = 5) -> Answer:
@@ -153,9 +184,18 @@ def say(words: str, request: Request | None = None, rules: ToolRules = RULES, st
     return answer(stream(created(), *deltas, completed()), request, rules)
 
 
+def answer_responses(
+    data: bytes, request: Request | None = None, rules: ToolRules = RULES, profile: Profile = OPENAI
+) -> Received:
+    """This stream, carried to a Responses client that asks in its own words."""
+    asked = request or ask_responses()
+    return folded_responses(asked, in_any_chunking(data, lambda pieces: carry(pieces, asked, rules, profile)))
+
+
 def encode(events: Iterable[Event], request: Request, assembly: Assembly) -> Carried:
     """Events through policies and encoder, with their order checked."""
-    encoder = chat.StreamEncoder(request, "chatcmpl-1", 0, assembly.tally)
+    dialect = responses if request.dialect == "responses" else chat
+    encoder = dialect.StreamEncoder(request, dialect.new_id("1"), 0, assembly.tally)
     order = TurnOrder()
     passed = tuple(out for event in events for out in assembly.policies.feed(event))
     data = b"".join(piece for event in passed for each in order.feed(event) for piece in encoder.feed(each))
@@ -163,65 +203,69 @@ def encode(events: Iterable[Event], request: Request, assembly: Assembly) -> Car
     return Carried(data, passed, tuple(note.code for note in assembly.tally.notes))
 
 
-def folded(request: Request, carried: Carried) -> Answer:
-    """What a streaming client has in hand at the end."""
-    frames = read_frames(carried.data)
+def _alike(request: Request, chatted: Carried, responded: Carried) -> Answer:
+    """What a chat client has in hand, after a look at the other three: plain, and both as a Responses client."""
+    asked = in_responses(request)
+    told = folded_responses(asked, responded)
+    frames = read_frames(chatted.data)
     made = fold_chat(frames)
     chunks = tuple(value for kind, value in frames if kind == "data" and value != "[DONE]")
-    turn = collect(list(carried.events))
-    return Answer(made["message"], made["finish"], made["usage"], made["error"], carried.notes, chunks, turn)
+    turn = collect(list(chatted.events))
+    answered = Answer(made["message"], made["finish"], made["usage"], made["error"], chatted.notes, chunks, turn, told)
+    _check_plain(answered, request)
+    _check_dialects(answered, responded)
+    return answered
 
 
-def _answer(request: Request, carried: Carried) -> Answer:
-    """The same, after a look at what a client that asked for a plain answer would have."""
-    made = folded(request, carried)
+def _check_plain(made: Answer, request: Request) -> None:
+    """Streamed and plain say the same; a field left out, null and empty are one."""
     if made.turn.failure is not None:
         assert made.error == json.loads(chat.encode_error(made.turn.failure))["error"]
-    else:
-        _check_same(made, json.loads(chat.encode_turn(made.turn, request, "chatcmpl-1", 0)), request)
-    return made
-
-
-def _check_same(made: Answer, plain: dict[str, Any], request: Request) -> None:
-    """Streamed and plain say the same; a field left out, null and empty are one."""
+        return
+    plain = json.loads(chat.encode_turn(made.turn, request, chat.new_id("1"), 0))
     [choice] = plain["choices"]
-    assert _said(made.message) == _said(choice["message"])
+    assert _left(made.message) == _left(choice["message"])
     assert made.finish == choice["finish_reason"]
     if request.include_usage:
         assert made.usage == plain.get("usage")
 
 
-def _said(message: dict[str, Any]) -> dict[str, Any]:
+def _left(message: Json) -> Json:
     return {key: value for key, value in message.items() if value not in (None, "", [])}
 
 
-def read_frames(data: bytes) -> list[tuple[str, Any]]:
-    """Our own stream, read strictly: LF, one line an event, one blank line behind it, strict JSON."""
-    frames: list[tuple[str, Any]] = []
-    lines = data.decode().split("\n")
-    for place, line in enumerate(lines):
-        if line.startswith("data: "):
-            assert lines[place + 1] == ""
-            frames.append(("data", line[6:] if line == "data: [DONE]" else strict_json(line[6:])))
-        elif line.startswith(": "):
-            assert lines[place + 1] != "", "some readers take that for an empty event"
-            frames.append(("comment", line[2:]))
-        else:
-            assert line == "", line
-    return frames
+def _check_dialects(made: Answer, responded: Carried) -> None:
+    """Clients of both dialects are told the same."""
+    one, other = made.said, made.received.said
+    if "function_call" in made.message:  # the old form has no place for an id
+        other = msgspec.structs.replace(other, calls=tuple(("", *named) for _, *named in other.calls))
+    assert one == other
+    assert tuple(code for code in made.notes if code not in CHAT_ONLY) == responded.notes
+    usage = made.received.response["usage"]
+    if made.usage is not None:
+        assert usage is not None
+        assert (made.usage["prompt_tokens"], made.usage["total_tokens"]) == (
+            usage["input_tokens"],
+            usage["total_tokens"],
+        )
 
 
-def strict_json(words: str) -> Any:
-    def refuse(word: str) -> Any:
-        raise AssertionError(f"{word} is not JSON")
-
-    return json.loads(words, parse_constant=refuse)
+def folded_responses(request: Request, carried: Carried) -> Received:
+    """What a Responses client received: a lawful stream, whose last word is the plain answer."""
+    told = received(carried.data)
+    turn = collect(list(carried.events))
+    if turn.failure is not None:
+        assert told.said.error == json.loads(responses.encode_error(turn.failure))["error"]
+    else:
+        plain = json.loads(responses.encode_turn(turn, request, "resp_1", 0))
+        assert sound_response(plain) == told.response
+    return told
 
 
 # What a chat server answers: until there is such a backend, its calls alone
 
 
-def cc(*calls: dict[str, Any], finish: str | None = None, **delta: Any) -> dict[str, Any]:
+def cc(*calls: Json, finish: str | None = None, **delta: Any) -> Json:
     """One chat chunk."""
     if calls:
         delta["tool_calls"] = list(calls)
@@ -229,14 +273,14 @@ def cc(*calls: dict[str, Any], finish: str | None = None, **delta: Any) -> dict[
     return {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
 
 
-def part(arguments: Any = msgspec.UNSET, *, name: Any = msgspec.UNSET, **fields: Any) -> dict[str, Any]:
+def part(arguments: Any = msgspec.UNSET, *, name: Any = msgspec.UNSET, **fields: Any) -> Json:
     """One entry of `tool_calls`, with the fields that are given and no others."""
     function = {"name": name, "arguments": arguments}
     return {**fields, "function": {key: value for key, value in function.items() if value is not msgspec.UNSET}}
 
 
 def relay(*chunks: Any, names: Sequence[str] = (), reason: Reason = "stop", total: bool = False) -> Answer:
-    """The calls of these chunks, carried to a chat client. `reason` is what the upstream says at the end."""
+    """The calls of these chunks, carried to clients. `reason` is what the upstream says at the end."""
     return encoded(call_events(*chunks, names=names, reason=reason, total=total))
 
 
@@ -251,9 +295,10 @@ def call_events(*chunks: Any, names: Sequence[str] = (), reason: Reason = "stop"
 
 
 def encoded(events: Iterable[Event], request: Request | None = None, rules: ToolRules = RULES) -> Answer:
-    """Events of any origin, carried to a chat client."""
-    asked = request or ask()
-    return _answer(asked, encode(events, asked, policies_for(asked, rules, SEED, tuple)))
+    """Events of any origin, carried to clients of both dialects."""
+    asked, told = request or ask(), tuple(events)
+    both = (asked, in_responses(asked))
+    return _alike(asked, *(encode(told, each, policies_for(each, rules, SEED, tuple)) for each in both))
 
 
 class Aggregated(msgspec.Struct, frozen=True):
@@ -279,81 +324,3 @@ def aggregate(*payloads: Any, names: Iterable[str] = ()) -> Aggregated:
         assert [(delta.id, delta.name) for delta in own if delta.id or delta.name] == [(call.id, call.name)]
         assert "".join(delta.arguments for delta in own) == call.arguments
     return Aggregated(snapshot, tuple(deltas))
-
-
-# What a model writes as text
-
-
-class Reading(msgspec.Struct, frozen=True):
-    """What the textual reader made of a text: pieces in order, text as it is, a call as name and arguments."""
-
-    pieces: tuple[str | tuple[str, str], ...]
-    cut: tuple[tuple[str, str], ...]
-    """Calls that ended incomplete, with what of their arguments went out."""
-    notes: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        return "".join(piece for piece in self.pieces if isinstance(piece, str))
-
-    @property
-    def calls(self) -> list[tuple[str, str]]:
-        return [piece for piece in self.pieces if isinstance(piece, tuple)]
-
-
-def live(words: str, names: Iterable[str] | None = None, schemas: Schemas | None = None) -> Reading:
-    """Read in any chunking, calls told while they are read."""
-    return in_any_chunking(words, lambda pieces: _read(pieces, reader("live", names, schemas)))
-
-
-def whole(words: str, names: Iterable[str] | None = None, schemas: Schemas | None = None) -> Reading:
-    """Read in any chunking, calls told when they are closed."""
-    return in_any_chunking(words, lambda pieces: _read(pieces, reader("whole", names, schemas)))
-
-
-def held(
-    words: str, names: Iterable[str] | None = None, schemas: Schemas | None = None, made: Sequence[Made] = ()
-) -> Reading:
-    """Read in any chunking, calls held to the end of the turn, for which others were made in structure."""
-    return in_any_chunking(words, lambda pieces: _read(pieces, reader("end", names, schemas, made)))
-
-
-def read_all(words: str, names: Iterable[str] | None = None, schemas: Schemas | None = None) -> Reading:
-    """All ways find the same text and calls; returns the live reading, which keeps their order."""
-    first = live(words, names, schemas)
-    assert first == whole(words, names, schemas)
-    last = held(words, names, schemas)
-    assert (first.text, first.calls, first.cut, first.notes) == (last.text, last.calls, last.cut, last.notes)
-    return first
-
-
-def reader(
-    telling: Telling, names: Iterable[str] | None = None, schemas: Schemas | None = None, made: Sequence[Made] = ()
-) -> ReadTextCalls:
-    return ReadTextCalls((USE_TOOL, TOOL_CALL), SEED, schemas or Schemas(()), names, lambda: made, telling=telling)
-
-
-def _read(pieces: Iterable[str], policy: ReadTextCalls) -> Reading:
-    events = [out for piece in pieces for out in policy.feed(TextDelta(piece))]
-    events += policy.feed(TurnEnded())
-    assert events[-1] == TurnEnded()
-    assert not any(isinstance(event, TurnEnded) for event in events[:-1])
-    found: list[str | tuple[str, str]] = []
-    cut: list[tuple[str, str]] = []
-    name, arguments = "", ""
-    for event in events:
-        match event:
-            case TextDelta(words):
-                before = found.pop() if found and isinstance(found[-1], str) else ""
-                found.append(f"{before}{words}")
-            case CallStarted(_, name):
-                arguments = ""
-            case CallArgs(_, words):
-                words.encode()  # a piece of text, not half of a character
-                arguments += words
-            case CallEnded(_, complete):
-                (found if complete else cut).append((name, arguments))
-            case _:
-                pass
-    notes = tuple(event.code for event in events if isinstance(event, Note))
-    return Reading(tuple(found), tuple(cut), notes)

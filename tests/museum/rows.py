@@ -80,6 +80,48 @@ _THEMES = {
         BM-072 cursor-empty-array      An empty list of parts is no content
         BM-073 stop-after-first        All calls of a turn are delivered; what a policy cuts is reported
     """,
+    "lifecycle": """
+        BM-074 rs-completed-empty      The last event holds every item, as it was told when it was done
+        BM-075 rs-upstream-empty       An empty final output erases nothing, and one with more in it adds that
+        BM-076 rs-item-done-missing    A call that was streamed and never closed is closed at the end
+        BM-077 rs-missing-fields       No event of the lifecycle is missing, and none lacks its ids, places and objects
+        BM-079 rs-late-text-done       A late done closes its own item and no other
+        BM-080 as-seed-required-action A turn with calls is completed, and nobody gets events nobody asked for
+        BM-081 rs-seq                  Numbers count from 0 without a gap, whatever is dropped, merged or added
+        BM-083 rs-echo-tools           Tools come back with explicit nulls, and everything fits the schemas
+        BM-086 rs-nonstream-drop       A plain response has its calls, and each kind of call its own events
+    """,
+    "history": """
+        BM-108 hx-missing-result       A call without result gets a placeholder, or the request is refused
+        BM-111 hx-skip-half-pair       A call and its result are kept or refused together
+        BM-112 hx-split-assistants     Calls in a row are one turn of the assistant
+        BM-113 hx-split-anthropic      Calls in a row are one message, and so are their results
+        BM-114 hx-multipart-rs         Text and calls of one turn are items of their own
+        BM-115 hx-user-between         A message between results does not close the turn too early
+        BM-116 hx-dup-ids              An id that is used twice pairs each call with its own result
+        BM-117 hx-result-no-id         A result without id answers the only call it can
+        BM-118 hx-id-variants          A result may name its call by the id of the item
+        BM-120 rs-unknown-input        Items we do not know go on as they came
+        BM-121 args-json-history-400   Malformed arguments in the history are nobody's crash
+        BM-123 hx-cross-type-callid    A call and an output with the same id are two items
+        BM-125 hx-output-array         An output may be a text, parts, or any JSON
+        BM-126 hx-empty-result         An empty result is a result
+        BM-128 hx-dev-between          A message between a call and its output separates nothing
+        BM-129 hx-steer-lost           What the user says together with results is delivered
+    """,
+    "parameters": """
+        BM-137 tc-named-dropped        A tool that is asked for by name is asked for by name
+        BM-140 tc-allowed-parallel     Only allowed tools are called, one at a time if so asked
+        BM-141 ptc-ignored             No parallel calls means one call, and the rest is reported
+        BM-143 args-eager-flag         Fields of a tool that we do not know go to a server of the same dialect
+        BM-144 cursor-mixed            A request may be written in both forms at once
+        BM-145 req-unknown-stripped    Fields we do not know survive, or it is said
+        BM-146 obs-native-required     Structured calls are there in every output mode
+        BM-147 cc-cache-control        Cache markers are accepted, and never added
+        BM-148 tools-empty-array       An empty list of tools is no list
+        BM-149 mt-default              No limit of tokens is made up
+        BM-151 param-lost              What is accepted is passed on, or it is said
+    """,
     "usage": """
         BM-161 use-forced-chunk        The usage chunk is for clients that asked for it
         BM-162 use-cache-double        Cache tokens told twice count once
@@ -144,6 +186,18 @@ _THEMES = {
         BM-232 tx-invoke-leak          The kin of <invoke> is read where it is meant and shown where it is quoted
         BM-233 tx-hide-no-exec         Nothing is hidden that did not become a call
     """,
+    "tools": """
+        BM-249 cu-format-dropped       A custom tool keeps its grammar, and its call its text
+        BM-250 cu-not-unwrapped        A custom call that comes wrapped in JSON is unwrapped
+        BM-251 cu-history              Custom calls return as what they were, and pair with their own kind
+        BM-252 cu-chat-shape           Custom tools are read flat and nested, and answered as chat has them
+        BM-253 bi-reject-all           A tool the backend cannot run does not cost the others
+        BM-254 bi-silent-drop          A tool the backend can run reaches it
+        BM-256 ns-not-restored         A call names its namespace wherever it is told
+        BM-257 ord-server-tool         Calls of the server keep their place among the others
+        BM-258 bi-server-tool-dead     A server tool of one vendor is not dead weight at another
+        BM-259 bi-fail-closed          A tool that cannot be read is refused by its place
+    """,
     "choices": """
         BM-263 choice-idx              Calls are counted within their choice
         BM-265 legacy-fc-request       functions and function_call work, in both directions
@@ -152,6 +206,10 @@ _THEMES = {
         BM-266 perf-quadratic          Twice the deltas take twice the time and memory
         BM-268 tr-capture-mem          Nothing is kept for the log, and a recording is bounded
         BM-269 tr-buffer-clear         A buffer that is full is an error that names the limit
+    """,
+    "state": """
+        BM-271 st-prev-ignored         What came before is put in front, or the request is refused
+        BM-273 st-chain-fallback       The chain is ours: no upstream is asked for it
     """,
 }
 

@@ -12,15 +12,13 @@ from tests.museum.lines import (
     ask,
     call_events,
     cc,
-    held,
-    live,
     part,
     plain_answer,
-    read_all,
     relay,
     say,
     sent_upstream,
 )
+from tests.museum.texts import held, live, read_all
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
 from toolwire import ToolCallAggregator
 from toolwire.backends.responses import Profile

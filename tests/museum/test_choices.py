@@ -38,6 +38,9 @@ def _(wire: Wire) -> None:
     assert refused.value.param == "n"
     response = wire.plain("demo", n=2)
     assert (response.status_code, response.json()["error"]["param"]) == (400, "n")
+    # Responses has no such thing at all.
+    response = wire.responses.plain("demo", n=2)
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "n")
 
 
 _FUNCTIONS = [{"name": "search", "description": "Look.", "parameters": {"type": "object", "properties": {}}}]

@@ -5,6 +5,7 @@ everything takes up to 4 times.
 """
 
 import gc
+import json
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -16,17 +17,19 @@ import pytest
 
 from tests.museum.cases import Theme
 from tests.museum.gate import Wire
-from tests.museum.lines import RULES, SEED, ask, cc, part, reader
+from tests.museum.lines import RULES, SEED, ask, ask_responses, cc, part
+from tests.museum.texts import reader
 from tests.support.frames import call_item, completed, created, rs, stream, text
 from toolwire import ToolCallAggregator
 from toolwire.assembly import policies_for
-from toolwire.backends import responses
+from toolwire.backends.responses import Conversation
 from toolwire.core.errors import BackendFault
 from toolwire.core.events import TextDelta
 from toolwire.core.identity import CallTable, Fragment
-from toolwire.core.request import Tool
+from toolwire.core.notes import Tally
+from toolwire.core.request import Request, Tool
 from toolwire.core.sse import DEFAULT_LIMIT, Frame, FrameReader
-from toolwire.dialects import chat
+from toolwire.dialects import chat, responses
 from toolwire.notations.read import Telling
 from toolwire.notations.values import Schemas
 from toolwire.service.settings import Settings
@@ -38,12 +41,16 @@ Feed = Callable[[int], None]
 """Feeds this many small deltas to something new."""
 
 
-def _gateway_line(opening: bytes, delta: bytes, count: int) -> int:
+_CHAT = ask(tools=("f",))
+_RESPONSES = ask_responses(tools=("f",))
+
+
+def _gateway_line(opening: bytes, delta: bytes, count: int, request: Request = _CHAT) -> int:
     """Everything between two sockets; returns how many bytes went out."""
-    request = ask(tools=("f",))
-    conversation = responses.Conversation(request, SEED)
+    conversation = Conversation(request, SEED)
     assembly = policies_for(request, RULES, SEED, conversation.calls)
-    encoder = chat.StreamEncoder(request, "id", 0, assembly.tally)
+    dialect = responses if request.dialect == "responses" else chat
+    encoder = dialect.StreamEncoder(request, "id_1", 0, assembly.tally)
     reader, sent = FrameReader(), 0
     for data in (opening, *(delta for _ in range(count))):
         for frame in reader.feed(data):
@@ -75,6 +82,25 @@ def _blank_arguments(count: int) -> None:
 
 def _responses_text(count: int) -> None:
     _gateway_line(created(), text("x"), count)
+
+
+def _same_dialect(opening: bytes, delta: bytes) -> Feed:
+    return lambda count: ignored(_gateway_line(opening, delta, count, _RESPONSES))
+
+
+def ignored(value: object) -> None:
+    """What came of it is not of interest."""
+
+
+def _many_items(count: int) -> None:
+    """A turn of nothing but small items."""
+    conversation = Conversation(_RESPONSES, SEED)
+    encoder = responses.StreamEncoder(_RESPONSES, "id_1", 0, Tally())
+    for place in range(count // 5):
+        item = call_item(f"c{place}", "f", "{}", f"fc_{place}")
+        frame = Frame(b"", json.dumps({"type": "response.output_item.done", "item": item}).encode())
+        for event in conversation.feed(frame):
+            encoder.feed(event)
 
 
 def _second_call_waits(count: int) -> None:
@@ -116,6 +142,10 @@ _LOADS: dict[str, Feed] = {
     "blank arguments": _blank_arguments,
     "Responses text": _responses_text,
     "a call behind another": _second_call_waits,
+    "arguments in one dialect": _same_dialect(stream(created(), _ADDED, _arguments('{"t":"')), _arguments("x")),
+    "text in one dialect": _same_dialect(created(), text("x")),
+    "deltas counted otherwise": _same_dialect(created(), text("x", "m", 7)),
+    "many items": _many_items,
     "chat chunks": _aggregated(cc(part("{", index=0, id="c", name="f")), cc(part("x", index=0))),
     "Anthropic blocks": _aggregated(
         {"type": "content_block_start", "index": 0, "content_block": _BLOCK},
@@ -185,6 +215,8 @@ def _(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     payload = 4 * 1024 * 1024
     words = text("x" * 4096)
     assert _peak(lambda: _gateway_line(created(), words, payload // 4096)) < payload / 8  # text is passed on, not kept
+    # A Responses stream says all of it again at its end, so the text is kept; its frames are not.
+    assert _peak(lambda: _gateway_line(created(), words, payload // 4096, _RESPONSES)) < 1.5 * payload
 
     def write(name: str) -> int:
         recorder = record.Recorder(str(tmp_path), name, "responses", "m")

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import msgspec
+
 from tests.museum.cases import Theme
+from tests.museum.clients import Said
 from tests.museum.gate import Wire
 from tests.museum.lines import aggregate, answer, ask, cc, encoded, part, plain_answer, relay
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
-from toolwire.core.events import TextDelta, TurnEnded, TurnStarted
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, TextDelta, TurnEnded, TurnStarted
 
 theme = Theme("finish")
 
@@ -50,6 +53,21 @@ def _() -> None:
     answered = answer(stream(created(), text("Let me look."), call("a", "f", "{}", place=1), completed()))
     assert (answered.content, answered.finish) == ("Let me look.", "tool_calls")
     assert answered.turn.reason == "calls"  # what every dialect starts from
+    assert answered.response["status"] == "completed"
+
+
+@theme.row("fin-absent")
+def _() -> None:
+    # A backend without a word for the end says so by ending; what a Responses client needs is made all the same.
+    talked = encoded([TurnStarted(), TextDelta("hi"), TurnEnded()])
+    assert talked.received.types[-4:] == ["output_text.done", "content_part.done", "output_item.done", "completed"]
+    called = encoded([TurnStarted(), CallStarted("a", "f"), CallArgs("a", "{}"), CallEnded("a"), TurnEnded()])
+    assert called.received.types[-3:] == ["function_call_arguments.done", "output_item.done", "completed"]
+    assert (talked.finish, called.finish) == ("stop", "tool_calls")
+    # Of a Responses server, which has such a word, [DONE] alone is a stream that was cut.
+    cut = answer(stream(created(), text("hi"), b"data: [DONE]\n\n"))
+    assert cut.received.types[-3:] == ["output_text.delta", "error", "failed"]
+    assert [item["status"] for item in cut.response["output"]] == ["incomplete"]
 
 
 @theme.row("fin-tooluse-noblock")
@@ -78,8 +96,13 @@ def _() -> None:
         assert (answered.calls, answered.finish) == ([("a", "w", half)], "length")
         assert answered.notes == ("call_incomplete",)
         assert not answered.turn.calls[0].complete
+        [item] = answered.response["output"]
+        assert (item["arguments"], item["status"]) == (half, "incomplete")
+        assert answered.response["incomplete_details"] == {"reason": "max_output_tokens"}
+        assert answered.received.types[-1] == "incomplete"
     whole = answer(stream(created(), call("a", "w", "{}"), _incomplete("max_output_tokens")))
     assert (whole.calls, whole.finish) == ([("a", "w", "{}")], "length")
+    assert [item["status"] for item in whole.response["output"]] == ["completed"]
     begun = stream(created(), rs("output_item.added", output_index=0, item=call_item("a", "w", "")))
     for reason, finish in (("max_output_tokens", "length"), ("content_filter", "content_filter")):
         nothing_yet = answer(begun + _incomplete(reason))
@@ -98,11 +121,16 @@ _MODELS = ("demo", "demo-parallel", "demo-use-tool", "demo-refusal", "demo-lengt
 def _(wire: Wire) -> None:
     for model in _MODELS:
         for mode in ("openai-json", "obsidian-xml"):
-            headers = {"x-proxy-output-mode": mode}
-            streamed = wire.stream(model, ("find", "look"), headers=headers).folded
-            [plain] = wire.plain(model, ("find", "look"), headers=headers).json()["choices"]
-            assert _without_ids(streamed["message"]) == _without_ids(plain["message"]), (model, mode)
-            assert streamed["finish"] == plain["finish_reason"]
+            headers, tools = {"x-proxy-output-mode": mode}, ("find", "look")
+            said = [
+                _without_ids(each)
+                for door in wire.doors
+                for each in (
+                    door.stream(model, tools, headers=headers).said,
+                    door.said(door.plain(model, tools, headers=headers)),
+                )
+            ]
+            assert said == [said[0]] * 4, (model, mode)
     # Every case here compares the two; this one has more than one item of the same kind.
     summary = [{"type": "summary_text", "text": "Think."}]
     thoughts = [
@@ -112,10 +140,8 @@ def _(wire: Wire) -> None:
     assert answer(stream(created(), *thoughts, completed())).message["reasoning_content"] == "Think.\n\nThink."
 
 
-def _without_ids(message: dict[str, Any]) -> dict[str, Any]:
-    said = {key: value for key, value in message.items() if value}
-    said["tool_calls"] = [each["function"] for each in message.get("tool_calls", ())]
-    return said
+def _without_ids(said: Said) -> Said:
+    return msgspec.structs.replace(said, calls=tuple(("", *named) for _, *named in said.calls))
 
 
 @theme.row("fin-unknown-reason")
@@ -149,6 +175,9 @@ def _() -> None:
             assert answered.usage is not None
             assert (answered.usage["prompt_tokens"], answered.usage["completion_tokens"]) == (7, 5)
             assert answered.usage["completion_tokens_details"] == {"reasoning_tokens": 5}
+            told = answered.response
+            assert (told["status"], told["incomplete_details"]) == ("incomplete", {"reason": reason})
+            assert told["usage"]["output_tokens_details"] == {"reasoning_tokens": 5}
 
 
 test_museum = theme.test()

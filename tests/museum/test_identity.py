@@ -74,6 +74,8 @@ def _() -> None:
     answered = answer(streamed)
     assert answered.content == "ab"
     assert {(chunk["id"], chunk["model"]) for chunk in answered.chunks} == {("chatcmpl-1", "m")}
+    told = [event["response"] for event in answered.received.events if "response" in event]
+    assert {(response["id"], response["model"]) for response in told} == {("resp_1", "m")}
 
 
 @theme.row("id-null-cont")
@@ -126,6 +128,8 @@ def _() -> None:
     assert guessless.finish is None
     assert guessless.error is not None
     assert guessless.error["code"] == "tool_name_missing"
+    # No item says that a nameless call was made, let alone which.
+    assert (guessless.response["status"], guessless.response["output"]) == ("failed", [])
 
     only = _nameless(tools=("search",))
     assert only.named == [("search", '{"q":1}')]

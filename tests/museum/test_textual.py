@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from tests.museum.cases import Theme
-from tests.museum.lines import answer, ask, ask_in_xml, encoded, held, read_all, reader, say
+from tests.museum.lines import answer, ask, ask_in_xml, encoded, say
+from tests.museum.texts import held, read_all, reader
 from tests.support.frames import call, completed, created, rs, stream, text
 from tests.support.gateway import tool
 from toolwire import extract_use_tool_blocks, to_obsidian_xml

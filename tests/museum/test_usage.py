@@ -27,6 +27,7 @@ def _() -> None:
         assert all(len(chunk["choices"]) == 1 for chunk in answered.chunks)
         assert all("usage" not in chunk for chunk in answered.chunks)
         assert answered.turn.usage is not None  # it is known all the same, for the log
+        assert answered.response["usage"]["total_tokens"] == 240419  # and a Responses client need not ask
     asked = answer(told, ask(stream_options={"include_usage": True}))
     assert len(_usage_chunks(asked)) == 1
     assert asked.chunks[-1]["choices"] == []
@@ -41,6 +42,8 @@ def _() -> None:
         assert answered.usage["prompt_tokens"] == 240403  # cached tokens are part of it, as chat means it
         assert answered.usage["prompt_tokens_details"]["cached_tokens"] == 229504
         assert answered.usage["total_tokens"] == 240419
+        told = answered.response["usage"]
+        assert (told["input_tokens"], told["input_tokens_details"]["cached_tokens"]) == (240403, 229504)
 
 
 @theme.row("use-combined-chunk")

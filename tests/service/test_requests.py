@@ -175,7 +175,9 @@ def test_a_hosted_tool_goes_upstream_or_is_noted_or_is_refused(http, start, upst
     url = f"{gateway.base_url}/chat/completions"
     assert "x-toolwire-notes" not in http.post(url, json=chat_body("up/hosted", tools=tools)).headers
     assert upstream.of("hosted")[-1].body["tools"] == tools
-    noted = http.post(url, json=chat_body("demo", tools=tools, tool_choice={"type": "web_search"}))
+    forced = http.post(url, json=chat_body("demo", tools=tools, tool_choice={"type": "web_search"}))
+    assert (forced.status_code, forced.json()["error"]["param"]) == (400, "tool_choice")
+    noted = http.post(url, json=chat_body("demo", tools=tools))
     assert json.loads(noted.headers["x-toolwire-notes"]) == [{"code": "tool_dropped", "subject": "web_search"}]
     gateway.stop()
     strict = start('[tools]\nunsupported = "reject"\n')

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +52,14 @@ class Gateway:
         return [line for line in lines if line.get("event") == "turn"]
 
     def wait_for_turns(self, count: int, seconds: float = 10) -> list[dict[str, Any]]:
-        end = time.monotonic() + seconds
-        while len(self.turns()) < count and time.monotonic() < end:
-            time.sleep(0.02)
+        self.wait_until(lambda: len(self.turns()) >= count, seconds)
         return self.turns()
+
+    def wait_until(self, holds: Callable[[], bool], seconds: float = 10) -> None:
+        """Wait for the gateway to have written something."""
+        end = time.monotonic() + seconds
+        while not holds() and time.monotonic() < end:
+            time.sleep(0.02)
 
     def stop(self) -> int:
         if self.process.poll() is None:

@@ -264,7 +264,7 @@ class Output:
         for index, item in self._items.items():
             if item.closed is None:
                 final = output[index] if 0 <= index < len(output) else {}
-                if failed and final.get("status") == "incomplete":
+                if failed and final.get("status") in ("incomplete", "failed"):
                     continue
                 yield f"item-closed: the item at index {index} has no output_item.done."
 

@@ -1,4 +1,4 @@
-"""Errors of a Responses server, as failures.
+"""Errors of a server, as failures.
 
 Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatGPT backend's `{"detail": "…"}`, and
 whatever a proxy in between puts there. The status is kept as it came; a body that is not JSON is quoted, shortened.
@@ -14,7 +14,9 @@ import msgspec
 from toolwire.core.errors import Failure
 
 STATUS = {
+    "api_error": 500,
     "authentication_error": 401,
+    "billing_error": 402,
     "bio_policy": 400,
     "context_length_exceeded": 400,
     "cyber_policy": 400,
@@ -23,16 +25,23 @@ STATUS = {
     "invalid_prompt": 400,
     "invalid_request_error": 400,
     "model_not_found": 404,
+    "not_found_error": 404,
+    "overloaded_error": 503,
+    "permission_error": 403,
+    "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
+    "request_too_large": 413,
     "server_is_overloaded": 503,
     "slow_down": 503,
+    "timeout_error": 504,
     "usage_limit_reached": 429,
     "usage_not_included": 429,
     "vector_store_timeout": 504,
 }
 """The HTTP status a code inside a stream would have had outside."""
 
-_RETRYABLE = frozenset(("rate_limit_exceeded", "server_error", "server_is_overloaded", "slow_down"))
+_RATE_LIMITS = frozenset(("rate_limit_exceeded", "rate_limit_error"))
+_RETRYABLE = _RATE_LIMITS | {"api_error", "overloaded_error", "server_error", "server_is_overloaded", "slow_down"}
 _RETRYABLE_STATUS = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 _FINAL = frozenset(("insufficient_quota", "usage_limit_reached", "usage_not_included"))
 
@@ -74,13 +83,14 @@ def failed(error: Error | None) -> Failure:
     error = error or Error()
     code = _word(error.code) or _word(error.type) or "server_error"
     message = error.message or "The backend failed without saying why."
-    wait = _PAUSE.search(message) if code == "rate_limit_exceeded" else None
+    limited = code in _RATE_LIMITS
+    wait = _PAUSE.search(message) if limited else None
     return Failure(
         STATUS.get(code, 502),
         code,
         message,
         param=_word(error.param) or None,
-        retry_after=_seconds(wait) if wait else "1" if code == "rate_limit_exceeded" else "",
+        retry_after=_seconds(wait) if wait else "1" if limited else "",
         retryable=code in _RETRYABLE,
     )
 

@@ -49,6 +49,10 @@ class Reasoning(msgspec.Struct, frozen=True):
     content: tuple[str, ...] = ()
     id: str = ""
     seal: str = ""
+    issuer: str = ""
+    redacted: bool = False
+    item: str = ""
+    """What its parts were told under, before its end gave the id."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -113,6 +117,8 @@ class Collector:
         self._thoughts: dict[tuple[ReasoningKind, int], list[str]] = {}
         self._thinking = ""  # the backend's name for the open reasoning item
         self._call: CallStarted | None = None
+        self._facts: list[Told] = []  # about the turn
+        self._begun = 0  # where the open item will stand
 
     def feed(self, event: Event) -> tuple[()]:
         handler = self._HANDLERS.get(type(event))
@@ -123,7 +129,7 @@ class Collector:
     def end(self) -> tuple[Turn]:
         self._close_item()
         self._end_call(CallEnded("", complete=False))
-        items, notes = tuple(self._items), tuple(self._notes)
+        items, notes = (*self._facts, *self._items), tuple(self._notes)
         return (Turn(self._id, self._model, items, self._usage, notes, self._reason, self._failure),)
 
     def _start(self, event: TurnStarted) -> None:
@@ -136,25 +142,49 @@ class Collector:
         self._talk(event, Refusal)
 
     def _end_message(self, event: MessageEnded) -> None:
-        self._close_item()
-        self._items.append(event)
-
-    def _add_told(self, event: Told) -> None:
-        if self._call is None and not event.item:
+        if self._talking is not None and self._talking.item == event.item:
             self._close_item()
         self._items.append(event)
 
+    def _add_told(self, event: Told) -> None:
+        """A frame about the turn stands before all items, one about what is open before that, any other behind."""
+        name = self._open_name()
+        if not event.item:
+            self._facts.append(event)
+        elif event.item != name:
+            self._items.append(event)
+        else:
+            self._items.insert(self._begun, event)
+            self._begun += 1
+
+    def _open_name(self) -> str | None:
+        """The backend's name for the item that is open."""
+        if self._call is not None:
+            return self._call.item
+        if self._talking is not None:
+            return self._talking.item
+        return self._thinking if self._thoughts else None
+
     def _add_reasoning(self, event: ReasoningDelta) -> None:
         self._close_talk()
+        if self._thoughts and event.item not in ("", self._thinking):
+            self._close_reasoning(ReasoningEnded())
+        if not self._thoughts:
+            self._begun = len(self._items)
         self._thinking = event.item or self._thinking
         self._thoughts.setdefault((event.kind, event.part), []).append(event.text)
 
     def _end_reasoning(self, event: ReasoningEnded) -> None:
-        self._close_talk()
-        self._close_reasoning(event.id, event.seal)
+        if not self._thoughts or (self._thinking and event.id not in ("", self._thinking)):
+            if not event.id and not event.seal:
+                return
+            self._close_item()
+            self._begun = len(self._items)
+        self._close_reasoning(event)
 
     def _start_call(self, event: CallStarted) -> None:
         self._close_item()
+        self._begun = len(self._items)
         self._call = event
 
     def _add_arguments(self, event: CallArgs) -> None:
@@ -164,8 +194,8 @@ class Collector:
         call = self._call
         if call is not None:
             arguments = "".join(self._pieces)
-            self._items.append(
-                Call(call.id, call.name, arguments, call.kind, event.complete, call.namespace, call.item)
+            self._items.insert(
+                self._begun, Call(call.id, call.name, arguments, call.kind, event.complete, call.namespace, call.item)
             )
             self._pieces = []
             self._call = None
@@ -188,27 +218,29 @@ class Collector:
             isinstance(talking, kind) and (not event.item or (event.item, event.part) == (talking.item, talking.part))
         ):
             self._close_item()
+            self._begun = len(self._items)
             self._talking = kind("", event.item, event.part)
         self._pieces.append(event.text)
 
     def _close_item(self) -> None:
         self._close_talk()
         if self._thoughts:
-            self._close_reasoning("", "")
+            self._close_reasoning(ReasoningEnded())
 
     def _close_talk(self) -> None:
         talking, self._talking = self._talking, None
         if talking is not None:
-            self._items.append(type(talking)("".join(self._pieces), talking.item, talking.part))
+            self._items.insert(self._begun, type(talking)("".join(self._pieces), talking.item, talking.part))
             self._pieces = []
 
-    def _close_reasoning(self, id: str, seal: str) -> None:
+    def _close_reasoning(self, end: ReasoningEnded) -> None:
         thoughts, self._thoughts = self._thoughts, {}
         summary, content = (
             tuple("".join(thoughts[kind, part]) for kind, part in sorted(thoughts) if kind == wanted)
             for wanted in ("summary", "content")
         )
-        self._items.append(Reasoning(summary, content, id or self._thinking, seal))
+        item = Reasoning(summary, content, end.id, end.seal, end.issuer, end.redacted, self._thinking)
+        self._items.insert(self._begun, item)
         self._thinking = ""
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], None]]] = {
@@ -254,12 +286,12 @@ def _events_of_item(item: Item) -> Iterator[Event]:
             yield TextDelta(text, name, part)
         case Refusal(text, name, part):
             yield RefusalDelta(text, name, part)
-        case Reasoning(summary, content, id, seal):
+        case Reasoning(summary, content, id, seal, issuer, redacted, name):
             for number, part in enumerate(summary):
-                yield ReasoningDelta(part, "summary", number, id)
+                yield ReasoningDelta(part, "summary", number, name)
             for number, part in enumerate(content):
-                yield ReasoningDelta(part, "content", number, id)
-            yield ReasoningEnded(id, seal)
+                yield ReasoningDelta(part, "content", number, name)
+            yield ReasoningEnded(id, seal, issuer, redacted)
         case Call(id, name, arguments, kind, complete, namespace, place):
             yield CallStarted(id, name, kind, namespace, place)
             if arguments:

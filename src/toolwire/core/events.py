@@ -65,10 +65,15 @@ class ReasoningDelta(Event, frozen=True, gc=False):
 
 
 class ReasoningEnded(Event, frozen=True, gc=False):
-    """A reasoning item is whole; `seal` is opaque, from its issuer, and must return to it unchanged."""
+    """A reasoning item is whole; `seal` is opaque and must return unchanged to its `issuer`, and to nobody else.
+
+    `redacted`: the seal stands for the thought itself, of which nothing is shown.
+    """
 
     id: str = ""
     seal: str = ""
+    issuer: str = ""
+    redacted: bool = False
 
 
 class CallStarted(Event, frozen=True, gc=False):

@@ -4,8 +4,10 @@ Backends refuse a conversation in which that does not hold, and clients produce 
 a message was trimmed away. `repair` mends it and says so; `strict` refuses, naming the call.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
@@ -30,18 +32,22 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
     if not any(isinstance(entry, CallEntry | ResultEntry) for entry in history):
         return history, []
     notes: list[Note] = []
+    history = tuple(_apart(history, notes))
     out: list[Entry] = []
     waiting: dict[str, CallEntry] = {}
     moved: set[int] = set()
     for place, entry in enumerate(history):
         if isinstance(entry, CallEntry):
-            if entry.id in waiting:
-                out += _late(waiting.pop(entry.id), history, place, moved, rule, notes)
             waiting[entry.id] = entry
         elif isinstance(entry, ResultEntry):
             if place in moved:
                 continue
-            if waiting.pop(entry.call_id, None) is None:
+            call = waiting.pop(entry.call_id, None)
+            if call is not None and call.kind != entry.kind:
+                # LangChain answers a custom call as if it were a function's; servers take each in its own form only.
+                notes.append(Note("result_retyped", entry.call_id))
+                entry = msgspec.structs.replace(entry, kind=call.kind, raw=None)  # noqa: PLW2901
+            if call is None:
                 _refuse(rule, f"A result answers the call {entry.call_id!r}, which does not wait for one.")
                 notes.append(Note("result_dropped", entry.call_id))
                 continue
@@ -55,6 +61,37 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
     for call in waiting.values():
         out += _late(call, history, len(history), moved, rule, notes)
     return tuple(out), notes
+
+
+def _apart(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
+    """The history with an id of its own for every call that waits. The same call twice is one; results go in order."""
+    waiting: dict[str, list[CallEntry]] = {}
+    for entry in history:
+        if isinstance(entry, CallEntry):
+            same = waiting.setdefault(entry.id, [])
+            if any(_is_same(call, entry) for call in same):
+                notes.append(Note("call_duplicate", entry.id))
+                continue
+            if same:
+                renamed = msgspec.structs.replace(entry, id=f"{entry.id}_{len(same) + 1}", raw=None)
+                notes.append(Note("id_reused", renamed.id))
+                same.append(renamed)
+                yield renamed
+                continue
+            same.append(entry)
+        elif isinstance(entry, ResultEntry) and waiting.get(entry.call_id):
+            answered = waiting[entry.call_id].pop(0)
+            if answered.id != entry.call_id:
+                yield msgspec.structs.replace(entry, call_id=answered.id, raw=None)
+                continue
+        elif isinstance(entry, Message):
+            waiting = {id: calls for id, calls in waiting.items() if len(calls) > 1}
+        yield entry
+
+
+def _is_same(one: CallEntry, other: CallEntry) -> bool:
+    """Whether two calls with one id are one call, which some clients send as a function's and as a custom one."""
+    return one.name == other.name and (one.kind != other.kind or one.arguments == other.arguments)
 
 
 def _late(

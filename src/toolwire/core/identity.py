@@ -180,6 +180,11 @@ class CallTable:
         call.parts.append(text)
         return CallArgs(call.id, text, frame)
 
+    def knows(self, item: str) -> bool:
+        """Whether the call of this item has an id."""
+        call = self._by_item.get(item)
+        return call is not None and bool(call.id)
+
     def ordinal(self, id: str) -> int:
         """The place of a call among all calls of the turn."""
         return self._by_id[id].ordinal
@@ -200,7 +205,7 @@ class CallTable:
                 continue
             complete = call.closing
             if complete is None:
-                complete = not cut if call.is_blank() or call.told else call.is_whole()
+                complete = not cut if call.is_blank() else (call.told and not cut) or call.is_whole()
             call.closing = complete
             self._announce(call, events)
             self._settle(call, events)

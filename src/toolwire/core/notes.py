@@ -35,6 +35,7 @@ CODES: dict[str, str] = {
     "reasoning_dropped": "reasoning in the history that this backend could not read was left out",
     "result_dropped": "a result in the history answers no call of it and was left out",
     "result_moved": "a result in the history stood behind other messages and was moved to its call",
+    "result_retyped": "a result in the history had the form of another kind of call and was given its own",
     "result_missing": "a call in the history had no result and got a placeholder",
     "retried": "the backend was asked again",
     "tail_withheld": "text after a call was withheld",

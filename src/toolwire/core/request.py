@@ -77,6 +77,8 @@ class ResultEntry(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
     kind: CallKind = "function"
     raw: msgspec.Raw | None = None
+    failed: bool = False
+    """The tool said that it failed."""
 
 
 class ReasoningEntry(msgspec.Struct, frozen=True):
@@ -86,6 +88,8 @@ class ReasoningEntry(msgspec.Struct, frozen=True):
     summary: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
     seal: str = ""
+    issuer: str = ""
+    redacted: bool = False
     raw: msgspec.Raw | None = None
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from toolwire.backends.failures import refusal
 from toolwire.backends.responses.decode import Decoder
 from toolwire.backends.responses.encode import encode_request
-from toolwire.backends.responses.failures import refusal
 from toolwire.backends.responses.profile import CHATGPT, OPENAI, Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.backend import Post, Script

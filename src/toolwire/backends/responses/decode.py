@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolwire.backends.responses.failures import Error, failed
+from toolwire.backends.failures import Error, failed
 from toolwire.backends.responses.wire import (
     DELTAS,
     ENDINGS,
@@ -26,6 +26,7 @@ from toolwire.backends.responses.wire import (
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
+    CallStarted,
     Event,
     MessageEnded,
     Note,
@@ -69,6 +70,7 @@ class Decoder:
         self._keeps = keeps_frames
         self._frame: Frame | None = None  # of the delta being read, where frames are kept
         self._items_told: set[str] = set()
+        self._final = b""  # the latest frame with a whole response, where frames are kept
         self._row = OneCallAtATime()
         self._snapshots = snapshots
         self._opening: list[Event] = []
@@ -81,6 +83,7 @@ class Decoder:
         self._heard: set[tuple[str | int | None, int]] = set()  # parts whose text was passed on, by item and by place
         self._items_ended: set[str | int] = set()
         self._nameless = 0
+        self._late_names: dict[str, str] = {}  # of calls whose items were not announced
 
     def begin(self, notes: Sequence[Event]) -> None:
         """Notes about the request, to be told with the turn."""
@@ -101,19 +104,19 @@ class Decoder:
                 return self._cannot_read(frame)
         else:
             if self._halves.half:
-                self._give_up_half(event)
-            if self._keeps:
+                self._give_up_half(event)  # so it says more than its frame
+            elif self._keeps:
                 self._frame = frame
         handler = self._HANDLERS.get(event.type)
         if handler is None:
             return self._other(event, frame)
+        told = self._told(event, frame.data) if self._frame is not None and event.type not in DELTAS else None
         events = handler(self, event)
         if not self._started and events:
             events = [*self._start(event), *events]
         if self._frame is not None:
-            if event.type not in DELTAS:
-                events = [*self._told(event, frame.data), *events]
             self._frame = None
+            events = events if told is None else [told, *events]
         row = self._row.feed
         if len(events) == 1:
             return row(events[0])
@@ -129,22 +132,27 @@ class Decoder:
         if response.output is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
         # Whole items never interleave: there is nothing to put in a row.
-        told = self._told(event, b'{"response":' + body + b"}") if self._keeps else ()
-        return [*told, *self._start(event), *self._completed(event)]
+        if not self._keeps:
+            return [*self._start(event), *self._completed(event)]
+        told = self._told(event, b'{"response":' + body + b"}")
+        return [told, *self._start(event), *self._completed(event)]
 
-    def _told(self, event: StreamEvent, data: bytes) -> list[Event]:
-        """A frame as it came, with the items of the final list that no frame has told yet."""
+    def _told(self, event: StreamEvent, data: bytes) -> Told:
+        """A frame as it came."""
         item = event.item
-        about = event.item_id or (item.id if item is not None else None) or ""
+        about = event.item_id or (item.id if item is not None else None) or self._place_name(event.output_index)
         if event.type == "response.output_item.done":
             self._items_told.add(about)
-        told: list[Event] = [Told(event.type, about, data)]
-        if event.response is not None and event.response.output:
-            raws = _decode_output(data).response.output
-            for read, raw in zip(event.response.output, raws, strict=True):
-                if read.id and read.id not in self._items_told:
-                    told.append(Told("response.output_item.done", read.id, b'{"item":' + raw + b"}"))
-        return told
+        if event.response is not None:
+            self._final = data
+        return Told(event.type, about, data)
+
+    def _name_of(self, event: StreamEvent) -> str:
+        return event.item_id or self._place_name(event.output_index)
+
+    def _place_name(self, place: int | None) -> str:
+        """What an item is called that has no id: by its place, as no id of a server's can be."""
+        return f"@{place}" if place is not None else ""
 
     def _read_plain(self, body: bytes) -> Response | None:
         try:
@@ -259,7 +267,7 @@ class Decoder:
             return ()
         if self._frame is None:
             return (TextDelta(event.delta),)
-        return (TextDelta(event.delta, event.item_id or "", event.content_index or 0, self._frame),)
+        return (TextDelta(event.delta, self._name_of(event), event.content_index or 0, self._frame),)
 
     def _refusal_delta(self, event: StreamEvent) -> Sequence[Event]:
         self._hear(event)
@@ -267,7 +275,7 @@ class Decoder:
             return ()
         if self._frame is None:
             return (RefusalDelta(event.delta),)
-        return (RefusalDelta(event.delta, event.item_id or "", event.content_index or 0, self._frame),)
+        return (RefusalDelta(event.delta, self._name_of(event), event.content_index or 0, self._frame),)
 
     def _summary_delta(self, event: StreamEvent) -> Sequence[Event]:
         return self._think(event, "summary", event.summary_index or 0)
@@ -282,7 +290,7 @@ class Decoder:
         delta = ReasoningDelta(event.delta, kind, part)
         if self._frame is not None:
             frame = self._frame if event.type != "response.reasoning.delta" else None
-            delta = ReasoningDelta(event.delta, kind, part, event.item_id or "", frame)
+            delta = ReasoningDelta(event.delta, kind, part, self._name_of(event), frame)
         item = (event.item_id, event.output_index)
         earlier, self._thinking = self._thinking, item
         return (delta,) if earlier in (None, item) else (ReasoningEnded(), delta)
@@ -315,16 +323,13 @@ class Decoder:
         return self._call_part(part, event.item_id or "", event.output_index, ended=False)
 
     def _arguments_done(self, event: StreamEvent) -> Sequence[Event]:
-        return self._table.feed(
-            _fragment(
-                event,
-                arguments_text(event.arguments),
-                id=event.call_id or "",
-                name=event.name or "",
-                total=True,
-                named=True,
-            )
-        )
+        id, name = event.call_id or "", event.name or ""
+        if name and not id and event.item_id and not self._table.knows(event.item_id):
+            # The item was not announced and will say its id: until then the call has no name.
+            self._late_names[event.item_id] = name
+            name = ""
+        text = arguments_text(event.arguments)
+        return self._table.feed(_fragment(event, text, id=id, name=name, total=True, named=bool(name)))
 
     def _input_done(self, event: StreamEvent) -> Sequence[Event]:
         return self._table.feed(_fragment(event, arguments_text(event.input), kind="custom", total=True))
@@ -333,7 +338,7 @@ class Decoder:
         if self._has_heard(event.item_id, event.output_index, event.content_index or 0):
             return ()
         self._hear(event)
-        return [self._text(event.text, event.item_id, event.content_index or 0)] if event.text else ()
+        return [self._text(event.text, self._name_of(event), event.content_index or 0)] if event.text else ()
 
     def _refusal_done(self, event: StreamEvent) -> Sequence[Event]:
         if self._has_heard(event.item_id, event.output_index, event.content_index or 0):
@@ -372,6 +377,7 @@ class Decoder:
 
     def _message(self, item: Item, place: int | None) -> list[Event]:
         out: list[Event] = []
+        name = item.id or self._place_name(place)
         for number, part in enumerate(item.content or ()):
             if part.annotations and not self._keeps:
                 out.append(Note("annotations_dropped"))
@@ -380,12 +386,12 @@ class Decoder:
             elif not self._has_heard(item.id, place, number):
                 self._mark_heard(item.id, place, number)
                 if part.refusal:
-                    named = (item.id or "", number) if self._keeps else ("", 0)
+                    named = (name, number) if self._keeps else ("", 0)
                     out.append(RefusalDelta(part.refusal, *named))
                 elif part.text:
-                    out.append(self._text(part.text, item.id, number))
-        if self._keeps and item.id:
-            out.append(MessageEnded(item.id))
+                    out.append(self._text(part.text, name, number))
+        if self._keeps and name:
+            out.append(MessageEnded(name))
         return out
 
     def _text(self, text: str, item: str | None, part: int) -> TextDelta:
@@ -394,12 +400,12 @@ class Decoder:
     def _reasoning(self, item: Item, place: int | None) -> list[Event]:
         out: list[Event] = []
         told, self._thinking = self._thinking, None
-        if told is not None and item.id != told[0] and place != told[1]:
+        if told is not None and _are_two(told, (item.id, place)):
             out.append(ReasoningEnded())
         if not self._has_heard(item.id, place, 0):
             kind: ReasoningKind = "summary" if item.summary else "content"
             parts = item.summary or item.content or ()
-            name = (item.id or "") if self._keeps else ""
+            name = (item.id or self._place_name(place)) if self._keeps else ""
             out += [ReasoningDelta(part.text, kind, number, name) for number, part in enumerate(parts) if part.text]
         if out or item.encrypted_content or self._has_heard(item.id, place, 0) or self._keeps:
             out.append(ReasoningEnded(item.id or "", item.encrypted_content or ""))
@@ -410,7 +416,7 @@ class Decoder:
         if not custom and item.type != "function_call":
             return ()
         text = arguments_text(item.input if custom else item.arguments)
-        return self._table.feed(
+        events = self._table.feed(
             Fragment(
                 text,
                 item.id or "",
@@ -425,6 +431,10 @@ class Decoder:
                 complete=item.status != "incomplete",
             )
         )
+        if item.id or not self._keeps:
+            return events
+        name = self._place_name(place)
+        return [msgspec.structs.replace(each, item=name) if isinstance(each, CallStarted) else each for each in events]
 
     def _call_part(self, part: Part, item_id: str, place: int | None, *, ended: bool) -> Sequence[Event]:
         fragment = read_call(part.as_call())
@@ -436,7 +446,11 @@ class Decoder:
         response = event.response or Response()
         out: list[Event] = [*self._opening]
         self._opening = []
+        raws = _decode_output(self._final).response.output if self._final else None
         for place, item in enumerate(response.output or ()):
+            name = item.id or self._place_name(place)
+            if raws and name not in self._items_told:
+                out.append(Told("response.output_item.done", name, b'{"item":' + raws[place] + b"}"))
             # The final list may leave items out, so a call with an id of its own is not looked for by its place.
             out += self._whole_item(item, None if item.call_id else place)
         incomplete = response.status == "incomplete" or event.type == "response.incomplete"
@@ -444,6 +458,9 @@ class Decoder:
         if incomplete:
             details = response.incomplete_details
             reason = _REASONS.get(details.reason if details else None, "length")
+        for key, name in self._late_names.items():
+            if not self._table.knows(key):
+                out += self._table.feed(Fragment("", key, name=name, named=True))
         out += self._table.finish(cut=reason != "stop")
         if response.usage is not None:
             out.append(_usage(response.usage))
@@ -490,6 +507,13 @@ class Decoder:
         "response.cancelled": _failed,
         "error": _error,
     }
+
+
+def _are_two(one: tuple[str | None, int | None], other: tuple[str | None, int | None]) -> bool:
+    """Whether these names and places are of two items. Names decide, if both have one."""
+    if one[0] and other[0]:
+        return one[0] != other[0]
+    return one[1] != other[1]
 
 
 def _fragment(event: StreamEvent, text: str | None, **said: Any) -> Fragment:

@@ -105,7 +105,8 @@ _STATE = frozenset(("previous_response_id", "conversation", "background"))
 def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
     """The body of a client that speaks Responses too: all its fields, but for those that are ours to decide."""
     notes: list[Note] = []
-    asked = {name: value for name, value in request.fields.items() if name not in _STATE}
+    idle = () if request.tools or request.hosted_tools else ("tools", "tool_choice")  # some servers refuse them empty
+    asked = {name: value for name, value in request.fields.items() if name not in _STATE and name not in idle}
     body: dict[str, Any] = {
         **asked,
         "model": request.model,

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.responses.failures import Error
+from toolwire.backends.failures import Error
 from toolwire.core.text import arguments_text
 
 DIALECT = "responses"
@@ -117,7 +117,7 @@ class Ending(msgspec.Struct):
 
 
 class _RawResponse(msgspec.Struct):
-    output: list[msgspec.Raw] = []
+    output: list[msgspec.Raw] | None = None
 
 
 class RawOutput(msgspec.Struct):

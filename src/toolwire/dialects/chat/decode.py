@@ -126,6 +126,8 @@ def _tools(read: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
 @lru_cache(maxsize=64)
 def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
     """The declared tools. An agent sends the same ones with every request, so they are read once."""
+    if not data.startswith(b"["):
+        raise BadRequest("tools must be a list.", "tools")
     try:
         declared = _decode_tools(data)
     except msgspec.ValidationError as error:
@@ -157,8 +159,19 @@ def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
     if tool.type == "custom":
         custom = tool.custom or wire.CustomTool(tool.name, tool.description, tool.format)
         name = _required_name(custom.name, f"{path}.custom")
-        return Tool(name, custom.description or "", kind="custom", format=wire.given(custom.format))
+        return Tool(name, custom.description or "", kind="custom", format=_grammar(wire.given(custom.format)))
     return None
+
+
+def _grammar(format: msgspec.Raw | None) -> msgspec.Raw | None:
+    """A custom tool's format. Chat has its grammar in an object of its own, which nobody else has."""
+    if format is None:
+        return None
+    fields = msgspec.json.decode(format, type=dict[str, msgspec.Raw])
+    inner = fields.pop("grammar", None)
+    if inner is None:
+        return format
+    return msgspec.Raw(msgspec.json.encode({**fields, **msgspec.json.decode(inner, type=dict[str, msgspec.Raw])}))
 
 
 def _function(function: wire.FunctionTool, path: str) -> Tool:

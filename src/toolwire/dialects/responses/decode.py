@@ -112,6 +112,8 @@ def read_request(data: bytes, *, needs_input: bool = True) -> Asked:
             "previous_response_id and conversation both name what came before; send one of them.",
             "previous_response_id",
         )
+    if body.n is not None and body.n != 1:
+        raise BadRequest(f"n must be 1: a response is one turn; received {body.n}.", "n")
     if body.background and body.store is False:
         raise BadRequest("background needs store: a response that is not kept cannot be asked for later.", "background")
     continues = body.previous_response_id or body.conversation is not None or body.generate is False
@@ -194,9 +196,9 @@ def _tool_choice(body: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedT
     choice = _read_choice(raw)
     declared = {tool.name for tool in tools}
     if not tools and not hosted:
-        if choice.name:
+        if choice.name or choice.limited or choice.mode == "required":
             raise BadRequest("tool_choice asks for a call, but no tools are declared.", "tool_choice")
-        return choice
+        return None
     for name in (choice.name, *choice.allowed):
         if name and name not in declared:
             raise BadRequest(f"tool_choice names {name!r}, which is not a declared tool.", "tool_choice")
@@ -209,7 +211,9 @@ def _read_choice(raw: msgspec.Raw) -> ToolChoice:
     except msgspec.ValidationError as error:
         raise explained(error, "tool_choice") from None
     mode = given if isinstance(given, str) else given.mode
-    if mode not in _MODES:
+    if not isinstance(given, str) and not given.type:
+        raise BadRequest("tool_choice.type: This field is required.", "tool_choice.type")
+    if mode not in _MODES or (mode == "none" and not isinstance(given, str)):
         field = "tool_choice" if isinstance(given, str) else "tool_choice.mode"
         raise BadRequest(f"{field} must be auto, none or required; received {mode!r}.", field)
     if isinstance(given, str):

@@ -7,7 +7,6 @@ The lifecycle of items and parts is made here, whatever the backend left out. Wh
 a delta that no policy touched goes out as it came, and what its other frames say beyond our words is laid under ours.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
@@ -52,7 +51,6 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 NUMBER = b'"sequence_number":'
-_NUMBERED = re.compile(rb'"sequence_number"\s*:\s*(?:\d+|null)')
 
 OUR_ITEMS = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
 """Types of items that turn events have words for."""
@@ -102,8 +100,10 @@ class StreamEncoder:
         self._number = 0
         self._started = False
         self._items: list[OutputItem] = []
+        self._ids: set[str] = set()
         self._open: MessageItem | ReasoningItem | CallItem | None = None
         self._others: dict[str, OtherItem] = {}
+        self._closed: set[str] = set()  # what the backend calls the items that are closed
         self._told: dict[tuple[str, str], bytes] = {}
         self._message: str | None = None  # the message whose text is being told, and the part of it
         self._part = 0
@@ -186,7 +186,7 @@ class StreamEncoder:
         """What is open ends as incomplete, without a word: Codex runs a call that was closed in any way."""
         number = self._number
         self._close("incomplete")
-        self._close_others()
+        self._close_others("failed")
         self._number = number
 
     def _last(self, type: str) -> list[bytes]:
@@ -228,6 +228,7 @@ class StreamEncoder:
             return ()
         out: list[bytes] = []
         other = self._others.get(event.item)
+        self._told[event.type, event.item] = event.data
         if other is None:
             other = self._add(OtherItem(event.item, self._name(event.item, "item"), len(self._items)), out, item)
             self._others[event.item] = other
@@ -240,7 +241,10 @@ class StreamEncoder:
         if item.status != "in_progress":
             return ()
         place = {"output_index": item.place, "item_id": item.id}
-        return (self._write(event.type, {**_fields(event.data), **place}),)
+        fields = _fields(event.data)
+        if isinstance(item, MessageItem) and "content_index" in fields:
+            place["content_index"] = item.parts
+        return (self._write(event.type, {**fields, **place}),)
 
     def _said(self, type: str, item: str) -> dict[str, msgspec.Raw]:
         told = self._told.get((type, item)) if type == DONE else self._told.pop((type, item), None)
@@ -275,6 +279,8 @@ class StreamEncoder:
         if self._open is not None and self._open.name == event.item:
             return self._close()
         told = self._said(DONE, event.item).get("item", b"{}")
+        if event.item in self._closed:
+            return ()  # something else has begun since
         if _fields(told).get("content") != msgspec.Raw(b"[]"):
             return ()
         out: list[bytes] = []
@@ -328,10 +334,11 @@ class StreamEncoder:
 
     def _name(self, given: str, prefix: str) -> str:
         """The item's id: the backend's own if it can be one of ours, else a new one."""
-        fits = given.startswith(prefix + "_") or (prefix in ("rs", "item") and given)
-        if fits and all(item.id != given for item in self._items):
-            return given
-        return f"{prefix}_{self._seed}{len(self._items) + 1:02d}"
+        named = given if not given.startswith("@") else ""
+        fits = named.startswith(prefix + "_") or (prefix in ("rs", "item") and named)
+        id = given if fits and given not in self._ids else f"{prefix}_{self._seed}{len(self._items) + 1:02d}"
+        self._ids.add(id)
+        return id
 
     def _close(self, status: str = "completed") -> list[bytes]:
         item, self._open = self._open, None
@@ -339,16 +346,17 @@ class StreamEncoder:
         if item is None:
             return []
         out = self._written(item.close(self._said, status))
+        self._closed.add(item.name)
         self._told.pop((DONE, item.name), None)
         return out
 
-    def _close_others(self) -> list[bytes]:
+    def _close_others(self, status: str = "failed") -> list[bytes]:
         """Items of other kinds that the backend never closed."""
         return [
             piece
             for item in self._others.values()
             if not item.is_closed
-            for piece in self._written(item.close(self._said, "incomplete"))
+            for piece in self._written(item.close(self._said, status))
         ]
 
     def _written(self, steps: Steps) -> list[bytes]:
@@ -390,7 +398,7 @@ class StreamEncoder:
         if not (item.keeps_place and item.counts_parts and item.delta_extra[1:11] in data):
             return self._overlaid(data, item, number)
         if not self._lead:
-            self._lead = data[: data.find(NUMBER) + len(NUMBER)] if NUMBER in data else b" "
+            self._lead = _lead(data)
         return _renumbered(data, b"%d" % number)
 
     def _overlaid(self, data: bytes, item: OutputItem, number: int) -> bytes:
@@ -427,8 +435,15 @@ class StreamEncoder:
 
 def _renumbered(data: bytes, number: bytes) -> bytes:
     """A frame as it came, with our number in it."""
-    data, found = _NUMBERED.subn(NUMBER + number, data, count=1)
-    return data if found else b"{" + NUMBER + number + b"," + data.lstrip()[1:]
+    fields = {**_fields(data), "sequence_number": msgspec.Raw(number)}
+    return _json(fields)
+
+
+def _lead(data: bytes) -> bytes:
+    """How a frame begins, up to its number, or something that no frame begins with."""
+    head, found, rest = data.partition(NUMBER)
+    is_its_own = found and head.count(b"{") == 1 and b"[" not in head and NUMBER not in rest
+    return head + NUMBER if is_its_own else b" "
 
 
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:

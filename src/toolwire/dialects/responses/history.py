@@ -34,28 +34,55 @@ _ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user":
 _TEXTS = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
 CALLS = frozenset(("function_call", "custom_tool_call"))
 _OUTPUTS = frozenset(("function_call_output", "tool_output", "custom_tool_call_output"))
+READ = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference"}
+"""The types of items that have a meaning here."""
+
+
+class _Typed(msgspec.Struct):
+    type: str = ""
+
+
+_decode_typed = msgspec.json.Decoder(_Typed).decode
 
 
 def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], field: str = "input") -> Iterator[Entry]:
     """The entries of these items. The first `first` are not the client's, so paths count from there."""
+    calls: dict[str, str] = {}  # the calls by the ids of their items
     for place, raw in enumerate(items):
         path = f"{field}[{place - first}]"
         try:
             item = _decode_item(raw)
         except msgspec.ValidationError as error:
-            raise explained(error, path) from None
+            item = _unknown(raw)
+            if item is None:
+                raise explained(error, path) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"{path} is not valid JSON: {error}", path, "invalid_json") from None
         if item.type in CALLS and item.status == "incomplete":
             notes.append(Note("call_dropped", item.call_id or ""))
-        else:
-            yield _entry(item, raw, path)
+            continue
+        entry = _entry(item, raw, path)
+        if isinstance(entry, CallEntry) and item.id:
+            calls[item.id] = entry.id
+        elif isinstance(entry, ResultEntry) and entry.call_id in calls:
+            # Some clients answer the item instead of the call.
+            entry = msgspec.structs.replace(entry, call_id=calls[entry.call_id], raw=None)
+        yield entry
+
+
+def _unknown(raw: msgspec.Raw) -> wire.Item | None:
+    """An item of a type we do not read, whatever its fields are."""
+    try:
+        read = _decode_typed(raw)
+    except msgspec.ValidationError:
+        return None
+    return wire.Item(read.type) if read.type not in READ else None
 
 
 def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
     type = item.type or ("message" if item.role else "")
     if type == "message":
-        return Message(_role(item.role, path), tuple(_parts(item.content, path)), raw=raw)
+        return Message(_role(item.role, path), tuple(_parts(item.content, f"{path}.content")), raw=raw)
     if type in CALLS:
         return _call(item, raw, path)
     if type in _OUTPUTS and (item.call_id or item.tool_call_id or not item.name):
@@ -100,19 +127,18 @@ def _result(item: wire.Item, raw: msgspec.Raw, path: str) -> ResultEntry:
     if not call_id:
         raise BadRequest(f"{path}.call_id: This field is required.", f"{path}.call_id")
     kind = "custom" if item.type == "custom_tool_call_output" else "function"
-    # `tool_output` and `tool_call_id` are spellings of our own, which no backend knows.
-    as_known = item.type != "tool_output" and item.call_id
-    return ResultEntry(call_id, tuple(_output(item.output, path)), kind, raw if as_known else None)
-
-
-def _output(output: wire.Maybe, path: str) -> Iterator[Part]:
-    raw = wire.given(output)
-    if raw is None:
+    if item.output is msgspec.UNSET:
         raise BadRequest(f"{path}.output: This field is required.", f"{path}.output")
+    output = wire.given(item.output)
     try:
-        yield from _parts(_decode_output(raw), f"{path}.output")
+        content = _decode_output(output) if output is not None else ""
     except msgspec.ValidationError:
-        yield TextPart(bytes(raw).decode())  # any other JSON is its own text
+        content = None
+    if content is None or output is None:  # any other JSON is its own text, and nothing is an empty one
+        return ResultEntry(call_id, (TextPart(bytes(output or b"").decode()),), kind)
+    # `tool_output` and `tool_call_id` are spellings that no backend knows.
+    as_known = item.type != "tool_output" and item.call_id
+    return ResultEntry(call_id, tuple(_parts(content, f"{path}.output")), kind, raw if as_known else None)
 
 
 def _parts(content: str | list[wire.Part] | None, path: str) -> Iterator[Part]:
@@ -122,7 +148,7 @@ def _parts(content: str | list[wire.Part] | None, path: str) -> Iterator[Part]:
         yield TextPart(content)
         return
     for place, part in enumerate(content):
-        yield _part(part, f"{path}.content[{place}]")
+        yield _part(part, f"{path}[{place}]")
 
 
 def _part(part: wire.Part, path: str) -> Part:

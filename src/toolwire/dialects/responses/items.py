@@ -100,7 +100,9 @@ class MessageItem(OutputItem):
         self.delta_type = b"response.output_text.delta" if talks else b"response.refusal.delta"
         self.delta_extra = b',"logprobs":[]' if talks else b""
         type = "response.content_part.added"
-        yield type, {**told(type, self.name), **self._here_in_part(), "part": self._part("")}
+        under = told(type, self.name)
+        empty: Fields = {**_said(under.get("part")), **self._part("")}
+        yield type, {**under, **self._here_in_part(), "part": empty}
 
     def close_part(self, told: Told) -> Steps:
         if self.kind is None:
@@ -121,6 +123,10 @@ class MessageItem(OutputItem):
 
     def delta_place(self) -> bytes:
         return b',"content_index":%d' % len(self._parts)
+
+    @property
+    def parts(self) -> int:
+        return len(self._parts)
 
     @property
     def counts_parts(self) -> bool:
@@ -169,7 +175,9 @@ class ReasoningItem(OutputItem):
         summary = kind == "summary"
         self.delta_type = b"response.reasoning_summary_text.delta" if summary else b"response.reasoning_text.delta"
         type = "response.reasoning_summary_part.added" if summary else "response.content_part.added"
-        yield type, {**told(type, self.name), **self._here_in_part(kind), "part": _thought(kind, "")}
+        under = told(type, self.name)
+        empty: Fields = {**_said(under.get("part")), **_thought(kind, "")}
+        yield type, {**under, **self._here_in_part(kind), "part": empty}
 
     def close_part(self, told: Told) -> Steps:
         kind = self._kind
@@ -180,10 +188,18 @@ class ReasoningItem(OutputItem):
         type = "response.reasoning_summary_text.done" if summary else "response.reasoning_text.done"
         yield type, {**told(type, self.name), **here, "text": text}
         type = "response.reasoning_summary_part.done" if summary else "response.content_part.done"
-        part = _thought(kind, text)
-        yield type, {**told(type, self.name), **here, "part": part}
+        under = told(type, self.name)
+        raw = under.get("part") or self._listed(told, kind)
+        part: Fields = {**_said(raw), **_thought(kind, text)}
+        yield type, {**under, **here, "part": part}
         self._parts[kind].append(part)
         self._kind = None
+
+    def _listed(self, told: Told, kind: ReasoningKind) -> msgspec.Raw | None:
+        """The part as the finished item has it, where no frame of its own tells it."""
+        listed = _list(_said(told(DONE, self.name).get("item")).get(kind, b"[]"))
+        place = len(self._parts[kind])
+        return listed[place] if place < len(listed) else None
 
     def delta_place(self) -> bytes:
         assert self._kind is not None
@@ -258,10 +274,12 @@ class OtherItem(OutputItem):
 
     def _written(self, under: dict[str, msgspec.Raw]) -> msgspec.Raw:
         fields: Fields = {**self.fields, "id": self.id}
+        if self.status == "in_progress" or fields.get("status") == msgspec.Raw(b'"in_progress"'):
+            fields["status"] = self.status
         fields.setdefault("status", self.status)
         return msgspec.Raw(_json(fields))
 
     def close(self, told: Told, status: str) -> Steps:
         self.status = status
         self.encoded = self._written({})
-        yield DONE, {"output_index": self.place, "item": self.encoded}
+        yield DONE, {**told(DONE, self.name), "output_index": self.place, "item": self.encoded}

@@ -44,6 +44,7 @@ class Body(msgspec.Struct):
     store: bool | None = None
     background: bool | None = None
     generate: bool | None = None
+    n: int | None = None
     tools: Maybe = msgspec.UNSET
     tool_choice: Maybe = msgspec.UNSET
     parallel_tool_calls: bool | None = None
