@@ -23,6 +23,7 @@ from toolwire.core.events import (
     MessageEnded,
     ReasoningDelta,
     ReasoningEnded,
+    ReasoningKind,
     RefusalDelta,
     TextDelta,
     Told,
@@ -106,6 +107,8 @@ class StreamEncoder:
         self._closed: set[str] = set()  # what the backend calls the items that are closed
         self._told: dict[tuple[str, str], bytes] = {}
         self._message: str | None = None  # the message whose text is being told, and the part of it
+        self._thought: str | None = None  # the same of reasoning
+        self._thought_kind: ReasoningKind | None = None
         self._part = 0
         self._lead = b""  # how the backend's deltas of this part begin, up to their number
         self._pieces: list[str] = []  # of the open part
@@ -121,6 +124,10 @@ class StreamEncoder:
             said = cast("TextDelta", event)
             if said.item == self._message and said.part == self._part:
                 return (self._delta(said),)
+        elif kind is ReasoningDelta:
+            thought = cast("ReasoningDelta", event)
+            if thought.item == self._thought and thought.part == self._part and thought.kind == self._thought_kind:
+                return (self._delta(thought),)
         handler = self._HANDLERS.get(kind)
         return handler(self, event) if handler is not None else ()
 
@@ -342,7 +349,7 @@ class StreamEncoder:
 
     def _close(self, status: str = "completed") -> list[bytes]:
         item, self._open = self._open, None
-        self._message = None
+        self._message = self._thought = None
         if item is None:
             return []
         out = self._written(item.close(self._said, status))
@@ -368,10 +375,11 @@ class StreamEncoder:
         """The bytes around each delta of the open part."""
         self._pieces = item.pieces
         self._lead = b""
+        self._message = self._thought = None
         if isinstance(item, MessageItem) and item.kind is TextDelta and item.name:
             self._message, self._part = item.name, item.part
-        else:
-            self._message = None
+        elif isinstance(item, ReasoningItem) and item.name:
+            self._thought, self._thought_kind, self._part = item.name, item.kind, item.part
         self._delta_name = b"" if self._socket else b"event: %b\ndata: " % item.delta_type
         self._delta_head = self._delta_name + b'{"type":"%b","sequence_number":' % item.delta_type
         place = (_json(item.id), item.place, item.delta_place())

@@ -161,16 +161,16 @@ class ReasoningItem(OutputItem):
     def __init__(self, name: str, id: str, place: int) -> None:
         super().__init__(name, id, place)
         self.seal = ""
-        self._kind: ReasoningKind | None = None
-        self._part = 0
+        self.kind: ReasoningKind | None = None
+        self.part = 0
         self._parts: dict[ReasoningKind, list[Fields]] = {"summary": [], "content": []}
 
     def is_in(self, kind: ReasoningKind, part: int) -> bool:
-        return self._kind == kind and self._part == part
+        return self.kind == kind and self.part == part
 
     def begin_part(self, kind: ReasoningKind, part: int, told: Told) -> Steps:
-        self._kind = kind
-        self._part = part
+        self.kind = kind
+        self.part = part
         self.pieces = []
         summary = kind == "summary"
         self.delta_type = b"response.reasoning_summary_text.delta" if summary else b"response.reasoning_text.delta"
@@ -180,7 +180,7 @@ class ReasoningItem(OutputItem):
         yield type, {**under, **self._here_in_part(kind), "part": empty}
 
     def close_part(self, told: Told) -> Steps:
-        kind = self._kind
+        kind = self.kind
         if kind is None:
             return
         text, here = self._text(), self._here_in_part(kind)
@@ -193,7 +193,7 @@ class ReasoningItem(OutputItem):
         part: Fields = {**_said(raw), **_thought(kind, text)}
         yield type, {**under, **here, "part": part}
         self._parts[kind].append(part)
-        self._kind = None
+        self.kind = None
 
     def _listed(self, told: Told, kind: ReasoningKind) -> msgspec.Raw | None:
         """The part as the finished item has it, where no frame of its own tells it."""
@@ -202,12 +202,12 @@ class ReasoningItem(OutputItem):
         return listed[place] if place < len(listed) else None
 
     def delta_place(self) -> bytes:
-        assert self._kind is not None
-        return b',"%b":%d' % (_INDEX[self._kind].encode(), len(self._parts[self._kind]))
+        assert self.kind is not None
+        return b',"%b":%d' % (_INDEX[self.kind].encode(), len(self._parts[self.kind]))
 
     @property
     def counts_parts(self) -> bool:
-        return self.keeps_place and self._kind is not None and self._part == len(self._parts[self._kind])
+        return self.keeps_place and self.kind is not None and self.part == len(self._parts[self.kind])
 
     def _here_in_part(self, kind: ReasoningKind) -> Fields:
         return {**self._here(), _INDEX[kind]: len(self._parts[kind])}
