@@ -139,11 +139,14 @@ def policies_for(
     return Assembly(Policies(*policies), tally, burst)
 
 
-def as_ruled(request: Request, rules: ToolRules) -> Request:
-    """The request as the rules let it go on: its pairs closed, and the operator's word on parallel calls."""
+def as_ruled(request: Request, rules: ToolRules, *, pairs_apart: bool = True) -> Request:
+    """The request as the rules let it go on: its pairs closed, and the operator's word on parallel calls.
+
+    `pairs_apart`: the backend lets results stand anywhere behind their calls.
+    """
     field = "input" if request.dialect == "responses" else "messages"
     try:
-        entries, notes = closed(request.entries, rules.history, moves=field == "messages")
+        entries, notes = closed(request.entries, rules.history, moves=field == "messages" or not pairs_apart)
     except BadRequest as error:
         raise BadRequest(f"{field}: {error.message}", field) from None
     for note in notes:

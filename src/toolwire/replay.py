@@ -12,9 +12,9 @@ from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
-from toolwire.dialects import chat, responses
+from toolwire.dialects import chat, messages, responses
 
-DIALECTS = {"chat": chat, "responses": responses}
+DIALECTS = {"chat": chat, "responses": responses, "messages": messages}
 
 
 def show(text: bytes, out: TextIO) -> None:

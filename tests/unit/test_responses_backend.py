@@ -202,7 +202,11 @@ def test_text_reasoning_and_calls_come_in_order():
                          "output_tokens_details": {"reasoning_tokens": 3}}),
     )  # fmt: skip
     result = turn(data)
-    assert result.items == (Reasoning(("a", "b"), id="rs", seal="E"), Text("Hi"), Call("c1", "f", '{"a":1}'))
+    assert result.items == (
+        Reasoning(("a", "b"), id="rs", seal="E", issuer="responses"),
+        Text("Hi"),
+        Call("c1", "f", '{"a":1}'),
+    )
     assert result.usage == Usage(10, 5, 4, 1, 3)
 
 

@@ -124,7 +124,7 @@ ITEMS: list[tuple[Json, Any]] = [
             "content": [{"type": "reasoning_text", "text": "raw"}],
             "encrypted_content": "E",
         },
-        ReasoningEntry("", (), ("raw",), "E"),
+        ReasoningEntry("", (), ("raw",), "E", "responses"),
     ),
     ({"type": "reasoning", "id": "rs_1", "summary": None, "content": None}, ReasoningEntry("rs_1")),
     # Whatever else there is

@@ -15,6 +15,7 @@ StopMode: TypeAlias = Literal["burst", "first"]
 CODES: dict[str, str] = {
     "annotations_dropped": "citations of the text have no place in the client's dialect",
     "arguments_differ": "the backend's final arguments differ from those it had streamed, which were kept",
+    "arguments_wrapped": "arguments in the history are no JSON object and travel inside one",
     "arguments_late": "argument text came after its call had ended and was dropped",
     "call_capped": "a call beyond the allowed number was withheld",
     "call_cut": "a call was withheld because the turn was stopped after its first call",
@@ -32,12 +33,16 @@ CODES: dict[str, str] = {
     "name_inferred": "the backend sent no tool name; it was inferred",
     "name_suspect": "a tool name holds control tokens and is not a declared tool",
     "part_dropped": "a content part has no counterpart in the backend's protocol",
+    "reason_missing": "the backend never said why the turn ended",
+    "reason_unfounded": "the backend says that it calls a tool, and calls none",
+    "reason_unknown": "the backend ended the turn for a reason that has no name here",
     "reasoning_dropped": "reasoning in the history that this backend could not read was left out",
     "result_dropped": "a result in the history answers no call of it and was left out",
     "result_moved": "a result in the history stood behind other messages and was moved to its call",
     "result_retyped": "a result in the history had the form of another kind of call and was given its own",
     "result_missing": "a call in the history had no result and got a placeholder",
     "retried": "the backend was asked again",
+    "schema_changed": "a tool's schema has something at its top that the backend refuses, which was left out",
     "tail_withheld": "text after a call was withheld",
     "text_block_kept": "a block that looks like a call could not be read and stayed text",
     "text_call_recovered": "a textual call without its closing tag was complete and was kept",
@@ -45,6 +50,8 @@ CODES: dict[str, str] = {
     "text_call_twin": "a textual call equal to a structured one was dropped",
     "tokens_estimated": "the backend does not count tokens; the number is an estimate",
     "tool_dropped": "the backend has no tool of this type",
+    "turn_paused": "the backend paused a long turn, which ends here",
+    "value_changed": "a request field was brought into the range that the backend takes",
     "use_tool_changed": "a value cannot survive as <use_tool> text and was changed",
 }
 """Every note code, with what it says to a person."""

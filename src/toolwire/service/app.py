@@ -17,10 +17,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.dialects import chat, responses
+from toolwire.dialects import chat, messages, responses
 from toolwire.service.delivery import Pace
-from toolwire.service.exchange import MODES, Endpoint, Shared
-from toolwire.service.http import EXPOSED
+from toolwire.service.exchange import MODES, DialectModule, Endpoint, Shared
+from toolwire.service.http import EXPOSED, read_body
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
@@ -36,7 +36,7 @@ from toolwire.service.responses.ledger import Ledger
 from toolwire.service.responses.replay import as_failed
 from toolwire.service.responses.resources import Resources
 from toolwire.service.responses.socket import Socket, refuse
-from toolwire.service.routes import Router
+from toolwire.service.routes import Router, counted
 from toolwire.service.settings import Settings, bytes_of, make_store
 from toolwire.transport.alarm import Ticker
 from toolwire.transport.http import make_session
@@ -147,13 +147,22 @@ def make_app(settings: Settings) -> Gateway:
         chat.PATH: Endpoint(shared, "chat", chat),
         responses.PATH: ResponsesEndpoint(state, ResponsesExchange),
         f"{responses.PATH}/compact": ResponsesEndpoint(state, CompactExchange),
+        messages.PATH: Endpoint(shared, "messages", messages),
     }
+
+    async def count_tokens(request: Request) -> Response:
+        caller = shared().keys.check(dict(request.scope["headers"]))
+        body = await read_body(dict(request.scope["headers"]), request.receive, shared().max_body)
+        tokens, headers = await counted(shared().router, messages.decode_request(body), caller.upstream_key)
+        return Response(msgspec.json.encode({"input_tokens": tokens}), 200, headers, "application/json")
+
     submit = ResponsesEndpoint(state, SubmitExchange)
     sockets: dict[str, ASGIApp] = {responses.PATH: Socket(state)}
     rest = Starlette(
         routes=[
             *(Route(path, _wrong_method) for path in endpoints),
             *Resources(state).routes(),
+            Route(f"{messages.PATH}/count_tokens", count_tokens, methods=["POST"]),
             Route("/v1/models", models),
             Route("/v1/models/{model:path}", models),
             Route("/healthz", healthz),
@@ -193,9 +202,14 @@ async def _no_such_thing(request: Request, error: Exception) -> Response:
     what = f"allows no {request.method}" if wrong_method else "is not served here"
     code = "method_not_allowed" if wrong_method else "not_found"
     failure = Failure(error.status_code, code, f"{request.url.path} {what}.")
-    return Response(chat.encode_error(failure), error.status_code, media_type="application/json")
+    return Response(_dialect_of(request).encode_error(failure), error.status_code, media_type="application/json")
 
 
 async def _bad_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, BadRequest)
-    return Response(chat.encode_error(error.failure), error.status, media_type="application/json")
+    return Response(_dialect_of(request).encode_error(error.failure), error.status, media_type="application/json")
+
+
+def _dialect_of(request: Request) -> DialectModule:
+    """Whose words an error of this path is told in."""
+    return messages if request.url.path.startswith(messages.PATH) else chat

@@ -188,8 +188,8 @@ class Exchange:
     def _plan(self, request: Request, caller: Caller, policies: Sequence[Policy] = ()) -> Plan:
         settings, key = self._shared.settings, caller.upstream_key
         rules = self._rules(settings.tools)
-        request = as_ruled(request, rules)
         route, target = self._shared.router.find(request.model)
+        request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
         if not route.hosts_tools:
             request = without_hosted_tools(request, rules)
         self._bound.request = request

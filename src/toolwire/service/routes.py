@@ -9,13 +9,16 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from toolwire.backends import demo, replay, responses
-from toolwire.core.backend import Conversation
+from toolwire.backends import chat, demo, messages, replay, responses
+from toolwire.core.backend import Conversation, Post
 from toolwire.core.errors import BadRequest
+from toolwire.core.events import Note
+from toolwire.core.notes import Tally
 from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
+from toolwire.core.tokens import estimated_tokens
 from toolwire.service.settings import Backend, Settings, SettingsError
-from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey, NoKey
+from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
 from toolwire.transport.http import Credentials, HttpUpstream
 from toolwire.transport.reply import Broken, Upstream
 from toolwire.transport.script import ScriptUpstream
@@ -37,6 +40,8 @@ class Route(msgspec.Struct, frozen=True):
     """Whose frames a recording of it holds."""
     hosts_tools: bool = False
     """It can run tools of its own, such as web search."""
+    pairs_apart: bool = False
+    """Results may stand anywhere behind their calls; other backends want them next to them."""
     count_tokens: Callable[[Request, str], Awaitable[int | None]] | None = None
     """Asks the backend how many tokens a request has, with the client's key; None if it does not say."""
     compacts: bool = False
@@ -113,6 +118,10 @@ def check_backends(settings: Settings) -> None:
         try:
             if backend.kind == "responses":
                 _profile(backend)
+            elif backend.kind == "chat":
+                chat.profile_from(backend.profile)
+            elif backend.kind == "messages":
+                messages.profile_from(backend.profile)
             elif backend.kind == "replay":
                 _replaying(backend, _recording(backend))
         except (msgspec.ValidationError, ValueError) as error:
@@ -126,13 +135,41 @@ def _is_glob(name: str) -> bool:
 def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     match backend.kind:
         case "demo":
-            return Route(backend, ScriptUpstream(), demo.Conversation, "demo")
+            return Route(backend, ScriptUpstream(), demo.Conversation, "demo", pairs_apart=True)
         case "replay":
             recording = _recording(backend)
             converse = _replaying(backend, recording)
             return Route(backend, ScriptUpstream(), converse, recording.head.kind)
         case "responses":
             return _responses(backend, settings, session)
+        case "chat":
+            return _chat(backend, settings, session)
+        case "messages":
+            return _messages(backend, settings, session)
+
+
+def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+    profile = chat.profile_from(backend.profile)
+    upstream = HttpUpstream(session, backend.base_url, _credentials(backend, settings), backend.headers)
+
+    def converse(request: Request, seed: str) -> Conversation:
+        return chat.Conversation(request, seed, profile)
+
+    return Route(backend, upstream, converse, "chat")
+
+
+def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+    profile = messages.profile_from(backend.profile)
+    credentials = _credentials(backend, settings, "x-api-key")
+    upstream = HttpUpstream(session, backend.base_url, credentials, backend.headers)
+
+    def converse(request: Request, seed: str) -> Conversation:
+        return messages.Conversation(request, seed, profile)
+
+    async def count_tokens(request: Request, key: str) -> int | None:
+        return await _counted(upstream, messages.count_tokens(request, profile), key)
+
+    return Route(backend, upstream, converse, "messages", count_tokens=count_tokens if profile.counts_tokens else None)
 
 
 def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
@@ -144,11 +181,7 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
         return responses.Conversation(request, seed, profile)
 
     async def count_tokens(request: Request, key: str) -> int | None:
-        try:
-            reply = await upstream.post_json(responses.count_tokens(request, profile), key)
-            return msgspec.json.decode(reply, type=_Counted).input_tokens
-        except (Broken, msgspec.DecodeError):
-            return None
+        return await _counted(upstream, responses.count_tokens(request, profile), key)
 
     return Route(
         backend,
@@ -156,9 +189,29 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
         converse,
         "responses",
         hosts_tools=True,
+        pairs_apart=True,
         count_tokens=count_tokens if profile.counts_tokens else None,
         compacts=profile.compacts,
     )
+
+
+async def counted(router: Router, request: Request, key: str) -> tuple[int, dict[str, str]]:
+    """How many tokens a request has, by its backend's count or by an estimate, which a header says."""
+    route, target = router.find(request.model)
+    if route.count_tokens is not None:
+        tokens = await route.count_tokens(msgspec.structs.replace(request, model=target), key)
+        if tokens is not None:
+            return tokens, {}
+    tally = Tally()
+    tally.note(Note("tokens_estimated"))
+    return estimated_tokens(request), {"x-toolwire-notes": tally.notes_json().decode()}
+
+
+async def _counted(upstream: HttpUpstream, question: Post, key: str) -> int | None:
+    try:
+        return msgspec.json.decode(await upstream.post_json(question, key), type=_Counted).input_tokens
+    except (Broken, msgspec.DecodeError):
+        return None
 
 
 def _profile(backend: Backend) -> responses.Profile:
@@ -166,13 +219,13 @@ def _profile(backend: Backend) -> responses.Profile:
     return responses.profile_from(backend.profile, base)
 
 
-def _credentials(backend: Backend, settings: Settings) -> Credentials:
+def _credentials(backend: Backend, settings: Settings, header: Header = "authorization") -> Credentials:
     if backend.auth == "codex":
         return CodexLogin()
     if backend.api_key_env:
-        return FixedKey(os.environ[backend.api_key_env])
+        return FixedKey(os.environ[backend.api_key_env], header)
     # With keys of our own the client's key is ours, and stays here.
-    return NoKey() if settings.keys else ClientKey()
+    return NoKey() if settings.keys else ClientKey(header)
 
 
 def _recording(backend: Backend) -> Recording:

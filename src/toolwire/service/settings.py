@@ -21,7 +21,7 @@ from toolwire.core.errors import complaint
 from toolwire.transport.reply import Timeouts
 from toolwire.transport.store import SqliteStore
 
-Kind = Literal["responses", "demo", "replay"]
+Kind = Literal["responses", "chat", "messages", "demo", "replay"]
 
 
 class SettingsError(Exception):
@@ -100,6 +100,14 @@ OPENAI = Backend(
     api_key_env="OPENAI_API_KEY",
     models=("gpt-*", "o[0-9]*", "chatgpt-*", "codex-*"),
     profile={"compacts": True, "counts_tokens": True},
+)
+
+ANTHROPIC = Backend(
+    "anthropic",
+    "messages",
+    base_url="https://api.anthropic.com/v1",
+    api_key_env="ANTHROPIC_API_KEY",
+    models=("claude-*",),
 )
 
 _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
@@ -248,8 +256,8 @@ def _boolean(flag: str, text: str) -> bool:
 def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple[Backend, ...]:
     """The configured backends, or what the environment offers; the demo model always, last."""
     backends = settings.backends
-    if not backends and environment.get(OPENAI.api_key_env):
-        backends = (OPENAI,)
+    if not backends:
+        backends = tuple(each for each in (OPENAI, ANTHROPIC) if environment.get(each.api_key_env))
     if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):
         backends = (*backends, DEMO)
     return backends
@@ -277,7 +285,7 @@ def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> N
 
 
 def _check_backend(backend: Backend, where: str, environment: Mapping[str, str]) -> None:
-    if backend.kind == "responses" and not backend.base_url and backend.auth != "codex":
+    if backend.kind in ("responses", "chat", "messages") and not backend.base_url and backend.auth != "codex":
         raise SettingsError(f"{where}.base_url: a {backend.kind} backend needs an address")
     if backend.base_url and not re.match(r"https?://", backend.base_url):
         raise SettingsError(f"{where}.base_url: {backend.base_url!r} does not begin with http:// or https://")

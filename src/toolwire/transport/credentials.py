@@ -3,18 +3,26 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from toolwire.core.errors import Failure
 from toolwire.transport.reply import Broken
 
+Header: TypeAlias = Literal["authorization", "x-api-key"]
+"""Where a backend looks for its key."""
+
+
+def _written(key: str, header: Header) -> Mapping[str, str]:
+    return {header: f"Bearer {key}" if header == "authorization" else key}
+
 
 class FixedKey:
     """The operator's key."""
 
-    def __init__(self, key: str) -> None:
-        self._headers = {"authorization": f"Bearer {key}"}
+    def __init__(self, key: str, header: Header = "authorization") -> None:
+        self._headers = _written(key, header)
 
     def headers(self, client_key: str) -> Mapping[str, str]:
         return self._headers
@@ -30,8 +38,11 @@ class NoKey:
 class ClientKey:
     """Whatever key the client presented."""
 
+    def __init__(self, header: Header = "authorization") -> None:
+        self._header: Header = header
+
     def headers(self, client_key: str) -> Mapping[str, str]:
-        return {"authorization": f"Bearer {client_key}"} if client_key else {}
+        return _written(client_key, self._header) if client_key else {}
 
 
 class _Tokens(msgspec.Struct):

@@ -71,17 +71,16 @@ class HttpUpstream:
 
     async def get_json(self, path: str, key: str) -> bytes:
         """A small document, for lists of models."""
-        return await self._fetch("GET", path, key, None)
+        return await self._fetch("GET", Post(path, b""), key)
 
     async def post_json(self, post: Post, key: str) -> bytes:
         """A small document in answer to a question, for counting tokens."""
-        return await self._fetch(
-            "POST", post.path, key, aiohttp.BytesPayload(post.body, content_type="application/json")
-        )
+        return await self._fetch("POST", post, key)
 
-    async def _fetch(self, method: str, path: str, key: str, body: aiohttp.BytesPayload | None) -> bytes:
-        headers = {**self._headers, **self._credentials.headers(key)}
-        asked = self._session.request(method, self._url(path), headers=headers, data=body, proxy=self._proxy)
+    async def _fetch(self, method: str, post: Post, key: str) -> bytes:
+        headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
+        body = aiohttp.BytesPayload(post.body, content_type="application/json") if post.body else None
+        asked = self._session.request(method, self._url(post.path), headers=headers, data=body, proxy=self._proxy)
         try:
             async with asyncio.timeout(8), asked as response:
                 response.raise_for_status()

@@ -14,6 +14,7 @@ import msgspec
 from toolwire.backends.failures import Error, failed
 from toolwire.backends.responses.wire import (
     DELTAS,
+    DIALECT,
     ENDINGS,
     Ending,
     Item,
@@ -408,7 +409,8 @@ class Decoder:
             name = (item.id or self._place_name(place)) if self._keeps else ""
             out += [ReasoningDelta(part.text, kind, number, name) for number, part in enumerate(parts) if part.text]
         if out or item.encrypted_content or self._has_heard(item.id, place, 0) or self._keeps:
-            out.append(ReasoningEnded(item.id or "", item.encrypted_content or ""))
+            seal = item.encrypted_content or ""
+            out.append(ReasoningEnded(item.id or "", seal, DIALECT if seal else ""))
         return out
 
     def _call_item(self, item: Item, place: int | None, *, ended: bool) -> Sequence[Event]:

@@ -64,11 +64,14 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     if request.dialect == DIALECT:
         return _encode_as_asked(request, profile, stream=stream)
     entries, instructions = _split_instructions(request, profile)
+    if request.instructions:
+        instructions = "\n\n".join(text for text in (request.instructions, instructions) if text)
+    lost: list[Note] = []
     sampling, caller = request.sampling, request.caller
     tools = [*_written_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
     body = Body(
         model=request.model,
-        input=[_entry(entry) for entry in entries],
+        input=[_entry(entry) for entry in entries if _may_return(entry, lost)],
         store=False,
         instructions=instructions,
         stream=stream,
@@ -95,7 +98,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         dropped.append("stop")
     if any(isinstance(entry, Message) and entry.name for entry in entries):
         dropped.append("messages.name")
-    return _encode(body), [Note("field_dropped", name) for name in dropped]
+    return _encode(body), [*lost, *(Note("field_dropped", name) for name in dropped)]
 
 
 # Fields of a request that are about state, which is kept here and not there.
@@ -127,7 +130,11 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
 
 def _may_return(entry: Entry, notes: list[Note]) -> bool:
     """Whether a server that stores nothing can make something of this. Of reasoning it needs more than a summary."""
-    if not isinstance(entry, ReasoningEntry) or entry.seal or entry.content:
+    if not isinstance(entry, ReasoningEntry):
+        return True
+    if entry.seal and entry.issuer == DIALECT:
+        return True
+    if entry.content and not entry.seal and entry.raw is not None:  # open models read their own thoughts
         return True
     notes.append(Note("reasoning_dropped", entry.id))
     return False

@@ -6,6 +6,8 @@ call of its name, a `tool` message without an id to the only call that has no re
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import CallKind, Note
 from toolwire.core.request import (
@@ -16,6 +18,7 @@ from toolwire.core.request import (
     ImagePart,
     Message,
     Part,
+    ReasoningEntry,
     RefusalPart,
     ResultEntry,
     TextPart,
@@ -41,6 +44,9 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
         parts = tuple(_parts(message.content, path, notes))
         if message.refusal:
             parts = (*parts, RefusalPart(message.refusal))
+        thought = wire.given(message.reasoning_content)
+        if thought is not None and bytes(thought).startswith(b'"') and role == "assistant":
+            yield ReasoningEntry(content=(msgspec.json.decode(thought, type=str),))
         if parts or role != "assistant":
             yield Message(role, parts, message.name or "")
         _note_lost_fields(message, path, notes)
@@ -51,8 +57,6 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
 
 def _note_lost_fields(message: wire.ChatMessage, path: str, notes: list[Note]) -> None:
     """Fields our form has no place for."""
-    if wire.given(message.reasoning_content) is not None:
-        notes.append(Note("field_dropped", f"{path}.reasoning_content"))
     if wire.given(message.cache_control) is not None:
         notes.append(Note("field_dropped", f"{path}.cache_control"))
 

@@ -34,6 +34,7 @@ from toolwire.core.events import (
 )
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
+from toolwire.core.seals import Seal, pack
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.responses.items import (
     ADDED,
@@ -316,8 +317,14 @@ class StreamEncoder:
             if not event.id and not event.seal:
                 return ()
             item = self._open_reasoning(event.id, out)
-        item.seal = event.seal
+        item.seal = self._seal(item, event) if event.seal else ""
         return [*out, *self._close()]
+
+    def _seal(self, item: ReasoningItem, event: ReasoningEnded) -> str:
+        """A seal as this dialect carries it: as it is, or in a package that says whose it is."""
+        if event.issuer in ("", "responses"):
+            return event.seal
+        return pack(Seal(event.issuer, event.id, item.texts, event.seal, event.redacted))
 
     def _start_call(self, event: CallStarted) -> Sequence[bytes]:
         out = self._close()

@@ -22,6 +22,7 @@ from toolwire.core.request import (
     Role,
     TextPart,
 )
+from toolwire.core.seals import unpack
 from toolwire.core.text import arguments_text
 from toolwire.dialects.openai import explained
 from toolwire.dialects.responses import compaction, wire
@@ -88,13 +89,7 @@ def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
     if type in _OUTPUTS and (item.call_id or item.tool_call_id or not item.name):
         return _result(item, raw, path)
     if type == "reasoning":
-        return ReasoningEntry(
-            item.id or "",
-            tuple(part.text or "" for part in item.summary or ()),
-            tuple(part.text or "" for part in item.content or () if isinstance(part, wire.Part)),
-            item.encrypted_content or "",
-            raw=raw,
-        )
+        return _thought(item, raw)
     if type == "compaction" and item.encrypted_content and compaction.is_ours(item.encrypted_content):
         return compaction.expanded(item.encrypted_content, path)
     if type == "item_reference":
@@ -102,6 +97,22 @@ def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
     if not type:
         raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
     return OtherEntry(type, raw)
+
+
+def _thought(item: wire.Item, raw: msgspec.Raw) -> ReasoningEntry:
+    """A thought with the seal of whoever made it; what another made comes in a package."""
+    packed = unpack(item.encrypted_content or "")
+    if packed is not None:
+        seal, issuer = packed.seal, packed.issuer
+        return ReasoningEntry(packed.id, packed.text, seal=seal, issuer=issuer, redacted=packed.redacted)
+    return ReasoningEntry(
+        item.id or "",
+        tuple(part.text or "" for part in item.summary or ()),
+        tuple(part.text or "" for part in item.content or () if isinstance(part, wire.Part)),
+        item.encrypted_content or "",
+        "responses" if item.encrypted_content else "",
+        raw=raw,
+    )
 
 
 def _role(role: str | None, path: str) -> Role:

@@ -165,6 +165,12 @@ class ReasoningItem(OutputItem):
         self.part = 0
         self._parts: dict[ReasoningKind, list[Fields]] = {"summary": [], "content": []}
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What was thought, part by part; the last one may be open."""
+        told = [part["text"] for parts in self._parts.values() for part in parts]
+        return tuple([*told, self._text()] if self.kind is not None else told)
+
     def is_in(self, kind: ReasoningKind, part: int) -> bool:
         return self.kind == kind and self.part == part
 

@@ -12,9 +12,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from toolwire.core.errors import BadRequest, InternalError
-from toolwire.core.events import Note
-from toolwire.core.notes import Tally
-from toolwire.core.tokens import estimated_tokens
 from toolwire.dialects import responses
 from toolwire.dialects.openai import explained
 from toolwire.service.delivery import SSE_HEADERS
@@ -24,6 +21,7 @@ from toolwire.service.responses.background import journal_bytes
 from toolwire.service.responses.exchange import State
 from toolwire.service.responses.ledger import given_items, not_found
 from toolwire.service.responses.replay import full_response, replayed
+from toolwire.service.routes import counted
 from toolwire.transport.store import Conversation, KeptItem, Page, Record
 
 Raw = msgspec.Raw
@@ -160,19 +158,10 @@ class Resources:
 
     async def _input_tokens(self, request: Request, caller: Caller) -> Response:
         asked = responses.read_request(await self._body(request), needs_input=False)
-        shared = self._state.shared
         opened = await self._state.ledger.open(caller.owner, asked)
-        route, target = shared.router.find(opened.request.model)
-        counted = None
-        if route.count_tokens is not None:
-            targeted = msgspec.structs.replace(opened.request, model=target)
-            counted = await route.count_tokens(targeted, caller.upstream_key)
-        if counted is not None:
-            return _json({"object": "response.input_tokens", "input_tokens": counted})
-        answer = _json({"object": "response.input_tokens", "input_tokens": estimated_tokens(opened.request)})
-        tally = Tally()
-        tally.note(Note("tokens_estimated"))
-        answer.headers["x-toolwire-notes"] = tally.notes_json().decode()
+        tokens, headers = await counted(self._state.shared.router, opened.request, caller.upstream_key)
+        answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
+        answer.headers.update(headers)
         return answer
 
     async def _body(self, request: Request) -> bytes:

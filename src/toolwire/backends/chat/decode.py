@@ -1,0 +1,269 @@
+"""Chat Completions chunks (or one plain completion) to turn events.
+
+Servers differ in everything a chunk may leave out or repeat. Which call a fragment belongs to is decided by the table;
+the end of a turn is believed when the stream is over, because some say it in every chunk.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from toolwire.backends.chat.wire import Chunk, Message, TokenUsage, ToolCall
+from toolwire.backends.failures import Error, failed
+from toolwire.core.errors import Failure
+from toolwire.core.events import (
+    Event,
+    Note,
+    Reason,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+from toolwire.core.identity import SILENT, Call, CallTable, Fragment
+from toolwire.core.loose import read_fragments
+from toolwire.core.sequence import OneCallAtATime
+from toolwire.core.sse import Frame
+from toolwire.core.surrogates import SurrogateHalves
+from toolwire.core.text import arguments_text
+
+_decode = msgspec.json.Decoder(Chunk).decode
+
+_REASONS: dict[str, Reason] = {
+    "stop": "stop",
+    "tool_calls": "stop",
+    "function_call": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "filter",
+    "safety": "filter",
+}
+
+
+class Decoder:
+    """A stage from frames to turn events, for one turn."""
+
+    def __init__(self, seed: str, names: Sequence[str] = ()) -> None:
+        self._table = CallTable(seed, names)
+        self._row = OneCallAtATime()
+        self._opening: list[Event] = []
+        self._started = False
+        self.ended = False
+        self._reason: Reason | None = None
+        self._usage: Usage | None = None
+        self._halves = SurrogateHalves()
+        self._unreadable = 0
+
+    def begin(self, notes: Sequence[Event]) -> None:
+        """Notes about the request, to be told with the turn."""
+        self._opening.extend(notes)
+
+    def calls(self) -> Sequence[Call]:
+        """The calls that came in structure so far."""
+        return self._table.calls
+
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        if self.ended:
+            return ()
+        data = frame.data
+        if data.strip() == b"[DONE]":
+            return self._finish()
+        try:
+            chunk = _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._mended(data)
+        return self._read(chunk)
+
+    def feed_plain(self, body: bytes) -> Sequence[Event]:
+        try:
+            chunk = _decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            events = self._mended(body)
+            if not self._started:
+                return self._fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
+            return events if self.ended else [*events, *self._finish()]
+        events = self._read(chunk)
+        if self.ended:
+            return events
+        if not chunk.choices:
+            return self._fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
+        return [*events, *self._finish()]
+
+    def end(self) -> Sequence[Event]:
+        if self.ended:
+            return ()
+        if self._reason is not None:
+            return self._finish()
+        message = "The backend's stream ended before the turn did."
+        if self._unreadable and not self._started:
+            message = "The backend's reply is not an event stream."
+        return self._fail(Failure(502, "stream_cut", message, retryable=True))
+
+    def _read(self, chunk: Chunk) -> Sequence[Event]:
+        if chunk.error is not None:
+            return self._fail(failed(_error(chunk.error)))
+        out: list[Event] = [] if self._started else self._start(chunk)
+        if self._opening:
+            out += self._opening
+            self._opening = []
+        for choice in chunk.choices or ():
+            if choice.index:
+                continue  # one choice was asked for
+            told = choice.delta or choice.message
+            if told is not None:
+                self._tell(told, out, whole=choice.delta is None)
+            if choice.finish_reason is not None and choice.finish_reason not in SILENT:
+                self._reason = self._reason_of(choice.finish_reason, out)
+        if chunk.usage is not None:
+            self._usage = _usage(chunk.usage)
+        return out
+
+    def _start(self, chunk: Chunk) -> list[Event]:
+        self._started = True
+        return [TurnStarted(chunk.id or "", chunk.model or "")]
+
+    def _tell(self, told: Message, out: list[Event], *, whole: bool) -> None:
+        feed = self._row.feed
+        thought = told.reasoning_content or told.reasoning
+        if thought:
+            out += feed(ReasoningDelta(thought, "content"))
+        if told.content:
+            out += feed(TextDelta(told.content))
+        if told.refusal:
+            out += feed(RefusalDelta(told.refusal))
+        calls = told.tool_calls
+        if calls:
+            for position, call in enumerate(calls):
+                fragment = _fragment(call, position if len(calls) > 1 or whole else None, whole=whole)
+                for event in self._table.feed(fragment):
+                    out += feed(event)
+        elif told.function_call is not None and told.function_call.name is not None:
+            call = told.function_call
+            legacy = Fragment(arguments_text(call.arguments) or "", "function_call", name=call.name or "", total=whole)
+            for event in self._table.feed(legacy):
+                out += feed(event)
+        elif told.function_call is not None:
+            text = arguments_text(told.function_call.arguments) or ""
+            for event in self._table.feed(Fragment(text, "function_call")):
+                out += feed(event)
+
+    def _reason_of(self, given: str, out: list[Event]) -> Reason:
+        reason = _REASONS.get(given.lower())
+        if reason is None:
+            out.append(Note("reason_unknown", given))
+            return "stop"
+        # Some servers end every chunk; the most telling word stands.
+        return reason if self._reason in (None, "stop") else self._reason
+
+    def _finish(self) -> Sequence[Event]:
+        """The stream is over. A server that never said why has simply stopped."""
+        if not self._started:
+            return self._fail(
+                Failure(502, "stream_cut", "The backend ended its stream without a turn.", retryable=True)
+            )
+        self.ended = True
+        out: list[Event] = [*self._opening]
+        if self._reason is None:
+            out.append(Note("reason_missing"))
+        reason: Reason = self._reason or "stop"
+        for event in self._table.finish(cut=reason != "stop"):
+            out += self._row.feed(event)
+        if self._usage is not None:
+            out.append(self._usage)
+        return [*out, TurnEnded(reason)]
+
+    def _fail(self, failure: Failure) -> list[Event]:
+        self.ended = True
+        return [TurnFailed(failure)]
+
+    def _mended(self, data: bytes) -> Sequence[Event]:
+        """What can still be read of a frame that is not as it should be."""
+        lost = self._halves.lost
+        mended = self._halves.mended(data)
+        if mended is not None:
+            self._opening += [Note("letter_replaced")] * (self._halves.lost - lost)
+            data = mended
+        try:
+            return self._read(_decode(data))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+        try:
+            loose: Any = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self._unreadable += 1
+            self._opening.append(Note("frame_skipped"))
+            return ()
+        return self._read_loosely(loose)
+
+    def _read_loosely(self, payload: Any) -> Sequence[Event]:
+        """A chunk whose fields have other types than they should: content in parts, arguments as objects."""
+        out: list[Event] = [] if self._started else self._start(Chunk())
+        for choice in cast("list[Any]", _of(payload, "choices") or ()):
+            told = _of(choice, "delta") or _of(choice, "message")
+            text = _text(_of(told, "content"))
+            if text:
+                out += self._row.feed(TextDelta(text))
+            for fragment in read_fragments(told, total=_of(choice, "message") is not None):
+                out += [each for event in self._table.feed(fragment) for each in self._row.feed(event)]
+            reason = _of(choice, "finish_reason")
+            if isinstance(reason, str) and reason not in SILENT:
+                self._reason = self._reason_of(reason, out)
+        return out
+
+
+def _fragment(call: ToolCall, position: int | None, *, whole: bool) -> Fragment:
+    function, custom = call.function, call.custom
+    raw = function.arguments if function is not None else custom.input if custom is not None else call.arguments
+    name = (function.name if function else custom.name if custom else call.name) or ""
+    return Fragment(
+        arguments_text(raw) or "",
+        id=call.id or "",
+        index=position if whole and call.index is None else call.index,
+        position=position,
+        name=name,
+        kind="custom" if custom is not None else "function",
+        total=whole,
+        named=whole,
+        ended=whole,
+    )
+
+
+def _of(payload: Any, key: str) -> Any:
+    return cast("dict[str, Any]", payload).get(key) if isinstance(payload, dict) else None
+
+
+def _text(content: Any) -> str:
+    """Text that may come in parts."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "".join(_text(_of(part, "text")) for part in cast("list[Any]", content))
+
+
+def _error(given: Any) -> Error:
+    try:
+        return msgspec.convert(given, Error)
+    except msgspec.ValidationError:
+        return Error(message=given if isinstance(given, str) else None)
+
+
+def _usage(usage: TokenUsage) -> Usage:
+    given, made = usage.prompt_tokens_details, usage.completion_tokens_details
+    cached = (given.cached_tokens if given else None) or usage.prompt_cache_hit_tokens
+    return Usage(
+        input=_counted(usage.prompt_tokens),
+        output=_counted(usage.completion_tokens),
+        cached=_counted(cached),
+        cache_write=_counted(given.cache_write_tokens if given else 0),
+        reasoning=_counted(made.reasoning_tokens if made else 0),
+    )
+
+
+def _counted(tokens: float | None) -> int:
+    return max(0, int(tokens or 0))

@@ -1,0 +1,267 @@
+"""Messages events (or one plain message) to turn events. Blocks come one after the other, so nothing interleaves."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from toolwire.backends.failures import Error, failed
+from toolwire.backends.messages.wire import Block, Message, StreamEvent, TokenUsage
+from toolwire.core.errors import Failure
+from toolwire.core.events import (
+    Event,
+    Note,
+    Reason,
+    ReasoningDelta,
+    ReasoningEnded,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+from toolwire.core.identity import Call, CallTable, Fragment
+from toolwire.core.sequence import OneCallAtATime
+from toolwire.core.sse import Frame
+
+ISSUER = "messages"
+
+_decode_event = msgspec.json.Decoder(StreamEvent).decode
+_decode_message = msgspec.json.Decoder(Message).decode
+
+_REASONS: dict[str, Reason] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "stop",
+    "compaction": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "filter",
+}
+
+
+class Decoder:
+    """A stage from frames to turn events, for one turn."""
+
+    def __init__(self, seed: str, names: Sequence[str] = ()) -> None:
+        self._table = CallTable(seed, names)
+        self._row = OneCallAtATime()
+        self._opening: list[Event] = []
+        self._started = False
+        self.ended = False
+        self._reason = ""
+        self._usage: dict[str, float] = {}
+        self._blocks: dict[int, Block] = {}
+        self._grown: set[int] = set()  # tool blocks whose input came in pieces
+        self._unreadable = 0
+
+    def begin(self, notes: Sequence[Event]) -> None:
+        """Notes about the request, to be told with the turn."""
+        self._opening.extend(notes)
+
+    def calls(self) -> Sequence[Call]:
+        """The calls that came in structure so far."""
+        return self._table.calls
+
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        if self.ended:
+            return ()
+        try:
+            event = _decode_event(frame.data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            if frame.data.strip() == b"[DONE]":
+                return ()
+            self._unreadable += 1
+            self._opening.append(Note("frame_skipped"))
+            return ()
+        handler = self._HANDLERS.get(event.type or frame.event.decode("latin-1"))
+        if handler is None:
+            return self._failed(event) if event.error is not None else ()
+        events = handler(self, event)
+        if self._started and self._opening:
+            events = [*events, *self._opening]
+            self._opening = []
+        return [out for each in events for out in self._row.feed(each)]
+
+    def feed_plain(self, body: bytes) -> Sequence[Event]:
+        try:
+            message = _decode_message(body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._fail(Failure(502, "bad_reply", "The backend's reply is not a message."))
+        if message.error is not None:
+            return self._fail(_failure(message.error))
+        if message.content is None:
+            return self._fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
+        out: list[Event] = [*self._start(StreamEvent(message=message)), *self._opening]
+        self._opening = []
+        for place, block in enumerate(message.content):
+            out += self._open_block(StreamEvent(index=place, content_block=block))
+            out += self._close_block(StreamEvent(index=place))
+        self._reason = message.stop_reason or ""
+        return [out for each in (*out, *self._stop(StreamEvent())) for out in self._row.feed(each)]
+
+    def end(self) -> Sequence[Event]:
+        if self.ended:
+            return ()
+        if self._reason:
+            return self._stop(StreamEvent())
+        message = "The backend's stream ended before the turn did."
+        if self._unreadable and not self._started:
+            message = "The backend's reply is not an event stream."
+        return self._fail(Failure(502, "stream_cut", message, retryable=True))
+
+    def _start(self, event: StreamEvent) -> Sequence[Event]:
+        message = event.message or Message()
+        self._count(message.usage)
+        if self._started:
+            return ()
+        self._started = True
+        return [TurnStarted(message.id or "", message.model or "")]
+
+    def _ensured(self) -> list[Event]:
+        return [] if self._started else [*self._start(StreamEvent())]
+
+    def _open_block(self, event: StreamEvent) -> Sequence[Event]:
+        block = event.content_block or Block()
+        out = self._ensured()
+        if event.index in self._blocks:
+            out += self._close_block(event)  # some servers leave the stop out
+        self._blocks[event.index] = block
+        match block.type:
+            case "text":
+                if block.citations:
+                    out.append(Note("annotations_dropped"))
+                return [*out, TextDelta(block.text)] if block.text else out
+            case "thinking":
+                return [*out, ReasoningDelta(block.thinking)] if block.thinking else out
+            case "redacted_thinking":
+                return out
+            case "tool_use":
+                key = f"{event.index}"
+                return [*out, *self._table.feed(Fragment("", key, block.id or "", name=block.name or "", named=True))]
+            case _:
+                return [*out, Note("item_dropped", block.type)]
+
+    def _grow(self, event: StreamEvent) -> Sequence[Event]:
+        delta = event.delta
+        if delta is None:
+            return ()
+        if delta.partial_json is not None:
+            if not delta.partial_json:
+                return ()
+            self._grown.add(event.index)
+            return self._table.feed(Fragment(delta.partial_json, f"{event.index}"))
+        if delta.text:
+            return [*self._ensured(), TextDelta(delta.text)]
+        if delta.thinking:
+            return [*self._ensured(), ReasoningDelta(delta.thinking)]
+        block = self._blocks.get(event.index)
+        if delta.signature and block is not None:
+            block.signature = delta.signature  # the last one counts; they are not joined
+        elif delta.type == "citations_delta":
+            return [Note("annotations_dropped")]
+        return ()
+
+    def _close_block(self, event: StreamEvent) -> Sequence[Event]:
+        block = self._blocks.pop(event.index, None)
+        if block is None:
+            return ()
+        match block.type:
+            case "thinking":
+                return [ReasoningEnded("", block.signature or "", ISSUER)]
+            case "redacted_thinking":
+                return [ReasoningEnded("", block.data or "", ISSUER, redacted=True)]
+            case "tool_use":
+                return self._table.feed(self._last_fragment(event.index, block))
+            case _:
+                return ()
+
+    def _last_fragment(self, index: int, block: Block) -> Fragment:
+        """A call's end. An input that was given whole at the start counts if nothing came after it."""
+        given = b"" if block.input is msgspec.UNSET else bytes(block.input).strip()
+        if index in self._grown or given in (b"", b"{}", b"null"):
+            return Fragment("", f"{index}", ended=True)
+        return Fragment(given.decode(), f"{index}", total=True, ended=True)
+
+    def _change(self, event: StreamEvent) -> Sequence[Event]:
+        if event.delta is not None and event.delta.stop_reason:
+            self._reason = event.delta.stop_reason
+        self._count(event.usage)
+        return ()
+
+    def _stop(self, event: StreamEvent) -> Sequence[Event]:
+        out = self._ensured()
+        for index in sorted(self._blocks):
+            if self._blocks[index].type != "tool_use":
+                out += self._close_block(StreamEvent(index=index))
+        reason = self._known_reason(out)
+        out += self._table.finish(cut=reason != "stop")
+        if self._usage:
+            out.append(self._counted())
+        self.ended = True
+        return [*out, TurnEnded(reason)]
+
+    def _known_reason(self, out: list[Event]) -> Reason:
+        given = self._reason
+        if given == "pause_turn":
+            out.append(Note("turn_paused"))
+            return "stop"
+        if given == "tool_use" and not self._table.calls:
+            out.append(Note("reason_unfounded", given))
+        if given not in _REASONS:
+            out.append(Note("reason_unknown", given) if given else Note("reason_missing"))
+        return _REASONS.get(given, "stop")
+
+    def _failed(self, event: StreamEvent) -> Sequence[Event]:
+        return self._fail(_failure(event.error))
+
+    def _fail(self, failure: Failure) -> list[Event]:
+        self.ended = True
+        return [TurnFailed(failure)]
+
+    def _ignore(self, event: StreamEvent) -> Sequence[Event]:
+        return ()
+
+    def _count(self, usage: TokenUsage | None) -> None:
+        """Counters are running totals: the last number stands, and one that is missing changes nothing."""
+        if usage is None:
+            return
+        for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
+            value = getattr(usage, name)
+            if value is not None:
+                self._usage[name] = value
+        thinking = (usage.output_tokens_details or {}).get("thinking_tokens")
+        if isinstance(thinking, int | float):
+            self._usage["thinking_tokens"] = thinking
+
+    def _counted(self) -> Usage:
+        fresh, output, cached, written, thinking = (
+            max(0, int(self._usage.get(name, 0)))
+            for name in (
+                "input_tokens",
+                "output_tokens",
+                "cache_read_input_tokens",
+                "cache_creation_input_tokens",
+                "thinking_tokens",
+            )
+        )
+        return Usage(fresh + cached + written, output, cached, written, thinking)
+
+    _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
+        "content_block_delta": _grow,
+        "content_block_start": _open_block,
+        "content_block_stop": _close_block,
+        "message_start": _start,
+        "message_delta": _change,
+        "message_stop": _stop,
+        "error": _failed,
+        "ping": _ignore,
+    }
+
+
+def _failure(given: Any) -> Failure:
+    try:
+        error = msgspec.convert(given, Error)
+    except msgspec.ValidationError:
+        error = Error(message=given if isinstance(given, str) else None)
+    return failed(error)

@@ -1,0 +1,56 @@
+"""The parts of the Messages wire format that we read from a server, and nothing else."""
+
+from typing import Any
+
+import msgspec
+
+
+class TokenUsage(msgspec.Struct):
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    cache_read_input_tokens: float | None = None
+    cache_creation_input_tokens: float | None = None
+    output_tokens_details: dict[str, Any] | None = None
+
+
+class Block(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    data: str | None = None
+    id: str | None = None
+    name: str | None = None
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    citations: list[Any] | None = None
+
+
+class Delta(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+    partial_json: str | None = None
+    thinking: str | None = None
+    signature: str | None = None
+    stop_reason: str | None = None
+
+
+class Message(msgspec.Struct):
+    id: str | None = None
+    type: str | None = None
+    model: str | None = None
+    content: list[Block] | None = None
+    stop_reason: str | None = None
+    usage: TokenUsage | None = None
+    error: Any = None
+
+
+class StreamEvent(msgspec.Struct):
+    """Any event of a stream. Which fields are there depends on its type."""
+
+    type: str = ""
+    index: int = 0
+    delta: Delta | None = None
+    content_block: Block | None = None
+    message: Message | None = None
+    usage: TokenUsage | None = None
+    error: Any = None

@@ -1,0 +1,14 @@
+"""Anthropic Messages as a dialect."""
+
+from toolwire.dialects.messages.decode import decode_request
+from toolwire.dialects.messages.encode import StreamEncoder, encode_error, encode_turn
+
+PATH = "/v1/messages"
+
+
+def new_id(seed: str) -> str:
+    """The message's id."""
+    return f"msg_{seed}"
+
+
+__all__ = ["PATH", "StreamEncoder", "decode_request", "encode_error", "encode_turn", "new_id"]

@@ -1,0 +1,141 @@
+"""A Messages body to our own request form, or a `BadRequest` that names the field."""
+
+from functools import lru_cache
+
+import msgspec
+
+from toolwire.core.errors import BadRequest
+from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice
+from toolwire.dialects.messages import wire
+from toolwire.dialects.messages.history import decode_messages
+from toolwire.dialects.openai import explained
+
+_decode_body = msgspec.json.Decoder(wire.Body).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_tool = msgspec.json.Decoder(wire.Tool).decode
+
+_PLACED = frozenset(wire.Body.__struct_fields__)
+_DEFAULTS = frozenset((b"null", b"0", b"false", b"[]", b"{}"))
+
+
+def decode_request(body: bytes) -> Request:
+    read, fields = _read(body)
+    if not (read.model or "").strip():
+        raise BadRequest("model: This field is required.", "model")
+    messages = wire.given(read.messages)
+    if messages is None or not bytes(messages).startswith(b"["):
+        raise BadRequest("messages: A list of messages is required.", "messages")
+    tools, hosted = _tools(read)
+    entries = tuple(decode_messages(_decode_list(messages)))
+    if not entries:
+        raise BadRequest("messages must hold at least one message.", "messages")
+    choice = read.tool_choice
+    return Request(
+        model=read.model or "",
+        dialect="messages",
+        instructions=_system(read.system),
+        entries=entries,
+        stream=bool(read.stream),
+        tools=tools,
+        hosted_tools=hosted,
+        tool_choice=_tool_choice(choice, tools),
+        parallel_calls=False if choice is not None and choice.disable_parallel_tool_use else None,
+        output_format=_output_format(read.output_config),
+        sampling=Sampling(
+            temperature=read.temperature,
+            top_p=read.top_p,
+            max_tokens=read.max_tokens,
+            stop=tuple(read.stop_sequences or ()),
+            effort=_effort(read),
+            service_tier=read.service_tier if read.service_tier != "standard_only" else "default",
+        ),
+        caller=Caller(user=read.metadata.user_id if read.metadata else None),
+        include_usage=True,
+        extra={n: value for n, value in fields.items() if n not in _PLACED and bytes(value) not in _DEFAULTS},
+        fields={name: value for name, value in fields.items() if name != "messages"},
+    )
+
+
+def _read(body: bytes) -> tuple[wire.Body, dict[str, msgspec.Raw]]:
+    try:
+        return _decode_body(body), _decode_fields(body)
+    except msgspec.ValidationError as error:
+        raise explained(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
+
+
+def _system(system: str | list[wire.Block] | None) -> str:
+    if system is None or isinstance(system, str):
+        return system or ""
+    return "\n\n".join(block.text for block in system if block.text)
+
+
+def _tools(read: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+    raw = wire.given(read.tools)
+    return _read_tools(bytes(raw)) if raw is not None else ((), ())
+
+
+@lru_cache(maxsize=64)
+def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+    """The declared tools. An agent sends the same ones with every request, so they are read once."""
+    if not data.startswith(b"["):
+        raise BadRequest("tools must be a list.", "tools")
+    tools: list[Tool] = []
+    hosted: list[HostedTool] = []
+    for place, raw in enumerate(_decode_list(data)):
+        path = f"tools[{place}]"
+        try:
+            tool = _decode_tool(raw)
+        except msgspec.ValidationError as error:
+            raise explained(error, path) from None
+        if tool.type not in (None, "custom"):
+            hosted.append(HostedTool(tool.type or "", raw))
+            continue
+        if not tool.name:
+            raise BadRequest(f"{path}.name: A tool needs a name.", f"{path}.name")
+        tools.append(Tool(tool.name, tool.description or "", wire.given(tool.input_schema), tool.strict))
+    return tuple(tools), tuple(hosted)
+
+
+def _tool_choice(choice: wire.Choice | None, tools: tuple[Tool, ...]) -> ToolChoice | None:
+    if choice is None:
+        return None
+    match choice.type:
+        case "auto":
+            return ToolChoice("auto")
+        case "none":
+            return ToolChoice("none")
+        case "any":
+            return ToolChoice("required")
+        case "tool":
+            if choice.name not in [tool.name for tool in tools]:
+                raise BadRequest(
+                    f"tool_choice names {choice.name!r}, which is not a declared tool.", "tool_choice.name"
+                )
+            return ToolChoice("required", choice.name or "")
+        case _:
+            message = f"tool_choice.type must be auto, any, tool or none; received {choice.type!r}."
+            raise BadRequest(message, "tool_choice.type")
+
+
+def _output_format(config: wire.OutputConfig | None) -> OutputFormat | None:
+    if config is None or config.format is None:
+        return None
+    schema = wire.given(config.format.schema)
+    return OutputFormat(schema, "answer") if schema is not None else None
+
+
+def _effort(read: wire.Body) -> str | None:
+    if read.output_config is not None and read.output_config.effort:
+        return read.output_config.effort
+    thinking = read.thinking
+    if thinking is None:
+        return None
+    if thinking.type == "disabled":
+        return "none"
+    budget = thinking.budget_tokens
+    if budget is None:
+        return None
+    return "low" if budget < 4096 else "medium" if budget < 16384 else "high"

@@ -1,0 +1,141 @@
+"""Messages to entries: one message becomes its text, its thoughts, its calls and its results, in their order."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from toolwire.core.errors import BadRequest
+from toolwire.core.request import (
+    CallEntry,
+    Entry,
+    FilePart,
+    ImagePart,
+    Message,
+    OtherEntry,
+    OtherPart,
+    Part,
+    ReasoningEntry,
+    ResultEntry,
+    Role,
+    TextPart,
+)
+from toolwire.core.seals import unpack
+from toolwire.dialects.messages import wire
+from toolwire.dialects.openai import explained
+
+ISSUER = "messages"
+"""Whose seals the signatures are that a client sends as they are."""
+
+NOT_AN_OBJECT = "__arguments"
+
+_decode_message = msgspec.json.Decoder(wire.Message).decode
+_decode_source = msgspec.json.Decoder(wire.Source).decode
+_decode_content = msgspec.json.Decoder(str | list[wire.Block]).decode
+
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "developer"}
+_SHOWN = frozenset(("text", "image", "document", "search_result"))
+
+
+def decode_messages(messages: Sequence[msgspec.Raw]) -> Iterator[Entry]:
+    for place, raw in enumerate(messages):
+        path = f"messages[{place}]"
+        try:
+            message = _decode_message(raw)
+        except msgspec.ValidationError as error:
+            raise explained(error, path) from None
+        role = _ROLES.get(message.role)
+        if role is None:
+            raise BadRequest(f"{path}.role must be user or assistant; received {message.role!r}.", f"{path}.role")
+        if isinstance(message.content, str):
+            yield Message(role, (TextPart(message.content),))
+        else:
+            yield from _blocks(message.content, role, path, raw)
+
+
+def _blocks(blocks: list[wire.Block], role: Role, path: str, raw: msgspec.Raw) -> Iterator[Entry]:
+    parts: list[Part] = []
+    for place, block in enumerate(blocks):
+        where = f"{path}.content[{place}]"
+        if block.type in _SHOWN:
+            parts.append(_part(block, where))
+            continue
+        if parts:
+            yield Message(role, tuple(parts))
+            parts = []
+        yield _entry(block, where, raw)
+    if parts or not blocks:
+        yield Message(role, tuple(parts))
+
+
+def _entry(block: wire.Block, path: str, raw: msgspec.Raw) -> Entry:
+    match block.type:
+        case "tool_use":
+            for field, value in (("id", block.id), ("name", block.name)):
+                if not value:
+                    raise BadRequest(f"{path}.{field}: This field is required.", f"{path}.{field}")
+            return CallEntry(block.id or "", block.name or "", _arguments(block))
+        case "tool_result":
+            if not block.tool_use_id:
+                raise BadRequest(f"{path}.tool_use_id: This field is required.", f"{path}.tool_use_id")
+            return ResultEntry(block.tool_use_id, tuple(_result(block, path)), failed=bool(block.is_error))
+        case "thinking":
+            return _thought(block.thinking or "", block.signature or "", redacted=False)
+        case "redacted_thinking":
+            return _thought("", block.data or "", redacted=True)
+        case _:
+            return OtherEntry(block.type, raw)
+
+
+def _thought(text: str, seal: str, *, redacted: bool) -> ReasoningEntry:
+    """A thought with the seal of whoever made it. The text a client shows is not trusted over the one in a package."""
+    packed = unpack(seal)
+    if packed is None:
+        return ReasoningEntry(summary=(text,) if text else (), seal=seal, issuer=ISSUER, redacted=redacted)
+    return ReasoningEntry(packed.id, packed.text, seal=packed.seal, issuer=packed.issuer, redacted=packed.redacted)
+
+
+def _arguments(block: wire.Block) -> str:
+    raw = wire.given(block.input)
+    if raw is None:
+        return "{}"
+    text = bytes(raw).decode()
+    if NOT_AN_OBJECT in text:
+        read = msgspec.json.decode(raw, type=dict[str, object])
+        if list(read) == [NOT_AN_OBJECT]:
+            return str(read[NOT_AN_OBJECT])
+    return text
+
+
+def _result(block: wire.Block, path: str) -> Iterator[Part]:
+    raw = wire.given(block.content)
+    if raw is None:
+        return
+    try:
+        content = _decode_content(raw)
+    except msgspec.ValidationError as error:
+        raise explained(error, f"{path}.content") from None
+    if isinstance(content, str):
+        yield TextPart(content)
+        return
+    for place, part in enumerate(content):
+        yield _part(part, f"{path}.content[{place}]")
+
+
+def _part(block: wire.Block, path: str) -> Part:
+    if block.type == "text":
+        return TextPart(block.text or "")
+    source = wire.given(block.source)
+    if block.type not in ("image", "document") or source is None:
+        return OtherPart(block.type)
+    try:
+        read = _decode_source(source)
+    except msgspec.ValidationError:
+        return OtherPart(block.type)
+    if read.type == "text":
+        return TextPart(read.data or "")
+    url = read.url or (f"data:{read.media_type};base64,{read.data}" if read.data else "")
+    if block.type == "image":
+        return ImagePart(url, id=read.file_id or "")
+    if url.startswith("data:"):
+        return FilePart(url, read.file_id or "", block.title or "document.pdf")
+    return FilePart("", read.file_id or "", block.title or "", url)
