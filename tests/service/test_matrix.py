@@ -332,3 +332,17 @@ def test_a_sealed_thought_is_shown_to_no_other_issuer(gateway, upstream, http, d
     assert answer.status_code == 200
     assert _thoughts_sent(other, upstream.of(f"{other}-False")[-1].body) == []
     assert "reasoning_dropped" in answer.headers["x-toolwire-notes"]
+
+
+def test_between_two_of_a_kind_unknown_fields_and_cache_markers_survive(gateway, upstream, http):
+    mark = {"cache_control": {"type": "ephemeral"}}
+    body = _asked("messages", "messages/messages-False", stream=False)
+    body |= {"system": [{"type": "text", "text": "Be brief.", **mark}], "top_k": 5, "x_new": {"a": 1}}
+    body["tools"][0] |= {"eager_input_streaming": True, **mark}
+    assert http.post(f"{gateway.url}/v1/messages", json=body).status_code == 200
+    sent = upstream.of("messages-False")[-1].body
+    assert sent == {**body, "model": "messages-False"}
+    body = {**_asked("chat", "chat/chat-False", stream=False), "min_p": 0.1, "chat_template_kwargs": {"a": 1}}
+    assert http.post(f"{gateway.url}/v1/chat/completions", json=body).status_code == 200
+    sent = upstream.of("chat-False")[-1].body
+    assert (sent["min_p"], sent["chat_template_kwargs"]) == (0.1, {"a": 1})

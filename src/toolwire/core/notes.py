@@ -23,6 +23,7 @@ CODES: dict[str, str] = {
     "call_duplicate": "a call equal to an earlier one was withheld",
     "call_not_allowed": "a call of a tool that the tool choice does not allow was withheld",
     "call_incomplete": "a call ended before its arguments did",
+    "failed_over": "a backend failed before its turn began, and the next one that serves the model was asked",
     "failure_after_calls": "the backend failed after complete calls, and the turn was finished instead",
     "field_dropped": "a request field has no counterpart in the backend's protocol",
     "frame_skipped": "a frame of the backend could not be read",

@@ -183,7 +183,9 @@ class Request(msgspec.Struct, frozen=True):
     extra: dict[str, msgspec.Raw] = {}
     """Fields of the client's dialect that this form has no place for."""
     fields: dict[str, msgspec.Raw] = {}
-    """All fields of the body as they came, but for the conversation; for a backend that speaks the client's dialect."""
+    """The fields of the body as they came, for a backend that speaks the client's dialect."""
+    written: tuple[Entry, ...] | None = None
+    """The entries as they were decoded: while they are the same, the conversation in `fields` says the same."""
     continues: bool = False
     """The history begins with turns that are kept here, so a result without its call is the client's mistake."""
     notes: tuple[Note, ...] = ()

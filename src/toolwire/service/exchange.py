@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -25,7 +26,7 @@ from toolwire.service.http import ClientGone, cors_headers, read_body
 from toolwire.service.keys import Caller, Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
-from toolwire.service.routes import Router
+from toolwire.service.routes import Route, Router
 from toolwire.service.run import Plan, Run
 from toolwire.service.settings import Settings
 from toolwire.transport.alarm import Alarm, Ticker
@@ -186,33 +187,16 @@ class Exchange:
                 await self._delivery.plain(run)
 
     def _plan(self, request: Request, caller: Caller, policies: Sequence[Policy] = ()) -> Plan:
-        settings, key = self._shared.settings, caller.upstream_key
-        rules = self._rules(settings.tools)
-        route, target = self._shared.router.find(request.model)
-        request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
-        if not route.hosts_tools:
-            request = without_hosted_tools(request, rules)
+        rules = self._rules(self._shared.settings.tools)
+        routes = self._shared.router.all_for(request.model)
         self._bound.request = request
         mode = output_mode(rules, request)
         self._delivery.headers.append((b"x-proxy-output-mode", mode.encode()))
-        self._facts |= {"backend": route.backend.name, "model": request.model, "output_mode": mode}
+        self._facts |= {"model": request.model, "output_mode": mode}
+        planning = Planning(self._shared, request, rules, self._seed, caller.upstream_key, policies, self._facts)
+        plan = planning.plan(routes)
         self._shared.log.asked(self._facts, request)
-        asked = msgspec.structs.replace(request, model=target)
-        seed = self._seed  # the run must not know the exchange, or only the collector could free both
-        recorder = None
-        if settings.debug.record:
-            own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
-            recorder = Recorder(settings.debug.record, seed, route.recorded_as, target, (key, own))
-        return Plan(
-            converse=lambda: route.converse(asked, seed),
-            assemble=lambda conversation: policies_for(request, rules, seed, conversation.calls, policies),
-            upstream=route.upstream,
-            key=key,
-            timeouts=settings.timeouts,
-            retries=route.backend.retries,
-            grace=rules.stop_after_grace_ms / 1000,
-            recorder=recorder,
-        )
+        return plan
 
     def _rules(self, rules: ToolRules) -> ToolRules:
         """The rules of the settings, changed by the path's prefix and the request's headers."""
@@ -255,6 +239,48 @@ class Exchange:
         self._facts["stream"] = bool(self._bound.request and self._bound.request.stream)
         self._shared.log.turn(self._facts, tally, seconds)
         self._shared.metrics.turn(self._facts, tally, seconds)
+
+
+class Planning(msgspec.Struct, frozen=True):
+    """All that the plans for one request have in common. It must not know the exchange, or both would need freeing."""
+
+    shared: Shared
+    request: Request
+    rules: ToolRules
+    seed: str
+    key: str
+    policies: Sequence[Policy]
+    facts: dict[str, Any]
+
+    def plan(self, routes: Sequence[tuple[Route, str]]) -> Plan:
+        """The plan for the first of these routes, and for the others in its stead."""
+        (route, target), *rest = routes
+        rules, seed, policies, settings = self.rules, self.seed, self.policies, self.shared.settings
+        request = as_ruled(self.request, rules, pairs_apart=route.pairs_apart)
+        if request.dialect not in route.hosts_tools:
+            request = without_hosted_tools(request, rules)
+        asked = msgspec.structs.replace(request, model=target)
+        self.facts["backend"] = route.backend.name
+        return Plan(
+            converse=lambda: route.converse(asked, seed),
+            assemble=lambda conversation: policies_for(request, rules, seed, conversation.calls, policies),
+            upstream=route.upstream,
+            key=self.key,
+            timeouts=settings.timeouts,
+            retries=route.backend.retries,
+            grace=rules.stop_after_grace_ms / 1000,
+            recorder=self._recorder(route, target) if settings.debug.record else None,
+            instead=partial(self._plan_instead, route, rest) if rest else None,
+        )
+
+    def _plan_instead(self, failed: Route, rest: Sequence[tuple[Route, str]]) -> Plan:
+        self.shared.router.cool(failed)
+        return self.plan(rest)
+
+    def _recorder(self, route: Route, target: str) -> Recorder:
+        own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
+        folder = self.shared.settings.debug.record
+        return Recorder(folder, self.seed, route.recorded_as, target, (self.key, own))
 
 
 class UntilClientGone:

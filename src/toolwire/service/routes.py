@@ -29,6 +29,9 @@ MODELS_KEPT = 60.0
 
 LISTS_KEPT = 256
 
+COOLING = 30.0
+"""Seconds for which a backend that failed comes after the others that serve the same model."""
+
 
 class Route(msgspec.Struct, frozen=True):
     """One backend, ready to converse."""
@@ -38,8 +41,8 @@ class Route(msgspec.Struct, frozen=True):
     converse: Callable[[Request, str], Conversation]
     recorded_as: str
     """Whose frames a recording of it holds."""
-    hosts_tools: bool = False
-    """It can run tools of its own, such as web search."""
+    hosts_tools: tuple[str, ...] = ()
+    """The dialects whose names for tools it knows that it runs itself, such as web search."""
     pairs_apart: bool = False
     """Results may stand anywhere behind their calls; other backends want them next to them."""
     count_tokens: Callable[[Request, str], Awaitable[int | None]] | None = None
@@ -65,19 +68,32 @@ class Router:
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._routes = {backend.name: _route(backend, settings, session) for backend in settings.backends}
+        self._cooling: dict[str, float] = {}
         self._listed: dict[tuple[str, str], tuple[float, list[str]]] = {}
 
     def find(self, model: str) -> tuple[Route, str]:
         """The route for a model's name, and the name to ask its backend for."""
+        return self.all_for(model)[0]
+
+    def all_for(self, model: str) -> list[tuple[Route, str]]:
+        """Every route for a model's name, in the order to try them: one that failed just now comes last."""
         name, slash, inner = model.partition("/")
         if slash and name in self._routes:
             route = self._routes[name]
-            return route, route.backend.aliases.get(inner, inner)
-        for route in self._routes.values():
-            target = route.backend.serves(model)
-            if target is not None:
-                return route, target
-        raise BadRequest(f"There is no model {model!r} here.", "model", "model_not_found", status=404)
+            return [(route, route.backend.aliases.get(inner, inner))]
+        found = [
+            (route, target) for route in self._routes.values() if (target := route.backend.serves(model)) is not None
+        ]
+        if not found:
+            raise BadRequest(f"There is no model {model!r} here.", "model", "model_not_found", status=404)
+        if len(found) > 1 and self._cooling:
+            now = time.monotonic()
+            found.sort(key=lambda each: self._cooling.get(each[0].backend.name, 0.0) > now)
+        return found
+
+    def cool(self, route: Route) -> None:
+        """A backend failed: for a while others come first."""
+        self._cooling[route.backend.name] = time.monotonic() + COOLING
 
     async def models(self, key: str) -> list[tuple[str, str]]:
         """Every model by name, with its backend's name: literal names, aliases, and what globs match upstream."""
@@ -169,7 +185,8 @@ def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSessi
     async def count_tokens(request: Request, key: str) -> int | None:
         return await _counted(upstream, messages.count_tokens(request, profile), key)
 
-    return Route(backend, upstream, converse, "messages", count_tokens=count_tokens if profile.counts_tokens else None)
+    counts = count_tokens if profile.counts_tokens else None
+    return Route(backend, upstream, converse, "messages", hosts_tools=("messages",), count_tokens=counts)
 
 
 def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
@@ -188,7 +205,7 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
         upstream,
         converse,
         "responses",
-        hosts_tools=True,
+        hosts_tools=("chat", "responses"),
         pairs_apart=True,
         count_tokens=count_tokens if profile.counts_tokens else None,
         compacts=profile.compacts,

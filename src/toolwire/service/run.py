@@ -51,6 +51,8 @@ class Plan(msgspec.Struct, frozen=True):
     retries: int = 2
     grace: float = 0.3
     recorder: Recorder | None = None
+    instead: "Callable[[], Plan] | None" = None
+    """The plan for the next backend that serves the model, when this one fails before anything was shown."""
 
 
 class Run:
@@ -172,11 +174,24 @@ class Run:
 
     def _asks_again(self, failure: Failure) -> bool:
         pause = _pause(failure, self._attempts)
-        if not failure.retryable or pause is None or self._attempts > self._plan.retries:
+        if not failure.retryable:
             return False
+        if pause is None or self._attempts > self._plan.retries:
+            return self._goes_elsewhere(failure)
         self._leave()
         self._notes.append(Note("retried", failure.code))
         self._retry_at = self._progressed = self._loop.time() + pause
+        self._prepare()
+        return True
+
+    def _goes_elsewhere(self, failure: Failure) -> bool:
+        if self._plan.instead is None:
+            return False
+        self._leave()
+        self._notes.append(Note("failed_over", failure.code))
+        self._plan = self._plan.instead()
+        self._attempts = 0
+        self._progressed = self._loop.time()
         self._prepare()
         return True
 

@@ -32,6 +32,9 @@ from toolwire.core.text import is_blank
 
 _encode = msgspec.json.Encoder().encode
 
+DIALECT = "chat"
+"""The dialect of clients that speak as this backend does."""
+
 NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 
 
@@ -62,7 +65,10 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         body["tools"] = tools
         body["tool_choice"] = _tool_choice(request.tool_choice, request.tools) if request.tool_choice else None
         body["parallel_tool_calls"] = request.parallel_calls if profile.parallel else None
-    dropped = [*request.extra, *(name for name in profile.refuses if body.pop(name, None) is not None)]
+    if request.dialect == DIALECT:
+        body = {**request.extra, **body}  # what we do not know, the server may
+    dropped = [] if request.dialect == DIALECT else [*request.extra]
+    dropped += [name for name in profile.refuses if body.pop(name, None) is not None]
     notes += [Note("field_dropped", name) for name in dropped]
     return _encode({name: value for name, value in body.items() if value is not None}), notes
 

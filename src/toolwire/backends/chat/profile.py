@@ -23,10 +23,6 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """It knows `parallel_tool_calls`."""
     usage: bool = True
     """It knows `stream_options`, without which some servers count nothing."""
-    custom_tools: bool = False
-    """It knows custom tools; others get functions in their place."""
-    hosts_tools: tuple[str, ...] = ()
-    """Types of tools it runs itself."""
     empty_result: str = ""
     """What stands for an empty result where the server refuses one."""
     id_exact: int = 0

@@ -42,6 +42,8 @@ _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", 
 def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
     """The body to post, and notes of what it could not hold."""
     notes: list[Note] = []
+    if request.dialect == ISSUER and request.entries is request.written and not any(map(_is_foreign, request.entries)):
+        return _encode_as_asked(request, profile, stream=stream)
     fold = Fold(notes)
     messages = fold.messages(request)
     sampling = request.sampling
@@ -69,6 +71,19 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     dropped += [*request.extra, *(name for name in profile.refuses if body.pop(name, None) is not None)]
     notes += [Note("field_dropped", name) for name in dropped]
     return _encode({name: value for name, value in body.items() if value is not None}), notes
+
+
+def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
+    """The body of a client that speaks Messages too, whose history needed no change: all its fields as they came."""
+    body: dict[str, Any] = {**request.fields, "model": request.model, "stream": stream}
+    body.setdefault("max_tokens", profile.max_tokens)
+    refused = [name for name in profile.refuses if body.pop(name, None) is not None]
+    return _encode(body), [Note("field_dropped", name) for name in refused]
+
+
+def _is_foreign(entry: Entry) -> bool:
+    """A thought that somebody else sealed."""
+    return isinstance(entry, ReasoningEntry) and entry.issuer != ISSUER
 
 
 def _temperature(asked: float | None, notes: list[Note]) -> float | None:

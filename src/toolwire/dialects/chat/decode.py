@@ -46,6 +46,7 @@ def decode_request(body: bytes) -> Request:
     tools, hosted = _tools(read)
     return Request(
         model=read.model,
+        dialect="chat",
         entries=tuple(decode_messages(read.messages, notes)),
         stream=bool(read.stream),
         tools=tools,

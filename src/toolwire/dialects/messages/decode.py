@@ -53,7 +53,8 @@ def decode_request(body: bytes) -> Request:
         caller=Caller(user=read.metadata.user_id if read.metadata else None),
         include_usage=True,
         extra={n: value for n, value in fields.items() if n not in _PLACED and bytes(value) not in _DEFAULTS},
-        fields={name: value for name, value in fields.items() if name != "messages"},
+        fields=fields,
+        written=entries,
     )
 
 
