@@ -254,7 +254,9 @@ PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages
 @pytest.mark.parametrize("dialect", KINDS)
 def test_calls_and_results_stand_together_in_every_history(gateway, upstream, http, dialect: str, kind: str):
     model = f"{kind}-False"
-    answer = http.post(gateway.url + PATHS[dialect], json=_with_results(dialect, f"{kind}/{model}"))
+    somebody = {"authorization": f"Bearer {dialect}-{kind}"}  # who has asked nothing before
+    body = _with_results(dialect, f"{kind}/{model}")
+    answer = http.post(gateway.url + PATHS[dialect], json=body, headers=somebody)
     assert answer.status_code == 200, answer.text
     sent = upstream.of(model)[-1].body
     if kind == "responses":
@@ -346,3 +348,19 @@ def test_between_two_of_a_kind_unknown_fields_and_cache_markers_survive(gateway,
     assert http.post(f"{gateway.url}/v1/chat/completions", json=body).status_code == 200
     sent = upstream.of("chat-False")[-1].body
     assert (sent["min_p"], sent["chat_template_kwargs"]) == (0.1, {"a": 1})
+
+
+@pytest.mark.parametrize("kind", ["responses", "messages"])
+def test_a_chat_client_need_not_carry_what_a_model_thought(gateway, upstream, http, kind: str):
+    model = f"{kind}-False"
+    headers = {"authorization": "Bearer one"}
+    url = f"{gateway.url}/v1/chat/completions"
+    body = _asked("chat", f"{kind}/{model}", stream=False)
+    assert http.post(url, json=body, headers=headers).status_code == 200
+    again = _with_results("chat", f"{kind}/{model}")
+    assert http.post(url, json=again, headers=headers).status_code == 200
+    [sent] = _thoughts_sent(kind, upstream.of(model)[-1].body)
+    assert sent.get("encrypted_content", sent.get("signature")) == "SEAL"
+    # Nobody else's conversation gets it, though it has calls of the same names.
+    assert http.post(url, json=again, headers={"authorization": "Bearer two"}).status_code == 200
+    assert _thoughts_sent(kind, upstream.of(model)[-1].body) == []

@@ -38,6 +38,7 @@ from toolwire.service.responses.resources import Resources
 from toolwire.service.responses.socket import Socket, refuse
 from toolwire.service.routes import Router, counted
 from toolwire.service.settings import Settings, bytes_of, make_store
+from toolwire.service.thoughts import Thoughts
 from toolwire.transport.alarm import Ticker
 from toolwire.transport.http import make_session
 
@@ -113,6 +114,7 @@ def make_app(settings: Settings) -> Gateway:
                 loop,
                 Ticker(loop),
                 store,
+                Thoughts(),
             )
             background = Background()
             states["state"] = State(everything, Ledger(store, keeps_by_default=settings.store.default), background)

@@ -29,6 +29,7 @@ from toolwire.service.metrics import Metrics
 from toolwire.service.routes import Route, Router
 from toolwire.service.run import Plan, Run
 from toolwire.service.settings import Settings
+from toolwire.service.thoughts import KeepThoughts, Thoughts
 from toolwire.transport.alarm import Alarm, Ticker
 from toolwire.transport.record import Recorder
 from toolwire.transport.store import Store
@@ -73,6 +74,7 @@ class Shared(msgspec.Struct, frozen=True):
     """Known here once: asking for it costs a system call each time."""
     ticker: Ticker
     store: Store
+    thoughts: Thoughts
 
 
 class Endpoint:
@@ -160,7 +162,14 @@ class Exchange:
     async def _exchange(self, receive: Receive) -> None:
         caller = self._enter()
         body = await read_body(self._asked, receive, self._shared.max_body)
-        run = self._begin(self._dialect.decode_request(body), caller)
+        request = self._dialect.decode_request(body)
+        if request.dialect == "chat" and request.tools:
+            # The one dialect that cannot carry sealed thoughts.
+            thoughts = self._shared.thoughts
+            request = thoughts.restored(caller.owner, request)
+            run = self._begin(request, caller, KeepThoughts(thoughts, caller.owner))
+        else:
+            run = self._begin(request, caller)
         await self._deliver(run, receive)
 
     def _enter(self) -> Caller:

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -21,7 +22,12 @@ class Caller(msgspec.Struct, frozen=True):
         """Whose things are whose. Without keys of ours, whoever has the same key; it cannot be read from this."""
         if self.name or not self.upstream_key:
             return self.name
-        return "key:" + hashlib.sha256(b"toolwire owner:" + self.upstream_key.encode()).hexdigest()[:32]
+        return _owner_of(self.upstream_key)
+
+
+@lru_cache(maxsize=256)
+def _owner_of(key: str) -> str:
+    return "key:" + hashlib.sha256(b"toolwire owner:" + key.encode()).hexdigest()[:32]
 
 
 class Unauthorized(BadRequest):
