@@ -29,7 +29,7 @@ WRAPPER = msgspec.Raw(
 
 def lowered(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
     """The request as the server can take it, and the stage that turns its calls back."""
-    restore = Restore()
+    restore = Restore({tool.name for tool in request.tools if not tool.namespace})
     tools = tuple(_tool(tool, limits, restore) for tool in request.tools)
     entries = tuple(_entry(entry, limits) for entry in request.entries)
     choice = _choice(request, limits) if request.tool_choice is not None else None
@@ -44,13 +44,26 @@ def flat_name(namespace: str, name: str, limits: Limits) -> str:
 
 def _tool(tool: Tool, limits: Limits, restore: "Restore") -> Tool:
     name = flat_name(tool.namespace, tool.name, limits)
+    if tool.namespace and name in restore.taken:
+        name = limits.name(f"{tool.namespace}.{tool.name}")  # somebody has the flat name; the dot brings a hash
     if name == tool.name and tool.kind == "function" and not tool.namespace:
         return tool
     restore.table[name] = CallStarted("", tool.name, tool.kind, tool.namespace)
     if tool.kind == "function":
         return msgspec.structs.replace(tool, name=name, namespace="")
-    grammar = f"\n\nThe input follows this grammar:\n{bytes(tool.format).decode()}" if tool.format else ""
-    return Tool(name, tool.description + grammar, WRAPPER)
+    return Tool(name, tool.description + _grammar(tool), WRAPPER)
+
+
+class _Format(msgspec.Struct):
+    type: str = ""
+    definition: str = ""
+
+
+def _grammar(tool: Tool) -> str:
+    format = msgspec.json.decode(tool.format, type=_Format) if tool.format is not None else _Format()
+    if format.type != "grammar":
+        return ""
+    return f"\n\nThe input follows this grammar:\n{format.definition}"
 
 
 def _entry(entry: Entry, limits: Limits) -> Entry:
@@ -82,7 +95,9 @@ def _choice(request: Request, limits: Limits) -> ToolChoice:
 class Restore:
     """A stage that gives calls their names, namespaces and kinds back."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: set[str] | None = None) -> None:
+        self.taken = taken or set()
+        """Names that are declared as they are."""
         self.table: dict[str, CallStarted] = {}
         self._unwrap: Unwrap | None = None
 

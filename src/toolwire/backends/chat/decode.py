@@ -5,6 +5,7 @@ the end of a turn is believed when the stream is over, because some say it in ev
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -42,6 +43,7 @@ _REASONS: dict[str, Reason] = {
     "model_length": "length",
     "content_filter": "filter",
     "safety": "filter",
+    "sensitive": "filter",
 }
 
 
@@ -107,6 +109,8 @@ class Decoder:
     def _read(self, chunk: Chunk) -> Sequence[Event]:
         if chunk.error is not None:
             return self._fail(failed(_error(chunk.error)))
+        if chunk.object == "error":  # older vLLM
+            return self._fail(failed(Error(chunk.message)))
         out: list[Event] = [] if self._started else self._start(chunk)
         if self._opening:
             out += self._opening
@@ -119,6 +123,8 @@ class Decoder:
                 self._tell(told, out, whole=choice.delta is None)
             if choice.finish_reason is not None and choice.finish_reason not in SILENT:
                 self._reason = self._reason_of(choice.finish_reason, out)
+            if choice.usage is not None:  # Kimi
+                self._usage = _usage(choice.usage)
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
         return out
@@ -138,8 +144,11 @@ class Decoder:
             out += feed(RefusalDelta(told.refusal))
         calls = told.tool_calls
         if calls:
+            seen: set[str | None] = set()
             for position, call in enumerate(calls):
-                fragment = _fragment(call, position if len(calls) > 1 or whole else None, whole=whole)
+                place = position if len(calls) > 1 or whole else None
+                fragment = _fragment(call, place, whole=whole, reused=whole and call.id in seen)
+                seen.add(call.id)
                 for event in self._table.feed(fragment):
                     out += feed(event)
         elif told.function_call is not None and told.function_call.name is not None:
@@ -156,7 +165,7 @@ class Decoder:
         reason = _REASONS.get(given.lower())
         if reason is None:
             out.append(Note("reason_unknown", given))
-            return "stop"
+            return self._reason or "stop"
         # Some servers end every chunk; the most telling word stands.
         return reason if self._reason in (None, "stop") else self._reason
 
@@ -202,21 +211,37 @@ class Decoder:
 
     def _read_loosely(self, payload: Any) -> Sequence[Event]:
         """A chunk whose fields have other types than they should: content in parts, arguments as objects."""
-        out: list[Event] = [] if self._started else self._start(Chunk())
-        for choice in cast("list[Any]", _of(payload, "choices") or ()):
-            told = _of(choice, "delta") or _of(choice, "message")
-            text = _text(_of(told, "content"))
-            if text:
-                out += self._row.feed(TextDelta(text))
-            for fragment in read_fragments(told, total=_of(choice, "message") is not None):
-                out += [each for event in self._table.feed(fragment) for each in self._row.feed(event)]
-            reason = _of(choice, "finish_reason")
-            if isinstance(reason, str) and reason not in SILENT:
-                self._reason = self._reason_of(reason, out)
+        error = _of(payload, "error")
+        if error is not None:
+            return self._fail(failed(_error(error)))
+        id, model = _of(payload, "id"), _of(payload, "model")
+        head = Chunk(id if isinstance(id, str) else None, model if isinstance(model, str) else None)
+        out: list[Event] = [] if self._started else self._start(head)
+        choices = _of(payload, "choices")
+        for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
+            if not _of(choice, "index"):
+                self._tell_loosely(choice, out)
+        with suppress(msgspec.ValidationError):
+            self._usage = _usage(msgspec.convert(_of(payload, "usage"), TokenUsage))
         return out
 
+    def _tell_loosely(self, choice: Any, out: list[Event]) -> None:
+        told = _of(choice, "delta") or _of(choice, "message")
+        content = _of(told, "content")
+        thought = _text(_of(told, "reasoning_content")) or _text(_of(told, "reasoning")) or _text(content, "thinking")
+        if thought:
+            out += self._row.feed(ReasoningDelta(thought, "content"))
+        text = _text(content)
+        if text:
+            out += self._row.feed(TextDelta(text))
+        for fragment in read_fragments(told, total=_of(choice, "message") is not None):
+            out += [each for event in self._table.feed(fragment) for each in self._row.feed(event)]
+        reason = _of(choice, "finish_reason")
+        if isinstance(reason, str) and reason not in SILENT:
+            self._reason = self._reason_of(reason, out)
 
-def _fragment(call: ToolCall, position: int | None, *, whole: bool) -> Fragment:
+
+def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool) -> Fragment:
     function, custom = call.function, call.custom
     raw = function.arguments if function is not None else custom.input if custom is not None else call.arguments
     name = (function.name if function else custom.name if custom else call.name) or ""
@@ -229,7 +254,7 @@ def _fragment(call: ToolCall, position: int | None, *, whole: bool) -> Fragment:
         kind="custom" if custom is not None else "function",
         total=whole,
         named=whole,
-        ended=whole,
+        reused=reused,
     )
 
 
@@ -237,13 +262,13 @@ def _of(payload: Any, key: str) -> Any:
     return cast("dict[str, Any]", payload).get(key) if isinstance(payload, dict) else None
 
 
-def _text(content: Any) -> str:
-    """Text that may come in parts."""
+def _text(content: Any, key: str = "text") -> str:
+    """Text that may come in parts, of which those with this key count."""
     if isinstance(content, str):
-        return content
+        return content if key == "text" else ""
     if not isinstance(content, list):
         return ""
-    return "".join(_text(_of(part, "text")) for part in cast("list[Any]", content))
+    return "".join(_text(_of(part, key)) for part in cast("list[Any]", content))
 
 
 def _error(given: Any) -> Error:

@@ -60,11 +60,15 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         "prompt_cache_key": caller.prompt_cache_key,
         "metadata": caller.metadata,
     }
-    tools = [*(_tool(tool, profile) for tool in request.tools), *(tool.raw for tool in request.hosted_tools)]
+    choice = request.tool_choice
+    shown = [tool for tool in request.tools if choice is None or not choice.limited or tool.name in choice.allowed]
+    tools = [*(_tool(tool, profile) for tool in shown), *(tool.raw for tool in request.hosted_tools)]
     if tools:
         body["tools"] = tools
         body["tool_choice"] = _tool_choice(request.tool_choice, request.tools) if request.tool_choice else None
         body["parallel_tool_calls"] = request.parallel_calls if profile.parallel else None
+        if request.parallel_calls is not None and not profile.parallel:
+            notes.append(Note("field_dropped", "parallel_tool_calls"))
     if request.dialect == DIALECT:
         body = {**request.extra, **body}  # what we do not know, the server may
     dropped = [] if request.dialect == DIALECT else [*request.extra]
@@ -125,6 +129,8 @@ class Fold:
         message, self._assistant = self._assistant, None
         if message is None:
             return
+        if "tool_calls" in message and not message.get("content"):
+            message.pop("content", None)
         if "content" not in message and "refusal" not in message:
             if "tool_calls" not in message:
                 return  # reasoning alone is no message
@@ -142,7 +148,7 @@ class Fold:
         if text or not refusal:
             message["content"] = message.get("content", "") + text
         if refusal:
-            message["refusal"] = refusal
+            message["refusal"] = message.get("refusal", "") + refusal
 
     def _call(self, entry: CallEntry) -> None:
         if entry.kind == "custom":
@@ -159,18 +165,17 @@ class Fold:
                 self._notes.append(Note("reasoning_dropped", entry.id))
             return
         self._show()
-        if self._assistant is not None and "tool_calls" in self._assistant:
-            self._close()
-        self._open()[self._profile.reasoning] = text
+        message, field = self._open(), self._profile.reasoning
+        message[field] = f"{message[field]}\n\n{text}" if field in message else text
 
     def _result(self, entry: ResultEntry) -> None:
         self._close()
         texts = [part.text for part in entry.parts if isinstance(part, TextPart)]
-        shown = [part for part in entry.parts if not isinstance(part, TextPart)]
+        others = [part for part in entry.parts if not isinstance(part, TextPart)]
+        shown = [written for part in others if (written := self._part(part))]
         if shown:
             texts.append(f"(The result of {entry.call_id} is shown in the next message.)")
-            self._seen.append({"type": "text", "text": f"The result of {entry.call_id}:"})
-            self._seen += [written for part in shown if (written := self._part(part))]
+            self._seen += [{"type": "text", "text": f"The result of {entry.call_id}:"}, *shown]
         text = "".join(texts) or self._profile.empty_result
         self._out.append({"role": "tool", "tool_call_id": entry.call_id, "content": text})
 

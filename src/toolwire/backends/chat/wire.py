@@ -43,6 +43,7 @@ class Choice(msgspec.Struct):
     delta: Message | None = None
     message: Message | None = None
     finish_reason: str | None = None
+    usage: "TokenUsage | None" = None
 
 
 class Details(msgspec.Struct):
@@ -67,3 +68,5 @@ class Chunk(msgspec.Struct):
     choices: list[Choice] | None = None
     usage: TokenUsage | None = None
     error: Any = None
+    object: str | None = None
+    message: str | None = None

@@ -23,6 +23,7 @@ from toolwire.core.events import (
 from toolwire.core.identity import Call, CallTable, Fragment
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
+from toolwire.core.text import is_json
 
 ISSUER = "messages"
 
@@ -53,6 +54,7 @@ class Decoder:
         self._usage: dict[str, float] = {}
         self._blocks: dict[int, Block] = {}
         self._grown: set[int] = set()  # tool blocks whose input came in pieces
+        self._last: Fragment | None = None  # the end of a call whose arguments are no JSON
         self._unreadable = 0
 
     def begin(self, notes: Sequence[Event]) -> None:
@@ -104,7 +106,7 @@ class Decoder:
         if self.ended:
             return ()
         if self._reason:
-            return self._stop(StreamEvent())
+            return [out for each in self._stop(StreamEvent()) for out in self._row.feed(each)]
         message = "The backend's stream ended before the turn did."
         if self._unreadable and not self._started:
             message = "The backend's reply is not an event stream."
@@ -124,8 +126,11 @@ class Decoder:
     def _open_block(self, event: StreamEvent) -> Sequence[Event]:
         block = event.content_block or Block()
         out = self._ensured()
-        if event.index in self._blocks:
-            out += self._close_block(event)  # some servers leave the stop out
+        for index in sorted(self._blocks):
+            out += self._close_block(StreamEvent(index=index))  # some servers leave the stop out
+        if self._last is not None:
+            out += self._table.feed(self._last)  # something follows, so it was not cut
+            self._last = None
         self._blocks[event.index] = block
         match block.type:
             case "text":
@@ -147,7 +152,8 @@ class Decoder:
         if delta is None:
             return ()
         if delta.partial_json is not None:
-            if not delta.partial_json:
+            known = self._blocks.get(event.index)
+            if not delta.partial_json or (known is not None and known.type != "tool_use"):
                 return ()
             self._grown.add(event.index)
             return self._table.feed(Fragment(delta.partial_json, f"{event.index}"))
@@ -172,7 +178,12 @@ class Decoder:
             case "redacted_thinking":
                 return [ReasoningEnded("", block.data or "", ISSUER, redacted=True)]
             case "tool_use":
-                return self._table.feed(self._last_fragment(event.index, block))
+                last = self._last_fragment(event.index, block)
+                call = next((each for each in self._table.calls if each.item == last.item), None)
+                if last.text or call is None or call.is_blank() or is_json(call.text):
+                    return self._table.feed(last)
+                self._last = last  # half of it, perhaps: the end of the turn will tell
+                return ()
             case _:
                 return ()
 
@@ -192,9 +203,10 @@ class Decoder:
     def _stop(self, event: StreamEvent) -> Sequence[Event]:
         out = self._ensured()
         for index in sorted(self._blocks):
-            if self._blocks[index].type != "tool_use":
-                out += self._close_block(StreamEvent(index=index))
+            out += self._close_block(StreamEvent(index=index))
         reason = self._known_reason(out)
+        if self._last is not None:
+            out += self._table.feed(msgspec.structs.replace(self._last, complete=reason == "stop"))
         out += self._table.finish(cut=reason != "stop")
         if self._usage:
             out.append(self._counted())

@@ -139,7 +139,9 @@ class Fold:
     def _add(self, entry: Entry) -> None:
         match entry:
             case Message(role="assistant"):
-                self._blocks("assistant", [{"type": "text", "text": text}] if (text := _text(entry.parts)) else [])
+                self._blocks(
+                    "assistant", [{"type": "text", "text": text}] if (text := _text(entry.parts)).strip() else []
+                )
             case Message(role="user"):
                 self._blocks("user", [block for part in entry.parts if (block := self._part(part))])
             case Message():
@@ -194,7 +196,7 @@ class Fold:
     def _part(self, part: Part) -> dict[str, Any] | None:
         match part:
             case TextPart(text) | RefusalPart(text):
-                return {"type": "text", "text": text} if text else None
+                return {"type": "text", "text": text} if text.strip() else None
             case ImagePart(url, _, id):
                 return {"type": "image", "source": _source(url) if url else {"type": "file", "file_id": id}}
             case FilePart(data, id, name, url):

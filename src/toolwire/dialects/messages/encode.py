@@ -19,7 +19,6 @@ from toolwire.core.events import (
     CallEnded,
     CallStarted,
     Event,
-    MessageEnded,
     Reason,
     ReasoningDelta,
     ReasoningEnded,
@@ -68,7 +67,7 @@ class StreamEncoder:
         self._open = ""  # the type of the open block
         self._refused = False
         self._thought: list[str] = []
-        self._part: int | None = None
+        self._part: tuple[str, int] | None = None
         self._call: CallStarted | None = None
         self._head = b""
         self._tail = b"}}\n\n"
@@ -106,9 +105,6 @@ class StreamEncoder:
             out += self._open_block({"type": "text", "text": ""}, b'"text_delta","text":')
         return [*out, self._head + _json(event.text) + self._tail]
 
-    def _end_message(self, event: MessageEnded) -> Sequence[bytes]:
-        return self._close() if self._open == "text" else ()
-
     def _think(self, event: ReasoningDelta) -> Sequence[bytes]:
         out: list[bytes] = []
         text = event.text
@@ -116,9 +112,9 @@ class StreamEncoder:
             block = {"type": "thinking", "thinking": "", "signature": ""}
             out += self._open_block(block, b'"thinking_delta","thinking":')
             self._thought = []
-            self._part = event.part
-        elif event.part != self._part:
-            self._part = event.part
+            self._part = (event.kind, event.part)
+        elif (event.kind, event.part) != self._part:
+            self._part = (event.kind, event.part)
             text = "\n\n" + text
         self._thought.append(text)
         return [*out, self._head + _json(text) + self._tail]
@@ -194,7 +190,6 @@ class StreamEncoder:
         TurnStarted: _start,
         TextDelta: _say,
         RefusalDelta: _say,
-        MessageEnded: _end_message,
         ReasoningDelta: _think,
         ReasoningEnded: _end_thought,
         CallStarted: _call_starts,

@@ -100,7 +100,10 @@ def _arguments(block: wire.Block) -> str:
         return "{}"
     text = bytes(raw).decode()
     if NOT_AN_OBJECT in text:
-        read = msgspec.json.decode(raw, type=dict[str, object])
+        try:
+            read = msgspec.json.decode(raw, type=dict[str, object])
+        except msgspec.ValidationError:
+            return text
         if list(read) == [NOT_AN_OBJECT]:
             return str(read[NOT_AN_OBJECT])
     return text

@@ -1,0 +1,1009 @@
+"""Anthropic Messages, as a dialect and as a backend."""
+
+import json
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import pytest
+from anthropic.types import ErrorResponse
+from anthropic.types import Message as WireMessage
+from anthropic.types.raw_message_stream_event import RawMessageStreamEvent
+from jsonschema import Draft202012Validator
+from pydantic import TypeAdapter
+
+from tests.support.chunks import in_any_chunking
+from tests.support.frames import sse, stream
+from tests.support.schemas import faults
+from toolwire.backends.messages import ANTHROPIC, Conversation, Profile
+from toolwire.backends.messages.decode import Decoder
+from toolwire.backends.messages.encode import encode_request
+from toolwire.core.collect import Call, Reasoning, Text, collect
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    MessageEnded,
+    Note,
+    ReasoningDelta,
+    ReasoningEnded,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+from toolwire.core.notes import Tally
+from toolwire.core.order import TurnOrder
+from toolwire.core.request import (
+    AudioPart,
+    CallEntry,
+    Caller,
+    FilePart,
+    HostedTool,
+    ImagePart,
+    Message,
+    OtherEntry,
+    OtherPart,
+    OutputFormat,
+    ReasoningEntry,
+    Request,
+    ResultEntry,
+    Sampling,
+    TextPart,
+    Tool,
+    ToolChoice,
+)
+from toolwire.core.seals import Seal, pack, unpack
+from toolwire.core.sse import FrameReader
+from toolwire.core.stage import Pipeline
+from toolwire.dialects import messages
+
+USER = {"role": "user", "content": "hi"}
+TOOL = {"name": "f", "description": "D", "input_schema": {"type": "object"}}
+SCHEMA = msgspec.Raw(b'{"type":"object"}')
+
+
+def decoded(history: Any = (USER,), **fields: Any) -> Request:
+    return messages.decode_request(
+        json.dumps({"model": "m", "max_tokens": 9, "messages": list(history), **fields}).encode()
+    )
+
+
+def refused(**fields: Any) -> BadRequest:
+    with pytest.raises(BadRequest) as caught:
+        messages.decode_request(json.dumps({"model": "m", "messages": [USER], **fields}).encode())
+    return caught.value
+
+
+def said(role: str, *blocks: dict[str, Any]):
+    return decoded([{"role": role, "content": list(blocks)}]).entries
+
+
+# The dialect, decoding
+
+
+def test_messages_become_entries():
+    history = [
+        {"role": "user", "content": "U"},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "why", "signature": "S"}, {"type": "redacted_thinking", "data": "R"},
+            {"type": "text", "text": "T", "cache_control": {"type": "ephemeral"}},
+            {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}}, {"type": "tool_use", "id": "b", "name": "f", "input": {}}]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "a", "content": "one"},
+            {"type": "tool_result", "tool_use_id": "b", "is_error": True, "content": [{"type": "text", "text": "boom"}]},
+            {"type": "text", "text": "go on"}]},
+        {"role": "system", "content": "later"},
+    ]  # fmt: skip
+    assert decoded(history).entries == (
+        Message("user", (TextPart("U"),)),
+        ReasoningEntry(summary=("why",), seal="S", issuer="messages"),
+        ReasoningEntry(seal="R", issuer="messages", redacted=True),
+        Message("assistant", (TextPart("T"),)),
+        CallEntry("a", "f", '{"x": 1}'),
+        CallEntry("b", "f", "{}"),
+        ResultEntry("a", (TextPart("one"),)),
+        ResultEntry("b", (TextPart("boom"),), failed=True),
+        Message("user", (TextPart("go on"),)),
+        Message("developer", (TextPart("later"),)),
+    )
+
+
+def test_images_and_documents_in_all_their_forms():
+    def block(kind: str, **source: str) -> dict[str, Any]:
+        return {"type": kind, "source": source}
+
+    png = block("image", type="base64", media_type="image/png", data="AA")
+    entries = said(
+        "user",
+        png,
+        block("image", type="url", url="https://x/i"),
+        block("image", type="file", file_id="f1"),
+        block("document", type="base64", media_type="application/pdf", data="BB") | {"title": "n.pdf"},
+        block("document", type="url", url="https://x/d"),
+        block("document", type="file", file_id="f2"),
+        block("document", type="text", media_type="text/plain", data="words"),
+        {"type": "search_result", "content": []},
+        {"type": "tool_result", "tool_use_id": "a", "content": [png]},
+        {"type": "tool_result", "tool_use_id": "b"},
+    )
+    image = ImagePart("data:image/png;base64,AA")
+    assert entries == (
+        Message(
+            "user",
+            (
+                image,
+                ImagePart("https://x/i"),
+                ImagePart("", id="f1"),
+                FilePart("data:application/pdf;base64,BB", name="n.pdf"),
+                FilePart(url="https://x/d"),
+                FilePart(id="f2"),
+                TextPart("words"),
+                OtherPart("search_result"),
+            ),
+        ),
+        ResultEntry("a", (image,)),
+        ResultEntry("b", ()),
+    )
+
+
+def test_a_foreign_seal_is_unpacked_again():
+    seal = pack(Seal("responses", "rs_1", ("true words",), "E"))
+    assert said("assistant", {"type": "thinking", "thinking": "edited", "signature": seal}) == (
+        ReasoningEntry("rs_1", ("true words",), seal="E", issuer="responses"),
+    )
+    hidden = pack(Seal("responses", "rs_1", (), "E"))
+    assert said("assistant", {"type": "redacted_thinking", "data": hidden}) == (
+        ReasoningEntry("rs_1", seal="E", issuer="responses"),
+    )
+
+
+def test_blocks_of_the_server_are_carried_as_others():
+    [entry] = said("assistant", {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})
+    assert isinstance(entry, OtherEntry)
+    assert entry.type == "server_tool_use"
+
+
+def test_wrapped_arguments_are_unwrapped():
+    [entry] = said("assistant", {"type": "tool_use", "id": "a", "name": "f", "input": {"__arguments": "{bad"}})
+    assert entry == CallEntry("a", "f", "{bad")
+
+
+@pytest.mark.parametrize("input", ["__arguments", ["__arguments"]])
+def test_an_input_that_is_no_object_is_no_fault_of_ours(input):
+    body = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": input}]}
+    try:
+        decoded([body])
+    except BadRequest as error:
+        assert error.param == "messages[0].content[0].input"  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("system", "expected"),
+    [
+        (None, ""),
+        ("S", "S"),
+        (
+            [{"type": "text", "text": "S", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "T"}],
+            "S\n\nT",
+        ),
+    ],
+)
+def test_system_is_text_or_blocks(system, expected):
+    assert decoded(system=system).instructions == expected
+
+
+def test_tools_are_declared_or_hosted():
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
+    bash = {"type": "bash_20250124", "name": "bash"}
+    custom = {"type": "custom", "name": "g", "strict": True, "eager_input_streaming": True}
+    request = decoded(tools=[TOOL, custom, search, bash])
+    assert [(tool.name, tool.description, tool.strict) for tool in request.tools] == [("f", "D", None), ("g", "", True)]
+    assert json.loads(bytes(request.tools[0].parameters or b"")) == {"type": "object"}
+    assert [(tool.type, json.loads(bytes(tool.raw))) for tool in request.hosted_tools] == [
+        ("web_search_20250305", search),
+        ("bash_20250124", bash),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("choice", "expected", "parallel"),
+    [
+        (None, None, None),
+        ({"type": "auto"}, ToolChoice("auto"), None),
+        ({"type": "auto", "disable_parallel_tool_use": True}, ToolChoice("auto"), False),
+        ({"type": "any", "disable_parallel_tool_use": False}, ToolChoice("required"), None),
+        ({"type": "any", "disable_parallel_tool_use": True}, ToolChoice("required"), False),
+        ({"type": "tool", "name": "f"}, ToolChoice("required", "f"), None),
+        ({"type": "none"}, ToolChoice("none"), None),
+    ],
+)
+def test_every_tool_choice(choice, expected, parallel):
+    request = decoded(tools=[TOOL], tool_choice=choice)
+    assert (request.tool_choice, request.parallel_calls) == (expected, parallel)
+
+
+@pytest.mark.parametrize(
+    ("fields", "effort"),
+    [
+        ({}, None),
+        ({"thinking": {"type": "disabled"}}, "none"),
+        ({"thinking": {"type": "adaptive"}}, None),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "low"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 4096}}, "medium"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 32000}}, "high"),
+        ({"thinking": {"type": "adaptive"}, "output_config": {"effort": "max"}}, "max"),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}, "output_config": {"effort": "high"}}, "high"),
+    ],
+)
+def test_a_budget_becomes_an_effort(fields, effort):
+    assert decoded(**fields).sampling.effort == effort
+
+
+def test_parameters_are_read_and_the_rest_is_kept():
+    request = decoded(
+        temperature=0.5,
+        top_p=0.9,
+        top_k=4,
+        stop_sequences=["X"],
+        stream=True,
+        metadata={"user_id": "u"},
+        output_config={"format": {"type": "json_schema", "schema": {"type": "object"}}},
+        container=None,
+    )
+    assert request.sampling == Sampling(0.5, 0.9, 9, ("X",))
+    assert (request.stream, request.caller, request.dialect) == (True, Caller("u"), "messages")
+    assert request.output_format is not None
+    assert json.loads(bytes(request.output_format.schema or b"")) == {"type": "object"}
+    assert request.output_format.strict is None  # BM-153
+    assert {name: bytes(value) for name, value in request.extra.items()} == {"top_k": b"4"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"model": None}, "model"),
+        ({"model": " "}, "model"),
+        ({"messages": None}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hi"}, "messages"),
+        ({"messages": [3]}, "messages[0]"),
+        ({"messages": [{"content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [USER, {"role": "user"}]}, "messages[1].content"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"text": "x"}]}]}, "messages[0].content[0].type"),
+        ({"messages": [{"role": "user", "content": [{"type": "text", "text": 3}]}]}, "messages[0].content[0].text"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": {}}]}]}, "messages[0].content[0].id"),
+        ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a", "input": {}}]}]}, "messages[0].content[0].name"),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_result", "content": "x"}]}]}, "messages[0].content[0].tool_use_id"),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": 3}]}]}, "messages[0].content[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": [{}]}]}]}, "messages[0].content[0].content[0].type"),
+        ({"max_tokens": "many"}, "max_tokens"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"stream": "yes"}, "stream"),
+        ({"system": 3}, "system"),
+        ({"stop_sequences": "X"}, "stop_sequences"),
+        ({"thinking": {"type": "enabled", "budget_tokens": "all"}}, "thinking.budget_tokens"),
+        ({"output_config": {"effort": 3}}, "output_config.effort"),
+        ({"tools": {}}, "tools"),
+        ({"tools": [3]}, "tools[0]"),
+        ({"tools": [TOOL, {"description": "D"}]}, "tools[1].name"),
+        ({"tools": [{"name": 3}]}, "tools[0].name"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "zz"}}, "tool_choice.name"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"tools": [TOOL], "tool_choice": {"type": "sometimes"}}, "tool_choice.type"),
+        ({"tools": [TOOL], "tool_choice": {}}, "tool_choice.type"),
+        ({"tools": [TOOL], "tool_choice": "auto"}, "tool_choice"),
+    ],
+)  # fmt: skip
+def test_bad_input_names_its_field(fields, param):
+    assert refused(**fields).param == param
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b"[]", b"", b"[" * 100_000])
+def test_a_body_that_is_not_json_says_so(body):
+    with pytest.raises(BadRequest):
+        messages.decode_request(body)
+
+
+# The dialect, encoding
+
+EVENTS = [
+    TurnStarted("r", "m"), ReasoningDelta("why"), ReasoningDelta("then", part=1), ReasoningEnded("", "SIG", "messages"),
+    TextDelta("Hi "), TextDelta("\u00e9"), CallStarted("a", "f"), CallArgs("a", '{"x":'), CallArgs("a", "1}"), CallEnded("a"),
+    CallStarted("b", "p", "custom"), CallArgs("b", "raw "), CallArgs("b", '"text"'), CallEnded("b"), CallStarted("c", "f"),
+    CallArgs("c", "{}"), CallEnded("c"), CallStarted("d", "f"), CallEnded("d"), ReasoningEnded("", "HIDDEN", "messages", redacted=True),
+    TextDelta("bye"), Usage(20, 5, 4, 6, 3), TurnEnded("calls"),
+]  # fmt: skip
+
+
+@lru_cache
+def schema(type: Any) -> Draft202012Validator:
+    return Draft202012Validator(TypeAdapter(type).json_schema())
+
+
+def written(events: Any, encoder: Any = None) -> list[dict[str, Any]]:
+    """The events on the wire, each named as it is typed and sound."""
+    encoder = encoder or messages.StreamEncoder(Request("m", ()), "msg_1", 7, Tally())
+    wire = b"".join(piece for event in events for piece in encoder.feed(event)) + b"".join(encoder.end())
+    return read(wire)
+
+
+def read(wire: bytes) -> list[dict[str, Any]]:
+    out = []
+    for block in wire.decode().split("\n\n"):
+        lines = [line for line in block.split("\n") if line and not line.startswith(":")]
+        if not lines:
+            continue
+        name, data = lines
+        event = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {event['type']}"
+        if event["type"] == "error":
+            assert not faults(schema(ErrorResponse), [{"request_id": None, **event}])
+        elif event["type"] != "ping":
+            assert not faults(schema(RawMessageStreamEvent), [event])
+        out.append(event)
+    return out
+
+
+def folded(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """The message that a stream adds up to, as the official client does it, with the rules checked on the way."""
+    assert events[0]["type"] == "message_start"
+    message = events[0]["message"]
+    assert message["content"] == []
+    assert all(isinstance(message["usage"][key], int) for key in ("input_tokens", "output_tokens"))
+    inputs: dict[int, str] = {}
+    is_open = False
+    for place, event in enumerate(events[1:], 1):
+        match event["type"]:
+            case "content_block_start":
+                assert not is_open
+                assert event["index"] == len(message["content"])
+                is_open = True
+                message["content"].append(event["content_block"])
+            case "content_block_delta":
+                assert is_open
+                assert event["index"] == len(message["content"]) - 1
+                block, delta = message["content"][-1], event["delta"]
+                match delta["type"]:
+                    case "text_delta":
+                        block["text"] += delta["text"]
+                    case "thinking_delta":
+                        assert not block["signature"]
+                        block["thinking"] += delta["thinking"]
+                    case "signature_delta":
+                        block["signature"] = delta["signature"]
+                        assert events[place + 1]["type"] == "content_block_stop"
+                    case "input_json_delta":
+                        assert block["type"] == "tool_use"
+                        inputs[event["index"]] = inputs.get(event["index"], "") + delta["partial_json"]
+            case "content_block_stop":
+                assert is_open
+                assert event["index"] == len(message["content"]) - 1
+                is_open = False
+            case "message_delta":
+                assert not is_open
+                message |= event["delta"]
+                message["usage"] |= event["usage"]
+            case "message_stop":
+                assert event is events[-1]
+            case other:
+                assert other == "ping"
+    assert [event["type"] for event in events[-2:]] == ["message_delta", "message_stop"]
+    for index, text in inputs.items():
+        message["content"][index]["input"] = json.loads(text)
+    return message
+
+
+def finished(events: Any) -> dict[str, Any]:
+    message = json.loads(messages.encode_turn(collect(list(events)), Request("m", ()), "msg_1", 7))
+    assert not faults(schema(WireMessage), [message])
+    return message
+
+
+def test_the_stream_adds_up_to_the_plain_message():
+    whole = finished(EVENTS)
+    assert folded(written(EVENTS)) == whole
+    assert whole["content"] == [
+        {"type": "thinking", "thinking": "why\n\nthen", "signature": "SIG"},
+        {"type": "text", "text": "Hi \u00e9"},
+        {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
+        {"type": "tool_use", "id": "b", "name": "p", "input": {"input": 'raw "text"'}},
+        {"type": "tool_use", "id": "c", "name": "f", "input": {}},
+        {"type": "tool_use", "id": "d", "name": "f", "input": {}},
+        {"type": "redacted_thinking", "data": "HIDDEN"},
+        {"type": "text", "text": "bye"},
+    ]
+    assert (whole["id"], whole["model"], whole["role"], whole["stop_reason"]) == ("msg_1", "m", "assistant", "tool_use")
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [],
+        [TextDelta("a"), RefusalDelta("b")],
+        [ReasoningDelta("a"), TextDelta("x"), ReasoningDelta("b"), TextDelta("y")],
+        [ReasoningDelta("a"), ReasoningEnded("rs_1", "E", "responses"), TextDelta("x")],
+        [ReasoningEnded("rs_1", "E", "responses"), CallStarted("a", "f"), CallArgs("a", "{}"), CallEnded("a")],
+        [ReasoningDelta("a", "summary"), ReasoningDelta("b", "content"), TextDelta("x")],
+        [ReasoningEnded(), TextDelta("x")],
+        [TextDelta("a", "m1"), MessageEnded("m1"), TextDelta("b", "m2"), MessageEnded("m2")],
+        [
+            CallStarted("a", "p", "custom"),
+            CallEnded("a"),
+            CallStarted("b", "f"),
+            CallArgs("b", '{"y":2}'),
+            CallEnded("b"),
+        ],
+    ],
+)
+def test_any_stream_adds_up(events):
+    turn = [TurnStarted(), *events, TurnEnded()]
+    assert folded(written(turn)) == finished(turn)
+
+
+def test_a_foreign_seal_travels_in_a_package():
+    turn = [TurnStarted(), ReasoningDelta("a"), ReasoningEnded("rs_1", "E", "responses"), TurnEnded()]
+    assert unpack(folded(written(turn))["content"][0]["signature"]) == Seal("responses", "rs_1", ("a",), "E")
+
+
+def test_every_fragment_is_passed_on():
+    deltas = [event["delta"] for event in written(EVENTS) if event["type"] == "content_block_delta"]
+    assert [next(reversed(delta.values())) for delta in deltas][:7] == [
+        "why",
+        "\n\nthen",
+        "SIG",
+        "Hi ",
+        "\u00e9",
+        '{"x":',
+        "1}",
+    ]
+
+
+def test_a_custom_call_is_wrapped_when_it_is_whole():
+    turn = [
+        TurnStarted(),
+        CallStarted("b", "p", "custom"),
+        CallArgs("b", 'a"'),
+        CallArgs("b", "\n"),
+        CallEnded("b"),
+        TurnEnded("calls"),
+    ]
+    [delta] = [event["delta"] for event in written(turn) if event["type"] == "content_block_delta"]
+    assert json.loads(delta["partial_json"]) == {"input": 'a"\n'}
+
+
+@pytest.mark.parametrize("arguments", ['{"names": cronjob}', "[1]", "3"])
+def test_arguments_that_are_no_object_are_marked_and_return(arguments):
+    turn = [TurnStarted(), CallStarted("a", "f"), CallArgs("a", arguments), CallEnded("a"), TurnEnded("calls")]
+    [block] = finished(turn)["content"]
+    assert block["input"] == {"__arguments": arguments}
+    assert said("assistant", block) == (CallEntry("a", "f", arguments),)
+    [delta] = [event["delta"] for event in written(turn) if event["type"] == "content_block_delta"]
+    assert delta["partial_json"] == arguments
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        ([TurnEnded("stop")], "end_turn"),
+        ([TurnEnded("calls")], "tool_use"),
+        ([TurnEnded("length")], "max_tokens"),
+        ([TurnEnded("filter")], "refusal"),
+        ([RefusalDelta("no"), TurnEnded("stop")], "refusal"),
+        ([RefusalDelta("no"), TurnEnded("length")], "max_tokens"),
+    ],
+)
+def test_stop_reasons(events, expected):
+    turn = [TurnStarted(), *events]
+    assert folded(written(turn))["stop_reason"] == finished(turn)["stop_reason"] == expected
+
+
+def test_cached_tokens_are_not_in_the_input():
+    usage = {"input_tokens": 10, "cache_creation_input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 5}
+    assert finished(EVENTS)["usage"] == folded(written(EVENTS))["usage"] == usage
+
+
+def test_usage_is_there_when_nobody_counted():
+    events = written([TurnStarted(), TextDelta("x"), TurnEnded()])
+    assert events[0]["message"]["usage"]["input_tokens"] == events[-2]["usage"]["output_tokens"] == 0
+
+
+def test_a_ping_keeps_the_stream_alive():
+    encoder = messages.StreamEncoder(Request("m", ()), "msg_1", 7, Tally())
+    first, second = read(b"".join(encoder.keepalive(15))), read(b"".join(encoder.keepalive(30)))
+    assert [event["type"] for event in first + second] == ["message_start", "ping", "ping"]
+    rest = written([TurnStarted(), TextDelta("x"), TurnEnded()], encoder)
+    assert folded(first + second + rest)["content"] == [{"type": "text", "text": "x"}]
+
+
+@pytest.mark.parametrize(
+    "before", [[], [TurnStarted()], [TurnStarted(), CallStarted("a", "f"), CallArgs("a", '{"x":')]]
+)
+def test_a_failure_is_one_error_and_nothing_after(before):
+    events = written([*before, TurnFailed(Failure(503, "server_is_overloaded", "Busy"))])
+    assert [event for event in events if event["type"] in ("error", "message_delta", "message_stop")] == [events[-1]]
+    assert events[-1] == {"type": "error", "error": {"type": "overloaded_error", "message": "Busy"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "type"),
+    [(400, "invalid_request_error"), (401, "authentication_error"), (402, "billing_error"), (403, "permission_error"),
+     (404, "not_found_error"), (413, "request_too_large"), (422, "invalid_request_error"), (429, "rate_limit_error"),
+     (500, "api_error"), (502, "api_error"), (503, "overloaded_error"), (504, "timeout_error"), (529, "overloaded_error")],
+)  # fmt: skip
+def test_an_error_has_the_type_of_its_status(status, type):
+    assert json.loads(messages.encode_error(Failure(status, "c", "m"))) == {
+        "type": "error",
+        "error": {"type": type, "message": "m"},
+    }
+
+
+# The backend, decoding
+
+
+def am(type: str, **fields: Any) -> bytes:
+    return sse({"type": type, **fields})
+
+
+def began(**usage: int) -> bytes:
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": usage}
+    return am("message_start", message=message)
+
+
+def start(index: int, type: str, **fields: Any) -> bytes:
+    return am("content_block_start", index=index, content_block={"type": type, **fields})
+
+
+def delta(index: int, type: str, **fields: Any) -> bytes:
+    return am("content_block_delta", index=index, delta={"type": type, **fields})
+
+
+def stop(index: int) -> bytes:
+    return am("content_block_stop", index=index)
+
+
+def over(reason: str | None = "end_turn", **usage: int) -> bytes:
+    return am("message_delta", delta={"stop_reason": reason}, usage=usage) + am("message_stop")
+
+
+def said_text(words: str, index: int = 0) -> bytes:
+    return start(index, "text", text="") + delta(index, "text_delta", text=words) + stop(index)
+
+
+def use(index: int, id: str, *pieces: str, **fields: Any) -> bytes:
+    """A tool block up to its stop."""
+    grown = [delta(index, "input_json_delta", partial_json=piece) for piece in pieces]
+    return stream(start(index, "tool_use", id=id, name="f", **{"input": {}, **fields}), *grown)
+
+
+def turn(*events: bytes):
+    """The turn a stream makes: legal, and the same in any chunking."""
+
+    def run(pieces: list[bytes]):
+        line = Pipeline(FrameReader(), Conversation(Request("m", (), tools=(Tool("f"),)), "S"), TurnOrder())
+        return collect([event for piece in pieces for event in line.feed(piece)] + list(line.end()))
+
+    return in_any_chunking(b"".join(events), run)
+
+
+def plain(**message: Any):
+    return collect(
+        list(Conversation(Request("m", (), tools=(Tool("f"),)), "S").feed_plain(json.dumps(message).encode()))
+    )
+
+
+def test_a_stream_becomes_a_turn_and_equals_the_plain_message():
+    streamed = turn(
+        began(input_tokens=9),
+        am("ping"),
+        start(0, "thinking", thinking="", signature=""),
+        delta(0, "thinking_delta", thinking="why"),
+        delta(0, "signature_delta", signature="SIG"),
+        stop(0),
+        start(1, "redacted_thinking", data="HID"),
+        stop(1),
+        said_text("Hi", 2),
+        use(3, "a", '{"x"', ":1}") + stop(3),
+        said_text("and", 4),
+        use(5, "b", '{"x":2}') + stop(5),
+        over("tool_use", output_tokens=4),
+    )
+    assert streamed.items == (
+        Reasoning(("why",), seal="SIG", issuer="messages"),
+        Reasoning(seal="HID", issuer="messages", redacted=True),
+        Text("Hi"),
+        Call("a", "f", '{"x":1}'),
+        Text("and"),
+        Call("b", "f", '{"x":2}'),
+    )
+    assert (streamed.id, streamed.model, streamed.usage, streamed.notes) == ("msg_1", "m", Usage(9, 4), ())
+    content = [
+        {"type": "thinking", "thinking": "why", "signature": "SIG"}, {"type": "redacted_thinking", "data": "HID"},
+        {"type": "text", "text": "Hi"}, {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}},
+        {"type": "text", "text": "and"}, {"type": "tool_use", "id": "b", "name": "f", "input": {"x": 2}},
+    ]  # fmt: skip
+    whole = plain(
+        id="msg_1",
+        type="message",
+        model="m",
+        content=content,
+        stop_reason="tool_use",
+        usage={"input_tokens": 9, "output_tokens": 4},
+    )
+    inputs = [json.loads(call.arguments) for call in whole.calls]
+    assert inputs == [{"x": 1}, {"x": 2}]
+    calls = [
+        msgspec.structs.replace(call, arguments=json.dumps(json.loads(call.arguments), separators=(",", ":")))
+        for call in whole.calls
+    ]
+    items = tuple(calls.pop(0) if isinstance(item, Call) else item for item in whole.items)
+    assert msgspec.structs.replace(whole, items=items) == streamed
+
+
+@pytest.mark.parametrize(
+    ("given", "reason", "notes"),
+    [
+        ("end_turn", "stop", ()),
+        ("stop_sequence", "stop", ()),
+        ("tool_use", "stop", ()),
+        ("max_tokens", "length", ()),
+        ("model_context_window_exceeded", "length", ()),
+        ("refusal", "filter", ()),
+        ("pause_turn", "stop", (Note("turn_paused"),)),
+        ("brand_new_reason", "stop", (Note("reason_unknown", "brand_new_reason"),)),
+        (None, "stop", (Note("reason_missing"),)),
+    ],
+)
+def test_every_stop_reason_keeps_its_calls(given, reason, notes):
+    streamed = turn(began(), use(0, "a", '{"x":1}') + stop(0), over(given))
+    assert (streamed.reason, streamed.notes, streamed.calls) == (reason, notes, (Call("a", "f", '{"x":1}'),))
+    content = [{"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1}}]
+    whole = plain(content=content, stop_reason=given)
+    assert (whole.reason, whole.notes, len(whole.calls)) == (reason, notes, 1)
+
+
+def test_a_reason_without_a_call_is_noted():
+    assert turn(began(), said_text("x"), over("tool_use")).notes == (Note("reason_unfounded", "tool_use"),)
+
+
+@pytest.mark.parametrize(
+    ("block", "arguments"),
+    [
+        (use(0, "a") + stop(0), "{}"),
+        (use(0, "a", "") + stop(0), "{}"),
+        (use(0, "a", "", "{}") + stop(0), "{}"),
+        (use(0, "a", input={"x": 1}) + stop(0), '{"x": 1}'),
+        (use(0, "a", '{"x":2}', input={"x": 1}) + stop(0), '{"x":2}'),
+        (use(0, "a", '{"names": cro', "njob}") + stop(0), '{"names": cronjob}'),
+        (use(0, "a"), "{}"),
+        (use(0, "a", '{"x":1}'), '{"x":1}'),
+        (use(0, "a", input={"x": 1}), '{"x": 1}'),
+    ],
+    ids=[
+        "none",
+        "empty",
+        "braces",
+        "whole",
+        "both",
+        "invalid",
+        "none-unstopped",
+        "pieces-unstopped",
+        "whole-unstopped",
+    ],
+)
+def test_arguments_come_in_pieces_whole_or_not_at_all(block, arguments):
+    [call] = turn(began(), block, over("tool_use")).calls
+    assert (call.id, call.arguments) == ("a", arguments)
+
+
+@pytest.mark.parametrize("stops", [b"", stop(0)], ids=["unstopped", "stopped"])
+def test_a_call_cut_by_the_limit_is_not_complete(stops):
+    streamed = turn(began(), use(0, "a", '{"t":"abc'), stops, over("max_tokens"))
+    assert streamed.reason == "length"
+    assert streamed.calls == (Call("a", "f", '{"t":"abc', complete=False),)
+
+
+def test_blocks_without_a_stop_end_where_the_next_begins():
+    streamed = turn(
+        began(),
+        start(0, "thinking", thinking=""),
+        delta(0, "thinking_delta", thinking="why"),
+        delta(0, "signature_delta", signature="SIG"),
+        start(1, "text", text=""),
+        delta(1, "text_delta", text="Hi"),
+        use(2, "a", input={"x": 1}),
+        use(3, "b", '{"x":2}'),
+        use(4, "c"),
+        over("tool_use"),
+    )
+    assert streamed.items == (
+        Reasoning(("why",), seal="SIG", issuer="messages"),
+        Text("Hi"),
+        Call("a", "f", '{"x": 1}'),
+        Call("b", "f", '{"x":2}'),
+        Call("c", "f", "{}"),
+    )
+
+
+def test_a_stream_without_its_last_event_is_whole_when_the_reason_is_there():
+    end = am("message_delta", delta={"stop_reason": "tool_use"})
+    streamed = turn(began(), use(0, "a"), use(1, "b", '{"x":1}') + stop(1), said_text("x", 2), end)
+    assert streamed.failure is None
+    assert streamed.calls == (Call("a", "f", "{}"), Call("b", "f", '{"x":1}'))
+    assert streamed.text == "x"
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        ({"input_tokens": 9, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2},
+         {"cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 16}, Usage(16, 16, 5, 2)),
+        ({"input_tokens": 9, "output_tokens": 1}, {"output_tokens": 16}, Usage(9, 16)),
+        ({}, {"input_tokens": 9, "output_tokens": 16, "output_tokens_details": {"thinking_tokens": 7}}, Usage(9, 16, 0, 0, 7)),
+        ({"input_tokens": 9, "output_tokens": 1}, {}, Usage(9, 1)),
+        ({}, {}, None),
+        ({"input_tokens": 9, "cache_read_input_tokens": None}, {"output_tokens": 3}, Usage(9, 3)),
+    ],
+)  # fmt: skip
+def test_usage_is_the_last_number_of_each(first, last, expected):
+    assert turn(began(**first), said_text("x"), over(**last)).usage == expected
+
+
+def test_an_error_in_the_stream_fails_the_turn():
+    error = {"type": "overloaded_error", "message": "Overloaded"}
+    streamed = turn(began(), said_text("x"), am("error", error=error), over())
+    assert streamed.failure == Failure(503, "overloaded_error", "Overloaded", retryable=True)
+    assert plain(type="error", error=error).failure == streamed.failure
+    assert turn(am("error", error=error)).failure == streamed.failure
+
+
+@pytest.mark.parametrize("cut", [b"", began(), began() + use(0, "a", '{"x":'), began() + said_text("x")])
+def test_a_cut_stream_fails_the_turn(cut):
+    failure = turn(cut).failure
+    assert failure is not None
+    assert (failure.status, failure.code, failure.retryable) == (502, "stream_cut", True)
+
+
+def test_tools_of_the_server_are_noted():
+    streamed = turn(
+        began(),
+        start(0, "server_tool_use", id="s", name="web_search", input={}),
+        delta(0, "input_json_delta", partial_json='{"query":"x"}'),
+        stop(0),
+        start(1, "web_search_tool_result", tool_use_id="s", content=[]),
+        stop(1),
+        said_text("x", 2),
+        over(),
+    )
+    assert streamed.items == (Text("x"),)
+    assert streamed.notes == (Note("item_dropped", "server_tool_use"), Note("item_dropped", "web_search_tool_result"))
+
+
+def test_a_frame_that_cannot_be_read_is_skipped():
+    streamed = turn(began(), b"data: {nonsense\n\n", said_text("x"), over())
+    assert (streamed.text, streamed.notes) == ("x", (Note("frame_skipped"),))
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]"])
+def test_a_reply_that_is_no_message_is_bad(body):
+    failure = collect(list(Decoder("S").feed_plain(body))).failure
+    assert failure is not None
+    assert failure.code == "bad_reply"
+
+
+def test_overload_has_one_status():
+    failure = Conversation(Request("m", ()), "S").refused(
+        529, {}, b'{"error":{"type":"overloaded_error","message":"x"}}'
+    )
+    assert (failure.status, failure.retryable) == (503, True)
+
+
+def test_a_custom_tool_is_lowered_and_its_calls_are_restored():
+    conversation = Conversation(Request("m", (), tools=(Tool("p", kind="custom"),)), "S")
+    post = conversation.start()
+    assert post.path == "/messages"
+    assert post.headers["anthropic-version"] == "2023-06-01"
+    [tool] = json.loads(post.body)["tools"]
+    assert tool["input_schema"]["required"] == ["input"]
+    content = [{"type": "tool_use", "id": "a", "name": "p", "input": {"input": "raw"}}]
+    body = json.dumps({"content": content, "stop_reason": "tool_use"}).encode()
+    assert collect(list(conversation.feed_plain(body))).calls == (Call("a", "p", "raw", "custom"),)
+
+
+# The backend, encoding
+
+
+def asked(profile: Profile = ANTHROPIC, **fields: Any):
+    body, notes = encode_request(Request("m", fields.pop("entries", ()), **fields), profile, stream=False)
+    return json.loads(body), notes
+
+
+def asked_messages(*entries: Any):
+    return asked(entries=entries)[0]["messages"]
+
+
+def text(words: str) -> dict[str, str]:
+    return {"type": "text", "text": words}
+
+
+def result(id: str, content: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": id, "content": content}
+
+
+def test_nothing_is_asked_that_was_not():
+    assert asked(entries=(Message("user", (TextPart("hi"),)),)) == (
+        {"model": "m", "max_tokens": 32000, "stream": False, "messages": [{"role": "user", "content": [text("hi")]}]},
+        [],
+    )
+
+
+def test_roles_alternate_and_results_come_first():
+    body, notes = asked(
+        instructions="I",
+        entries=(
+            Message("system", (TextPart("S"),)),
+            Message("developer", (TextPart("D"),)),
+            Message("user", (TextPart("one"),)),
+            Message("user", (TextPart("two"),)),
+            ReasoningEntry(summary=("why",), seal="SIG", issuer="messages"),
+            ReasoningEntry(seal="HID", issuer="messages", redacted=True),
+            Message("assistant", (TextPart("A"),)),
+            CallEntry("a", "f", '{"x":1.50}'),
+            CallEntry("b", "f", " "),
+            ResultEntry("a", (TextPart("ra"),)),
+            Message("user", (ImagePart("https://x/i"),)),
+            ResultEntry("b", (TextPart("rb"), ImagePart("data:image/png;base64,AA")), failed=True),
+            Message("developer", (TextPart("later"),)),
+            Message("assistant", (TextPart(""),)),
+            Message("user", (TextPart("go"),)),
+        ),
+    )
+    assert body["system"] == "I\n\nS\n\nD"
+    assert body["messages"] == [
+        {"role": "user", "content": [text("one"), text("two")]},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "why", "signature": "SIG"}, {"type": "redacted_thinking", "data": "HID"}, text("A"),
+            {"type": "tool_use", "id": "a", "name": "f", "input": {"x": 1.5}}, {"type": "tool_use", "id": "b", "name": "f", "input": {}}]},
+        {"role": "user", "content": [
+            result("a", "ra"),
+            result("b", [text("rb"), {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}]) | {"is_error": True},
+            {"type": "image", "source": {"type": "url", "url": "https://x/i"}},
+            text("<system>\nlater\n</system>"), text("go")]},
+    ]  # fmt: skip
+    assert notes == []
+
+
+@pytest.mark.parametrize("words", ["", " ", "\n\n"])
+def test_no_text_block_is_blank(words):
+    [first, second] = asked_messages(
+        Message("user", (TextPart("hi"), TextPart(words))),
+        Message("assistant", (TextPart(words),)),
+        CallEntry("a", "f", "{}"),
+    )
+    assert first["content"] == [text("hi")]
+    assert [block["type"] for block in second["content"]] == ["tool_use"]
+
+
+def test_an_empty_result_is_kept():
+    [message] = asked_messages(ResultEntry("a", ()), ResultEntry("b", (TextPart(""),)))
+    assert [block["tool_use_id"] for block in message["content"]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ReasoningEntry("rs_1", ("s",), seal="E", issuer="responses"),
+        ReasoningEntry("rs_1", ("s",)),
+        ReasoningEntry("rs_1", ("s",), issuer="messages"),
+    ],
+)
+def test_a_thought_goes_only_to_its_issuer(entry):
+    body, notes = asked(entries=(Message("user", (TextPart("hi"),)), entry, Message("assistant", (TextPart("A"),))))
+    assert body["messages"][1] == {"role": "assistant", "content": [text("A")]}
+    assert notes == [Note("reasoning_dropped", "rs_1")]
+
+
+@pytest.mark.parametrize("arguments", ['{"path":"x","error_retry:: 240}', "[1]", "3", '"x"', "[" * 5000])
+def test_arguments_that_are_no_object_are_wrapped(arguments):
+    body, notes = asked(entries=(CallEntry("a", "f", arguments),))
+    assert body["messages"][0]["content"][0]["input"] == {"__arguments": arguments}
+    assert notes == [Note("arguments_wrapped", "a")]
+
+
+def test_parts_and_what_has_no_place():
+    parts = (
+        ImagePart("", id="f1"),
+        FilePart("data:application/pdf;base64,BB", name="n"),
+        FilePart(id="f2"),
+        FilePart(url="https://x/d"),
+        AudioPart("AA", "wav"),
+    )
+    body, notes = asked(entries=(Message("user", parts), OtherEntry("item_reference", SCHEMA)))
+    assert body["messages"][0]["content"] == [
+        {"type": "image", "source": {"type": "file", "file_id": "f1"}},
+        {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "BB"}, "title": "n"},
+        {"type": "document", "source": {"type": "file", "file_id": "f2"}},
+        {"type": "document", "source": {"type": "url", "url": "https://x/d"}},
+    ]
+    assert notes == [Note("part_dropped", "audio"), Note("item_dropped", "item_reference")]
+
+
+def test_a_schema_has_an_object_without_alternatives_at_its_top():
+    properties = {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "properties": {"type": "object"}}
+    given = {"type": "object", "properties": properties, "anyOf": [{"required": ["a"]}]}
+    tools = (
+        Tool("f", "D", msgspec.Raw(json.dumps(given).encode()), strict=True),
+        Tool("g"),
+        Tool("h", parameters=msgspec.Raw(b"{}")),
+    )
+    body, notes = asked(tools=tools)
+    assert body["tools"] == [
+        {"name": "f", "description": "D", "input_schema": {"type": "object", "properties": properties}, "strict": True},
+        {"name": "g", "input_schema": {"type": "object", "properties": {}}},
+        {"name": "h", "input_schema": {"type": "object"}},
+    ]
+    assert notes == [Note("schema_changed", "f")]
+    assert "strict" not in asked(Profile(strict=False), tools=tools)[0]["tools"][0]
+
+
+@pytest.mark.parametrize(
+    ("choice", "parallel", "expected"),
+    [
+        (None, None, None),
+        (None, False, {"type": "auto", "disable_parallel_tool_use": True}),
+        (ToolChoice("auto"), True, {"type": "auto"}),
+        (ToolChoice("none"), False, {"type": "none"}),
+        (ToolChoice("required"), None, {"type": "any"}),
+        (ToolChoice("required", "b"), False, {"type": "tool", "name": "b", "disable_parallel_tool_use": True}),
+    ],
+)
+def test_a_tool_choice_keeps_its_meaning(choice, parallel, expected):
+    body, _ = asked(tools=(Tool("a"), Tool("b")), tool_choice=choice, parallel_calls=parallel)
+    assert body.get("tool_choice") == expected
+
+
+def test_tools_that_are_not_allowed_are_not_shown():
+    choice = ToolChoice("required", allowed=("a",), limited=True)
+    body, _ = asked(tools=(Tool("a"), Tool("b")), tool_choice=choice, parallel_calls=False)
+    assert [tool["name"] for tool in body["tools"]] == ["a"]
+    assert body["tool_choice"] == {"type": "any", "disable_parallel_tool_use": True}
+
+
+def test_hosted_tools_are_carried():
+    raw = {"type": "web_search_20250305", "name": "web_search"}
+    assert asked(hosted_tools=(HostedTool(raw["type"], msgspec.Raw(json.dumps(raw).encode())),))[0]["tools"] == [raw]
+
+
+def test_parameters_are_carried_clamped_or_noted():
+    body, notes = asked(
+        sampling=Sampling(1.5, 0.9, 7, ("X",), verbosity="low", service_tier="flex"),
+        caller=Caller("u"),
+        extra={"seed": msgspec.Raw(b"1")},
+    )
+    assert body | {"messages": []} == {
+        "model": "m", "messages": [], "stream": False, "max_tokens": 7, "temperature": 1.0, "top_p": 0.9,
+        "stop_sequences": ["X"], "metadata": {"user_id": "u"},
+    }  # fmt: skip
+    assert [(note.code, note.subject) for note in notes] == [
+        ("value_changed", "temperature"),
+        ("field_dropped", "verbosity"),
+        ("field_dropped", "service_tier"),
+        ("field_dropped", "seed"),
+    ]
+
+
+def test_effort_and_format():
+    schema = msgspec.Raw(b'{"type":"object"}')
+    body, _ = asked(sampling=Sampling(effort="minimal"), output_format=OutputFormat(schema))
+    assert body["thinking"] == {"type": "adaptive"}
+    assert body["output_config"] == {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}}
+    assert asked(sampling=Sampling(effort="none"))[0]["thinking"] == {"type": "disabled"}
+    forced, notes = asked(sampling=Sampling(effort="high"), tools=(Tool("a"),), tool_choice=ToolChoice("required"))
+    assert "thinking" not in forced
+    assert notes == [Note("field_dropped", "reasoning_effort")]
+    assert "JSON" in asked(output_format=OutputFormat())[0]["system"]
