@@ -11,6 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from toolwire.backends.chat.wire import Chunk, Message, TokenUsage, ToolCall
+from toolwire.backends.decoder import TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -21,13 +22,11 @@ from toolwire.core.events import (
     RefusalDelta,
     TextDelta,
     TurnEnded,
-    TurnFailed,
     TurnStarted,
     Usage,
 )
-from toolwire.core.identity import SILENT, Call, CallTable, Fragment
+from toolwire.core.identity import SILENT, Fragment
 from toolwire.core.loose import read_fragments
-from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
 from toolwire.core.surrogates import SurrogateHalves
 from toolwire.core.text import arguments_text
@@ -47,27 +46,14 @@ _REASONS: dict[str, Reason] = {
 }
 
 
-class Decoder:
+class Decoder(TurnDecoder):
     """A stage from frames to turn events, for one turn."""
 
     def __init__(self, seed: str, names: Sequence[str] = ()) -> None:
-        self._table = CallTable(seed, names)
-        self._row = OneCallAtATime()
-        self._opening: list[Event] = []
-        self._started = False
-        self.ended = False
+        super().__init__(seed, names)
         self._reason: Reason | None = None
         self._usage: Usage | None = None
         self._halves = SurrogateHalves()
-        self._unreadable = 0
-
-    def begin(self, notes: Sequence[Event]) -> None:
-        """Notes about the request, to be told with the turn."""
-        self._opening.extend(notes)
-
-    def calls(self) -> Sequence[Call]:
-        """The calls that came in structure so far."""
-        return self._table.calls
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -99,12 +85,7 @@ class Decoder:
     def end(self) -> Sequence[Event]:
         if self.ended:
             return ()
-        if self._reason is not None:
-            return self._finish()
-        message = "The backend's stream ended before the turn did."
-        if self._unreadable and not self._started:
-            message = "The backend's reply is not an event stream."
-        return self._fail(Failure(502, "stream_cut", message, retryable=True))
+        return self._finish() if self._reason is not None else self._cut()
 
     def _read(self, chunk: Chunk) -> Sequence[Event]:
         if chunk.error is not None:
@@ -185,10 +166,6 @@ class Decoder:
         if self._usage is not None:
             out.append(self._usage)
         return [*out, TurnEnded(reason)]
-
-    def _fail(self, failure: Failure) -> list[Event]:
-        self.ended = True
-        return [TurnFailed(failure)]
 
     def _mended(self, data: bytes) -> Sequence[Event]:
         """What can still be read of a frame that is not as it should be."""
@@ -282,13 +259,9 @@ def _usage(usage: TokenUsage) -> Usage:
     given, made = usage.prompt_tokens_details, usage.completion_tokens_details
     cached = (given.cached_tokens if given else None) or usage.prompt_cache_hit_tokens
     return Usage(
-        input=_counted(usage.prompt_tokens),
-        output=_counted(usage.completion_tokens),
-        cached=_counted(cached),
-        cache_write=_counted(given.cache_write_tokens if given else 0),
-        reasoning=_counted(made.reasoning_tokens if made else 0),
+        input=counted(usage.prompt_tokens),
+        output=counted(usage.completion_tokens),
+        cached=counted(cached),
+        cache_write=counted(given.cache_write_tokens if given else 0),
+        reasoning=counted(made.reasoning_tokens if made else 0),
     )
-
-
-def _counted(tokens: float | None) -> int:
-    return max(0, int(tokens or 0))

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from toolwire.backends.decoder import TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
 from toolwire.backends.messages.wire import Block, Message, StreamEvent, TokenUsage
 from toolwire.core.errors import Failure
@@ -16,12 +17,10 @@ from toolwire.core.events import (
     ReasoningEnded,
     TextDelta,
     TurnEnded,
-    TurnFailed,
     TurnStarted,
     Usage,
 )
-from toolwire.core.identity import Call, CallTable, Fragment
-from toolwire.core.sequence import OneCallAtATime
+from toolwire.core.identity import Fragment
 from toolwire.core.sse import Frame
 from toolwire.core.text import is_json
 
@@ -41,29 +40,16 @@ _REASONS: dict[str, Reason] = {
 }
 
 
-class Decoder:
+class Decoder(TurnDecoder):
     """A stage from frames to turn events, for one turn."""
 
     def __init__(self, seed: str, names: Sequence[str] = ()) -> None:
-        self._table = CallTable(seed, names)
-        self._row = OneCallAtATime()
-        self._opening: list[Event] = []
-        self._started = False
-        self.ended = False
+        super().__init__(seed, names)
         self._reason = ""
         self._usage: dict[str, float] = {}
         self._blocks: dict[int, Block] = {}
         self._grown: set[int] = set()  # tool blocks whose input came in pieces
         self._last: Fragment | None = None  # the end of a call whose arguments are no JSON
-        self._unreadable = 0
-
-    def begin(self, notes: Sequence[Event]) -> None:
-        """Notes about the request, to be told with the turn."""
-        self._opening.extend(notes)
-
-    def calls(self) -> Sequence[Call]:
-        """The calls that came in structure so far."""
-        return self._table.calls
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -105,12 +91,9 @@ class Decoder:
     def end(self) -> Sequence[Event]:
         if self.ended:
             return ()
-        if self._reason:
-            return [out for each in self._stop(StreamEvent()) for out in self._row.feed(each)]
-        message = "The backend's stream ended before the turn did."
-        if self._unreadable and not self._started:
-            message = "The backend's reply is not an event stream."
-        return self._fail(Failure(502, "stream_cut", message, retryable=True))
+        if not self._reason:
+            return self._cut()
+        return [out for each in self._stop(StreamEvent()) for out in self._row.feed(each)]
 
     def _start(self, event: StreamEvent) -> Sequence[Event]:
         message = event.message or Message()
@@ -227,10 +210,6 @@ class Decoder:
     def _failed(self, event: StreamEvent) -> Sequence[Event]:
         return self._fail(_failure(event.error))
 
-    def _fail(self, failure: Failure) -> list[Event]:
-        self.ended = True
-        return [TurnFailed(failure)]
-
     def _ignore(self, event: StreamEvent) -> Sequence[Event]:
         return ()
 
@@ -248,7 +227,7 @@ class Decoder:
 
     def _counted(self) -> Usage:
         fresh, output, cached, written, thinking = (
-            max(0, int(self._usage.get(name, 0)))
+            counted(self._usage.get(name))
             for name in (
                 "input_tokens",
                 "output_tokens",

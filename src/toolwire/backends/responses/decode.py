@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from toolwire.backends.decoder import TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
 from toolwire.backends.responses.wire import (
     DELTAS,
@@ -39,13 +40,11 @@ from toolwire.core.events import (
     TextDelta,
     Told,
     TurnEnded,
-    TurnFailed,
     TurnStarted,
     Usage,
 )
-from toolwire.core.identity import Call, CallTable, Fragment
+from toolwire.core.identity import Fragment
 from toolwire.core.loose import CALL_TYPES, read_call, read_fragments
-from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
 from toolwire.core.surrogates import SurrogateHalves
 from toolwire.core.text import arguments_text
@@ -61,23 +60,18 @@ _REASONS: dict[str | None, Reason] = {"content_filter": "filter", "max_messages"
 _SILENT_ITEMS = frozenset(("compaction", "message", "reasoning"))
 
 
-class Decoder:
+class Decoder(TurnDecoder):
     """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too."""
 
     def __init__(
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
     ) -> None:
-        self._table = CallTable(seed, names, tells_items=keeps_frames)
+        super().__init__(seed, names, tells_items=keeps_frames)
         self._keeps = keeps_frames
         self._frame: Frame | None = None  # of the delta being read, where frames are kept
         self._items_told: set[str] = set()
         self._final = b""  # the latest frame with a whole response, where frames are kept
-        self._row = OneCallAtATime()
         self._snapshots = snapshots
-        self._opening: list[Event] = []
-        self._started = False
-        self.ended = False
-        self._unreadable = 0
         self._halves = SurrogateHalves()
         self._speaking: tuple[str | None, int | None, int | None] | None = None
         self._thinking: tuple[str | None, int | None] | None = None  # the reasoning item that is being told
@@ -85,14 +79,6 @@ class Decoder:
         self._items_ended: set[str | int] = set()
         self._nameless = 0
         self._late_names: dict[str, str] = {}  # of calls whose items were not announced
-
-    def begin(self, notes: Sequence[Event]) -> None:
-        """Notes about the request, to be told with the turn."""
-        self._opening.extend(notes)
-
-    def calls(self) -> Sequence[Call]:
-        """The calls that came in structure so far."""
-        return self._table.calls
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -169,22 +155,13 @@ class Decoder:
             return None
 
     def end(self) -> Sequence[Event]:
-        if self.ended:
-            return ()
-        message = "The backend's stream ended before the turn did."
-        if self._unreadable and not self._started:
-            message = "The backend's reply is not an event stream."
-        return self._fail(Failure(502, "stream_cut", message, retryable=True))
+        return () if self.ended else self._cut()
 
     def _start(self, event: StreamEvent) -> list[Event]:
         self._started = True
         opening, self._opening = self._opening, []
         response = event.response or Response()
         return [TurnStarted(response.id or "", response.model or ""), *opening]
-
-    def _fail(self, failure: Failure) -> list[Event]:
-        self.ended = True
-        return [TurnFailed(failure)]
 
     def _mended(self, frame: Frame) -> StreamEvent | None:
         """What can still be read of a frame that is not as it should be: a delta, or that the turn is over."""
@@ -525,13 +502,9 @@ def _fragment(event: StreamEvent, text: str | None, **said: Any) -> Fragment:
 def _usage(usage: TokenUsage) -> Usage:
     given, made = usage.input_tokens_details, usage.output_tokens_details
     return Usage(
-        input=_counted(usage.input_tokens),
-        output=_counted(usage.output_tokens),
-        cached=_counted(given.cached_tokens if given else 0),
-        cache_write=_counted(given.cache_write_tokens if given else 0),
-        reasoning=_counted(made.reasoning_tokens if made else 0),
+        input=counted(usage.input_tokens),
+        output=counted(usage.output_tokens),
+        cached=counted(given.cached_tokens if given else 0),
+        cache_write=counted(given.cache_write_tokens if given else 0),
+        reasoning=counted(made.reasoning_tokens if made else 0),
     )
-
-
-def _counted(tokens: float | None) -> int:
-    return max(0, int(tokens or 0))

@@ -1,0 +1,44 @@
+"""What the decoders of all backends have in common: the table of calls, the notes that open a turn, its one end."""
+
+from collections.abc import Sequence
+
+from toolwire.core.errors import Failure
+from toolwire.core.events import Event, TurnFailed
+from toolwire.core.identity import Call, CallTable
+from toolwire.core.sequence import OneCallAtATime
+
+
+class TurnDecoder:
+    """The base of a stage from frames to turn events, for one turn."""
+
+    def __init__(self, seed: str, names: Sequence[str] = (), *, tells_items: bool = False) -> None:
+        self._table = CallTable(seed, names, tells_items=tells_items)
+        self._row = OneCallAtATime()
+        self._opening: list[Event] = []
+        self._started = False
+        self._unreadable = 0
+        self.ended = False
+
+    def begin(self, notes: Sequence[Event]) -> None:
+        """Notes about the request, to be told with the turn."""
+        self._opening.extend(notes)
+
+    def calls(self) -> Sequence[Call]:
+        """The calls that came in structure so far."""
+        return self._table.calls
+
+    def _fail(self, failure: Failure) -> list[Event]:
+        self.ended = True
+        return [TurnFailed(failure)]
+
+    def _cut(self) -> list[Event]:
+        """The stream is over and the turn is not."""
+        message = "The backend's stream ended before the turn did."
+        if self._unreadable and not self._started:
+            message = "The backend's reply is not an event stream."
+        return self._fail(Failure(502, "stream_cut", message, retryable=True))
+
+
+def counted(tokens: float | None) -> int:
+    """A number of tokens, whatever a server wrote for it."""
+    return max(0, int(tokens or 0))
