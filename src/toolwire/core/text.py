@@ -4,6 +4,7 @@ import msgspec
 
 _string = msgspec.json.Decoder(str)
 _raw = msgspec.json.Decoder(msgspec.Raw)
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def is_json(text: str) -> bool:
@@ -31,6 +32,38 @@ def canonical(text: str) -> bytes:
         return msgspec.json.encode(msgspec.json.decode(text), order="deterministic")
     except (msgspec.DecodeError, RecursionError):
         return text.encode("utf-8", "replace")
+
+
+NOT_AN_OBJECT = "__arguments"
+"""The key under which arguments travel that are no JSON object, where a protocol takes nothing else."""
+
+
+def as_object(arguments: str) -> msgspec.Raw | None:
+    """Arguments as a JSON object, as they were written; None if they are none."""
+    if is_blank(arguments):
+        return msgspec.Raw(b"{}")
+    try:
+        _object.decode(arguments)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return None
+    return msgspec.Raw(arguments.encode())
+
+
+def wrapped(arguments: str) -> msgspec.Raw:
+    """An object that holds arguments which are none; `unwrapped` undoes it."""
+    return msgspec.Raw(msgspec.json.encode({NOT_AN_OBJECT: arguments}))
+
+
+def unwrapped(raw: msgspec.Raw) -> str:
+    """The arguments in a JSON value: its own text, or what was put into an object for the way."""
+    text = bytes(raw).decode()
+    if NOT_AN_OBJECT not in text:
+        return text
+    try:
+        fields = _object.decode(raw)
+    except msgspec.ValidationError:
+        return text
+    return _string.decode(fields[NOT_AN_OBJECT]) if list(fields) == [NOT_AN_OBJECT] else text
 
 
 def arguments_text(raw: msgspec.Raw | msgspec.UnsetType) -> str:

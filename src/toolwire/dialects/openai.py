@@ -1,11 +1,8 @@
 """What both OpenAI dialects write alike."""
 
-import re
 from typing import Any
 
-import msgspec
-
-from toolwire.core.errors import BadRequest, Failure, complaint
+from toolwire.core.errors import Failure
 
 _TYPES = {
     401: "authentication_error",
@@ -25,14 +22,3 @@ def error_object(failure: Failure) -> dict[str, Any]:
         "param": failure.param,
         "code": failure.code or None,
     }
-
-
-def explained(error: msgspec.ValidationError, path: str = "") -> BadRequest:
-    """What msgspec finds wrong with a value at this path, with the field it is about."""
-    text, param = complaint(error)
-    param = f"{path}.{param}" if path and param and not param.startswith("[") else path + param
-    missing = re.match(r"Object missing required field `(\w+)`", text)
-    if missing:
-        param = f"{param}.{missing[1]}" if param else missing[1]
-        text = "This field is required"
-    return BadRequest(f"{param}: {text}." if param else f"The body: {text}.", param or None)

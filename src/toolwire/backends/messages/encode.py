@@ -27,14 +27,11 @@ from toolwire.core.request import (
     Tool,
     ToolChoice,
 )
-from toolwire.core.text import is_blank
+from toolwire.core.text import as_object, wrapped
 
 _encode = msgspec.json.Encoder().encode
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
-
-NOT_AN_OBJECT = "__arguments"
-"""The key under which arguments travel that are no JSON object, though the API takes nothing else."""
 
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 
@@ -165,17 +162,12 @@ class Fold:
         else:
             self._out.append({"role": role, "content": blocks})
 
-    def _input(self, entry: CallEntry) -> Any:
-        if is_blank(entry.arguments):
-            return {}
-        try:
-            read = msgspec.json.decode(entry.arguments)
-        except (msgspec.DecodeError, RecursionError):
-            read = None
-        if isinstance(read, dict):
-            return msgspec.Raw(entry.arguments.encode())
+    def _input(self, entry: CallEntry) -> msgspec.Raw:
+        given = as_object(entry.arguments)
+        if given is not None:
+            return given
         self._notes.append(Note("arguments_wrapped", entry.id))
-        return {NOT_AN_OBJECT: entry.arguments}
+        return wrapped(entry.arguments)
 
     def _result(self, entry: ResultEntry) -> dict[str, Any]:
         content = [block for part in entry.parts if (block := self._part(part))]

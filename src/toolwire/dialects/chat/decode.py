@@ -17,9 +17,10 @@ from toolwire.core.request import (
     ToolChoice,
     ToolMode,
 )
+from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
 from toolwire.dialects.chat.history import decode_messages
-from toolwire.dialects.openai import explained
+from toolwire.dialects.reading import explained
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_known_body = msgspec.json.Decoder(wire.KnownBody).decode
@@ -42,7 +43,7 @@ def decode_request(body: bytes) -> Request:
     if read.n is not None and read.n != 1:
         raise BadRequest(f"n must be 1 for this model; received {read.n}.", "n")
     notes: list[Note] = []
-    has_tools = wire.given(read.tools) is not None
+    has_tools = reading.given(read.tools) is not None
     tools, hosted = _tools(read)
     return Request(
         model=read.model,
@@ -117,7 +118,7 @@ def _extra(body: bytes) -> dict[str, msgspec.Raw]:
 
 
 def _tools(read: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    raw = wire.given(read.tools)
+    raw = reading.given(read.tools)
     if raw is not None and bytes(raw) != b"[]":
         return _read_tools(bytes(raw))
     functions = read.functions or ()
@@ -160,7 +161,7 @@ def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
     if tool.type == "custom":
         custom = tool.custom or wire.CustomTool(tool.name, tool.description, tool.format)
         name = _required_name(custom.name, f"{path}.custom")
-        return Tool(name, custom.description or "", kind="custom", format=_grammar(wire.given(custom.format)))
+        return Tool(name, custom.description or "", kind="custom", format=_grammar(reading.given(custom.format)))
     return None
 
 
@@ -177,7 +178,7 @@ def _grammar(format: msgspec.Raw | None) -> msgspec.Raw | None:
 
 def _function(function: wire.FunctionTool, path: str) -> Tool:
     name = _required_name(function.name, path)
-    return Tool(name, function.description or "", wire.given(function.parameters), function.strict)
+    return Tool(name, function.description or "", reading.given(function.parameters), function.strict)
 
 
 def _required_name(name: str | None, path: str) -> str:
@@ -187,10 +188,10 @@ def _required_name(name: str | None, path: str) -> str:
 
 
 def _tool_choice(read: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]) -> ToolChoice | None:
-    field, raw = "tool_choice", wire.given(read.tool_choice)
+    field, raw = "tool_choice", reading.given(read.tool_choice)
     if raw is not None:
         choice = _read_choice(raw)
-    elif read.function_call is not None and wire.given(read.tools) is None:
+    elif read.function_call is not None and reading.given(read.tools) is None:
         field = "function_call"
         choice = _read_function_call(read.function_call)
     else:
@@ -255,7 +256,7 @@ def _output_format(format: wire.ResponseFormat | None) -> OutputFormat | None:
     if format.type != "json_schema":
         raise BadRequest("response_format.type must be text, json_object or json_schema.", "response_format.type")
     schema = format.json_schema
-    found = wire.given(schema.schema) if schema is not None else None
+    found = reading.given(schema.schema) if schema is not None else None
     if schema is None or found is None:
         raise BadRequest("response_format.json_schema.schema: This field is required.", "response_format.json_schema")
     return OutputFormat(found, schema.name or "answer", schema.description or "", schema.strict)

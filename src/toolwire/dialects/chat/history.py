@@ -24,6 +24,7 @@ from toolwire.core.request import (
     TextPart,
 )
 from toolwire.core.text import arguments_text
+from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
 
 
@@ -44,7 +45,7 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
         parts = tuple(_parts(message.content, path, notes))
         if message.refusal:
             parts = (*parts, RefusalPart(message.refusal))
-        thought = wire.given(message.reasoning_content)
+        thought = reading.given(message.reasoning_content)
         if thought is not None and bytes(thought).startswith(b'"') and role == "assistant":
             yield ReasoningEntry(content=(msgspec.json.decode(thought, type=str),))
         if parts or role != "assistant":
@@ -57,7 +58,7 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
 
 def _note_lost_fields(message: wire.ChatMessage, path: str, notes: list[Note]) -> None:
     """Fields our form has no place for."""
-    if wire.given(message.cache_control) is not None:
+    if reading.given(message.cache_control) is not None:
         notes.append(Note("field_dropped", f"{path}.cache_control"))
 
 
@@ -107,7 +108,7 @@ def _parts(content: str | list[wire.ContentPart | str] | None, path: str, notes:
 
 
 def _part(part: wire.ContentPart, path: str, notes: list[Note]) -> Iterator[Part]:
-    if wire.given(part.cache_control) is not None:
+    if reading.given(part.cache_control) is not None:
         notes.append(Note("field_dropped", f"{path}.cache_control"))
     match part.type:
         case "text" | "input_text" | "output_text":

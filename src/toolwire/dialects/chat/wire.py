@@ -5,14 +5,9 @@ from typing import Any
 import msgspec
 
 from toolwire.core.request import Role
+from toolwire.dialects.reading import Maybe
 
 Raw = msgspec.Raw
-Maybe = msgspec.Raw | msgspec.UnsetType
-"""JSON that is passed on as it is. Whether it was null is for `given` to say."""
-
-
-def given(raw: Maybe) -> Raw | None:
-    return None if raw is msgspec.UNSET or bytes(raw) == b"null" else raw
 
 
 class ImageUrl(msgspec.Struct):

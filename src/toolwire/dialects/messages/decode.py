@@ -6,9 +6,10 @@ import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice
+from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.messages.history import decode_messages
-from toolwire.dialects.openai import explained
+from toolwire.dialects.reading import explained, read
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -20,51 +21,42 @@ _DEFAULTS = frozenset((b"null", b"0", b"false", b"[]", b"{}"))
 
 
 def decode_request(body: bytes) -> Request:
-    read, fields = _read(body)
-    if not (read.model or "").strip():
+    asked, fields = read(_decode_body, body), _decode_fields(body)
+    if not (asked.model or "").strip():
         raise BadRequest("model: This field is required.", "model")
-    messages = wire.given(read.messages)
+    messages = reading.given(asked.messages)
     if messages is None or not bytes(messages).startswith(b"["):
         raise BadRequest("messages: A list of messages is required.", "messages")
-    tools, hosted = _tools(read)
+    tools, hosted = _tools(asked)
     entries = tuple(decode_messages(_decode_list(messages)))
     if not entries:
         raise BadRequest("messages must hold at least one message.", "messages")
-    choice = read.tool_choice
+    choice = asked.tool_choice
     return Request(
-        model=read.model or "",
+        model=asked.model or "",
         dialect="messages",
-        instructions=_system(read.system),
+        instructions=_system(asked.system),
         entries=entries,
-        stream=bool(read.stream),
+        stream=bool(asked.stream),
         tools=tools,
         hosted_tools=hosted,
         tool_choice=_tool_choice(choice, tools),
         parallel_calls=False if choice is not None and choice.disable_parallel_tool_use else None,
-        output_format=_output_format(read.output_config),
+        output_format=_output_format(asked.output_config),
         sampling=Sampling(
-            temperature=read.temperature,
-            top_p=read.top_p,
-            max_tokens=read.max_tokens,
-            stop=tuple(read.stop_sequences or ()),
-            effort=_effort(read),
-            service_tier=read.service_tier if read.service_tier != "standard_only" else "default",
+            temperature=asked.temperature,
+            top_p=asked.top_p,
+            max_tokens=asked.max_tokens,
+            stop=tuple(asked.stop_sequences or ()),
+            effort=_effort(asked),
+            service_tier=asked.service_tier if asked.service_tier != "standard_only" else "default",
         ),
-        caller=Caller(user=read.metadata.user_id if read.metadata else None),
+        caller=Caller(user=asked.metadata.user_id if asked.metadata else None),
         include_usage=True,
         extra={n: value for n, value in fields.items() if n not in _PLACED and bytes(value) not in _DEFAULTS},
         fields=fields,
         written=entries,
     )
-
-
-def _read(body: bytes) -> tuple[wire.Body, dict[str, msgspec.Raw]]:
-    try:
-        return _decode_body(body), _decode_fields(body)
-    except msgspec.ValidationError as error:
-        raise explained(error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 
 def _system(system: str | list[wire.Block] | None) -> str:
@@ -73,8 +65,8 @@ def _system(system: str | list[wire.Block] | None) -> str:
     return "\n\n".join(block.text for block in system if block.text)
 
 
-def _tools(read: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    raw = wire.given(read.tools)
+def _tools(asked: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+    raw = reading.given(asked.tools)
     return _read_tools(bytes(raw)) if raw is not None else ((), ())
 
 
@@ -96,7 +88,7 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
             continue
         if not tool.name:
             raise BadRequest(f"{path}.name: A tool needs a name.", f"{path}.name")
-        tools.append(Tool(tool.name, tool.description or "", wire.given(tool.input_schema), tool.strict))
+        tools.append(Tool(tool.name, tool.description or "", reading.given(tool.input_schema), tool.strict))
     return tuple(tools), tuple(hosted)
 
 
@@ -124,14 +116,14 @@ def _tool_choice(choice: wire.Choice | None, tools: tuple[Tool, ...]) -> ToolCho
 def _output_format(config: wire.OutputConfig | None) -> OutputFormat | None:
     if config is None or config.format is None:
         return None
-    schema = wire.given(config.format.schema)
+    schema = reading.given(config.format.schema)
     return OutputFormat(schema, "answer") if schema is not None else None
 
 
-def _effort(read: wire.Body) -> str | None:
-    if read.output_config is not None and read.output_config.effort:
-        return read.output_config.effort
-    thinking = read.thinking
+def _effort(asked: wire.Body) -> str | None:
+    if asked.output_config is not None and asked.output_config.effort:
+        return asked.output_config.effort
+    thinking = asked.thinking
     if thinking is None:
         return None
     if thinking.type == "disabled":

@@ -32,9 +32,9 @@ from toolwire.core.events import (
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
 from toolwire.core.seals import Seal, pack
-from toolwire.core.text import is_blank
+from toolwire.core.text import as_object, wrapped
 from toolwire.core.unwrap import wrap
-from toolwire.dialects.messages.history import ISSUER, NOT_AN_OBJECT
+from toolwire.dialects.messages.history import ISSUER
 
 _json = msgspec.json.Encoder().encode
 
@@ -266,16 +266,10 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     return _json({**message, "usage": usage_object(turn.usage or Usage())})
 
 
-def _input(call: Call) -> Any:
+def _input(call: Call) -> msgspec.Raw:
     if call.kind == "custom":
-        return {"input": call.arguments}
-    if is_blank(call.arguments):
-        return {}
-    try:
-        read = msgspec.json.decode(call.arguments)
-    except (msgspec.DecodeError, RecursionError):
-        return {NOT_AN_OBJECT: call.arguments}
-    return msgspec.Raw(call.arguments.encode()) if isinstance(read, dict) else {NOT_AN_OBJECT: call.arguments}
+        return msgspec.Raw(wrap(call.arguments).encode())
+    return as_object(call.arguments) or wrapped(call.arguments)
 
 
 def encode_error(failure: Failure) -> bytes:

@@ -20,13 +20,13 @@ from toolwire.core.request import (
     TextPart,
 )
 from toolwire.core.seals import unpack
+from toolwire.core.text import unwrapped
+from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
-from toolwire.dialects.openai import explained
+from toolwire.dialects.reading import explained
 
 ISSUER = "messages"
 """Whose seals the signatures are that a client sends as they are."""
-
-NOT_AN_OBJECT = "__arguments"
 
 _decode_message = msgspec.json.Decoder(wire.Message).decode
 _decode_source = msgspec.json.Decoder(wire.Source).decode
@@ -95,22 +95,12 @@ def _thought(text: str, seal: str, *, redacted: bool) -> ReasoningEntry:
 
 
 def _arguments(block: wire.Block) -> str:
-    raw = wire.given(block.input)
-    if raw is None:
-        return "{}"
-    text = bytes(raw).decode()
-    if NOT_AN_OBJECT in text:
-        try:
-            read = msgspec.json.decode(raw, type=dict[str, object])
-        except msgspec.ValidationError:
-            return text
-        if list(read) == [NOT_AN_OBJECT]:
-            return str(read[NOT_AN_OBJECT])
-    return text
+    raw = reading.given(block.input)
+    return unwrapped(raw) if raw is not None else "{}"
 
 
 def _result(block: wire.Block, path: str) -> Iterator[Part]:
-    raw = wire.given(block.content)
+    raw = reading.given(block.content)
     if raw is None:
         return
     try:
@@ -127,7 +117,7 @@ def _result(block: wire.Block, path: str) -> Iterator[Part]:
 def _part(block: wire.Block, path: str) -> Part:
     if block.type == "text":
         return TextPart(block.text or "")
-    source = wire.given(block.source)
+    source = reading.given(block.source)
     if block.type not in ("image", "document") or source is None:
         return OtherPart(block.type)
     try:

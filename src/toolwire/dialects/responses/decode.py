@@ -21,12 +21,14 @@ from toolwire.core.request import (
     ToolChoice,
     ToolMode,
 )
-from toolwire.dialects.openai import explained
+from toolwire.dialects import reading
+from toolwire.dialects.reading import explained, read
 from toolwire.dialects.responses import wire
 from toolwire.dialects.responses.history import decode_items
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_outputs = msgspec.json.Decoder(wire.ToolOutputs).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
 _decode_choice = msgspec.json.Decoder(wire.Choice | str).decode
@@ -99,12 +101,7 @@ def decode_request(body: bytes) -> Request:
 
 
 def read_request(data: bytes, *, needs_input: bool = True) -> Asked:
-    try:
-        body, fields = _decode_body(data), _decode_fields(data)
-    except msgspec.ValidationError as error:
-        raise explained(error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
+    body, fields = read(_decode_body, data), _decode_fields(data)
     if not (body.model or "").strip():
         raise BadRequest("model: This field is required.", "model", "model_required")
     if body.previous_response_id and body.conversation is not None:
@@ -127,16 +124,11 @@ def check_items(items: Sequence[msgspec.Raw], path: str) -> None:
 
 
 def read_tool_outputs(data: bytes) -> wire.ToolOutputs:
-    try:
-        return msgspec.json.decode(data, type=wire.ToolOutputs)
-    except msgspec.ValidationError as error:
-        raise explained(error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
+    return read(_decode_outputs, data)
 
 
 def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
-    raw = wire.given(body.input)
+    raw = reading.given(body.input)
     if raw is None:
         if optional:
             return []
@@ -150,7 +142,7 @@ def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
 
 
 def _tools(body: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    raw = wire.given(body.tools)
+    raw = reading.given(body.tools)
     return _read_tools(bytes(raw)) if raw is not None else ((), ())
 
 
@@ -185,12 +177,12 @@ def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | 
         inner = enumerate(tool.tools or ())
         return [each for place, one in inner for each in _read_tool(one, f"{path}.tools[{place}]", tool.name)]
     kind = "custom" if tool.type == "custom" else "function"
-    parameters, format = wire.given(tool.parameters), wire.given(tool.format)
+    parameters, format = reading.given(tool.parameters), reading.given(tool.format)
     return [Tool(tool.name, tool.description or "", parameters, tool.strict, kind, format, namespace)]
 
 
 def _tool_choice(body: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]) -> ToolChoice | None:
-    raw = wire.given(body.tool_choice)
+    raw = reading.given(body.tool_choice)
     if raw is None:
         return None
     choice = _read_choice(raw)
@@ -233,7 +225,7 @@ def _output_format(format: wire.Format | None) -> OutputFormat | None:
         return None
     if format.type == "json_object":
         return OutputFormat()
-    schema = wire.given(format.schema)
+    schema = reading.given(format.schema)
     if format.type != "json_schema":
         raise BadRequest("text.format.type must be text, json_object or json_schema.", "text.format.type")
     if schema is None:

@@ -24,7 +24,8 @@ from toolwire.core.request import (
 )
 from toolwire.core.seals import unpack
 from toolwire.core.text import arguments_text
-from toolwire.dialects.openai import explained
+from toolwire.dialects import reading
+from toolwire.dialects.reading import explained
 from toolwire.dialects.responses import compaction, wire
 
 _decode_item = msgspec.json.Decoder(wire.Item).decode
@@ -140,7 +141,7 @@ def _result(item: wire.Item, raw: msgspec.Raw, path: str) -> ResultEntry:
     kind = "custom" if item.type == "custom_tool_call_output" else "function"
     if item.output is msgspec.UNSET:
         raise BadRequest(f"{path}.output: This field is required.", f"{path}.output")
-    output = wire.given(item.output)
+    output = reading.given(item.output)
     try:
         content = _decode_output(output) if output is not None else ""
     except msgspec.ValidationError:
@@ -172,7 +173,7 @@ def _part(part: wire.Part, path: str) -> Part:
             return ImagePart(part.image_url or "", part.detail or "", part.file_id or "")
         case "input_file":
             return FilePart(part.file_data or "", part.file_id or "", part.filename or "", part.file_url or "")
-        case "input_audio" if (audio := wire.given(part.input_audio)) is not None:
+        case "input_audio" if (audio := reading.given(part.input_audio)) is not None:
             try:
                 read = _decode_audio(audio)
             except msgspec.ValidationError as error:

@@ -2,12 +2,9 @@
 
 import msgspec
 
+from toolwire.dialects.reading import Maybe
+
 Raw = msgspec.Raw
-Maybe = msgspec.Raw | msgspec.UnsetType
-
-
-def given(raw: Maybe) -> Raw | None:
-    return None if raw is msgspec.UNSET or bytes(raw) == b"null" else raw
 
 
 class Format(msgspec.Struct):

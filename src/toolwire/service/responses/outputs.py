@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from toolwire.core.errors import BadRequest
+from toolwire.dialects import reading
 from toolwire.dialects.responses import wire
 
 
@@ -30,7 +31,7 @@ def tool_outputs(given: wire.ToolOutputs, output: list[msgspec.Raw]) -> list[dic
     items: dict[str, dict[str, Any]] = {}
     for place, each in enumerate(given.tool_outputs):
         path = f"tool_outputs[{place}]"
-        id, output_text = each.tool_call_id or each.call_id, wire.given(each.output)
+        id, output_text = each.tool_call_id or each.call_id, reading.given(each.output)
         if not id:
             raise BadRequest(f"{path}.tool_call_id: This field is required.", f"{path}.tool_call_id")
         if id not in waiting:

@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from toolwire.core.errors import BadRequest, InternalError
 from toolwire.dialects import responses
-from toolwire.dialects.openai import explained
+from toolwire.dialects.reading import read
 from toolwire.service.delivery import SSE_HEADERS
 from toolwire.service.http import ClientGone, read_body
 from toolwire.service.keys import Caller
@@ -38,6 +38,10 @@ class _NewConversation(msgspec.Struct):
 
 class _NewItems(msgspec.Struct):
     items: list[Raw]
+
+
+_decode_conversation = msgspec.json.Decoder(_NewConversation).decode
+_decode_items = msgspec.json.Decoder(_NewItems).decode
 
 
 class _Background(msgspec.Struct):
@@ -178,7 +182,7 @@ class Resources:
         return found
 
     async def _create_conversation(self, request: Request, caller: Caller) -> Response:
-        asked = _read(await self._body(request) or b"{}", _NewConversation)
+        asked = read(_decode_conversation, await self._body(request) or b"{}")
         seed = token_hex(12)
         conversation = Conversation(f"conv_{seed}", int(time.time()), _encode(asked.metadata or {}))
         await self._state.shared.store.put_conversation(caller.owner, conversation)
@@ -190,7 +194,7 @@ class Resources:
 
     async def _update_conversation(self, request: Request, caller: Caller) -> Response:
         conversation = await self._conversation(request, caller)
-        asked = _read(await self._body(request), _NewConversation)
+        asked = read(_decode_conversation, await self._body(request))
         changed = msgspec.structs.replace(conversation, metadata=_encode(asked.metadata or {}))
         await self._state.shared.store.put_conversation(caller.owner, changed)
         return _json(_shown(changed))
@@ -202,7 +206,7 @@ class Resources:
 
     async def _create_items(self, request: Request, caller: Caller) -> Response:
         conversation = await self._conversation(request, caller)
-        asked = _read(await self._body(request), _NewItems)
+        asked = read(_decode_items, await self._body(request))
         items = await self._add(caller, conversation.id, asked.items, token_hex(12))
         return _json(_listed(Page(items, has_more=False)))
 
@@ -239,15 +243,6 @@ class Resources:
 
 class _Named(msgspec.Struct):
     id: str = ""
-
-
-def _read(body: bytes, kind: type[Any]) -> Any:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        raise explained(error) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 
 def _number(request: Request, name: str, default: int, least: int) -> int:

@@ -18,7 +18,8 @@ from starlette.types import Message, Receive, Scope, Send
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Event, TurnEnded, TurnStarted
 from toolwire.dialects import responses
-from toolwire.dialects.openai import error_object, explained
+from toolwire.dialects.openai import error_object
+from toolwire.dialects.reading import read
 from toolwire.dialects.responses import Asked
 from toolwire.service.delivery import Delivery
 from toolwire.service.http import ClientGone, send_json
@@ -40,6 +41,9 @@ class _Create(msgspec.Struct):
     stream: bool | None = None
     stream_id: str = ""
     previous_response_id: Any = None
+
+
+_decode_create = msgspec.json.Decoder(_Create).decode
 
 
 class Socket:
@@ -220,12 +224,7 @@ class SocketExchange(ResponsesExchange):
         return self._bound.stream().response.status in ("completed", "incomplete") if self._bound.request else False
 
     def _read_create(self) -> _Create:
-        try:
-            return msgspec.json.decode(self._message, type=_Create)
-        except msgspec.ValidationError as error:
-            raise explained(error) from None
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadRequest(f"The message is not valid JSON: {error}", code="invalid_json") from None
+        return read(_decode_create, self._message, "The message")
 
     def _read(self, body: bytes) -> Asked:
         create = self._read_create()

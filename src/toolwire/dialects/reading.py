@@ -1,0 +1,38 @@
+"""How every dialect reads what a client sent, and says what is wrong with it."""
+
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from toolwire.core.errors import BadRequest, complaint
+
+T = TypeVar("T")
+Maybe = msgspec.Raw | msgspec.UnsetType
+"""JSON that is passed on as it is. Whether it was null is for `given` to say."""
+
+
+def given(raw: Maybe) -> msgspec.Raw | None:
+    return None if raw is msgspec.UNSET or bytes(raw) == b"null" else raw
+
+
+def read(decode: Callable[[bytes], T], data: bytes, what: str = "The body") -> T:
+    """What the client sent, or a `BadRequest` that says what is wrong with it."""
+    try:
+        return decode(data)
+    except msgspec.ValidationError as error:
+        raise explained(error) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadRequest(f"{what} is not valid JSON: {error}", code="invalid_json") from None
+
+
+def explained(error: msgspec.ValidationError, path: str = "") -> BadRequest:
+    """What msgspec finds wrong with a value at this path, with the field it is about."""
+    text, param = complaint(error)
+    param = f"{path}.{param}" if path and param and not param.startswith("[") else path + param
+    missing = re.match(r"Object missing required field `(\w+)`", text)
+    if missing:
+        param = f"{param}.{missing[1]}" if param else missing[1]
+        text = "This field is required"
+    return BadRequest(f"{param}: {text}." if param else f"The body: {text}.", param or None)
