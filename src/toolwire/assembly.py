@@ -144,9 +144,10 @@ def as_ruled(request: Request, rules: ToolRules, *, pairs_apart: bool = True) ->
 
     `pairs_apart`: the backend lets results stand anywhere behind their calls.
     """
-    field = "input" if request.dialect == "responses" else "messages"
+    field = request.history_field
     try:
-        entries, notes = closed(request.entries, rules.history, moves=field == "messages" or not pairs_apart)
+        moves = not (request.results_anywhere and pairs_apart)
+        entries, notes = closed(request.entries, rules.history, moves=moves)
     except BadRequest as error:
         raise BadRequest(f"{field}: {error.message}", field) from None
     for note in notes:

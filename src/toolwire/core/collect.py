@@ -11,6 +11,7 @@ from toolwire.core.events import (
     CallEnded,
     CallKind,
     CallStarted,
+    Dialect,
     Event,
     MessageEnded,
     Note,
@@ -49,7 +50,7 @@ class Reasoning(msgspec.Struct, frozen=True):
     content: tuple[str, ...] = ()
     id: str = ""
     seal: str = ""
-    issuer: str = ""
+    issuer: Dialect = ""
     redacted: bool = False
     item: str = ""
     """What its parts were told under, before its end gave the id."""

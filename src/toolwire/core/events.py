@@ -14,6 +14,8 @@ import msgspec
 from toolwire.core.errors import Failure
 from toolwire.core.sse import Frame
 
+Dialect: TypeAlias = Literal["", "chat", "responses", "messages"]
+"""The dialects by name. A backend that speaks like one seals its thoughts under the same name."""
 CallKind: TypeAlias = Literal["function", "custom"]
 ReasoningKind: TypeAlias = Literal["summary", "content"]
 Reason: TypeAlias = Literal["stop", "calls", "length", "filter"]
@@ -72,7 +74,7 @@ class ReasoningEnded(Event, frozen=True, gc=False):
 
     id: str = ""
     seal: str = ""
-    issuer: str = ""
+    issuer: Dialect = ""
     redacted: bool = False
 
 

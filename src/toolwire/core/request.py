@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolwire.core.events import CallKind, Note
+from toolwire.core.events import CallKind, Dialect, Note
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant"]
 ToolMode: TypeAlias = Literal["auto", "none", "required"]
@@ -88,7 +88,7 @@ class ReasoningEntry(msgspec.Struct, frozen=True):
     summary: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
     seal: str = ""
-    issuer: str = ""
+    issuer: Dialect = ""
     redacted: bool = False
     raw: msgspec.Raw | None = None
 
@@ -166,8 +166,14 @@ class Caller(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True):
     model: str
     entries: tuple[Entry, ...]
-    dialect: str = ""
+    dialect: Dialect = ""
     """The client's dialect, for a backend that speaks it too."""
+    history_field: str = "messages"
+    """What the client's dialect calls the conversation."""
+    results_anywhere: bool = False
+    """The client's dialect lets a result stand anywhere behind its call."""
+    carries_seals: bool = True
+    """The client can hold sealed thoughts and bring them back."""
     instructions: str = ""
     """What the model is told apart from the conversation, where the dialect has a place for it."""
     stream: bool = False

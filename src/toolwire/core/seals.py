@@ -9,13 +9,15 @@ import binascii
 
 import msgspec
 
+from toolwire.core.events import Dialect
+
 PREFIX = "toolwire.seal.1."
 
 
 class Seal(msgspec.Struct, frozen=True, array_like=True):
     """Whose seal it is, and all that belongs to it."""
 
-    issuer: str
+    issuer: Dialect
     id: str
     text: tuple[str, ...]
     seal: str

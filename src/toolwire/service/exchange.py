@@ -163,8 +163,7 @@ class Exchange:
         caller = self._enter()
         body = await read_body(self._asked, receive, self._shared.max_body)
         request = self._dialect.decode_request(body)
-        if request.dialect == "chat" and request.tools:
-            # The one dialect that cannot carry sealed thoughts.
+        if not request.carries_seals and request.tools:
             thoughts = self._shared.thoughts
             request = thoughts.restored(caller.owner, request)
             run = self._begin(request, caller, KeepThoughts(thoughts, caller.owner))

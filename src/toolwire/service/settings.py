@@ -165,10 +165,13 @@ def make_store(settings: Settings) -> SqliteStore:
 
 def check_store(settings: Settings) -> None:
     """Find out now what would only fail when the first response is kept."""
+    store = make_store(settings)
     try:
-        make_store(settings).check()
+        store.check()
     except sqlite3.Error as error:
         raise SettingsError(f"store.url: cannot use {settings.store.url!r}: {error}") from None
+    finally:
+        store.release()
 
 
 def _read_file(path: Path) -> Settings:

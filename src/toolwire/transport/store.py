@@ -235,8 +235,12 @@ class SqliteStore:
         return await self._run(self._change, change, (holder, owner, id)) > 0
 
     async def close(self) -> None:
+        await asyncio.to_thread(self.release)
+
+    def release(self) -> None:
+        """Let go of the file and the thread, for whoever may wait."""
         if self._database is not None:
-            await self._run(self._database.close)
+            self._thread.submit(self._database.close).result()
         self._thread.shutdown()
 
     # What the thread does

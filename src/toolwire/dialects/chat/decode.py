@@ -48,6 +48,7 @@ def decode_request(body: bytes) -> Request:
     return Request(
         model=read.model,
         dialect="chat",
+        carries_seals=False,
         entries=tuple(decode_messages(read.messages, notes)),
         stream=bool(read.stream),
         tools=tools,

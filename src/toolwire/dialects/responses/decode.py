@@ -64,6 +64,8 @@ class Asked(msgspec.Struct, frozen=True):
         return Request(
             model=body.model or "",
             dialect="responses",
+            history_field="input",
+            results_anywhere=True,
             instructions=body.instructions or "",
             entries=tuple(decode_items((*earlier, *self.items), len(earlier), notes)),
             continues=bool(earlier) or bool(body.previous_response_id),

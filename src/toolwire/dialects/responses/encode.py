@@ -8,7 +8,7 @@ a delta that no policy touched goes out as it came, and what its other frames sa
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
 
@@ -44,15 +44,13 @@ from toolwire.dialects.responses.items import (
     OtherItem,
     OutputItem,
     ReasoningItem,
-    Steps,
 )
 from toolwire.dialects.responses.response import ResponseObject
+from toolwire.dialects.responses.writer import Growing, Writer
 
 _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
-
-NUMBER = b'"sequence_number":'
 
 OUR_ITEMS = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
 """Types of items that turn events have words for."""
@@ -69,8 +67,6 @@ class Typed(msgspec.Struct):
 
 
 _typed = msgspec.json.Decoder(Typed).decode
-
-Delta: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | CallArgs
 
 Item = TypeVar("Item", MessageItem, ReasoningItem, CallItem, OtherItem)
 
@@ -98,12 +94,12 @@ class StreamEncoder:
         self._clock = clock or (lambda: created)
         self._extended = extended
         self._socket = socket
+        self._writer = Writer(socket=socket)
         self._seed = id.partition("_")[2]
-        self._number = 0
         self._started = False
         self._items: list[OutputItem] = []
         self._ids: set[str] = set()
-        self._open: MessageItem | ReasoningItem | CallItem | None = None
+        self._open: Growing | None = None
         self._others: dict[str, OtherItem] = {}
         self._closed: set[str] = set()  # what the backend calls the items that are closed
         self._told: dict[tuple[str, str], bytes] = {}
@@ -111,24 +107,20 @@ class StreamEncoder:
         self._thought: str | None = None  # the same of reasoning
         self._thought_kind: ReasoningKind | None = None
         self._part = 0
-        self._lead = b""  # how the backend's deltas of this part begin, up to their number
-        self._pieces: list[str] = []  # of the open part
-        self._delta_name = self._delta_head = self._delta_place = self._delta_tail = b""
-        self._tail = b"" if socket else b"\n\n"
 
     def feed(self, event: Event) -> Sequence[bytes]:
         # The two that make up nearly all of a stream come first, and mostly go out as they came.
         kind = type(event)
         if kind is CallArgs:
-            return (self._delta(cast("CallArgs", event)),)
+            return (self._writer.delta(cast("CallArgs", event)),)
         if kind is TextDelta:
             said = cast("TextDelta", event)
             if said.item == self._message and said.part == self._part:
-                return (self._delta(said),)
+                return (self._writer.delta(said),)
         elif kind is ReasoningDelta:
             thought = cast("ReasoningDelta", event)
             if thought.item == self._thought and thought.part == self._part and thought.kind == self._thought_kind:
-                return (self._delta(thought),)
+                return (self._writer.delta(thought),)
         handler = self._HANDLERS.get(kind)
         return handler(self, event) if handler is not None else ()
 
@@ -138,7 +130,7 @@ class StreamEncoder:
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A sign of life after this many seconds of silence."""
         if self._extended:
-            return [*self.begin(), self._write("ping", {})]
+            return [*self.begin(), self._writer.write("ping", {})]
         if self._socket or silent >= SIGNS_FROM:
             return self.begin() or [self._lifecycle("response.in_progress")]
         return (sse.write_comment(b"keepalive"),)
@@ -160,7 +152,7 @@ class StreamEncoder:
         return [*out, self._lifecycle("response.in_progress")]
 
     def _lifecycle(self, type: str) -> bytes:
-        return self._write(type, {"response": self.response.encoded()})
+        return self._writer.write(type, {"response": self.response.encoded()})
 
     def _count(self, event: Usage) -> Sequence[bytes]:
         self.response.usage = event
@@ -174,14 +166,14 @@ class StreamEncoder:
         if self._extended and response.required_action is not None:
             response.status = "incomplete"
             asked = {"response": response.encoded(), "required_action": response.required_action}
-            out.append(self._write("response.required_action", asked))
+            out.append(self._writer.write("response.required_action", asked))
         return [*out, *self._last(type)]
 
     def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
         out = self.begin()
         self._abandon()
         error = error_object(event.failure)
-        out.append(self._write("error", {**error, "error": error}))
+        out.append(self._writer.write("error", {**error, "error": error}))
         self.response.fail(event.failure, self.output)
         return [*out, *self._last("response.failed")]
 
@@ -192,10 +184,10 @@ class StreamEncoder:
 
     def _abandon(self) -> None:
         """What is open ends as incomplete, without a word: Codex runs a call that was closed in any way."""
-        number = self._number
+        number = self._writer.number
         self._close("incomplete")
         self._close_others("failed")
-        self._number = number
+        self._writer.number = number
 
     def _last(self, type: str) -> list[bytes]:
         if self._socket:
@@ -231,18 +223,17 @@ class StreamEncoder:
 
     def _hear_item(self, event: Told) -> Sequence[bytes]:
         item = _fields(event.data).get("item", b"{}")
+        self._told[event.type, event.item] = event.data
         if _typed(item).type in OUR_ITEMS:
-            self._told[event.type, event.item] = event.data
             return ()
         out: list[bytes] = []
         other = self._others.get(event.item)
-        self._told[event.type, event.item] = event.data
         if other is None:
             other = self._add(OtherItem(event.item, self._name(event.item, "item"), len(self._items)), out, item)
             self._others[event.item] = other
         if event.type == DONE and not other.is_closed:
             other.fields = _fields(item)
-            out += self._written(other.close(self._said, "completed"))
+            out += self._writer.write_all(other.close(self._said, "completed"))
         return out
 
     def _pass_on(self, event: Told, item: OutputItem) -> Sequence[bytes]:
@@ -252,7 +243,7 @@ class StreamEncoder:
         fields = _fields(event.data)
         if isinstance(item, MessageItem) and "content_index" in fields:
             place["content_index"] = item.parts
-        return (self._write(event.type, {**fields, **place}),)
+        return (self._writer.write(event.type, {**fields, **place}),)
 
     def _said(self, type: str, item: str) -> dict[str, msgspec.Raw]:
         told = self._told.get((type, item)) if type == DONE else self._told.pop((type, item), None)
@@ -272,23 +263,23 @@ class StreamEncoder:
         if not self._goes_on(event):
             item = self._open
             if isinstance(item, MessageItem) and event.item in ("", item.name):
-                out += self._written(item.close_part(self._said))
+                out += self._writer.write_all(item.close_part(self._said))
             else:
                 item = self._open_message(event.item, out)
-            out += self._written(item.begin_part(type(event), event.part, self._said))
+            out += self._writer.write_all(item.begin_part(type(event), event.part, self._said))
             self._prepare(item)
-        return [*out, self._delta(event)]
+        return [*out, self._writer.delta(event)]
 
     def _open_message(self, name: str, out: list[bytes]) -> MessageItem:
         out += self._close()
         return self._add(MessageItem(name, self._name(name, "msg"), len(self._items)), out)
 
     def _end_message(self, event: MessageEnded) -> Sequence[bytes]:
-        if self._open is not None and self._open.name == event.item:
+        if isinstance(self._open, MessageItem) and self._open.name == event.item:
             return self._close()
-        told = self._said(DONE, event.item).get("item", b"{}")
         if event.item in self._closed:
             return ()  # something else has begun since
+        told = self._said(DONE, event.item).get("item", b"{}")
         if _fields(told).get("content") != msgspec.Raw(b"[]"):
             return ()
         out: list[bytes] = []
@@ -301,10 +292,10 @@ class StreamEncoder:
         if not isinstance(item, ReasoningItem) or event.item not in ("", item.name):
             item = self._open_reasoning(event.item, out)
         if not item.is_in(event.kind, event.part):
-            out += self._written(item.close_part(self._said))
-            out += self._written(item.begin_part(event.kind, event.part, self._said))
+            out += self._writer.write_all(item.close_part(self._said))
+            out += self._writer.write_all(item.begin_part(event.kind, event.part, self._said))
             self._prepare(item)
-        return [*out, self._delta(event)]
+        return [*out, self._writer.delta(event)]
 
     def _open_reasoning(self, name: str, out: list[bytes]) -> ReasoningItem:
         out += self._close()
@@ -343,7 +334,7 @@ class StreamEncoder:
             item.fields = _fields(fields)
         else:
             self._open = item
-        out += self._written(item.open(self._said))
+        out += self._writer.write_all(item.open(self._said))
         return item
 
     def _name(self, given: str, prefix: str) -> str:
@@ -359,7 +350,7 @@ class StreamEncoder:
         self._message = self._thought = None
         if item is None:
             return []
-        out = self._written(item.close(self._said, status))
+        out = self._writer.write_all(item.close(self._said, status))
         self._closed.add(item.name)
         self._told.pop((DONE, item.name), None)
         return out
@@ -370,67 +361,17 @@ class StreamEncoder:
             piece
             for item in self._others.values()
             if not item.is_closed
-            for piece in self._written(item.close(self._said, status))
+            for piece in self._writer.write_all(item.close(self._said, status))
         ]
 
-    def _written(self, steps: Steps) -> list[bytes]:
-        return [self._write(type, fields) for type, fields in steps]
-
-    # Bytes
-
-    def _prepare(self, item: MessageItem | ReasoningItem | CallItem) -> None:
-        """The bytes around each delta of the open part."""
-        self._pieces = item.pieces
-        self._lead = b""
+    def _prepare(self, item: Growing) -> None:
+        """A part begins; remember which, so that more of it is known at once."""
+        self._writer.prepare(item)
         self._message = self._thought = None
         if isinstance(item, MessageItem) and item.kind is TextDelta and item.name:
             self._message, self._part = item.name, item.part
         elif isinstance(item, ReasoningItem) and item.name:
             self._thought, self._thought_kind, self._part = item.name, item.kind, item.part
-        self._delta_name = b"" if self._socket else b"event: %b\ndata: " % item.delta_type
-        self._delta_head = self._delta_name + b'{"type":"%b","sequence_number":' % item.delta_type
-        place = (_json(item.id), item.place, item.delta_place())
-        self._delta_place = b',"item_id":%b,"output_index":%d%b,"delta":' % place
-        self._delta_tail = item.delta_extra + b"}" + self._tail
-
-    def _delta(self, event: Delta) -> bytes:
-        text = event.text
-        self._pieces.append(text)
-        number = self._number
-        self._number = number + 1
-        frame = event.frame
-        if frame is None:
-            return self._delta_head + b"%d" % number + self._delta_place + _json(text) + self._delta_tail
-        data = frame.data
-        if data.startswith(self._lead + b"%d," % number):
-            return self._delta_name + data + self._tail
-        return self._delta_name + self._fitted(data, number) + self._tail
-
-    def _fitted(self, data: bytes, number: int) -> bytes:
-        """A frame that is not numbered as ours, or the first of its part, which shows how the others will be."""
-        item = self._open
-        assert item is not None
-        if not (item.keeps_place and item.counts_parts and item.delta_extra[1:11] in data):
-            return self._overlaid(data, item, number)
-        if not self._lead:
-            self._lead = _lead(data)
-        return _renumbered(data, b"%d" % number)
-
-    def _overlaid(self, data: bytes, item: OutputItem, number: int) -> bytes:
-        """A frame that counts or names its item otherwise, with our own fields over it."""
-        ours = _fields(b'{"sequence_number":%d' % number + self._delta_place + b"0" + item.delta_extra + b"}")
-        del ours["delta"]
-        fields = _fields(data)
-        if "logprobs" in fields:
-            ours.pop("logprobs", None)
-        return _json({**fields, **ours})
-
-    def _write(self, type: str, fields: dict[str, Any]) -> bytes:
-        number, self._number = self._number, self._number + 1
-        event = {"type": type, "sequence_number": number, **fields}
-        event |= {"type": type, "sequence_number": number}  # over those of a frame of the backend
-        data = _json(event)
-        return data if self._socket else sse.write_named(type, data)
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
         TurnStarted: _start,
@@ -446,19 +387,6 @@ class StreamEncoder:
         TurnEnded: _end_turn,
         TurnFailed: _fail_turn,
     }
-
-
-def _renumbered(data: bytes, number: bytes) -> bytes:
-    """A frame as it came, with our number in it."""
-    fields = {**_fields(data), "sequence_number": msgspec.Raw(number)}
-    return _json(fields)
-
-
-def _lead(data: bytes) -> bytes:
-    """How a frame begins, up to its number, or something that no frame begins with."""
-    head, found, rest = data.partition(NUMBER)
-    is_its_own = found and head.count(b"{") == 1 and b"[" not in head and NUMBER not in rest
-    return head + NUMBER if is_its_own else b" "
 
 
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
