@@ -21,7 +21,8 @@ from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Eve
 from toolwire.core.identity import Call as Row
 from toolwire.core.identity import CallTable, Fragment
 from toolwire.core.loose import choice_of, ending_of, read_fragments
-from toolwire.notations.read import Made, extract_calls, take_twin
+from toolwire.notations.read import extract_calls
+from toolwire.notations.tell import Made, take_twin
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
 

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from toolwire.core.arguments import ArgumentsRule, CheckArguments, Declared, RepairArguments, Validate
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.history import HistoryRule, closed
@@ -32,6 +33,7 @@ from toolwire.notations.values import Schemas
 
 OutputMode: TypeAlias = Literal["openai-json", "obsidian-xml"]
 OutputModeSetting: TypeAlias = Literal["auto", "openai-json", "obsidian-xml"]
+ARGUMENTS_HEADER = "x-proxy-tool-arguments"
 
 
 class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +54,7 @@ class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     finish_after_calls: bool = False
     strict_parsing: bool = False
     responses_events: Literal["openai", "extended"] = "openai"
+    arguments: ArgumentsRule = "pass"
 
 
 def output_mode(rules: ToolRules, request: Request) -> OutputMode:
@@ -63,20 +66,31 @@ def output_mode(rules: ToolRules, request: Request) -> OutputMode:
     return "openai-json"
 
 
-def without_hosted_tools(request: Request, rules: ToolRules) -> Request:
-    """The request for a backend that runs no tools of its own: they are left out with a note, or refused."""
-    if not request.hosted_tools:
+def with_arguments(rules: ToolRules, asked: str) -> ToolRules:
+    """The rules, with what a request's header asks for about arguments."""
+    if not asked:
+        return rules
+    if asked not in ("pass", "check", "repair"):
+        message = f"{ARGUMENTS_HEADER} must be pass, check or repair; received {asked!r}."
+        raise BadRequest(message, ARGUMENTS_HEADER)
+    return msgspec.structs.replace(rules, arguments=asked)
+
+
+def without_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str] = ()) -> Request:
+    """The request for a backend that runs no tools but these types itself: others are left out, or refused."""
+    kept = tuple(tool for tool in request.hosted_tools if tool.type in hosts)
+    dropped = [tool.type for tool in request.hosted_tools if tool.type not in hosts]
+    if not dropped:
         return request
     if rules.unsupported == "reject":
-        type = request.hosted_tools[0].type
-        raise BadRequest(f"tools: This model has no tool of the type {type!r}.", "tools", "unsupported_tool")
-    notes = [Note("tool_dropped", tool.type) for tool in request.hosted_tools]
+        raise BadRequest(f"tools: This model has no tool of the type {dropped[0]!r}.", "tools", "unsupported_tool")
+    notes = [Note("tool_dropped", type) for type in dropped]
     choice = request.tool_choice
     if choice is not None and (choice.hosted is not None or (choice.mode == "required" and not request.tools)):
         raise BadRequest(
             "tool_choice asks for a tool that this model does not have.", "tool_choice", "unsupported_tool"
         )
-    return msgspec.structs.replace(request, hosted_tools=(), notes=(*request.notes, *notes))
+    return msgspec.structs.replace(request, hosted_tools=kept, notes=(*request.notes, *notes))
 
 
 class Assembly(msgspec.Struct, frozen=True):
@@ -93,8 +107,12 @@ def policies_for(
     seed: str,
     structured: Callable[[], Iterable[Made]],
     last: Sequence[Policy] = (),
+    validate: Validate | None = None,
 ) -> Assembly:
-    """The policies this request asks for, and then `last`. `structured` gives the calls that came in structure."""
+    """The policies this request asks for, and then `last`. `structured` gives the calls that came in structure.
+
+    `validate` knows schemas; without it arguments pass as they are.
+    """
     mode = output_mode(rules, request)
     limit = 1 if request.parallel_calls is False else rules.max_calls
     tally = Tally(rules.stop_after_mode)
@@ -123,6 +141,7 @@ def policies_for(
         policies.append(OnlyAllowed(names if request.tool_choice.limited else ()))
     if limit:
         policies.append(CapCalls(limit))
+    policies += _judging(request, rules, validate)
     burst = None
     if rules.stop_after and rules.stop_after_mode == "first":
         policies.append(StopAfterFirstCall())
@@ -137,6 +156,13 @@ def policies_for(
         policies.append(FinishAfterCalls())
     policies += (*last, FinishReason(), tally)
     return Assembly(Policies(*policies), tally, burst)
+
+
+def _judging(request: Request, rules: ToolRules, validate: Validate | None) -> Sequence[Policy]:
+    if rules.arguments == "pass" or validate is None:
+        return ()
+    kind = CheckArguments if rules.arguments == "check" else RepairArguments
+    return (kind(Declared(request.tools, validate)),)
 
 
 def as_ruled(request: Request, rules: ToolRules, *, pairs_apart: bool = True) -> Request:

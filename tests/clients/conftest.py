@@ -4,15 +4,31 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.clients.obliging import oblige
+from tests.clients.stage import Stage
 from tests.clients.turns import TURNS
 from tests.support.gateway import PROXIES, Gateway
 from tests.support.upstream import Upstream
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """LangChain's own tests bear marks of plugins that are switched off here."""
+    for mark in ("benchmark", "vcr"):
+        config.addinivalue_line("markers", f"{mark}: of a test that LangChain brings along")
 
 
 @pytest.fixture(scope="session")
 def base_url(gateway: Gateway, upstream: Upstream) -> str:
     upstream.replies |= {f"client-{name}": reply for name, reply in TURNS.items()}
     return gateway.base_url
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Backends of all kinds; models without a script are obliging."""
+    stage = Stage(tmp_path_factory.mktemp("stage"), oblige)
+    yield stage
+    stage.stop()
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in ("clients", "gate", "lines", "texts")))
+_READERS = ("clients", "crossings", "doors", "gate", "lines", "messages_client", "routes", "texts")
+
+pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _READERS))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.museum.gate import Wire
+from tests.museum.gate import Routes, Wire, tables
 from tests.support.gateway import Gateway, backend
 from tests.support.upstream import Upstream
 
@@ -34,4 +34,12 @@ def impatient(upstream: Upstream, http: httpx.Client, tmp_path_factory: pytest.T
     table = backend(upstream.url).replace("retries = 0", "retries = 1")
     gateway = Gateway(tmp_path_factory.mktemp("impatient"), _IMPATIENT + table)
     yield Wire(gateway, upstream, http)
+    gateway.stop()
+
+
+@pytest.fixture(scope="session")
+def routes(upstream: Upstream, http: httpx.Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routes]:
+    """A backend of every kind."""
+    gateway = Gateway(tmp_path_factory.mktemp("routes"), tables(upstream.url))
+    yield Routes(gateway, upstream, http)
     gateway.stop()

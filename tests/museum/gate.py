@@ -1,4 +1,4 @@
-"""The real gateway between real clients of both dialects and a scripted upstream."""
+"""The real gateway between real clients of all dialects and a scripted upstream that speaks as any kind of server."""
 
 import contextlib
 import itertools
@@ -22,8 +22,10 @@ from tests.museum.clients import (
     said_in_chat,
     sound_response,
 )
+from tests.museum.messages_client import Blocks, received_blocks, said_by_blocks, sound_message
+from tests.museum.routes import KINDS, Kind
 from tests.support.fold import fold_chat
-from tests.support.gateway import Gateway, tool
+from tests.support.gateway import Gateway, backend, tool
 from tests.support.upstream import Asked, Reply, Upstream
 
 _numbers = itertools.count(1)
@@ -101,6 +103,20 @@ class ResponsesStream(Streamed, frozen=True):
     @property
     def comments(self) -> Sequence[str]:
         return self.received.comments
+
+
+class MessagesStream(Streamed, frozen=True):
+    @property
+    def blocks(self) -> Blocks:
+        return received_blocks(self.raw)
+
+    @property
+    def said(self) -> Said:
+        return self.blocks.said
+
+    @property
+    def comments(self) -> Sequence[str]:
+        return self.blocks.comments
 
 
 AnyStream = TypeVar("AnyStream", bound=Streamed)
@@ -194,6 +210,22 @@ class ResponsesDoor(Door):
             yield Socket(connection)
 
 
+class MessagesDoor(Door):
+    path = "messages"
+
+    def body(self, model: str, tools: Tools = (), **fields: Any) -> Json:
+        body: Json = {"model": model, "max_tokens": 99, "messages": [{"role": "user", "content": "Go."}], **fields}
+        made = [{"name": each, "input_schema": {"type": "object"}} if isinstance(each, str) else each for each in tools]
+        return {**body, "tools": made} if tools else body
+
+    def said(self, plain: httpx.Response) -> Said:
+        """What a plain answer says."""
+        return said_by_blocks(sound_message(plain.json()))
+
+    def stream(self, model: str, tools: Tools = (), *, headers: Any = None, **fields: Any) -> MessagesStream:
+        return self._streamed(MessagesStream, self.body(model, tools, **fields), headers)
+
+
 class Socket:
     """A WebSocket client: asks for turns, one after the other."""
 
@@ -226,3 +258,40 @@ class Socket:
             type = json.loads(message)["type"]
             if type in CLOSINGS or (type == "error" and len(messages) == 1):
                 return messages
+
+
+_TYPES = {True: "text/event-stream", False: "application/json"}
+
+
+class Routes:
+    """Nine routes through one gateway."""
+
+    def __init__(self, gateway: Gateway, upstream: Upstream, http: httpx.Client) -> None:
+        self.gateway = gateway
+        self.upstream = upstream
+        self.http = http
+        self.chat = Wire(gateway, upstream, http)
+        self.responses = ResponsesDoor(gateway, upstream, http)
+        self.messages = MessagesDoor(gateway, upstream, http)
+
+    @property
+    def doors(self) -> tuple[Wire, ResponsesDoor, MessagesDoor]:
+        return self.chat, self.responses, self.messages
+
+    def script(self, kind: Kind, *replies: Reply | bytes) -> str:
+        """A model behind a backend of this kind that answers like this: one reply, or several in turn."""
+        name = f"routes-{next(_numbers)}"
+        made = [
+            Reply([each], content_type=_TYPES[b"data: " in each]) if isinstance(each, bytes) else each
+            for each in replies
+        ]
+        self.upstream.replies[name] = made
+        return f"{kind}/{name}"
+
+    def asked(self, model: str) -> list[Asked]:
+        return self.upstream.of(model.partition("/")[2])
+
+
+def tables(url: str) -> str:
+    """Backends of all kinds before the same upstream, each named as its kind."""
+    return "\n".join(backend(url, kind).replace('kind = "responses"', f'kind = "{kind}"') for kind in KINDS)

@@ -34,11 +34,12 @@ from toolwire.core.loose import read_fragments
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
 from toolwire.core.sequence import OneCallAtATime
-from toolwire.core.sse import FrameReader
-from toolwire.dialects import chat, responses
+from toolwire.core.sse import Frame, FrameReader
+from toolwire.dialects import chat, messages, responses
 
 RULES = ToolRules()
 SEED = "seed"
+DIALECTS: dict[str, Any] = {"chat": chat, "responses": responses, "messages": messages}
 
 CHAT_ONLY = ("annotations_dropped", "item_dropped")
 """Notes about what chat has no place for; a Responses client gets the thing itself."""
@@ -154,10 +155,13 @@ def carry(pieces: Iterable[bytes], request: Request, rules: ToolRules = RULES, p
     """These bytes of a Responses server through all stages, to a client of the request's dialect."""
     conversation = Conversation(request, SEED, profile)
     conversation.start()
-    reader = FrameReader()
-    frames = [frame for piece in pieces for frame in reader.feed(piece)] + reader.end()
-    events = [event for frame in frames for event in conversation.feed(frame)]
+    events = [event for frame in read_all_frames(pieces) for event in conversation.feed(frame)]
     return encode([*events, *conversation.end()], request, policies_for(request, rules, SEED, conversation.calls))
+
+
+def read_all_frames(pieces: Iterable[bytes]) -> list[Frame]:
+    reader = FrameReader()
+    return [frame for piece in pieces for frame in reader.feed(piece)] + reader.end()
 
 
 def answer_once(data: bytes, request: Request, rules: ToolRules = RULES) -> Answer:
@@ -194,7 +198,7 @@ def answer_responses(
 
 def encode(events: Iterable[Event], request: Request, assembly: Assembly) -> Carried:
     """Events through policies and encoder, with their order checked."""
-    dialect = responses if request.dialect == "responses" else chat
+    dialect = DIALECTS[request.dialect]
     encoder = dialect.StreamEncoder(request, dialect.new_id("1"), 0, assembly.tally)
     order = TurnOrder()
     passed = tuple(out for event in events for out in assembly.policies.feed(event))
@@ -262,7 +266,7 @@ def folded_responses(request: Request, carried: Carried) -> Received:
     return told
 
 
-# What a chat server answers: until there is such a backend, its calls alone
+# What a chat server answers, of which only the calls are looked at
 
 
 def cc(*calls: Json, finish: str | None = None, **delta: Any) -> Json:

@@ -91,6 +91,22 @@ _THEMES = {
         BM-083 rs-echo-tools           Tools come back with explicit nulls, and everything fits the schemas
         BM-086 rs-nonstream-drop       A plain response has its calls, and each kind of call its own events
     """,
+    "blocks": """
+        BM-087 am-overlap              One block is open at a time, and blocks are counted without a gap
+        BM-089 am-reasoning-split      Thoughts between the words do not cut the text to pieces
+        BM-090 am-usage-null           Token counts are numbers, also when nobody counted
+        BM-091 am-empty-text           A message without words has no block of text
+        BM-093 am-tool-as-text         A call is a block, not a sentence about one
+        BM-095 am-block-not-found      A delta is for the open block, also when a server mixes its calls
+        BM-097 am-first-delta-lost     The piece that opens a block is in it
+    """,
+    "reasoning": """
+        BM-100 rz-reasoning-alone      A thought whose answer was trimmed away goes with it
+        BM-101 rz-thinking-first       A signed thought comes back before its calls, and none is made up
+        BM-103 rz-gemini-sig           A signature on a call returns with the call
+        BM-104 rz-foreign-sig          A seal is shown to its issuer and to no other vendor
+        BM-107 rz-wrong-provider-400   A seal that its server cannot read does not wedge the conversation
+    """,
     "history": """
         BM-108 hx-missing-result       A call without result gets a placeholder, or the request is refused
         BM-111 hx-skip-half-pair       A call and its result are kept or refused together
@@ -109,6 +125,12 @@ _THEMES = {
         BM-128 hx-dev-between          A message between a call and its output separates nothing
         BM-129 hx-steer-lost           What the user says together with results is delivered
     """,
+    "limits": """
+        BM-132 lim-id-charset          Ids fit the server's letters, and two of them never become one
+        BM-133 lim-id-mistral          Ids have the length a server insists on, the same in every turn
+        BM-135 lim-name-collide        Long names stay apart when they are cut, and come back whole
+        BM-136 lim-name-charset        Names fit the server's letters, in tools and in history, and come back
+    """,
     "parameters": """
         BM-137 tc-named-dropped        A tool that is asked for by name is asked for by name
         BM-140 tc-allowed-parallel     Only allowed tools are called, one at a time if so asked
@@ -121,6 +143,15 @@ _THEMES = {
         BM-148 tools-empty-array       An empty list of tools is no list
         BM-149 mt-default              No limit of tokens is made up
         BM-151 param-lost              What is accepted is passed on, or it is said
+    """,
+    "schema": """
+        BM-152 sch-strict-default      Whether a tool is strict means the same on both sides
+        BM-153 sch-strict-hard         A format is strict only if the client says so
+        BM-154 sch-strict-unchecked    Strictness that a server does not know is not dropped in silence
+        BM-156 sch-param-named-properties  A parameter may have the name of a keyword
+        BM-157 sch-ref-inline          References are kept, or written out where a server knows none
+        BM-158 sch-top-anyof           Alternatives at the top of a schema do not cost the request
+        BM-159 sch-type-array          Types in a list and constants are rewritten only for servers that refuse them
     """,
     "usage": """
         BM-161 use-forced-chunk        The usage chunk is for clients that asked for it
@@ -197,6 +228,9 @@ _THEMES = {
         BM-257 ord-server-tool         Calls of the server keep their place among the others
         BM-258 bi-server-tool-dead     A server tool of one vendor is not dead weight at another
         BM-259 bi-fail-closed          A tool that cannot be read is refused by its place
+    """,
+    "images": """
+        BM-262 img-wrong-shape         An image in a result is written in the server's words
     """,
     "choices": """
         BM-263 choice-idx              Calls are counted within their choice

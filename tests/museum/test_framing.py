@@ -8,6 +8,7 @@ from typing import Any
 from tests.museum.cases import Theme
 from tests.museum.gate import Wire
 from tests.museum.lines import aggregate, answer, ask, cc, part, relay, say
+from tests.museum.routes import began, chunks, over, text_block, told, use
 from tests.museum.texts import read_all
 from tests.support.chunks import in_any_chunking
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
@@ -68,11 +69,11 @@ def _() -> None:
 @theme.row("sse-data-colon")
 def _() -> None:
     keepalive = b"data: : keepalive\n\n"
-    for told in (
+    for turn in (
         stream(created(), text("a"), keepalive, text("b"), completed()),
         stream(keepalive, created(), text("a"), text("b"), completed()),
     ):
-        answered = answer(told)
+        answered = answer(turn)
         assert (answered.content, answered.finish) == ("ab", "stop")
         assert answered.notes == ("frame_skipped",)
 
@@ -172,8 +173,8 @@ def _() -> None:
     whole = _ascii("output_item.done", output_index=0, item=item)
     done = _ascii("function_call_arguments.done", item_id="fc_1", output_index=0, arguments=item["arguments"])
     final = _ascii("completed", response={"status": "completed", "output": [item]})
-    for told in ((added, done, completed()), (whole, completed()), (final,)):
-        replaced = answer(stream(created(), *told))
+    for turn in ((added, done, completed()), (whole, completed()), (final,)):
+        replaced = answer(stream(created(), *turn))
         assert [json.loads(arguments) for _, _, arguments in replaced.calls] == [{"t": "a\ufffdb"}]
         assert replaced.notes != ()
     [(_, _, arguments)] = aggregate(cc(part({"t": "\ud83d"}, index=0, id="c", name="f"))).calls
@@ -206,16 +207,26 @@ def _(wire: Wire) -> None:
 def _() -> None:
     done = b"data: [DONE]\n\n"
     turn = [created(), text("write [DONE] here"), call("c", "f", '{"t":"[DONE]"}', place=1), completed()]
-    for told in (
+    for given in (
         stream(*turn, done),
         stream(turn[0], done, *turn[1:], done, done),
         stream(*turn).replace(b"\n\n", b"\n\n: [DONE]\n\n"),
     ):
-        answered = answer(told)  # the folding insists on one [DONE], the last line
+        answered = answer(given)  # the folding insists on one [DONE], the last line
         assert answered.content == "write [DONE] here"
         assert answered.calls == [("c", "f", '{"t":"[DONE]"}')]
         assert answered.notes == ()
     assert answer(stream(created(), text("a"), done)).error is not None  # it does not end a turn by itself
+    # A Messages server has no such line and may send it all the same; its clients never get one.
+    blocks = [began(), text_block(0, "write [DONE] here"), use(1, "c", "f", '{"t":"[DONE]"}'), over("tool_use")]
+    for sent in (stream(*blocks), stream(*blocks, done), stream(blocks[0], done, *blocks[1:], done)):
+        relayed = told("messages", sent)
+        assert (relayed.said.text, relayed.calls) == ("write [DONE] here", [("c", "f", '{"t":"[DONE]"}')])
+        assert relayed.notes == ()
+    chatted = told("chat", chunks(cc(content="write [DONE] here"), cc(content=" [DONE]"), cc(finish="stop")))
+    assert chatted.said.text == "write [DONE] here [DONE]"
+    for streams in (relayed.data, chatted.data):
+        assert [data.count(b"data: [DONE]") for data in streams] == [1, 1, 0]
 
 
 @theme.row("sse-nonjson")

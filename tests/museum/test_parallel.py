@@ -2,6 +2,8 @@
 
 from tests.museum.cases import Theme
 from tests.museum.lines import aggregate, answer, call_events, cc, part, relay
+from tests.museum.routes import began, over, told, use
+from tests.museum.routes import chunks as stream_of
 from tests.support.frames import call, completed, created, stream
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, TurnEnded, TurnStarted
 
@@ -55,6 +57,13 @@ def _() -> None:
         CallEnded("b"),
         TurnEnded("calls"),
     ]
+    answered = told("chat", stream_of(*chunks, cc(finish="tool_calls")))
+    assert answered.calls == [("a", "f", "{}"), ("b", "g", "{}")]
+    assert answered.steps == [(step, block) for block in (0, 1) for step in ("start", "delta", "stop")]
+    assert answered.blocks.message["stop_reason"] == "tool_use"
+    assert [block["id"] for block in answered.plain["content"]] == ["a", "b"]
+    backed = told("messages", began() + use(0, "a", "f", "{}") + use(1, "b", "g", "{}") + over("tool_use"))
+    assert (backed.calls, backed.steps) == (answered.calls, answered.steps)
 
 
 @theme.row("par-multi-json-one-idx")

@@ -196,9 +196,9 @@ def _(wire: Wire) -> None:
 def _() -> None:
     for request in (ask(), ask_responses()):
         assert not {"max_output_tokens", "max_tokens"} & set(sent_for(request))
-    assert sent_upstream(max_tokens=5)["max_output_tokens"] == 5
-    assert sent_upstream(max_tokens=5, max_completion_tokens=9)["max_output_tokens"] == 9
-    assert sent_for(ask_responses(max_output_tokens=9))["max_output_tokens"] == 9
+    assert sent_upstream(max_tokens=50)["max_output_tokens"] == 50
+    assert sent_upstream(max_tokens=50, max_completion_tokens=90)["max_output_tokens"] == 90
+    assert sent_for(ask_responses(max_output_tokens=90))["max_output_tokens"] == 90
 
 
 @theme.row("param-lost")

@@ -4,7 +4,9 @@ from typing import Any
 
 from tests.museum.cases import Theme
 from tests.museum.clients import Json
-from tests.museum.gate import Wire
+from tests.museum.gate import Routes, Wire
+from tests.museum.lines import cc, part
+from tests.museum.routes import Kind, began, chunks, over, text_block, use
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.upstream import Reply
 
@@ -34,7 +36,7 @@ _WHOLE = [
 
 
 @theme.row("st-prev-ignored")
-def _(wire: Wire) -> None:
+def _(wire: Wire, routes: Routes) -> None:
     door = wire.responses
     model = wire.script(_CALLS, _SAYS)
     first = door.stream(model, ("f",)).response
@@ -64,6 +66,51 @@ def _(wire: Wire) -> None:
     assert (status, error["param"]) == (400, "input")
     assert "c9" in error["message"]
     assert len(wire.asked(model)) == asked + 1
+    for kind in _TOLD:
+        _look_at_chain(routes, kind)
+
+
+_TOLD: dict[Kind, tuple[bytes, bytes]] = {
+    "chat": (
+        chunks(cc(content="Hm."), cc(part('{"x":1}', index=0, id="c1", name="f")), cc(finish="tool_calls")),
+        chunks(cc(content="Done."), cc(finish="stop")),
+    ),
+    "messages": (
+        began() + text_block(0, "Hm.") + use(1, "c1", "f", '{"x":1}') + over("tool_use"),
+        began() + text_block(0, "Done.") + over(),
+    ),
+}
+_MADE = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
+_USED = {"type": "tool_use", "id": "c1", "name": "f", "input": {"x": 1}}
+_CHAINS: dict[Kind, list[Json]] = {
+    "chat": [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "Hm.", "tool_calls": [_MADE]},
+        {"role": "tool", "tool_call_id": "c1", "content": "ok"},
+    ],
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "Go."}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Hm."}, _USED]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "ok"}]},
+    ],
+}
+
+
+def _look_at_chain(routes: Routes, kind: Kind) -> None:
+    """The chain in the words of a server that keeps nothing."""
+    door, model = routes.responses, routes.script(kind, *_TOLD[kind])
+    first = door.stream(model, ("f",)).response
+    second = door.plain(model, ("f",), previous_response_id=first["id"], input=[_output()])
+    assert door.said(second).text == "Done."
+    sent = routes.asked(model)[-1].body
+    assert sent["messages"] == _CHAINS[kind]
+    assert not {"previous_response_id", "store", "input"} & set(sent)
+    asked = len(routes.asked(model))
+    for input, status in (([_output("c9")], 400), ([_output()], 404)):
+        id = first["id"] if status == 400 else "resp_nobody"
+        refused, error = _refused(door.plain(model, previous_response_id=id, input=input))
+        assert (refused, error["type"]) == (status, "invalid_request_error")
+    assert len(routes.asked(model)) == asked
 
 
 def _refused(response: Any) -> tuple[int, Json]:

@@ -23,8 +23,8 @@ from toolwire.core.events import (
     TurnStarted,
 )
 from toolwire.core.request import Tool
-from toolwire.notations.block import LIMIT
 from toolwire.notations.read import extract_calls
+from toolwire.notations.source import LIMIT
 from toolwire.notations.use_tool import USE_TOOL, write_use_tool
 from toolwire.notations.values import Schemas
 

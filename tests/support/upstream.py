@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -39,10 +40,11 @@ class Asked(msgspec.Struct):
 
 
 class Upstream:
-    """Answers by the model's name in the request. `replies[model]` is one reply, or a list to be used in turn."""
+    """Answers by the model's name in the request. `replies[model]` is one reply, a list to be used in turn, or a
+    function that looks at what was asked."""
 
     def __init__(self) -> None:
-        self.replies: dict[str, Reply | list[Reply]] = {}
+        self.replies: dict[str, Reply | list[Reply] | Callable[[Asked], Reply]] = {}
         self.asked: list[Asked] = []
         self.gone = threading.Event()
         """Set when a client of ours went away before its reply was complete."""
@@ -91,8 +93,11 @@ class Upstream:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
-        self.asked.append(Asked(request.path, {k.lower(): v for k, v in request.headers.items()}, body))
+        asked = Asked(request.path, {k.lower(): v for k, v in request.headers.items()}, body)
+        self.asked.append(asked)
         found = self.replies[body["model"]]
+        if callable(found):
+            found = found(asked)
         reply = (
             found.pop(0)
             if isinstance(found, list) and len(found) > 1

@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 
 from tests.support.fold import fold_chat
@@ -162,12 +163,24 @@ def test_a_hosted_tool_choice_is_carried_as_it_came():
     assert bytes(choice.hosted) == b'{"type": "mcp", "server_label": "s"}'
 
 
-def test_fields_without_a_place_are_noted():
-    messages = [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}]},
-                {"role": "assistant", "content": "y", "reasoning_content": "z"}]  # fmt: skip
-    assert [note.subject for note in decoded(messages).notes] == [
-        "messages[0].content[0].cache_control",
-    ]
+def test_marks_for_the_cache_are_kept_at_their_texts():
+    mark = {"type": "ephemeral"}
+    messages = [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": mark}]},
+                {"role": "assistant", "content": "y", "cache_control": mark}]  # fmt: skip
+    request = decoded(messages)
+    assert [part.cache for entry in request.entries for part in entry.parts] == [
+        msgspec.Raw(b'{"type": "ephemeral"}')
+    ] * 2
+    assert request.marks_cache
+    assert not decoded().marks_cache
+
+
+def test_calls_without_ids_get_some_and_are_answered_in_order():
+    calls = [{"function": {"name": "f", "arguments": "{}"}}, {"id": "", "function": {"name": "g", "arguments": "{}"}}]
+    answers = [{"role": "tool", "content": "1"}, {"role": "tool", "tool_call_id": "", "content": "2"}]
+    one, other, first, second = decoded([{"role": "assistant", "tool_calls": calls}, *answers]).entries
+    assert (first.call_id, second.call_id) == (one.id, other.id)
+    assert one.id != other.id
 
 
 def test_an_empty_list_of_tools_takes_a_harmless_choice_with_it():
@@ -197,9 +210,8 @@ def test_every_response_format_is_read(format, expected):
         ({"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].tool_call_id"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": ""}}]}]}, "messages[0].tool_calls[0].function.name"),
-        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]}, "messages[0].tool_calls[0].id"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].image_url"),
-        ({"n": 2}, "n"),
+        ({"n": 0}, "n"),
         ({"temperature": "hot"}, "temperature"),
         ({"stream": "yes"}, "stream"),
         ({"tools": [{"type": "function"}]}, "tools[0].function.name"),

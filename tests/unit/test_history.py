@@ -18,6 +18,9 @@ def result(id: str, text: str = "ok") -> ResultEntry:
     return ResultEntry(id, (TextPart(text),))
 
 
+NO_ANSWER = ResultEntry("a", (TextPart(NO_RESULT),), failed=True)
+
+
 def test_a_whole_history_is_left_alone():
     history = (USER, call("a"), call("b"), result("a"), result("b"), USER)
     assert closed(history, "strict") == (history, [])
@@ -25,7 +28,7 @@ def test_a_whole_history_is_left_alone():
 
 def test_a_missing_result_is_put_right_after_its_batch():
     entries, notes = closed((call("a"), call("b"), result("b"), USER), "repair")
-    assert entries == (call("a"), call("b"), result("b"), result("a", NO_RESULT), USER)
+    assert entries == (call("a"), call("b"), result("b"), NO_ANSWER, USER)
     assert notes == [Note("result_missing", "a")]
 
 
@@ -41,12 +44,12 @@ def test_an_id_may_be_used_again_once_its_call_is_answered():
 
 def test_a_result_before_its_call_answers_nothing():
     entries, notes = closed((result("a"), call("a")), "repair")
-    assert entries == (call("a"), result("a", NO_RESULT))
+    assert entries == (call("a"), NO_ANSWER)
     assert [note.code for note in notes] == ["result_dropped", "result_missing"]
 
 
 def test_a_missing_result_at_the_end_is_added_there():
-    assert closed((USER, call("a")), "repair")[0] == (USER, call("a"), result("a", NO_RESULT))
+    assert closed((USER, call("a")), "repair")[0] == (USER, call("a"), NO_ANSWER)
 
 
 def test_an_orphan_result_is_left_out():

@@ -1,17 +1,22 @@
 """A request for a server that knows less, and the way back: names, ids, namespaces, custom tools, seals."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event
+from toolwire.backends import messages, responses
+from toolwire.core.backend import Post
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note
 from toolwire.core.lowering import lowered
 from toolwire.core.names import Limits
 from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
 from toolwire.core.seals import Seal, pack, unpack
 from toolwire.core.unwrap import Unwrap, wrap
+from toolwire.dialects import messages as messages_dialect
+from toolwire.dialects import responses as dialect
 
 NARROW = Limits(name_length=64, id_letters="A-Za-z0-9_-")
 USER = Message("user", (TextPart("Go."),))
@@ -120,3 +125,170 @@ def test_a_seal_is_carried_whole_and_only_ours_is_opened():
     assert unpack(pack(seal)) == seal
     assert unpack("SEAL") is None
     assert unpack(pack(seal)[:-3] + "!!!") is None
+
+
+def test_the_name_of_one_tool_is_never_given_to_another():
+    taken = NARROW.name("a.b")
+    tools = (Tool("a.b"), Tool(taken), Tool("search", namespace="docs"), Tool("docs__search"))
+    lower, restore = lowered(Request("m", (USER,), tools=tools), NARROW)
+    names = [tool.name for tool in lower.tools]
+    assert len({*names}) == 4
+    assert names[1::2] == [taken, "docs__search"], "what fits goes as it is"
+    back = [restore.feed(CallStarted("c", name))[0] for name in names]
+    assert [event.name for event in back if isinstance(event, CallStarted)] == [tool.name for tool in tools]
+
+
+def test_history_and_choice_follow_a_tool_that_had_to_give_way():
+    tools = (Tool("search", namespace="docs"), Tool("docs__search"))
+    entries = (CallEntry("c", "search", "{}", namespace="docs"), CallEntry("d", "docs__search", "{}"))
+    choice = ToolChoice(allowed=("search",), limited=True)
+    lower, _ = lowered(Request("m", entries, tools=tools, tool_choice=choice), NARROW)
+    assert [entry.name for entry in lower.entries if isinstance(entry, CallEntry)] == [
+        tool.name for tool in lower.tools
+    ]
+    assert lower.tool_choice is not None
+    assert lower.tool_choice.allowed == (lower.tools[0].name,)
+
+
+def test_a_reserved_name_is_replaced_and_comes_back():
+    limits = Limits(reserved=("python",))
+    lower, restore = lowered(Request("m", (USER,), tools=(Tool("python"), Tool("f"))), limits)
+    name = lower.tools[0].name
+    assert name.startswith("python_")
+    assert restore.feed(CallStarted("c", name)) == (CallStarted("c", "python"),)
+
+
+def test_a_bare_name_finds_its_namespace_if_there_is_only_one():
+    tools = (Tool("search", namespace="docs"), Tool("read", namespace="docs"), Tool("read", namespace="code"))
+    _, restore = lowered(Request("m", (USER,), tools=tools), NARROW)
+    assert restore.feed(CallStarted("c", "search")) == (CallStarted("c", "search", namespace="docs"),)
+    assert restore.feed(CallStarted("c", "read")) == (CallStarted("c", "read"),)
+
+
+def test_a_server_that_knows_namespaces_and_custom_tools_keeps_them():
+    limits = Limits(custom=True, namespaces=True)
+    tools = (Tool("a.b", namespace="docs"), Tool("a.b", namespace="code"), Tool("p.q", kind="custom"))
+    entries = (CallEntry("c", "p.q", "x", "custom"), ResultEntry("c", (), "custom"))
+    lower, restore = lowered(Request("m", entries, tools=tools), limits)
+    assert [(tool.namespace, tool.kind) for tool in lower.tools] == [
+        ("docs", "function"),
+        ("code", "function"),
+        ("", "custom"),
+    ]
+    call, result = lower.entries
+    assert isinstance(call, CallEntry)
+    assert (call.kind, call.arguments, call.name) == ("custom", "x", lower.tools[2].name)
+    assert result is entries[1]
+    shown = lower.tools[1].name
+    assert restore.feed(CallStarted("c", shown, namespace="code")) == (CallStarted("c", "a.b", namespace="code"),)
+    assert restore.feed(CallStarted("c", shown, "custom")) == (CallStarted("c", shown, "custom"),)
+
+
+# A Responses server
+
+FUNCTION = {"type": "function", "name": "a.b", "parameters": {"type": "object", "properties": {}}, "x": 1}
+LONG = "call_" + "x" * 90
+
+
+def _body(request: Request) -> dict[str, Any]:
+    post = responses.Conversation(request, "S").start()
+    assert isinstance(post, Post)
+    return json.loads(post.body)
+
+
+def _asked(**fields: Any) -> Request:
+    return dialect.decode_request(json.dumps({"model": "m", "input": "Go.", **fields}).encode())
+
+
+def test_a_responses_request_that_fits_is_sent_as_it_was_written():
+    tools = '[ {"type":"function", "name":"f", "parameters":{ "type":"object","properties":{} }} ]'
+    request = dialect.decode_request(b'{"model":"m","input":"Go.","tools":%b}' % tools.encode())
+    post = responses.Conversation(request, "S").start()
+    assert isinstance(post, Post)
+    assert tools.encode() in post.body
+
+
+def test_names_that_do_not_fit_are_changed_in_what_a_responses_client_wrote():
+    space = {"type": "namespace", "name": "docs", "description": "d", "tools": [FUNCTION, {**FUNCTION, "name": "ok"}]}
+    hosted = {"type": "web_search", "name": "a.b"}
+    choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "a.b"}]}
+    body = _body(_asked(tools=[FUNCTION, space, hosted], tool_choice=choice, unknown=[1]))
+    name = Limits().name("a.b")
+    inside = [{**FUNCTION, "name": name}, {**FUNCTION, "name": "ok"}]
+    assert body["tools"] == [{**FUNCTION, "name": name}, {**space, "tools": inside}, hosted]
+    assert body["tool_choice"]["tools"] == [{"type": "function", "name": name}]
+    assert body["unknown"] == [1]
+
+
+def test_a_choice_without_names_is_left_alone():
+    assert _body(_asked(tools=[FUNCTION], tool_choice={"type": "web_search"}))["tool_choice"] == {"type": "web_search"}
+    assert _body(_asked(tools=[FUNCTION], tool_choice="auto"))["tool_choice"] == "auto"
+
+
+def test_ids_and_names_in_the_history_of_a_responses_client_fit():
+    called = {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": LONG,
+        "name": "a.b",
+        "arguments": "{}",
+        "status": "completed",
+        "x": 1,
+    }
+    output = {"type": "function_call_output", "call_id": LONG, "output": "ok", "y": 2}
+    custom = {"type": "custom_tool_call", "call_id": "c", "name": "p", "input": "i"}
+    answer = {"type": "custom_tool_call_output", "call_id": "c", "output": "ok"}
+    tools = [{**FUNCTION, "name": "ok"}]
+    body = _body(_asked(input=[{"role": "user", "content": "Go."}, called, output, custom, answer], tools=tools))
+    assert body["tools"] == tools
+    id = responses.OPENAI.limits.id(LONG)
+    assert len(id) == 64
+    assert body["input"][1:] == [
+        {**called, "call_id": id, "name": Limits().name("a.b")},
+        {**output, "call_id": id},
+        custom,
+        answer,
+    ]
+
+
+def test_a_schema_that_a_server_refuses_is_changed_in_what_its_client_wrote():
+    either = {"type": "object", "properties": {"a": {}}, "anyOf": [{"required": ["a"]}]}
+    tool = {"type": "function", "name": "f", "parameters": either, "strict": True, "x": 1}
+    [sent] = _body(_asked(tools=[tool]))["tools"]
+    assert sent["parameters"] == {"type": "object", "properties": {"a": {}}, "required": ["a"]}
+    assert (sent["x"], sent["strict"]) == (1, True)
+    assert "anyOf" in sent["description"]
+
+
+def test_the_calls_of_a_responses_server_come_back_by_their_own_names():
+    request = _asked(tools=[FUNCTION, {"type": "custom", "name": "p.q"}], stream=True)
+    conversation = responses.Conversation(request, "S")
+    conversation.start()
+    names = [Limits().name(name) for name in ("a.b", "p.q")]
+    function = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": names[0], "arguments": "{}"}
+    custom = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "c2", "name": names[1], "input": "raw"}
+    plain = {"id": "r", "status": "completed", "output": [function, custom]}
+    events = conversation.feed_plain(json.dumps(plain).encode())
+    started = [(event.name, event.kind) for event in events if isinstance(event, CallStarted)]
+    assert started == [("a.b", "function"), ("p.q", "custom")]
+    assert [call.name for call in conversation.calls()] == ["a.b", "p.q"], "so that a twin in the text is known"
+
+
+def test_tokens_are_counted_of_what_would_be_sent():
+    post = responses.count_tokens(_asked(tools=[FUNCTION]), responses.OPENAI)
+    assert json.loads(post.body)["tools"] == [{**FUNCTION, "name": Limits().name("a.b")}]
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_strict_is_taken_from_a_messages_client_where_the_server_does_not_know_it(strict: bool):
+    tool = {"name": "f", "input_schema": {"type": "object"}, "strict": strict, "cache_control": {"type": "ephemeral"}}
+    body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Go."}], "tools": [tool]}
+    conversation = messages.Conversation(
+        messages_dialect.decode_request(json.dumps(body).encode()), "S", messages.Profile(strict=False)
+    )
+    [sent] = json.loads(conversation.start().body)["tools"]
+    assert sent.get("cache_control") == tool["cache_control"]
+    assert "strict" not in sent
+    plain = json.dumps({"content": [], "stop_reason": "end_turn"}).encode()
+    notes = [event for event in conversation.feed_plain(plain) if isinstance(event, Note)]
+    assert notes == ([Note("field_dropped", "f.strict")] if strict else [])

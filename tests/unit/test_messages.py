@@ -41,12 +41,12 @@ from toolwire.core.request import (
     AudioPart,
     CallEntry,
     Caller,
+    Entry,
     FilePart,
     HostedTool,
     ImagePart,
     Message,
     OtherEntry,
-    OtherPart,
     OutputFormat,
     ReasoningEntry,
     Request,
@@ -69,6 +69,13 @@ SCHEMA = msgspec.Raw(b'{"type":"object"}')
 def decoded(history: Any = (USER,), **fields: Any) -> Request:
     return messages.decode_request(
         json.dumps({"model": "m", "max_tokens": 9, "messages": list(history), **fields}).encode()
+    )
+
+
+def bare(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Entries without the words they came in."""
+    return tuple(
+        entry if isinstance(entry, OtherEntry) else msgspec.structs.replace(entry, raw=None) for entry in entries
     )
 
 
@@ -98,11 +105,11 @@ def test_messages_become_entries():
             {"type": "text", "text": "go on"}]},
         {"role": "system", "content": "later"},
     ]  # fmt: skip
-    assert decoded(history).entries == (
+    assert bare(decoded(history).entries) == (
         Message("user", (TextPart("U"),)),
         ReasoningEntry(summary=("why",), seal="S", issuer="messages"),
         ReasoningEntry(seal="R", issuer="messages", redacted=True),
-        Message("assistant", (TextPart("T"),)),
+        Message("assistant", (TextPart("T", msgspec.Raw(b'{"type": "ephemeral"}')),)),
         CallEntry("a", "f", '{"x": 1}'),
         CallEntry("b", "f", "{}"),
         ResultEntry("a", (TextPart("one"),)),
@@ -131,7 +138,7 @@ def test_images_and_documents_in_all_their_forms():
         {"type": "tool_result", "tool_use_id": "b"},
     )
     image = ImagePart("data:image/png;base64,AA")
-    assert entries == (
+    assert bare(entries) == (
         Message(
             "user",
             (
@@ -142,7 +149,7 @@ def test_images_and_documents_in_all_their_forms():
                 FilePart(url="https://x/d"),
                 FilePart(id="f2"),
                 TextPart("words"),
-                OtherPart("search_result"),
+                TextPart(""),
             ),
         ),
         ResultEntry("a", (image,)),
@@ -169,7 +176,7 @@ def test_blocks_of_the_server_are_carried_as_others():
 
 def test_wrapped_arguments_are_unwrapped():
     [entry] = said("assistant", {"type": "tool_use", "id": "a", "name": "f", "input": {"__arguments": "{bad"}})
-    assert entry == CallEntry("a", "f", "{bad")
+    assert bare((entry,)) == (CallEntry("a", "f", "{bad"),)
 
 
 @pytest.mark.parametrize("input", ["__arguments", ["__arguments"]])
@@ -482,7 +489,7 @@ def test_arguments_that_are_no_object_are_marked_and_return(arguments):
     turn = [TurnStarted(), CallStarted("a", "f"), CallArgs("a", arguments), CallEnded("a"), TurnEnded("calls")]
     [block] = finished(turn)["content"]
     assert block["input"] == {"__arguments": arguments}
-    assert said("assistant", block) == (CallEntry("a", "f", arguments),)
+    assert bare(said("assistant", block)) == (CallEntry("a", "f", arguments),)
     [delta] = [event["delta"] for event in written(turn) if event["type"] == "content_block_delta"]
     assert delta["partial_json"] == arguments
 
@@ -504,7 +511,8 @@ def test_stop_reasons(events, expected):
 
 
 def test_cached_tokens_are_not_in_the_input():
-    usage = {"input_tokens": 10, "cache_creation_input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 5}
+    usage = {"input_tokens": 10, "cache_creation_input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 5,
+             "output_tokens_details": {"thinking_tokens": 3}}  # fmt: skip
     assert finished(EVENTS)["usage"] == folded(written(EVENTS))["usage"] == usage
 
 
@@ -845,6 +853,7 @@ def test_nothing_is_asked_that_was_not():
 def test_roles_alternate_and_results_come_first():
     body, notes = asked(
         instructions="I",
+        tools=(Tool("f"),),
         entries=(
             Message("system", (TextPart("S"),)),
             Message("developer", (TextPart("D"),)),
@@ -910,9 +919,25 @@ def test_a_thought_goes_only_to_its_issuer(entry):
 
 @pytest.mark.parametrize("arguments", ['{"path":"x","error_retry:: 240}', "[1]", "3", '"x"', "[" * 5000])
 def test_arguments_that_are_no_object_are_wrapped(arguments):
-    body, notes = asked(entries=(CallEntry("a", "f", arguments),))
-    assert body["messages"][0]["content"][0]["input"] == {"__arguments": arguments}
+    body, notes = asked(
+        entries=(Message("user", (TextPart("go"),)), CallEntry("a", "f", arguments)), tools=(Tool("f"),)
+    )
+    assert body["messages"][1]["content"][0]["input"] == {"__arguments": arguments}
     assert notes == [Note("arguments_wrapped", "a")]
+
+
+def test_calls_of_tools_that_are_no_longer_declared_are_allowed_for():
+    body, notes = asked(entries=(Message("user", (TextPart("go"),)), CallEntry("a", "f", "{}"), ResultEntry("a", ())))
+    assert body["tools"] == [{"name": "f", "input_schema": {"type": "object", "properties": {}}}]
+    assert (body["tool_choice"], notes) == ({"type": "none"}, [Note("tools_declared", "f")])
+
+
+def test_a_conversation_begins_with_the_user():
+    body, notes = asked(entries=(Message("assistant", (TextPart("Hello"),)),))
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant"]
+    assert notes == [Note("message_added", "user")]
+    body, notes = asked(entries=(Message("system", (TextPart("Say hello"),)),))
+    assert body["messages"] == [{"role": "user", "content": [text("Say hello")]}]
 
 
 def test_parts_and_what_has_no_place():
@@ -933,22 +958,20 @@ def test_parts_and_what_has_no_place():
     assert notes == [Note("part_dropped", "audio"), Note("item_dropped", "item_reference")]
 
 
-def test_a_schema_has_an_object_without_alternatives_at_its_top():
-    properties = {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "properties": {"type": "object"}}
-    given = {"type": "object", "properties": properties, "anyOf": [{"required": ["a"]}]}
-    tools = (
-        Tool("f", "D", msgspec.Raw(json.dumps(given).encode()), strict=True),
-        Tool("g"),
-        Tool("h", parameters=msgspec.Raw(b"{}")),
-    )
-    body, notes = asked(tools=tools)
-    assert body["tools"] == [
-        {"name": "f", "description": "D", "input_schema": {"type": "object", "properties": properties}, "strict": True},
+def test_a_tool_has_a_schema_and_what_is_known_of_it():
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    cache = msgspec.Raw(b'{"type":"ephemeral"}')
+    tools = (Tool("f", "D", msgspec.Raw(json.dumps(schema).encode()), strict=True, cache=cache), Tool("g"))
+    assert asked(tools=tools)[0]["tools"] == [
+        {
+            "name": "f",
+            "description": "D",
+            "input_schema": schema,
+            "strict": True,
+            "cache_control": {"type": "ephemeral"},
+        },
         {"name": "g", "input_schema": {"type": "object", "properties": {}}},
-        {"name": "h", "input_schema": {"type": "object"}},
     ]
-    assert notes == [Note("schema_changed", "f")]
-    assert "strict" not in asked(Profile(strict=False), tools=tools)[0]["tools"][0]
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,24 @@ def test_spellings_of_our_own_are_written_as_servers_know_them():
 def test_reasoning_that_no_server_could_read_is_left_out_with_a_note():
     user = {"role": "user", "content": "Hi"}
     bare = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "why"}]}
-    body, notes = sent(input=[bare, user])
-    assert (body["input"], notes) == ([user], [("reasoning_dropped", "rs_1")])
+    said = {"role": "assistant", "content": "Yes"}
+    body, notes = sent(input=[user, bare, said])
+    assert (body["input"], notes) == ([user, said], [("reasoning_dropped", "rs_1")])
     for kept in (
         {**bare, "encrypted_content": "E"},
         {**bare, "content": [{"type": "reasoning_text", "text": "raw"}]},
     ):
-        assert sent(input=[kept, user]) == (sent(input=[kept, user])[0], [])
-        assert sent(input=[kept, user])[0]["input"] == [kept, user]
+        body, notes = sent(input=[user, kept, said])
+        assert (body["input"], notes) == ([user, kept, said], [])
+
+
+def test_reasoning_that_led_to_nothing_is_left_out_with_a_note():
+    user = {"role": "user", "content": "Hi"}
+    alone = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "E"}
+    for history in ([user, alone], [user, alone, user], [user, alone, alone, user]):
+        body, notes = sent(input=history)
+        assert body["input"] == [item for item in history if item is user]
+        assert set(notes) == {("reasoning_dropped", "rs_1")}
 
 
 def test_a_rule_on_parallel_calls_reaches_the_server():

@@ -11,6 +11,9 @@ from toolwire.core.sequence import OneCallAtATime
 class TurnDecoder:
     """The base of a stage from frames to turn events, for one turn."""
 
+    flowing: Sequence[bytes] = ()
+    """The beginnings of the fields whose text may be read in runs of frames."""
+
     def __init__(self, seed: str, names: Sequence[str] = (), *, tells_items: bool = False) -> None:
         self._table = CallTable(seed, names, tells_items=tells_items)
         self._row = OneCallAtATime()

@@ -1,11 +1,13 @@
 """A conversation with a server that knows less than our form: the request is lowered, and its calls are restored."""
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Protocol
 
 from toolwire.backends.failures import refusal
+from toolwire.backends.written import as_written
 from toolwire.core.errors import Failure
-from toolwire.core.events import Event
+from toolwire.core.events import Event, Note
 from toolwire.core.identity import Call
 from toolwire.core.lowering import lowered
 from toolwire.core.names import Limits
@@ -17,6 +19,9 @@ class Decoder(Protocol):
     """What a backend's decoder is to its conversation."""
 
     ended: bool
+
+    @property
+    def flowing(self) -> Sequence[bytes]: ...
 
     def begin(self, notes: Sequence[Event], /) -> None: ...
 
@@ -35,8 +40,16 @@ class LoweredConversation:
     _decoder: Decoder
 
     def __init__(self, request: Request, limits: Limits) -> None:
-        self._request, self._restore = lowered(request, limits)
-        self._names = [tool.name for tool in self._request.tools]
+        lower, self._restore = lowered(request, limits)
+        self._request = as_written(request, lower, limits.schema_field)
+        self._names = [tool.name for tool in lower.tools]
+        self._notes: Sequence[Note] = self._restore.notes  # to be told with the turn
+        self._is_as_asked = not self._notes and not self._restore.table
+
+    @property
+    def flowing(self) -> Sequence[bytes]:
+        """Calls that must be restored are read piece by piece."""
+        return () if self._restore.table else self._decoder.flowing
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         return self._restored(self._decoder.feed(frame))
@@ -52,12 +65,21 @@ class LoweredConversation:
         return self._restored(self._decoder.feed_plain(body))
 
     def calls(self) -> Sequence[Call]:
-        return self._decoder.calls()
+        calls = self._decoder.calls()
+        return [*map(self._renamed, calls)] if self._restore.table else calls
+
+    def _renamed(self, call: Call) -> Call:
+        renamed = copy(call)
+        renamed.name = self._restore.name(call.namespace, call.name)
+        return renamed
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         return refusal(status, headers, body)
 
     def _restored(self, events: Sequence[Event]) -> Sequence[Event]:
-        if not self._restore.table:
+        if self._is_as_asked or not events:
             return events
+        if self._notes:
+            events = [*self._notes, *events]
+            self._notes = ()
         return [out for event in events for out in self._restore.feed(event)]

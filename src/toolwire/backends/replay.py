@@ -39,6 +39,10 @@ class Conversation:
     def start(self) -> Script:
         return self._recording.script(timed=self._profile.timing == "original")
 
+    @property
+    def flowing(self) -> Sequence[bytes]:
+        return self._inner.flowing
+
     def feed(self, frame: Frame) -> Sequence[Event]:
         return self._inner.feed(frame)
 

@@ -55,6 +55,11 @@ class Conversation(Protocol):
     """One request to one backend and everything it answers."""
 
     @property
+    def flowing(self) -> Sequence[bytes]:
+        """The beginnings of the fields whose text may be read in runs of frames."""
+        ...
+
+    @property
     def ended(self) -> bool:
         """The backend has said its last word about the turn."""
         ...

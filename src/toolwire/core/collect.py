@@ -68,6 +68,7 @@ class Call(msgspec.Struct, frozen=True):
     complete: bool = True
     namespace: str = ""
     item: str = ""
+    seal: str = ""
 
 
 Item: TypeAlias = Text | Refusal | Reasoning | Call | MessageEnded | Told
@@ -195,9 +196,8 @@ class Collector:
         call = self._call
         if call is not None:
             arguments = "".join(self._pieces)
-            self._items.insert(
-                self._begun, Call(call.id, call.name, arguments, call.kind, event.complete, call.namespace, call.item)
-            )
+            facts = (call.kind, event.complete, call.namespace, call.item, call.seal)
+            self._items.insert(self._begun, Call(call.id, call.name, arguments, *facts))
             self._pieces = []
             self._call = None
 
@@ -293,8 +293,8 @@ def _events_of_item(item: Item) -> Iterator[Event]:
             for number, part in enumerate(content):
                 yield ReasoningDelta(part, "content", number, name)
             yield ReasoningEnded(id, seal, issuer, redacted)
-        case Call(id, name, arguments, kind, complete, namespace, place):
-            yield CallStarted(id, name, kind, namespace, place)
+        case Call(id, name, arguments, kind, complete, namespace, place, seal):
+            yield CallStarted(id, name, kind, namespace, place, seal)
             if arguments:
                 yield CallArgs(id, arguments)
             yield CallEnded(id, complete)

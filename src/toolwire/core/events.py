@@ -4,7 +4,8 @@ Backends produce them, policies change them, dialects write them. An event is fr
 fragment, never a running total. Their legal order is the table in `order.py`.
 
 Where client and backend speak the same dialect, a delta keeps the `frame` it came in and `Told` keeps every other
-frame, so that what we have no word for survives. An event that a policy made or changed has no frame.
+frame, so that what we have no word for survives. An event that a policy made or changed has no frame. A delta that came
+in several frames at once knows its `pieces`, so that it can leave in as many.
 """
 
 from typing import Literal, TypeAlias
@@ -12,6 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from toolwire.core.errors import Failure
+from toolwire.core.pieces import Pieces
 from toolwire.core.sse import Frame
 
 Dialect: TypeAlias = Literal["", "chat", "responses", "messages"]
@@ -39,6 +41,7 @@ class TextDelta(Event, frozen=True, gc=False):
     item: str = ""
     part: int = 0
     frame: Frame | None = None
+    pieces: Pieces | None = None
 
 
 class RefusalDelta(Event, frozen=True, gc=False):
@@ -64,6 +67,7 @@ class ReasoningDelta(Event, frozen=True, gc=False):
     part: int = 0
     item: str = ""
     frame: Frame | None = None
+    pieces: Pieces | None = None
 
 
 class ReasoningEnded(Event, frozen=True, gc=False):
@@ -89,6 +93,8 @@ class CallStarted(Event, frozen=True, gc=False):
     kind: CallKind = "function"
     namespace: str = ""
     item: str = ""
+    seal: str = ""
+    """What its server wants back with the call, which nobody else can read."""
 
 
 class CallArgs(Event, frozen=True, gc=False):
@@ -97,6 +103,7 @@ class CallArgs(Event, frozen=True, gc=False):
     id: str
     text: str
     frame: Frame | None = None
+    pieces: Pieces | None = None
 
 
 class CallEnded(Event, frozen=True, gc=False):

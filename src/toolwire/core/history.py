@@ -32,7 +32,7 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
     if not any(isinstance(entry, CallEntry | ResultEntry) for entry in history):
         return history, []
     notes: list[Note] = []
-    history = tuple(_apart(history, notes))
+    history = tuple(_apart(_without_blanks(history), notes))
     out: list[Entry] = []
     waiting: dict[str, CallEntry] = {}
     moved: set[int] = set()
@@ -52,7 +52,8 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
                 notes.append(Note("result_dropped", entry.call_id))
                 continue
         elif isinstance(entry, Message):
-            later = {} if moves else {id: call for id, call in waiting.items() if _found(call, history, place, moved)}
+            reach = _end_of_turn(history, place) if moves else len(history)
+            later = {id: call for id, call in waiting.items() if 0 < _found(call, history, place, moved) < reach}
             for call in waiting.values():
                 if call.id not in later:
                     out += _late(call, history, place, moved, rule, notes)
@@ -61,6 +62,24 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
     for call in waiting.values():
         out += _late(call, history, len(history), moved, rule, notes)
     return tuple(out), notes
+
+
+def _without_blanks(history: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The history without messages of the model that say nothing and only part its calls."""
+    blank = {
+        place
+        for place in range(1, len(history) - 1)
+        if isinstance(history[place - 1], CallEntry)
+        and isinstance(history[place + 1], CallEntry)
+        and _says_nothing(history[place])
+    }
+    return tuple(entry for place, entry in enumerate(history) if place not in blank) if blank else history
+
+
+def _says_nothing(entry: Entry) -> bool:
+    if not isinstance(entry, Message) or entry.role != "assistant":
+        return False
+    return all(isinstance(part, TextPart) and not part.text.strip() for part in entry.parts)
 
 
 def _apart(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
@@ -84,7 +103,7 @@ def _apart(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
             if answered.id != entry.call_id:
                 yield msgspec.structs.replace(entry, call_id=answered.id, raw=None)
                 continue
-        elif isinstance(entry, Message):
+        elif _is_said_by_others(entry):
             waiting = {id: calls for id, calls in waiting.items() if len(calls) > 1}
         yield entry
 
@@ -92,6 +111,16 @@ def _apart(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
 def _is_same(one: CallEntry, other: CallEntry) -> bool:
     """Whether two calls with one id are one call, which some clients send as a function's and as a custom one."""
     return one.name == other.name and (one.kind != other.kind or one.arguments == other.arguments)
+
+
+def _end_of_turn(history: tuple[Entry, ...], start: int) -> int:
+    """Where somebody else begins to speak. What a model says behind its calls is still of their turn."""
+    spoken = range(start, len(history))
+    return next((place for place in spoken if _is_said_by_others(history[place])), len(history))
+
+
+def _is_said_by_others(entry: Entry) -> bool:
+    return isinstance(entry, Message) and entry.role != "assistant"
 
 
 def _late(
@@ -120,7 +149,7 @@ def _found(call: CallEntry, history: tuple[Entry, ...], start: int, moved: set[i
 
 
 def _placeholder(call: CallEntry) -> ResultEntry:
-    return ResultEntry(call.id, (TextPart(NO_RESULT),), call.kind)
+    return ResultEntry(call.id, (TextPart(NO_RESULT),), call.kind, failed=True)
 
 
 def _refuse(rule: HistoryRule, message: str) -> None:

@@ -105,6 +105,10 @@ class Call:
     def is_blank(self) -> bool:
         return is_blank(self.text)
 
+    def is_other(self) -> bool:
+        """Whether this is no JSON that was cut, but something else: models give a tool for text plain text."""
+        return not self.text.lstrip().startswith("{")
+
     def is_whole(self) -> bool:
         return self.kind == "custom" or is_json(self.text)
 
@@ -205,7 +209,7 @@ class CallTable:
                 continue
             complete = call.closing
             if complete is None:
-                complete = not cut if call.is_blank() else (call.told and not cut) or call.is_whole()
+                complete = (not cut and (call.is_blank() or call.told or call.is_other())) or call.is_whole()
             call.closing = complete
             self._announce(call, events)
             self._settle(call, events)

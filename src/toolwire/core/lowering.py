@@ -1,19 +1,21 @@
 """A request in the words of a server that knows less: flat functions, short names, narrow ids; and the way back.
 
-Namespaces are flattened into names, custom tools become functions with one argument, and what does not fit is renamed.
-The request says all that is needed to undo it, so nothing has to be remembered between turns.
+Namespaces are flattened into names, custom tools become functions with one argument, schemas lose what the server
+refuses, and what does not fit is renamed. The request says all that is needed to undo it, so nothing has to be
+remembered between turns.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event
-from toolwire.core.names import Limits
+from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
+from toolwire.core.names import Limits, Naming
 from toolwire.core.request import CallEntry, Entry, Request, ResultEntry, Tool, ToolChoice
+from toolwire.core.schemas import adjusted
 from toolwire.core.unwrap import WRAPPED, Unwrap, wrap
-
-SEPARATOR = "__"
 
 WRAPPER = msgspec.Raw(
     msgspec.json.encode(
@@ -29,29 +31,142 @@ WRAPPER = msgspec.Raw(
 
 def lowered(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
     """The request as the server can take it, and the stage that turns its calls back."""
-    restore = Restore({tool.name for tool in request.tools if not tool.namespace})
-    tools = tuple(_tool(tool, limits, restore) for tool in request.tools)
-    entries = tuple(_entry(entry, limits) for entry in request.entries)
-    choice = _choice(request, limits) if request.tool_choice is not None else None
-    if tools == request.tools and entries == request.entries and choice == request.tool_choice:
-        return request, restore
-    return msgspec.structs.replace(request, tools=tools, entries=entries, tool_choice=choice), restore
+    tools = _lowered_tools(request.tools, limits)
+    restore = Restore(tools.table, tools.notes)
+    changed: dict[str, Any] = {} if tools.shown is request.tools else {"tools": tools.shown}
+    entries = tuple(tools.entry(entry) for entry in request.entries)
+    if limits.unique_ids:
+        entries = _with_unique_ids(entries)
+    if any(one is not other for one, other in zip(entries, request.entries, strict=True)):
+        changed["entries"] = entries
+    if request.tool_choice is not None:
+        choice = tools.choice(request.tool_choice)
+        if choice != request.tool_choice:
+            changed["tool_choice"] = choice
+    return (msgspec.structs.replace(request, **changed) if changed else request), restore
 
 
-def flat_name(namespace: str, name: str, limits: Limits) -> str:
-    return limits.name(f"{namespace}{SEPARATOR}{name}" if namespace else name)
+_known: dict[tuple[int, Limits], "_Lowering"] = {}
 
 
-def _tool(tool: Tool, limits: Limits, restore: "Restore") -> Tool:
-    name = flat_name(tool.namespace, tool.name, limits)
-    if tool.namespace and name in restore.taken:
-        name = limits.name(f"{tool.namespace}.{tool.name}")  # somebody has the flat name; the dot brings a hash
-    if name == tool.name and tool.kind == "function" and not tool.namespace:
-        return tool
-    restore.table[name] = CallStarted("", tool.name, tool.kind, tool.namespace)
-    if tool.kind == "function":
-        return msgspec.structs.replace(tool, name=name, namespace="")
-    return Tool(name, tool.description + _grammar(tool), WRAPPER)
+def _lowered_tools(tools: tuple[Tool, ...], limits: Limits) -> "_Lowering":
+    """The same tuple comes with every request of an agent, so it is looked at once."""
+    known = _known.get((id(tools), limits))
+    if known is not None and known.tools is tools:
+        return known
+    if len(_known) >= 64:
+        _known.clear()
+    made = _known[id(tools), limits] = _Lowering(tools, limits)
+    return made
+
+
+class _Lowering:
+    """The tools of a request for one server, and everything that goes by their names. What fits is the same object."""
+
+    def __init__(self, tools: tuple[Tool, ...], limits: Limits) -> None:
+        self.tools = tools
+        self._limits = limits
+        self._naming = Naming([(tool.namespace, tool.name) for tool in tools], limits)
+        self.notes: list[Note] = []
+        shown = tuple(self._tool(tool) for tool in tools)
+        self.shown = tools if all(one is other for one, other in zip(shown, tools, strict=True)) else shown
+        self.table = {
+            (lower.namespace, lower.name): tool
+            for tool, lower in zip(tools, shown, strict=True)
+            if (tool.name, tool.namespace, tool.kind) != (lower.name, lower.namespace, lower.kind)
+        }
+        self.table |= self._bare_names() if self.table else {}
+
+    def _bare_names(self) -> dict[tuple[str, str], Tool]:
+        """A model may leave out the namespace that its tool's name holds; then there must be one tool of that name."""
+        names = Counter(tool.name for tool in self.tools)
+        names.update(tool.name for tool in self.shown)
+        return {("", tool.name): tool for tool in self.tools if tool.namespace and names[tool.name] == 1}
+
+    def _tool(self, tool: Tool) -> Tool:
+        name = self._naming.of(tool.namespace, tool.name)
+        lower = self._fitting(tool)
+        if lower.kind == "custom" and not self._limits.custom:
+            lower = msgspec.structs.replace(
+                tool, description=tool.description + _grammar(tool), parameters=WRAPPER, kind="function", format=None
+            )
+        namespace = self._namespace(tool.namespace)
+        if (name, namespace) == (tool.name, tool.namespace):
+            return lower
+        return msgspec.structs.replace(lower, name=name, namespace=namespace)
+
+    def _fitting(self, tool: Tool) -> Tool:
+        """The tool with a schema that the server takes, and strict only if it knows the word."""
+        if tool.strict is not None and not self._limits.strict:
+            self.notes += [Note("field_dropped", f"{tool.name}.strict")] if tool.strict else ()
+            tool = msgspec.structs.replace(tool, strict=None)
+        change = adjusted(tool.parameters, self._limits.schema) if tool.parameters is not None else None
+        if change is None:
+            return tool
+        if change.lost:
+            self.notes.append(Note("schema_changed", tool.name))
+        description = "\n\n".join(text for text in (tool.description, change.remark) if text)
+        return msgspec.structs.replace(tool, parameters=change.parameters, description=description)
+
+    def entry(self, entry: Entry) -> Entry:
+        if isinstance(entry, CallEntry):
+            return self._call(entry)
+        if isinstance(entry, ResultEntry):
+            id, kind = self._limits.id(entry.call_id), self._kind(entry.kind)
+            if (id, kind) != (entry.call_id, entry.kind):
+                return msgspec.structs.replace(entry, call_id=id, kind=kind, raw=None)
+        return entry
+
+    def _call(self, entry: CallEntry) -> CallEntry:
+        name, id = self._naming.of(entry.namespace, entry.name), self._limits.id(entry.id)
+        kind, namespace = self._kind(entry.kind), self._namespace(entry.namespace)
+        if (name, id, kind, namespace) == (entry.name, entry.id, entry.kind, entry.namespace):
+            return entry
+        arguments = entry.arguments if kind == entry.kind else wrap(entry.arguments)
+        return msgspec.structs.replace(
+            entry, id=id, name=name, arguments=arguments, kind=kind, namespace=namespace, raw=None
+        )
+
+    def choice(self, choice: ToolChoice) -> ToolChoice:
+        names: dict[str, list[str]] = {}
+        for tool in self.tools:
+            names.setdefault(tool.name, []).append(self._naming.of(tool.namespace, tool.name))
+        return msgspec.structs.replace(
+            choice,
+            name=names.get(choice.name, [choice.name])[0],
+            kind=self._kind(choice.kind),
+            allowed=tuple(dict.fromkeys(name for asked in choice.allowed for name in names.get(asked, ()))),
+        )
+
+    def _kind(self, kind: CallKind) -> CallKind:
+        return kind if self._limits.custom else "function"
+
+    def _namespace(self, namespace: str) -> str:
+        return namespace if self._limits.namespaces else ""
+
+
+def _with_unique_ids(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The entries, every call with an id of its own. Servers that count their calls begin anew in each turn."""
+    ids = [entry.id for entry in entries if isinstance(entry, CallEntry)]
+    if len(set(ids)) == len(ids):
+        return entries
+    taken, now, out = set(ids), dict[str, str](), list[Entry]()
+    for entry in entries:
+        if isinstance(entry, CallEntry) and entry.id in now:
+            count = 2
+            while f"{entry.id}_{count}" in taken:
+                count += 1
+            now[entry.id] = new = f"{entry.id}_{count}"
+            taken.add(new)
+            out.append(msgspec.structs.replace(entry, id=new, raw=None))
+            continue
+        if isinstance(entry, CallEntry):
+            now[entry.id] = entry.id
+        elif isinstance(entry, ResultEntry) and now.get(entry.call_id, entry.call_id) != entry.call_id:
+            out.append(msgspec.structs.replace(entry, call_id=now[entry.call_id], raw=None))
+            continue
+        out.append(entry)
+    return tuple(out)
 
 
 class _Format(msgspec.Struct):
@@ -66,40 +181,20 @@ def _grammar(tool: Tool) -> str:
     return f"\n\nThe input follows this grammar:\n{format.definition}"
 
 
-def _entry(entry: Entry, limits: Limits) -> Entry:
-    if isinstance(entry, CallEntry):
-        name, id = flat_name(entry.namespace, entry.name, limits), limits.id(entry.id)
-        if (name, id, entry.kind, entry.namespace) == (entry.name, entry.id, "function", ""):
-            return entry
-        arguments = wrap(entry.arguments) if entry.kind == "custom" else entry.arguments
-        return CallEntry(id, name, arguments)
-    if isinstance(entry, ResultEntry):
-        id = limits.id(entry.call_id)
-        if id != entry.call_id or entry.kind != "function":
-            return msgspec.structs.replace(entry, call_id=id, kind="function", raw=None)
-    return entry
-
-
-def _choice(request: Request, limits: Limits) -> ToolChoice:
-    choice = request.tool_choice
-    assert choice is not None
-    names = {tool.name: flat_name(tool.namespace, tool.name, limits) for tool in request.tools}
-    return msgspec.structs.replace(
-        choice,
-        name=names.get(choice.name, choice.name),
-        kind="function",
-        allowed=tuple(names.get(name, name) for name in choice.allowed),
-    )
-
-
 class Restore:
     """A stage that gives calls their names, namespaces and kinds back."""
 
-    def __init__(self, taken: set[str] | None = None) -> None:
-        self.taken = taken or set()
-        """Names that are declared as they are."""
-        self.table: dict[str, CallStarted] = {}
+    def __init__(self, table: Mapping[tuple[str, str], Tool], notes: Sequence[Note] = ()) -> None:
+        self.table = table
+        """The tools that have another name, namespace or kind at the server, by what they are called there."""
+        self.notes = notes
+        """What the request lost on the way."""
         self._unwrap: Unwrap | None = None
+
+    def name(self, namespace: str, name: str) -> str:
+        """What the client calls a tool of this name."""
+        known = self.table.get((namespace, name))
+        return known.name if known is not None else name
 
     def feed(self, event: Event) -> Sequence[Event]:
         if not self.table:
@@ -120,9 +215,9 @@ class Restore:
         return ()
 
     def _start(self, event: CallStarted) -> CallStarted:
-        known = self.table.get(event.name)
+        known = self.table.get((event.namespace, event.name))
         if known is None:
             return event
-        if known.kind == "custom":
+        if known.kind == "custom" and event.kind == "function":
             self._unwrap = Unwrap()
         return msgspec.structs.replace(event, name=known.name, kind=known.kind, namespace=known.namespace)

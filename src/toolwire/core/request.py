@@ -16,6 +16,8 @@ ToolMode: TypeAlias = Literal["auto", "none", "required"]
 
 class TextPart(msgspec.Struct, frozen=True):
     text: str
+    cache: msgspec.Raw | None = None
+    """The client's mark that the prompt up to here is worth caching, in Anthropic's words. Never added here."""
 
 
 class RefusalPart(msgspec.Struct, frozen=True):
@@ -70,6 +72,12 @@ class CallEntry(msgspec.Struct, frozen=True):
     kind: CallKind = "function"
     namespace: str = ""
     raw: msgspec.Raw | None = None
+    seal: str = ""
+    """What the server that made the call wants back with it, which only that server can read."""
+
+
+FAILED = "Error: "
+"""How a result begins that says it failed, where a protocol has no other word for it."""
 
 
 class ResultEntry(msgspec.Struct, frozen=True):
@@ -79,6 +87,16 @@ class ResultEntry(msgspec.Struct, frozen=True):
     raw: msgspec.Raw | None = None
     failed: bool = False
     """The tool said that it failed."""
+
+    @property
+    def told(self) -> tuple[Part, ...]:
+        """The parts, for a server that has no word for failure but those of the text."""
+        first = self.parts[0] if self.parts else TextPart("")
+        if not self.failed or (isinstance(first, TextPart) and first.text.lower().startswith("error")):
+            return self.parts
+        if isinstance(first, TextPart):
+            return (TextPart(FAILED + first.text), *self.parts[1:])
+        return (TextPart(FAILED), *self.parts)
 
 
 class ReasoningEntry(msgspec.Struct, frozen=True):
@@ -113,6 +131,7 @@ class Tool(msgspec.Struct, frozen=True):
     kind: CallKind = "function"
     format: msgspec.Raw | None = None
     namespace: str = ""
+    cache: msgspec.Raw | None = None
 
 
 class HostedTool(msgspec.Struct, frozen=True):
@@ -186,15 +205,37 @@ class Request(msgspec.Struct, frozen=True):
     caller: Caller = Caller()
     legacy_functions: bool = False
     include_usage: bool = False
+    betas: str = ""
+    """What a Messages client has asked for in its `anthropic-beta` header."""
+    choices: int = 1
+    """How many answers are wanted. More than one only where client and backend both speak Chat Completions."""
     extra: dict[str, msgspec.Raw] = {}
     """Fields of the client's dialect that this form has no place for."""
     fields: dict[str, msgspec.Raw] = {}
     """The fields of the body as they came, for a backend that speaks the client's dialect."""
+    body: bytes = b""
+    """The same as it came, where its fields were not taken apart."""
     written: tuple[Entry, ...] | None = None
     """The entries as they were decoded: while they are the same, the conversation in `fields` says the same."""
     continues: bool = False
     """The history begins with turns that are kept here, so a result without its call is the client's mistake."""
     notes: tuple[Note, ...] = ()
+
+    @property
+    def is_as_written(self) -> bool:
+        """Whether the history is still what the client wrote."""
+        written = self.written
+        if written is None or len(written) != len(self.entries):
+            return False
+        return all(entry is other for entry, other in zip(self.entries, written, strict=True))
+
+    @property
+    def marks_cache(self) -> bool:
+        """Whether the client has marked something for the prompt cache."""
+        told = (entry.parts for entry in self.entries if isinstance(entry, Message | ResultEntry))
+        return any(tool.cache for tool in self.tools) or any(
+            isinstance(part, TextPart) and part.cache for parts in told for part in parts
+        )
 
     @property
     def tool_names(self) -> tuple[str, ...]:

@@ -28,6 +28,11 @@ def pack(seal: Seal) -> str:
     return PREFIX + base64.urlsafe_b64encode(msgspec.json.encode(seal)).decode().rstrip("=")
 
 
+def is_packed(text: str) -> bool:
+    """Whether a text is, or once was, a package of ours."""
+    return text.startswith(PREFIX)
+
+
 def unpack(text: str) -> Seal | None:
     """The seal in a package of ours, or None if it is none."""
     if not text.startswith(PREFIX):

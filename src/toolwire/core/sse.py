@@ -11,10 +11,12 @@ inside a stream. Only ASCII bytes are ever searched for, so a multi-byte charact
 """
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
 from toolwire.core.errors import BackendFault, Failure
+from toolwire.core.pieces import Pieces, Template, learned, run_of
 
 DEFAULT_LIMIT = 32 * 1024 * 1024
 """Most bytes one event may have, until told otherwise."""
@@ -25,18 +27,30 @@ _AROUND = len(b"event: \ndata: \n\n")
 _BOM = b"\xef\xbb\xbf"
 
 
+PATIENCE = 4
+"""How many frames may look like the first of a run and be none before they are no longer looked at."""
+
+
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One SSE block: its event name (often empty) and its data."""
+    """One SSE block: its event name (often empty) and its data. A run of blocks is one frame in pieces."""
 
     event: bytes
     data: bytes
+    pieces: Pieces | None = None
 
 
 class FrameReader:
-    """A stage from bytes to frames. Cost is linear: old bytes are never searched again."""
+    """A stage from bytes to frames. Cost is linear: old bytes are never searched again.
 
-    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+    `flowing` are the beginnings of fields whose text flows from frame to frame, such as `"delta":"`: frames of one read
+    that differ in that text alone become one.
+    """
+
+    def __init__(self, limit: int = DEFAULT_LIMIT, flowing: Sequence[bytes] = ()) -> None:
         self._limit = limit
+        self._flowing = flowing
+        self._template: Template | None = None
+        self._patience = PATIENCE
         self._pending: list[bytes] = []  # an unfinished block, without a blank line in it
         self._held = 0
         self._after_cr = False
@@ -61,7 +75,10 @@ class FrameReader:
             self._finish_pending(frames)
         cut = data.rfind(b"\n\n") + 2
         if cut > 1:
-            self._read_blocks(data[:cut], frames)
+            if self._flowing:
+                self._read_runs(data[:cut], frames)
+            else:
+                self._read_blocks(data[:cut], frames)
             data = data[cut:]
         if data:
             self._hold(data)
@@ -77,6 +94,37 @@ class FrameReader:
             return
         for block in blocks.split(b"\n\n"):
             self._read_block(block, frames)
+
+    def _read_runs(self, blocks: bytes, frames: list[Frame]) -> None:
+        """Read whole blocks, those that differ in one text only as one frame."""
+        place = 0
+        while place < len(blocks):
+            template = self._template
+            if template is not None and blocks.startswith(template.lead, place):
+                run = run_of(blocks[place:], template)
+                if run is not None:
+                    pieces, length = run
+                    data = template.whole(b"".join(pieces.texts), pieces.number)
+                    frames.append(Frame(template.event, data, pieces))
+                    place += length
+                    self._patience = PATIENCE
+                    continue
+            if not self._patience:
+                self._read_blocks(blocks[place:], frames)
+                return
+            end = blocks.find(b"\n\n", place)
+            block = blocks[place:end]
+            self._read_block(block, frames)
+            place = end + 2
+            if place < len(blocks):
+                self._learn(block, blocks, place)
+
+    def _learn(self, block: bytes, blocks: bytes, place: int) -> None:
+        """See whether this block may be the first of a run that goes on here."""
+        template = learned(block, self._flowing)
+        if template is not None and blocks.startswith(template.lead, place):
+            self._template = template
+            self._patience -= 1
 
     def end(self) -> list[Frame]:
         frames: list[Frame] = []

@@ -1,5 +1,7 @@
 """Small facts about text that several stages need."""
 
+from hashlib import sha256
+
 import msgspec
 
 _string = msgspec.json.Decoder(str)
@@ -34,19 +36,30 @@ def canonical(text: str) -> bytes:
         return text.encode("utf-8", "replace")
 
 
+LONGEST_USER = 64
+
+
+def shortened(user: str | None) -> str | None:
+    """A name for a user that OpenAI takes, which is one of 64 letters; clients of Anthropic send whole objects."""
+    if user is None or len(user) <= LONGEST_USER:
+        return user
+    return sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 NOT_AN_OBJECT = "__arguments"
 """The key under which arguments travel that are no JSON object, where a protocol takes nothing else."""
 
 
 def as_object(arguments: str) -> msgspec.Raw | None:
-    """Arguments as a JSON object, as they were written; None if they are none."""
+    """Arguments as a JSON object, as they were written; None if they are none. A string that holds one counts."""
     if is_blank(arguments):
         return msgspec.Raw(b"{}")
     try:
-        _object.decode(arguments)
+        text = _string.decode(arguments) if arguments.lstrip().startswith('"') else arguments
+        _object.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-    return msgspec.Raw(arguments.encode())
+    return msgspec.Raw(text.encode())
 
 
 def wrapped(arguments: str) -> msgspec.Raw:

@@ -1,47 +1,36 @@
-"""The textual reader as a policy: text in, text and calls out.
-
-A call goes out live, while it is read; whole, when its block is closed; or at the end of the turn. The last is for
-tools that also went to the backend in structure: the same call may come both ways, and then the structured one wins,
-one for one.
-"""
+"""The textual reader as a policy: text in; text, calls and, where a notation has channels, reasoning out."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar
 
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
-    CallEnded,
     CallStarted,
     Event,
     MessageEnded,
     Note,
+    ReasoningDelta,
+    ReasoningEnded,
+    RefusalDelta,
     TextDelta,
     TurnEnded,
     TurnFailed,
 )
-from toolwire.core.identity import minted_prefix
 from toolwire.core.policies import Events, Kinds
-from toolwire.core.text import is_json, same_json
-from toolwire.notations.block import LIMIT, Block, Malformed
+from toolwire.notations.block import Block
 from toolwire.notations.scanner import Scanner
-from toolwire.notations.table import Notation
+from toolwire.notations.source import LIMIT, Malformed, Until
+from toolwire.notations.table import Opener
+from toolwire.notations.tell import Made, Teller, Telling
 from toolwire.notations.values import Schemas
-
-Telling: TypeAlias = Literal["live", "whole", "end"]
 
 PATIENCE = 64
 """How many blocks of one turn may turn out to be no calls before the rest of it is taken for text."""
 
-
-class Made(Protocol):
-    """A structured call the backend made."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def text(self) -> str: ...
+_BREAKS = (CallStarted, MessageEnded)
+_ENDS = (TurnEnded, TurnFailed)
+_TALKS = (ReasoningDelta, ReasoningEnded, RefusalDelta)
 
 
 class ReadTextCalls:
@@ -55,7 +44,7 @@ class ReadTextCalls:
 
     def __init__(
         self,
-        notations: Sequence[Notation],
+        notations: Sequence[Opener],
         seed: str,
         schemas: Schemas,
         names: Iterable[str] | None = None,
@@ -66,38 +55,42 @@ class ReadTextCalls:
         drop_tail: bool = False,
     ) -> None:
         self._notations = notations
-        self._scanner = Scanner(notations)
-        self._seed = seed
+        self._markers, self._ends, self._breaks = _markers(notations)
+        self._scanner = Scanner(self._markers)
         self._schemas = schemas
         self._names = None if names is None else frozenset(names)
-        self._structured = structured
-        self._telling: Telling = telling
+        self._teller = Teller(telling, seed, structured)
+        self._waiting = self._teller.waiting
         self._strict = strict
         self._drop_tail = drop_tail
         self._dropped = False
         self._block: Block | None = None
+        self._ended_by: tuple[str, ...] = ()  # what may end it
         self._marker = ""
         self._raw: list[str] = []  # the open block after its marker, as long as it may become text again
-        self._arguments: list[str] = []
+        self._skip = 0  # what of that was a call
         self._size = 0
-        self._id = ""  # of the call being told live
-        self._count = 0
+        self._thought: Until | None = None  # the text is reasoning, up to one of the markers
+        self._thinking = False  # some of it was told
+        self._inside = False  # an end marker may come, which is no text
         self._patience = PATIENCE
-        self._waiting: list[tuple[str, str]] = []  # calls held to the end: name and arguments
 
     def feed(self, event: Event) -> Events:
         if isinstance(event, TextDelta):
-            if self._block is None and not self._waiting and self._scanner.passes(event.text):
+            # Nearly all of a turn passes here.
+            if self._block is None and self._thought is None and not self._waiting and self._scanner.passes(event.text):
                 return (event,)
             out = self._read(event.text)
             # What comes out as it went in is the same event, with all it knows about itself.
             same = len(out) == 1 and isinstance(out[0], TextDelta) and out[0].text == event.text
             return (event,) if same else out
-        if self._block is None and not self._waiting and not self._scanner.holds:
+        if self._block is None and self._thought is None and not self._waiting and not self._scanner.holds:
             return (event,)
-        if isinstance(event, CallStarted | MessageEnded):
+        if isinstance(event, _BREAKS) or (isinstance(event, _TALKS) and self._teller.is_telling):
             return [*self._stop(), event]
-        return [*self._stop(), *self._release(), event]
+        if isinstance(event, _ENDS):
+            return [*self._stop(), *self._teller.release(), event]
+        return (event,)
 
     def end(self) -> Events:
         return ()
@@ -105,18 +98,21 @@ class ReadTextCalls:
     def _read(self, text: str) -> list[Event]:
         out: list[Event] = []
         while True:
-            if self._block is None:
-                if not self._patience:
-                    return [*out, TextDelta(text)] if text else out
+            if self._thought is not None:
+                text = self._think(self._thought, text, out)
+            elif self._block is not None:
+                text = self._read_block(self._block, text, out)
+            elif not self._patience:
+                return [*out, TextDelta(text)] if text else out
+            else:
                 before, marker, text = self._scanner.feed(text)
                 if before:
                     out += self._say(before)
                 if not marker:
                     return out
-                self._open(marker)
-            elif not text:
+                self._meet(marker, out)
+            if not text and (self._block is not None or self._thought is not None):
                 return out
-            text = self._read_block(text, out)
 
     def _say(self, text: str) -> Events:
         if not (self._drop_tail and self._waiting):
@@ -124,125 +120,142 @@ class ReadTextCalls:
         dropped, self._dropped = self._dropped, True
         return () if dropped else (Note("tail_withheld"),)
 
+    def _meet(self, marker: str, out: list[Event]) -> None:
+        """A marker stands in the text: it opens a block, or ends what stood before it, or is text itself."""
+        if marker not in self._ends:
+            self._open(marker)
+        elif self._inside:
+            self._inside = False
+            self._scanner = Scanner(self._markers)
+        else:
+            out += self._say(marker)
+
     def _open(self, marker: str) -> None:
-        self._block = Block(_opened_by(marker, self._notations), self._schemas, self._names)
+        opener = next(each for each in self._notations if each.open == marker)
+        self._block = Block(opener, self._schemas, self._names)
+        self._ended_by = opener.ends
         self._marker = marker
         self._raw = []
-        self._arguments = []
+        self._skip = 0
         self._size = 0
-        self._id = ""
+        self._inside = False
+        self._teller.begin()
 
-    def _read_block(self, text: str, out: list[Event]) -> str:
+    def _read_block(self, block: Block, text: str, out: list[Event]) -> str:
         """Feed the open block; returns the text to go on with."""
-        block = self._block
-        assert block is not None
         self._raw.append(text)
         self._size += len(text)
-        try:
-            block.feed(text)
-        except Malformed as fault:
+        while True:
+            try:
+                block.feed(text)
+            except Malformed as fault:
+                self._tell(block, out)
+                return self._give_up(block, str(fault), out)
             self._tell(block, out)
-            return self._give_up(block, str(fault), out)
-        self._tell(block, out)
+            if not block.made:
+                break
+            if not self._close(block, out):
+                return self._give_up(block, "arguments are not JSON", out)
+            if block.closed:
+                break
+            text = ""
         if block.closed:
-            return self._close(block, out)
-        if not self._id and self._size > LIMIT:
+            return self._leave(block)
+        if not self._teller.is_telling and self._size > LIMIT:
             return self._give_up(block, "too long", out)
         return ""
 
     def _tell(self, block: Block, out: list[Event]) -> None:
-        """Take what the block has read, and pass it on if nothing has to be held."""
-        if not block.name:
-            return
-        taken = block.taken()
-        self._arguments.append(taken)
-        if self._telling != "live":
-            return
-        if not self._id:
-            self._id = self._mint()
+        out += self._teller.tell(block.call)
+        if self._teller.is_telling:
             self._raw = []
-            out.append(CallStarted(self._id, block.name))
-        if taken:
-            out.append(CallArgs(self._id, taken))
 
-    def _close(self, block: Block, out: list[Event]) -> str:
-        arguments = "".join(self._arguments)
-        if not is_json(arguments):
-            return self._give_up(block, "arguments are not JSON", out)
+    def _close(self, block: Block, out: list[Event]) -> bool:
+        """A call is whole and goes out; what comes behind it may still become text. False: it is no call."""
+        told = self._teller.close(block.call)
+        if told is None:
+            return False
+        out += told
+        self._marker = ""
+        text, self._skip = block.place()
+        self._raw = [text]
+        self._size = len(text) - self._skip
+        return True
+
+    def _leave(self, block: Block) -> str:
+        """The block is over: the text behind it goes where its head said, or on as it did."""
         self._block = None
-        if block.repaired:
-            out.append(Note("text_call_repaired", block.name))
-        if self._id:
-            out.append(CallEnded(self._id))
-        elif self._telling == "whole":
-            out += self._whole_call(block.name, arguments)
-        else:
-            self._waiting.append((block.name, arguments))
+        self._inside = bool(self._ended_by)
+        if block.channel is not None:
+            self._scanner = Scanner(self._markers)
+        if block.channel == "reasoning":
+            self._thought = Until(*self._breaks)
         return block.unread()
 
     def _give_up(self, block: Block, reason: str, out: list[Event]) -> str:
         """The block is no call: it becomes text again, or, if the call was begun, an incomplete call."""
         self._block = None
         self._patience -= 1
-        if self._id:
-            out.append(CallEnded(self._id, complete=False))
+        if self._teller.is_telling:
+            out += self._teller.cut()
             return block.unread()
         if self._strict:
             message = f"A block of the model's text could not be read as a call: {reason}."
             out.append(TurnFailed(Failure(502, "tool_block_invalid", message)))
             return ""
-        out += (Note("text_block_kept", reason), TextDelta(self._marker))
-        return "".join(self._raw)
+        out.append(Note("text_block_kept", reason))
+        if self._marker:
+            out.append(TextDelta(self._marker))
+        return "".join(self._raw)[self._skip :]
+
+    def _think(self, thought: Until, text: str, out: list[Event]) -> str:
+        """Reasoning up to a marker; returns the text to go on with."""
+        piece, marker, rest = thought.feed(text)
+        if piece:
+            out.append(ReasoningDelta(piece, "content"))
+            self._thinking = True
+        if not marker:
+            return ""
+        self._end_thought(out)
+        if marker not in self._ends:
+            return marker + rest
+        self._inside = False
+        return rest
+
+    def _end_thought(self, out: list[Event]) -> None:
+        self._thought = None
+        if self._thinking:
+            self._thinking = False
+            out.append(ReasoningEnded())
 
     def _stop(self) -> list[Event]:
-        """Nothing more can follow: settle an open block and let go what was held back."""
+        """Nothing more can follow: settle what is open and let go what was held back."""
         out: list[Event] = []
         while self._block is not None:
             block = self._block
-            if block.whole:
-                out.append(Note("text_call_recovered", block.name))
-                self._close(block, out)
+            if block.is_row or (block.call.whole and self._close(block, out)):
+                out.append(Note("text_call_recovered", block.call.name))
+                self._block = None
             else:
                 out += self._read(self._give_up(block, "it has no end", out))
+        if self._thought is not None:
+            held = self._thought.end()
+            if held:
+                out.append(ReasoningDelta(held, "content"))
+                self._thinking = True
+            self._end_thought(out)
         held = self._scanner.end()
         return [*out, TextDelta(held)] if held else out
 
-    def _release(self) -> list[Event]:
-        if not self._waiting:
-            return []
-        out: list[Event] = []
-        made = list(self._structured())
-        for name, arguments in self._waiting:
-            if take_twin(made, name, arguments):
-                out.append(Note("text_call_twin", name))
-            else:
-                out += self._whole_call(name, arguments)
-        self._waiting = []
-        return out
 
-    def _whole_call(self, name: str, arguments: str) -> Events:
-        id = self._mint()
-        return CallStarted(id, name), CallArgs(id, arguments), CallEnded(id)
-
-    def _mint(self) -> str:
-        self._count += 1
-        return f"{minted_prefix(self._seed)}t{self._count:02d}"
+def _markers(notations: Sequence[Opener]) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:
+    """All markers to look for, those that end something, and those that end a thought."""
+    ends = tuple({end: None for opener in notations for end in opener.ends})
+    breaks = tuple(opener.open for opener in notations if opener.ends)
+    return (*(opener.open for opener in notations), *ends), frozenset(ends), (*ends, *breaks)
 
 
-def take_twin(made: list[Made], name: str, arguments: str) -> bool:
-    """Whether one of the structured calls says the same; it is taken out, so that each is the twin of one text only."""
-    for place, each in enumerate(made):
-        if each.name == name and same_json(each.text or "{}", arguments):
-            del made[place]
-            return True
-    return False
-
-
-def _opened_by(marker: str, notations: Sequence[Notation]) -> Notation:
-    return next(notation for notation in notations if notation.open == marker)
-
-
-def extract_calls(text: str, notations: Sequence[Notation], schemas: Schemas | None = None) -> list[tuple[str, str]]:
+def extract_calls(text: str, notations: Sequence[Opener], schemas: Schemas | None = None) -> list[tuple[str, str]]:
     """Every call in a finished text, in order, as name and arguments."""
     reader = ReadTextCalls(notations, "", schemas or Schemas(()))
     names: list[str] = []

@@ -1,4 +1,4 @@
-"""Finds opening markers in flowing text, and holds back exactly what could still become one.
+"""Finds markers in flowing text, and holds back exactly what could still become one.
 
 Code is not scanned: neither fenced blocks nor inline spans. A span ends with its line, so that a stray backtick cannot
 hide a call in the lines after it.
@@ -6,19 +6,25 @@ hide a call in the lines after it.
 
 import re
 from collections.abc import Sequence
-
-from toolwire.notations.table import Notation
+from functools import lru_cache
 
 _LINE_PREFIX = re.compile(r"[\s>*+\-0-9.)]*")
-_SPECIAL = re.compile(r"`+|~+|\n|<")
-_find_special = re.compile(r"[`~\n<]").search
+
+
+@lru_cache(maxsize=64)
+def _specials(markers: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What finds one character to look at, and what finds whole runs: a marker's first letter, code, a line end."""
+    letters = "".join(re.escape(letter) for letter in sorted({marker[0] for marker in markers}))
+    return re.compile(rf"[`~\n{letters}]"), re.compile(rf"`+|~+|\n|[{letters}]")
 
 
 class Scanner:
     """Splits text at markers. `feed` stops at the first one; what follows it is fed again after its block."""
 
-    def __init__(self, notations: Sequence[Notation]) -> None:
-        self._notations = notations
+    def __init__(self, markers: Sequence[str]) -> None:
+        self._markers = tuple(markers)
+        special, self._special = _specials(self._markers)
+        self._find_special = special.search
         self._held = ""
         self._run = ""  # the backticks or tildes just read, which may go on
         self._run_opens_line = False
@@ -34,7 +40,7 @@ class Scanner:
 
     def passes(self, text: str) -> bool:
         """Whether the text is plain, as nearly all of it is: nothing in it to hold, find or remember."""
-        if not text or self._held or self._run or _find_special(text) is not None:
+        if not text or self._held or self._run or self._find_special(text) is not None:
             return False
         if self._indented and not _LINE_PREFIX.fullmatch(text):
             self._indented = False
@@ -44,7 +50,7 @@ class Scanner:
         """The text before a marker, the marker (or nothing), the rest behind it."""
         text, self._held = self._held + text, ""
         place = 0
-        for found in _SPECIAL.finditer(text):
+        for found in self._special.finditer(text):
             start = found.start()
             token = found[0]
             self._read_plain(text, place, start)
@@ -54,7 +60,7 @@ class Scanner:
                 self._inline = 0
                 self._indented = True
                 self._fence_line = False
-            elif token == "<":
+            elif token[0] not in "`~":
                 self._end_run()
                 self._indented = False
                 if self._fence or self._inline:
@@ -110,8 +116,7 @@ class Scanner:
 
     def _marker_at(self, text: str, start: int) -> str:
         rest = text[start : start + 64]
-        for notation in self._notations:
-            marker = notation.open
+        for marker in self._markers:
             if rest.startswith(marker):
                 return marker
             if marker.startswith(rest) and start + len(rest) == len(text):

@@ -1,19 +1,25 @@
 """What a notation is: markers and bodies, as data. The engine in `block.py` reads any of them.
 
-A block is everything between `open` and `close`. Its body is one of
+A call stands between `open` and `close`, or ends with its own last letter. Its body is one of
 
-- JSON: `{"name": "search", "arguments": {"q": "x"}}`
+- JSON: `{"name": "search", "arguments": {"q": "x"}}`, or a list of such objects
 - tags: `<name>search</name><q>x</q>`, or `<function=search><parameter=q>x</parameter></function>`
-- a bare name: `get_date`
+- a head that holds the name, and then JSON, tags or nothing: `search[ARGS]{"q": "x"}`, `name="search">…`, `get_date`
+
+A wrapper holds several calls. A head without a name may say where the text behind it goes.
 """
 
 import re
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 import msgspec
 
 JS_SPACE = "\t\n\v\f\r \u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000\ufeff"
 """What JavaScript's `trim` removes, which is what the client that reads `<use_tool>` does."""
+
+Channel: TypeAlias = Literal["text", "reasoning"]
+"""Where text goes."""
 
 
 class Json(msgspec.Struct, frozen=True):
@@ -24,22 +30,59 @@ class Json(msgspec.Struct, frozen=True):
 
 
 class Tags(msgspec.Struct, frozen=True):
-    """Tags. Patterns match one whole opening tag; their group is the name or the parameter it opens."""
+    """Tags. Patterns match one whole opening tag; their first group is the name or the parameter it opens."""
 
-    name: re.Pattern[str]
-    name_close: str
-    """Ends the name, when it is text between tags. Empty: the name stands in the tag itself."""
     parameter: re.Pattern[str]
+    """A second group, if there is one, says `true` or `false`: the value is a string, or is JSON."""
     parameter_close: str
     """Ends a value; `{}` stands for the parameter."""
-    ignored: frozenset[str]
     trim: Literal["space", "newline"]
     """What is cut off a value's ends: all white space, or exactly one line end."""
+    name: re.Pattern[str] | None = None
+    name_close: str = ""
+    """Ends the name, when it is text between tags. Empty: the name stands in the tag itself."""
+    key_close: str = ""
+    """Ends the parameter, when it is text between tags of its own; `value_open` then opens the value."""
+    value_open: str = ""
+    ignored: frozenset[str] = frozenset()
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Text in front of the arguments, with the group `name` in it. `end` closes it, and so does `stop`, which stays."""
+
+    pattern: re.Pattern[str]
+    end: str = ""
+    stop: str = ""
+    then: tuple[Literal["json", "tags"], ...] = ("json",)
+    """What may follow; nothing: the call has no arguments."""
+    declared: bool = False
+    """Too slight a sign by itself: counts only where names are declared."""
+    channels: Mapping[str, Channel] = {}
+    """Where the text behind a head without name goes, by the pattern's group `channel`."""
 
 
 class Notation(msgspec.Struct, frozen=True):
+    """One call."""
+
+    open: str
+    close: str = ""
+    """Empty: the call ends with the last letter of its JSON."""
+    json: Json | None = None
+    listed: bool = False
+    """A list of JSON objects is several calls."""
+    tags: Tags | None = None
+    head: Head | None = None
+    ends: tuple[str, ...] = ()
+    """Markers that may follow the call or its channel's text, and say nothing more."""
+
+
+class Wrapper(msgspec.Struct, frozen=True):
+    """Several calls between two markers, with nothing but white space around them."""
+
     open: str
     close: str
-    tags: Tags
-    json: Json = Json()
-    bare_names: bool = False
+    calls: tuple[Notation, ...]
+    ends: tuple[str, ...] = ()
+
+
+Opener: TypeAlias = Notation | Wrapper

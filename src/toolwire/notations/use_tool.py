@@ -18,17 +18,18 @@ import msgspec
 
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TextDelta
 from toolwire.core.policies import Events, Kinds
-from toolwire.notations.table import JS_SPACE, Notation, Tags
+from toolwire.notations.table import JS_SPACE, Json, Notation, Tags
+from toolwire.notations.write import Written
 
 USE_TOOL = Notation(
     open="<use_tool>",
     close="</use_tool>",
+    json=Json(),
     tags=Tags(
         name=re.compile(r"<(name)>"),
         name_close="</name>",
         parameter=re.compile(r"<([^<>/\s]+)>"),
         parameter_close="</{}>",
-        ignored=frozenset(),
         trim="space",
     ),
 )
@@ -36,13 +37,6 @@ USE_TOOL = Notation(
 _EMPTY_IS_LIST = frozenset(("chatHistory", "salientTerms"))
 _TAG_LIKE = re.compile(r"<[^>]+>")
 _OPENING = re.compile(r"<([^>/][^>]*)>")
-
-
-class Written(msgspec.Struct, frozen=True):
-    """One block, and the parameters whose values it could not carry unchanged."""
-
-    text: str
-    changed: tuple[str, ...] = ()
 
 
 def survives(parameter: str, value: str) -> bool:

@@ -11,6 +11,9 @@ from toolwire.core.text import is_json
 Types: TypeAlias = frozenset[str]
 
 UNKNOWN: Types = frozenset()
+STRING: Types = frozenset(("string",))
+LITERAL: Types = frozenset(("object", "array", "number", "boolean", "null"))
+"""Anything but a string."""
 _TEXTUAL: Types = frozenset(("string", "null"))
 _FIRST = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
 _encode = msgspec.json.Encoder().encode
@@ -53,7 +56,7 @@ def _types(schema: Any) -> Types:
     if isinstance(declared, list):
         return frozenset(cast("list[str]", declared))
     if isinstance(schema.get("enum"), list) and all(isinstance(value, str) for value in schema["enum"]):
-        return frozenset(("string",))
+        return STRING
     found: Types = UNKNOWN
     for key in ("anyOf", "oneOf"):
         for each in cast("list[Any]", schema.get(key) or ()):

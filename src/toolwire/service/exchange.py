@@ -14,13 +14,22 @@ from typing import Any, Protocol
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from toolwire.assembly import OutputModeSetting, ToolRules, as_ruled, output_mode, policies_for, without_hosted_tools
+from toolwire.assembly import (
+    ARGUMENTS_HEADER,
+    OutputModeSetting,
+    ToolRules,
+    as_ruled,
+    output_mode,
+    policies_for,
+    with_arguments,
+    without_hosted_tools,
+)
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
 from toolwire.core.policies import Policy
-from toolwire.core.request import Request
+from toolwire.core.request import Entry, ReasoningEntry, Request
 from toolwire.service.delivery import Delivery, Encoder, Pace
 from toolwire.service.http import ClientGone, cors_headers, read_body
 from toolwire.service.keys import Caller, Keys
@@ -29,7 +38,8 @@ from toolwire.service.metrics import Metrics
 from toolwire.service.routes import Route, Router
 from toolwire.service.run import Plan, Run
 from toolwire.service.settings import Settings
-from toolwire.service.thoughts import KeepThoughts, Thoughts
+from toolwire.service.thoughts import KeepSeals, KeepThoughts, Thoughts
+from toolwire.service.validate import validate
 from toolwire.transport.alarm import Alarm, Ticker
 from toolwire.transport.record import Recorder
 from toolwire.transport.store import Store
@@ -163,6 +173,8 @@ class Exchange:
         caller = self._enter()
         body = await read_body(self._asked, receive, self._shared.max_body)
         request = self._dialect.decode_request(body)
+        if request.dialect == "messages" and b"anthropic-beta" in self._asked:
+            request = msgspec.structs.replace(request, betas=self._header(b"anthropic-beta"))
         if not request.carries_seals and request.tools:
             thoughts = self._shared.thoughts
             request = thoughts.restored(caller.owner, request)
@@ -201,7 +213,7 @@ class Exchange:
         mode = output_mode(rules, request)
         self._delivery.headers.append((b"x-proxy-output-mode", mode.encode()))
         self._facts |= {"model": request.model, "output_mode": mode}
-        planning = Planning(self._shared, request, rules, self._seed, caller.upstream_key, policies, self._facts)
+        planning = Planning(self._shared, request, rules, self._seed, caller, policies, self._facts)
         plan = planning.plan(routes)
         self._shared.log.asked(self._facts, request)
         return plan
@@ -224,7 +236,7 @@ class Exchange:
                 message = f"x-proxy-responses-events must be openai or extended; received {events!r}."
                 raise BadRequest(message, "x-proxy-responses-events")
             rules = msgspec.structs.replace(rules, responses_events=events)
-        return rules
+        return with_arguments(rules, self._header(ARGUMENTS_HEADER.encode()).strip().lower())
 
     def _header(self, name: bytes) -> str:
         return self._asked[name].decode("latin-1") if name in self._asked else ""
@@ -256,39 +268,55 @@ class Planning(msgspec.Struct, frozen=True):
     request: Request
     rules: ToolRules
     seed: str
-    key: str
+    caller: Caller
     policies: Sequence[Policy]
     facts: dict[str, Any]
 
     def plan(self, routes: Sequence[tuple[Route, str]]) -> Plan:
         """The plan for the first of these routes, and for the others in its stead."""
         (route, target), *rest = routes
-        rules, seed, policies, settings = self.rules, self.seed, self.policies, self.shared.settings
-        request = as_ruled(self.request, rules, pairs_apart=route.pairs_apart)
+        rules, seed, settings = self.rules, self.seed, self.shared.settings
+        thoughts, owner, name = self.shared.thoughts, self.caller.owner, route.backend.name
+        policies = (*self.policies, KeepSeals(thoughts, owner, name))
+        if self.request.choices > 1 and route.recorded_as != self.request.dialect:
+            raise BadRequest(f"n must be 1 for this model; received {self.request.choices}.", "n")
+        request = thoughts.fit_for(name, owner, self.request)
+        request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
         if request.dialect not in route.hosts_tools:
-            request = without_hosted_tools(request, rules)
+            request = without_hosted_tools(request, rules, route.hosts if route.recorded_as == request.dialect else ())
         asked = msgspec.structs.replace(request, model=target)
-        self.facts["backend"] = route.backend.name
+        self.facts["backend"] = name
         return Plan(
             converse=lambda: route.converse(asked, seed),
-            assemble=lambda conversation: policies_for(request, rules, seed, conversation.calls, policies),
+            assemble=lambda conversation: policies_for(request, rules, seed, conversation.calls, policies, validate),
             upstream=route.upstream,
-            key=self.key,
+            key=self.caller.upstream_key,
             timeouts=settings.timeouts,
             retries=route.backend.retries,
             grace=rules.stop_after_grace_ms / 1000,
             recorder=self._recorder(route, target) if settings.debug.record else None,
             instead=partial(self._plan_instead, route, rest) if rest else None,
+            unsealed=partial(self._plan_unsealed, routes) if any(map(_is_sealed, request.entries)) else None,
         )
 
     def _plan_instead(self, failed: Route, rest: Sequence[tuple[Route, str]]) -> Plan:
         self.shared.router.cool(failed)
         return self.plan(rest)
 
+    def _plan_unsealed(self, routes: Sequence[tuple[Route, str]]) -> Plan:
+        entries = tuple(entry for entry in self.request.entries if not _is_sealed(entry))
+        return msgspec.structs.replace(self, request=msgspec.structs.replace(self.request, entries=entries)).plan(
+            routes
+        )
+
     def _recorder(self, route: Route, target: str) -> Recorder:
         own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
         folder = self.shared.settings.debug.record
-        return Recorder(folder, self.seed, route.recorded_as, target, (self.key, own))
+        return Recorder(folder, self.seed, route.recorded_as, target, (self.caller.upstream_key, own))
+
+
+def _is_sealed(entry: Entry) -> bool:
+    return isinstance(entry, ReasoningEntry) and bool(entry.seal)
 
 
 class UntilClientGone:

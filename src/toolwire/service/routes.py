@@ -43,6 +43,8 @@ class Route(msgspec.Struct, frozen=True):
     """Whose frames a recording of it holds."""
     hosts_tools: tuple[str, ...] = ()
     """The dialects whose names for tools it knows that it runs itself, such as web search."""
+    hosts: tuple[str, ...] = ()
+    """The types of such tools that it takes from clients of its own dialect, where it does not know them all."""
     pairs_apart: bool = False
     """Results may stand anywhere behind their calls; other backends want them next to them."""
     count_tokens: Callable[[Request, str], Awaitable[int | None]] | None = None
@@ -171,7 +173,7 @@ def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) 
     def converse(request: Request, seed: str) -> Conversation:
         return chat.Conversation(request, seed, profile)
 
-    return Route(backend, upstream, converse, "chat")
+    return Route(backend, upstream, converse, "chat", hosts=profile.hosts)
 
 
 def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:

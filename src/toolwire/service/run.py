@@ -24,6 +24,7 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
+from toolwire.core.flow import in_pieces
 from toolwire.core.order import TurnOrder
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.transport.alarm import Alarm
@@ -53,6 +54,8 @@ class Plan(msgspec.Struct, frozen=True):
     recorder: Recorder | None = None
     instead: "Callable[[], Plan] | None" = None
     """The plan for the next backend that serves the model, when this one fails before anything was shown."""
+    unsealed: "Callable[[], Plan] | None" = None
+    """The plan without sealed thoughts, if there are any, for when the backend cannot read them."""
 
 
 class Run:
@@ -153,7 +156,7 @@ class Run:
         """Ask again if that is due; otherwise pass the events on, once there is something to show."""
         if not self._shown:
             failure = early_failure(events)
-            if failure is not None and self._asks_again(failure):
+            if failure is not None and (self._asks_without_seals(failure) or self._asks_again(failure)):
                 return ()
         feed, see = self.assembly.policies.feed, self._order.see
         out: list[Event] = []
@@ -171,6 +174,16 @@ class Run:
         if not self.finished and not any(isinstance(event, CONTENT) for event in out):
             return ()
         return self.commit()
+
+    def _asks_without_seals(self, failure: Failure) -> bool:
+        if self._plan.unsealed is None or not _is_about_seals(failure):
+            return False
+        self._leave()
+        self._notes.append(Note("reasoning_dropped", failure.code))
+        self._plan = self._plan.unsealed()
+        self._attempts = 0
+        self._prepare()
+        return True
 
     def _asks_again(self, failure: Failure) -> bool:
         pause = _pause(failure, self._attempts)
@@ -248,7 +261,7 @@ class Run:
             message = "The backend answered with a web page instead of a turn."
             raise BackendFault(Failure(502, "bad_reply", message, retryable=True))
         if "event-stream" in kind:
-            self._reader = FrameReader()
+            self._reader = self._new_reader()
         return ()
 
     def _ask(self) -> Coroutine[Any, Any, Reply]:
@@ -312,8 +325,12 @@ class Run:
                 return ()
             if self._plain or data.startswith(b"{"):
                 return self._keep_plain(data)
-            self._reader = FrameReader()
+            self._reader = self._new_reader()
         return self._converse(self._reader.feed(data))
+
+    def _new_reader(self) -> FrameReader:
+        """A recording keeps every frame by itself."""
+        return FrameReader(flowing=self.conversation.flowing if self._plan.recorder is None else ())
 
     def _keep_plain(self, data: bytes) -> Sequence[Event]:
         self._plain.append(data)
@@ -331,7 +348,7 @@ class Run:
         feed = self.conversation.feed
         out: list[Event] = []
         for frame in frames:
-            out += feed(frame)
+            out += feed(frame) if frame.pieces is None else in_pieces(feed(frame), frame)
         return out
 
     def _end(self) -> Sequence[Event]:
@@ -352,6 +369,14 @@ def early_failure(events: Sequence[Event]) -> Failure | None:
         if isinstance(event, CONTENT):
             return None
     return None
+
+
+def _is_about_seals(failure: Failure) -> bool:
+    """Whether the backend refuses a thought because it cannot read its seal: OpenAI's words for it, and Anthropic's."""
+    if failure.status != 400:
+        return False
+    message = failure.message.lower()
+    return failure.code == "invalid_encrypted_content" or ("signature" in message and "thinking" in message)
 
 
 def _pause(failure: Failure, attempts: int) -> float | None:

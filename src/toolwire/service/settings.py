@@ -212,6 +212,7 @@ FLAGS: dict[str, str] = {
     "PROXY_TOOL_NAME_FALLBACK": "name_fallback",
     "PROXY_FINISH_AFTER_CALLS": "finish_after_calls",
     "PROXY_STRICT_TOOLS": "strict_parsing",
+    "PROXY_TOOL_ARGUMENTS": "arguments",
 }
 """Each flag of the environment and the key of `[tools]` it sets."""
 

@@ -8,8 +8,10 @@ from collections.abc import Mapping
 import msgspec
 
 from toolwire.backends.chat.decode import Decoder
-from toolwire.backends.chat.encode import encode_request
+from toolwire.backends.chat.encode import DIALECT, encode_request
 from toolwire.backends.chat.profile import OPENAI, Profile
+from toolwire.backends.chat.prompt import prompted
+from toolwire.backends.chat.reading import reading
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Post
 from toolwire.core.request import Request
@@ -22,11 +24,19 @@ class Conversation(LoweredConversation):
 
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
-        self._decoder = Decoder(seed, self._names)
+        self._decoder = reading(
+            Decoder(seed, self._names, keeps_frames=request.dialect == DIALECT), profile, self._request, seed
+        )
         self._profile = profile
+        self._tools = request.tools
 
     def start(self) -> Post:
-        body, notes = encode_request(self._request, self._profile, stream=self._request.stream)
+        if self._profile.tools == "prompt":
+            self._request, notes = prompted(self._request, self._profile.taught)
+            self._decoder.begin(notes)
+        request, profile = self._request, self._profile
+        lowered = request.tools is not self._tools
+        body, notes = encode_request(request, profile, stream=request.stream, lowered=lowered)
         self._decoder.begin(notes)
         accept = "text/event-stream" if self._request.stream else "application/json"
         return Post("/chat/completions", body, {"accept": accept})

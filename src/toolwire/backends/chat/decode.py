@@ -10,23 +10,27 @@ from typing import Any, cast
 
 import msgspec
 
-from toolwire.backends.chat.wire import Chunk, Message, TokenUsage, ToolCall
+from toolwire.backends.chat.wire import Chunk, Function, Message, TokenUsage, ToolCall
 from toolwire.backends.decoder import TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
+    CallArgs,
+    CallStarted,
     Event,
     Note,
     Reason,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
+    Told,
     TurnEnded,
     TurnStarted,
     Usage,
 )
 from toolwire.core.identity import SILENT, Fragment
 from toolwire.core.loose import read_fragments
+from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
 from toolwire.core.surrogates import SurrogateHalves
 from toolwire.core.text import arguments_text
@@ -46,12 +50,21 @@ _REASONS: dict[str, Reason] = {
 }
 
 
-class Decoder(TurnDecoder):
-    """A stage from frames to turn events, for one turn."""
+_CLAIMS = frozenset(("tool_calls", "function_call"))
 
-    def __init__(self, seed: str, names: Sequence[str] = ()) -> None:
+
+class Decoder(TurnDecoder):
+    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too."""
+
+    flowing = flowing("content", "reasoning_content", "reasoning", "arguments")
+
+    def __init__(self, seed: str, names: Sequence[str] = (), *, keeps_frames: bool = False) -> None:
         super().__init__(seed, names)
+        self._keeps = keeps_frames
         self._reason: Reason | None = None
+        self._claims = False  # it said that it ended with calls
+        self._speaking = False  # text was told, which later thoughts must not part
+        self._late: list[str] = []
         self._usage: Usage | None = None
         self._halves = SurrogateHalves()
 
@@ -65,7 +78,7 @@ class Decoder(TurnDecoder):
             chunk = _decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return self._mended(data)
-        return self._read(chunk)
+        return self._read(chunk) if not self._keeps else self._kept(chunk, frame)
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         try:
@@ -80,7 +93,8 @@ class Decoder(TurnDecoder):
             return events
         if not chunk.choices:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
-        return [*events, *self._finish()]
+        told = [Told("completion", "", body)] if self._keeps else []
+        return [*told, *events, *self._finish()]
 
     def end(self) -> Sequence[Event]:
         if self.ended:
@@ -110,6 +124,24 @@ class Decoder(TurnDecoder):
             self._usage = _usage(chunk.usage)
         return out
 
+    def _kept(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
+        """A chunk's events with the chunk itself: in its delta, if it is nothing else, or told beside them."""
+        events = self._read(chunk)
+        if self.ended:
+            return events
+        if len(events) == 1 and (said := _only_delta(chunk)) is not None:
+            [event] = events
+            match event:
+                case CallArgs(id, text) if said.tool_calls and _is_text(said.tool_calls[0]):
+                    return (CallArgs(id, text, frame),)
+                case TextDelta(text) if text == said.content:
+                    return (TextDelta(text, frame=frame),)
+                case ReasoningDelta(text, kind) if text == said.reasoning_content:
+                    return (ReasoningDelta(text, kind, frame=frame),)
+                case _:
+                    pass
+        return [Told("chunk", "", frame.data), *events]
+
     def _start(self, chunk: Chunk) -> list[Event]:
         self._started = True
         return [TurnStarted(chunk.id or "", chunk.model or "")]
@@ -117,33 +149,46 @@ class Decoder(TurnDecoder):
     def _tell(self, told: Message, out: list[Event], *, whole: bool) -> None:
         feed = self._row.feed
         thought = told.reasoning_content or told.reasoning
-        if thought:
+        if thought and self._speaking:
+            self._late.append(thought)
+        elif thought:
             out += feed(ReasoningDelta(thought, "content"))
         if told.content:
+            self._speaking = not self._keeps
             out += feed(TextDelta(told.content))
         if told.refusal:
             out += feed(RefusalDelta(told.refusal))
-        calls = told.tool_calls
-        if calls:
-            seen: set[str | None] = set()
-            for position, call in enumerate(calls):
-                place = position if len(calls) > 1 or whole else None
-                fragment = _fragment(call, place, whole=whole, reused=whole and call.id in seen)
-                seen.add(call.id)
-                for event in self._table.feed(fragment):
-                    out += feed(event)
-        elif told.function_call is not None and told.function_call.name is not None:
-            call = told.function_call
-            legacy = Fragment(arguments_text(call.arguments) or "", "function_call", name=call.name or "", total=whole)
-            for event in self._table.feed(legacy):
-                out += feed(event)
+        if told.tool_calls:
+            out += self._late_thoughts()
+            self._tell_calls(told.tool_calls, out, whole=whole)
         elif told.function_call is not None:
-            text = arguments_text(told.function_call.arguments) or ""
-            for event in self._table.feed(Fragment(text, "function_call")):
-                out += feed(event)
+            out += self._late_thoughts()
+            self._tell_legacy_call(told.function_call, out, whole=whole)
+
+    def _tell_calls(self, calls: list[ToolCall], out: list[Event], *, whole: bool) -> None:
+        seen: set[str | None] = set()
+        for position, call in enumerate(calls):
+            place = position if len(calls) > 1 or whole else None
+            fragment = _fragment(call, place, whole=whole, reused=whole and call.id in seen)
+            seen.add(call.id)
+            for event in self._table.feed(fragment):
+                out += self._row.feed(_sealed(event, call))
+
+    def _tell_legacy_call(self, call: Function, out: list[Event], *, whole: bool) -> None:
+        text = arguments_text(call.arguments) or ""
+        name = call.name or ""
+        for event in self._table.feed(Fragment(text, "function_call", name=name, total=whole and bool(name))):
+            out += self._row.feed(event)
+
+    def _late_thoughts(self) -> list[Event]:
+        """What was thought while the answer was being said: it comes behind the text, which it must not part."""
+        late, self._late = self._late, []
+        self._speaking = False
+        return self._row.feed(ReasoningDelta("".join(late), "content")) if late else []
 
     def _reason_of(self, given: str, out: list[Event]) -> Reason:
         reason = _REASONS.get(given.lower())
+        self._claims = self._claims or given.lower() in _CLAIMS
         if reason is None:
             out.append(Note("reason_unknown", given))
             return self._reason or "stop"
@@ -160,7 +205,10 @@ class Decoder(TurnDecoder):
         out: list[Event] = [*self._opening]
         if self._reason is None:
             out.append(Note("reason_missing"))
+        elif self._claims and not self._table.calls:
+            out.append(Note("reason_unfounded", "tool_calls"))
         reason: Reason = self._reason or "stop"
+        out += self._late_thoughts()
         for event in self._table.finish(cut=reason != "stop"):
             out += self._row.feed(event)
         if self._usage is not None:
@@ -216,6 +264,27 @@ class Decoder(TurnDecoder):
         reason = _of(choice, "finish_reason")
         if isinstance(reason, str) and reason not in SILENT:
             self._reason = self._reason_of(reason, out)
+
+
+def _only_delta(chunk: Chunk) -> Message | None:
+    """The delta of a chunk that holds nothing else."""
+    if chunk.usage is not None or chunk.choices is None or len(chunk.choices) != 1:
+        return None
+    [choice] = chunk.choices
+    return choice.delta if choice.finish_reason is None and choice.usage is None else None
+
+
+def _is_text(call: ToolCall) -> bool:
+    """Whether a call's arguments came as a string."""
+    function = call.function
+    return function is not None and bytes(function.arguments or b"").startswith(b'"')
+
+
+def _sealed(event: Event, call: ToolCall) -> Event:
+    """A call's start with what its server wants back with it: Gemini puts the signature of its thoughts there."""
+    if not isinstance(event, CallStarted) or call.extra_content is msgspec.UNSET:
+        return event
+    return msgspec.structs.replace(event, seal=bytes(call.extra_content).decode())
 
 
 def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool) -> Fragment:

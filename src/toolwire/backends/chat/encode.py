@@ -28,9 +28,11 @@ from toolwire.core.request import (
     Tool,
     ToolChoice,
 )
-from toolwire.core.text import is_blank
+from toolwire.core.text import is_blank, shortened
 
 _encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 DIALECT = "chat"
 """The dialect of clients that speak as this backend does."""
@@ -38,13 +40,17 @@ DIALECT = "chat"
 NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 
 
-def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
-    """The body to post, and notes of what it could not hold."""
+def encode_request(
+    request: Request, profile: Profile, *, stream: bool, lowered: bool = False
+) -> tuple[bytes, list[Note]]:
+    """The body to post, and notes of what it could not hold. `lowered`: its tools are not as the client wrote them."""
     notes: list[Note] = []
     sampling, caller = request.sampling, request.caller
+    asked = _asked(request) if not lowered else {}
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": Fold(profile, notes).messages(request),
+        "messages": asked.get("messages") if _can_stand(request, profile) else None,
+        "n": request.choices if request.choices > 1 else None,
         "stream": stream,
         "stream_options": {"include_usage": True} if stream and profile.usage else None,
         "temperature": sampling.temperature,
@@ -55,16 +61,22 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         "verbosity": sampling.verbosity,
         "service_tier": sampling.service_tier,
         "response_format": _format(request.output_format) if request.output_format else None,
-        "user": caller.user,
+        "user": caller.user if request.dialect == DIALECT else shortened(caller.user),
         "safety_identifier": caller.safety_identifier,
         "prompt_cache_key": caller.prompt_cache_key,
         "metadata": caller.metadata,
     }
+    if body["user"] != caller.user:
+        notes.append(Note("value_changed", "user"))
+    if body["messages"] is None:
+        body["messages"] = Fold(profile, notes).messages(request)
+        if request.marks_cache:
+            notes.append(Note("field_dropped", "cache_control"))
     choice = request.tool_choice
     shown = [tool for tool in request.tools if choice is None or not choice.limited or tool.name in choice.allowed]
     tools = [*(_tool(tool, profile) for tool in shown), *(tool.raw for tool in request.hosted_tools)]
     if tools:
-        body["tools"] = tools
+        body["tools"] = _declared(asked, tools)
         body["tool_choice"] = _tool_choice(request.tool_choice, request.tools) if request.tool_choice else None
         body["parallel_tool_calls"] = request.parallel_calls if profile.parallel else None
         if request.parallel_calls is not None and not profile.parallel:
@@ -75,6 +87,38 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     dropped += [name for name in profile.refuses if body.pop(name, None) is not None]
     notes += [Note("field_dropped", name) for name in dropped]
     return _encode({name: value for name, value in body.items() if value is not None}), notes
+
+
+def _asked(request: Request) -> dict[str, msgspec.Raw]:
+    """The body's fields as they came, from a client that speaks as the server does."""
+    if request.dialect != DIALECT or request.legacy_functions or not request.body:
+        return {}
+    return _fields(request.body)
+
+
+def _can_stand(request: Request, profile: Profile) -> bool:
+    """Whether the messages can go on as the client wrote them: unchanged, and nothing in them that servers refuse."""
+    return request.is_as_written and all(_stands(entry, profile) for entry in request.entries)
+
+
+def _stands(entry: Entry, profile: Profile) -> bool:
+    match entry:
+        case Message(role):
+            return role != "developer" or profile.developer
+        case CallEntry():
+            is_plain = not is_blank(entry.arguments) and not entry.seal
+            return is_plain and profile.content_beside_calls == "null"
+        case ResultEntry(_, (TextPart(text),)):
+            return bool(text)
+        case _:
+            return False
+
+
+def _declared(asked: dict[str, msgspec.Raw], tools: list[Any]) -> Any:
+    """The tools as the client wrote them, if they are all there, each in the form that the API documents."""
+    written = _list(asked["tools"]) if "tools" in asked else []
+    is_sound = len(written) == len(tools) and all("function" in tool or "custom" in tool for tool in written)
+    return asked["tools"] if is_sound else tools
 
 
 class Fold:
@@ -139,10 +183,7 @@ class Fold:
         self._out.append(message)
 
     def _say(self, entry: Message) -> None:
-        message = self._open()
-        if "tool_calls" in message:
-            self._close()
-            message = self._open()
+        message = self._open()  # what is said behind the calls stands before them here
         text = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
         refusal = "".join(part.text for part in entry.parts if isinstance(part, RefusalPart))
         if text or not refusal:
@@ -152,10 +193,12 @@ class Fold:
 
     def _call(self, entry: CallEntry) -> None:
         if entry.kind == "custom":
-            written = {"type": "custom", "custom": {"name": entry.name, "input": entry.arguments}}
+            written: dict[str, Any] = {"type": "custom", "custom": {"name": entry.name, "input": entry.arguments}}
         else:
             arguments = "{}" if is_blank(entry.arguments) else entry.arguments
             written = {"type": "function", "function": {"name": entry.name, "arguments": arguments}}
+        if entry.seal:
+            written["extra_content"] = msgspec.Raw(entry.seal.encode())
         self._open().setdefault("tool_calls", []).append({"id": entry.id, **written})
 
     def _think(self, entry: ReasoningEntry) -> None:
@@ -170,11 +213,11 @@ class Fold:
 
     def _result(self, entry: ResultEntry) -> None:
         self._close()
-        texts = [part.text for part in entry.parts if isinstance(part, TextPart)]
-        others = [part for part in entry.parts if not isinstance(part, TextPart)]
+        texts = [part.text for part in entry.told if isinstance(part, TextPart)]
+        others = [part for part in entry.told if not isinstance(part, TextPart)]
         shown = [written for part in others if (written := self._part(part))]
         if shown:
-            texts.append(f"(The result of {entry.call_id} is shown in the next message.)")
+            texts.append("\n" * bool(texts) + f"(The result of {entry.call_id} is shown in the next message.)")
             self._seen += [{"type": "text", "text": f"The result of {entry.call_id}:"}, *shown]
         text = "".join(texts) or self._profile.empty_result
         self._out.append({"role": "tool", "tool_call_id": entry.call_id, "content": text})

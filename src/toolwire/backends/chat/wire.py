@@ -25,6 +25,7 @@ class ToolCall(msgspec.Struct):
     custom: Custom | None = None
     name: str | None = None
     arguments: Maybe = msgspec.UNSET
+    extra_content: Maybe = msgspec.UNSET
 
 
 class Message(msgspec.Struct):

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import msgspec
 
 from toolwire.backends.lowered import LoweredConversation
-from toolwire.backends.messages.decode import Decoder
+from toolwire.backends.messages.decode import ISSUER, Decoder
 from toolwire.backends.messages.encode import encode_request
 from toolwire.backends.messages.profile import ANTHROPIC, Profile
+from toolwire.backends.written import as_written
 from toolwire.core.backend import Post
 from toolwire.core.errors import Failure
 from toolwire.core.lowering import lowered
@@ -24,17 +25,20 @@ class Conversation(LoweredConversation):
 
     def __init__(self, request: Request, seed: str, profile: Profile = ANTHROPIC) -> None:
         super().__init__(request, profile.limits)
-        self._decoder = Decoder(seed, self._names)
+        self._decoder = Decoder(seed, self._names, keeps_frames=request.dialect == ISSUER)
         self._profile = profile
 
     def start(self) -> Post:
         body, notes = encode_request(self._request, self._profile, stream=self._request.stream)
         self._decoder.begin(notes)
-        return Post("/messages", body, _headers(self._profile))
+        headers = _headers(self._profile)
+        if self._request.betas:
+            headers["anthropic-beta"] = self._request.betas
+        return Post("/messages", body, headers)
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         failure = super().refused(status, headers, body)
-        if status == 529:  # Anthropic's own word for 503
+        if status == 529 and self._request.dialect != ISSUER:  # Anthropic's own word for 503
             return msgspec.structs.replace(failure, status=503, code="server_is_overloaded")
         return failure
 
@@ -49,6 +53,7 @@ _COUNTED = frozenset(("model", "messages", "system", "tools", "tool_choice", "th
 def count_tokens(request: Request, profile: Profile) -> Post:
     """The question how many tokens a request has."""
     lower, _ = lowered(request, profile.limits)
+    lower = as_written(request, lower, profile.limits.schema_field)
     body, _ = encode_request(lower, profile, stream=False)
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     counted = {name: value for name, value in fields.items() if name in _COUNTED}

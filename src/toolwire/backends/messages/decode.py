@@ -7,20 +7,23 @@ import msgspec
 
 from toolwire.backends.decoder import TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
-from toolwire.backends.messages.wire import Block, Message, StreamEvent, TokenUsage
+from toolwire.backends.messages.wire import Block, Message, StreamEvent, TokenUsage, Written
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
+    CallArgs,
     Event,
     Note,
     Reason,
     ReasoningDelta,
     ReasoningEnded,
     TextDelta,
+    Told,
     TurnEnded,
     TurnStarted,
     Usage,
 )
 from toolwire.core.identity import Fragment
+from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
 from toolwire.core.text import is_json
 
@@ -28,6 +31,7 @@ ISSUER = "messages"
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_message = msgspec.json.Decoder(Message).decode
+_decode_written = msgspec.json.Decoder(Written).decode
 
 _REASONS: dict[str, Reason] = {
     "end_turn": "stop",
@@ -41,10 +45,13 @@ _REASONS: dict[str, Reason] = {
 
 
 class Decoder(TurnDecoder):
-    """A stage from frames to turn events, for one turn."""
+    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too."""
 
-    def __init__(self, seed: str, names: Sequence[str] = ()) -> None:
+    flowing = flowing("text", "thinking", "partial_json")
+
+    def __init__(self, seed: str, names: Sequence[str] = (), *, keeps_frames: bool = False) -> None:
         super().__init__(seed, names)
+        self._keeps = keeps_frames
         self._reason = ""
         self._usage: dict[str, float] = {}
         self._blocks: dict[int, Block] = {}
@@ -66,10 +73,30 @@ class Decoder(TurnDecoder):
         if handler is None:
             return self._failed(event) if event.error is not None else ()
         events = handler(self, event)
+        if self._keeps and not self.ended:
+            events = self._kept(event, frame, events)
         if self._started and self._opening:
             events = [*events, *self._opening]
             self._opening = []
         return [out for each in events for out in self._row.feed(each)]
+
+    def _kept(self, event: StreamEvent, frame: Frame, events: Sequence[Event]) -> Sequence[Event]:
+        """Events with their frame: in the delta, if it is one, or told beside them."""
+        about = f"{event.index}"
+        match event.type:
+            case "content_block_delta":
+                if len(events) == 1:
+                    return (_framed(events[0], frame),)
+                is_ours = events or event.delta is None or event.delta.signature is not None
+                return events if is_ours else (Told(event.type, about, frame.data),)
+            case "content_block_start":
+                return [Told(event.type, about, frame.data), *events]
+            case "content_block_stop":
+                return [*events, Told(event.type, about, frame.data)]
+            case "message_start" | "message_delta":
+                return [Told(event.type, "", frame.data), *events]
+            case _:
+                return events
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         try:
@@ -82,7 +109,12 @@ class Decoder(TurnDecoder):
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
         out: list[Event] = [*self._start(StreamEvent(message=message)), *self._opening]
         self._opening = []
+        written = _decode_written(body).content if self._keeps else ()
+        if self._keeps:
+            out.insert(0, Told("message", "", body))
         for place, block in enumerate(message.content):
+            if self._keeps:
+                out.append(Told("content_block_start", f"{place}", b'{"content_block":' + bytes(written[place]) + b"}"))
             out += self._open_block(StreamEvent(index=place, content_block=block))
             out += self._close_block(StreamEvent(index=place))
         self._reason = message.stop_reason or ""
@@ -117,7 +149,7 @@ class Decoder(TurnDecoder):
         self._blocks[event.index] = block
         match block.type:
             case "text":
-                if block.citations:
+                if block.citations and not self._keeps:
                     out.append(Note("annotations_dropped"))
                 return [*out, TextDelta(block.text)] if block.text else out
             case "thinking":
@@ -128,7 +160,7 @@ class Decoder(TurnDecoder):
                 key = f"{event.index}"
                 return [*out, *self._table.feed(Fragment("", key, block.id or "", name=block.name or "", named=True))]
             case _:
-                return [*out, Note("item_dropped", block.type)]
+                return out if self._keeps else [*out, Note("item_dropped", block.type)]
 
     def _grow(self, event: StreamEvent) -> Sequence[Event]:
         delta = event.delta
@@ -147,7 +179,7 @@ class Decoder(TurnDecoder):
         block = self._blocks.get(event.index)
         if delta.signature and block is not None:
             block.signature = delta.signature  # the last one counts; they are not joined
-        elif delta.type == "citations_delta":
+        elif delta.type == "citations_delta" and not self._keeps:
             return [Note("annotations_dropped")]
         return ()
 
@@ -163,7 +195,7 @@ class Decoder(TurnDecoder):
             case "tool_use":
                 last = self._last_fragment(event.index, block)
                 call = next((each for each in self._table.calls if each.item == last.item), None)
-                if last.text or call is None or call.is_blank() or is_json(call.text):
+                if last.text or call is None or is_json(call.text):
                     return self._table.feed(last)
                 self._last = last  # half of it, perhaps: the end of the turn will tell
                 return ()
@@ -199,11 +231,11 @@ class Decoder(TurnDecoder):
     def _known_reason(self, out: list[Event]) -> Reason:
         given = self._reason
         if given == "pause_turn":
-            out.append(Note("turn_paused"))
+            out += () if self._keeps else (Note("turn_paused"),)
             return "stop"
         if given == "tool_use" and not self._table.calls:
             out.append(Note("reason_unfounded", given))
-        if given not in _REASONS:
+        if given not in _REASONS and not (given and self._keeps):
             out.append(Note("reason_unknown", given) if given else Note("reason_missing"))
         return _REASONS.get(given, "stop")
 
@@ -248,6 +280,18 @@ class Decoder(TurnDecoder):
         "error": _failed,
         "ping": _ignore,
     }
+
+
+def _framed(event: Event, frame: Frame) -> Event:
+    match event:
+        case CallArgs(id, text):
+            return CallArgs(id, text, frame)
+        case TextDelta(text):
+            return TextDelta(text, frame=frame)
+        case ReasoningDelta(text, kind, part):
+            return ReasoningDelta(text, kind, part, frame=frame)
+        case _:
+            return event
 
 
 def _failure(given: Any) -> Failure:

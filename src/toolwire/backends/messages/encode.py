@@ -1,37 +1,23 @@
-"""A request in the words of the Messages API.
+"""A request in the words of the Messages API: as it was written, where the client speaks it too, or translated."""
 
-The history is folded into turns that alternate: all results of a batch of calls stand in one user message, before any
-text of it; thoughts, text and calls of one answer stand in one assistant message, in their order.
-"""
-
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from toolwire.backends.messages.decode import ISSUER
+from toolwire.backends.messages.fold import Fold, cannot_stand, is_foreign
 from toolwire.backends.messages.profile import Profile
 from toolwire.core.events import Note
-from toolwire.core.request import (
-    CallEntry,
-    Entry,
-    FilePart,
-    ImagePart,
-    Message,
-    OtherEntry,
-    Part,
-    ReasoningEntry,
-    RefusalPart,
-    Request,
-    ResultEntry,
-    TextPart,
-    Tool,
-    ToolChoice,
-)
-from toolwire.core.text import as_object, wrapped
+from toolwire.core.request import CallEntry, Message, Request, Tool, ToolChoice
 
 _encode = msgspec.json.Encoder().encode
 
-NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
+_ENABLED = msgspec.Raw(b'"enabled"')
+_NONE = msgspec.Raw(b'"none"')
 
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 
@@ -39,9 +25,31 @@ _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", 
 def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
     """The body to post, and notes of what it could not hold."""
     notes: list[Note] = []
-    if request.dialect == ISSUER and request.entries is request.written and not any(map(_is_foreign, request.entries)):
-        return _encode_as_asked(request, profile, stream=stream)
-    fold = Fold(notes)
+    worded = _as_asked if request.dialect == ISSUER else _translated
+    body = worded(request, profile, notes)
+    body |= {"model": request.model, "stream": stream}
+    refused = [name for name in profile.refuses if _removed(body, name)]
+    notes += [Note("field_dropped", name) for name in refused]
+    return _encode({name: value for name, value in body.items() if value is not None}), notes
+
+
+def _as_asked(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
+    """The body of a client that speaks Messages too: its fields as they came, and its history where that can stand."""
+    body: dict[str, Any] = {"max_tokens": profile.max_tokens, **request.fields}
+    if not request.is_as_written or any(map(cannot_stand, request.entries)):
+        body["messages"] = Fold(notes, profile, same_dialect=True).messages(request)
+        if any(map(is_foreign, request.entries)) and _fields(body.get("thinking", b"{}")).get("type") == _ENABLED:
+            body["thinking"] = {"type": "disabled"}  # which would want the thoughts that are not there
+            notes.append(Note("field_dropped", "thinking"))
+    if request.parallel_calls is not None and request.tools:
+        choice = _fields(body.get("tool_choice", b'{"type":"auto"}'))
+        if choice.get("type") != _NONE:
+            body["tool_choice"] = {**choice, "disable_parallel_tool_use": not request.parallel_calls}
+    return body
+
+
+def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
+    fold = Fold(notes, profile)
     messages = fold.messages(request)
     sampling = request.sampling
     body: dict[str, Any] = {
@@ -49,7 +57,6 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         "max_tokens": sampling.max_tokens or profile.max_tokens,
         "system": fold.system(request) or None,
         "messages": messages,
-        "stream": stream,
         "temperature": _temperature(sampling.temperature, notes),
         "top_p": sampling.top_p,
         "stop_sequences": list(sampling.stop) or None,
@@ -57,30 +64,36 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     }
     tools = _allowed(request.tools, request.tool_choice)
     if tools or request.hosted_tools:
-        body["tools"] = [*(_tool(tool, profile, notes) for tool in tools), *(tool.raw for tool in request.hosted_tools)]
+        body["tools"] = [*map(_tool, tools), *(tool.raw for tool in request.hosted_tools)]
         body["tool_choice"] = _tool_choice(request)
+    elif called := {entry.name: None for entry in request.entries if isinstance(entry, CallEntry)}:
+        # Calls in a history need their tools declared, even if none may be called any more.
+        body["tools"] = [{"name": name, "input_schema": NO_PARAMETERS} for name in called]
+        body["tool_choice"] = {"type": "none"}
+        notes.append(Note("tools_declared", ", ".join(called)))
     _add_reasoning(body, request, profile, notes)
     if request.output_format is not None and request.output_format.schema is not None:
         format = {"type": "json_schema", "schema": request.output_format.schema}
         body["output_config"] = {**(body.get("output_config") or {}), "format": format}
     lost = {"verbosity": sampling.verbosity, "service_tier": sampling.service_tier, "metadata": request.caller.metadata}
     dropped = [name for name, value in lost.items() if value not in (None, "auto", "default")]
-    dropped += [*request.extra, *(name for name in profile.refuses if body.pop(name, None) is not None)]
-    notes += [Note("field_dropped", name) for name in dropped]
-    return _encode({name: value for name, value in body.items() if value is not None}), notes
+    if any(isinstance(entry, Message) and entry.name for entry in request.entries):
+        dropped.append("messages.name")
+    notes += [Note("field_dropped", name) for name in (*dropped, *request.extra)]
+    return body
 
 
-def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
-    """The body of a client that speaks Messages too, whose history needed no change: all its fields as they came."""
-    body: dict[str, Any] = {**request.fields, "model": request.model, "stream": stream}
-    body.setdefault("max_tokens", profile.max_tokens)
-    refused = [name for name in profile.refuses if body.pop(name, None) is not None]
-    return _encode(body), [Note("field_dropped", name) for name in refused]
-
-
-def _is_foreign(entry: Entry) -> bool:
-    """A thought that somebody else sealed."""
-    return isinstance(entry, ReasoningEntry) and entry.issuer != ISSUER
+def _removed(body: dict[str, Any], name: str) -> bool:
+    """Take a field out, or, as `tools.name`, a field of every tool; whether it was there."""
+    field, _, inner = name.partition(".")
+    if not inner:
+        return body.pop(name, None) is not None
+    given: Any = body.get(field) or []
+    tools = _list(given) if isinstance(given, msgspec.Raw) else [_fields(_encode(tool)) for tool in given]
+    if not any(inner in tool for tool in tools):
+        return False
+    body[field] = [{key: value for key, value in tool.items() if key != inner} for tool in tools]
+    return True
 
 
 def _temperature(asked: float | None, notes: list[Note]) -> float | None:
@@ -103,116 +116,10 @@ def _add_reasoning(body: dict[str, Any], request: Request, profile: Profile, not
     else:
         body["thinking"] = {"type": "adaptive"}
         body["output_config"] = {"effort": _EFFORTS[effort]}
-
-
-class Fold:
-    """Folds a flat history into messages that alternate."""
-
-    def __init__(self, notes: list[Note]) -> None:
-        self._notes = notes
-        self._system: list[str] = []
-        self._out: list[dict[str, Any]] = []
-
-    def system(self, request: Request) -> str:
-        asked = request.output_format
-        wants_json = (
-            "Answer with one JSON object and nothing else." if asked is not None and asked.schema is None else ""
-        )
-        return "\n\n".join(text for text in (request.instructions, *self._system, wants_json) if text)
-
-    def messages(self, request: Request) -> list[dict[str, Any]]:
-        opening = True
-        for entry in request.entries:
-            if opening and isinstance(entry, Message) and entry.role in ("system", "developer"):
-                self._system.append(_text(entry.parts))
-                continue
-            opening = False
-            self._add(entry)
-        for message in self._out:
-            if message["role"] == "user":  # results first: the API insists
-                message["content"].sort(key=_after_results)
-        return self._out
-
-    def _add(self, entry: Entry) -> None:
-        match entry:
-            case Message(role="assistant"):
-                self._blocks(
-                    "assistant", [{"type": "text", "text": text}] if (text := _text(entry.parts)).strip() else []
-                )
-            case Message(role="user"):
-                self._blocks("user", [block for part in entry.parts if (block := self._part(part))])
-            case Message():
-                # An instruction in the middle of the conversation, where not every model takes the role.
-                self._blocks("user", [{"type": "text", "text": f"<system>\n{_text(entry.parts)}\n</system>"}])
-            case CallEntry():
-                block = {"type": "tool_use", "id": entry.id, "name": entry.name, "input": self._input(entry)}
-                self._blocks("assistant", [block])
-            case ResultEntry():
-                self._blocks("user", [self._result(entry)])
-            case ReasoningEntry():
-                self._blocks("assistant", self._thought(entry))
-            case OtherEntry():
-                self._notes.append(Note("item_dropped", entry.type))
-
-    def _blocks(self, role: str, blocks: list[dict[str, Any]]) -> None:
-        if not blocks:
-            return
-        if self._out and self._out[-1]["role"] == role:
-            self._out[-1]["content"] += blocks
-        else:
-            self._out.append({"role": role, "content": blocks})
-
-    def _input(self, entry: CallEntry) -> msgspec.Raw:
-        given = as_object(entry.arguments)
-        if given is not None:
-            return given
-        self._notes.append(Note("arguments_wrapped", entry.id))
-        return wrapped(entry.arguments)
-
-    def _result(self, entry: ResultEntry) -> dict[str, Any]:
-        content = [block for part in entry.parts if (block := self._part(part))]
-        result: dict[str, Any] = {"type": "tool_result", "tool_use_id": entry.call_id, "content": content}
-        if len(content) == 1 and content[0]["type"] == "text":
-            result["content"] = content[0]["text"]
-        return {**result, "is_error": True} if entry.failed else result
-
-    def _thought(self, entry: ReasoningEntry) -> list[dict[str, Any]]:
-        if entry.issuer != ISSUER or not entry.seal:
-            if entry.seal or entry.summary or entry.content:
-                self._notes.append(Note("reasoning_dropped", entry.id))
-            return []
-        if entry.redacted:
-            return [{"type": "redacted_thinking", "data": entry.seal}]
-        return [{"type": "thinking", "thinking": "".join(entry.summary + entry.content), "signature": entry.seal}]
-
-    def _part(self, part: Part) -> dict[str, Any] | None:
-        match part:
-            case TextPart(text) | RefusalPart(text):
-                return {"type": "text", "text": text} if text.strip() else None
-            case ImagePart(url, _, id):
-                return {"type": "image", "source": _source(url) if url else {"type": "file", "file_id": id}}
-            case FilePart(data, id, name, url):
-                source = _source(data or url) if data or url else {"type": "file", "file_id": id}
-                titled = {"title": name} if name else {}
-                return {"type": "document", "source": source, **titled}
-            case _:
-                self._notes.append(Note("part_dropped", type(part).__name__.removesuffix("Part").lower()))
-                return None
-
-
-def _after_results(block: dict[str, Any]) -> bool:
-    return block["type"] != "tool_result"
-
-
-def _source(url: str) -> dict[str, str]:
-    if not url.startswith("data:"):
-        return {"type": "url", "url": url}
-    kind, _, data = url.removeprefix("data:").partition(";base64,")
-    return {"type": "base64", "media_type": kind, "data": data}
-
-
-def _text(parts: tuple[Part, ...]) -> str:
-    return "".join(part.text for part in parts if isinstance(part, TextPart | RefusalPart))
+        for field, least in (("temperature", 1.0), ("top_p", 0.95)):  # a model that thinks takes no less
+            if body[field] is not None and body[field] < least:
+                body[field] = None
+                notes.append(Note("field_dropped", field))
 
 
 def _allowed(tools: tuple[Tool, ...], choice: ToolChoice | None) -> tuple[Tool, ...]:
@@ -222,31 +129,18 @@ def _allowed(tools: tuple[Tool, ...], choice: ToolChoice | None) -> tuple[Tool, 
     return tuple(tool for tool in tools if tool.name in choice.allowed)
 
 
-def _tool(tool: Tool, profile: Profile, notes: list[Note]) -> dict[str, Any]:
-    schema: Any = msgspec.json.decode(tool.parameters) if tool.parameters is not None else None
-    written: dict[str, Any] = {"name": tool.name, "input_schema": _as_object(schema, tool.name, notes)}
-    if tool.description:
-        written["description"] = tool.description
-    if tool.strict is not None and profile.strict:
-        written["strict"] = tool.strict
-    return written
-
-
-def _as_object(schema: Any, name: str, notes: list[Note]) -> dict[str, Any]:
-    """A schema whose top is an object without alternatives: the API refuses any other."""
-    if not isinstance(schema, dict):
-        return NO_PARAMETERS
-    read = cast("dict[str, Any]", schema)
-    changed = {key: value for key, value in read.items() if key not in ("anyOf", "oneOf", "allOf")}
-    if len(changed) != len(read):
-        notes.append(Note("schema_changed", name))
-    return {**changed, "type": "object"}
+def _tool(tool: Tool) -> dict[str, Any]:
+    facts = {"description": tool.description or None, "strict": tool.strict, "cache_control": tool.cache}
+    told = {name: value for name, value in facts.items() if value is not None}
+    return {"name": tool.name, "input_schema": tool.parameters or NO_PARAMETERS, **told}
 
 
 def _tool_choice(request: Request) -> dict[str, Any] | None:
     choice = request.tool_choice
     written: dict[str, Any] = {"type": "auto"}
-    if choice is not None and choice.name:
+    if choice is not None and choice.hosted is not None:
+        written = {**_fields(choice.hosted)}
+    elif choice is not None and choice.name:
         written = {"type": "tool", "name": choice.name}
     elif choice is not None:
         written = {"type": {"auto": "auto", "none": "none", "required": "any"}[choice.mode]}

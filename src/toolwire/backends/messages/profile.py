@@ -3,6 +3,7 @@
 import msgspec
 
 from toolwire.core.names import Limits
+from toolwire.core.schemas import Need
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -18,12 +19,27 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """It knows `strict` on a tool."""
     counts_tokens: bool = True
     """It has `/messages/count_tokens`."""
+    empty_result: str = ""
+    """What stands for an empty result where the server refuses one."""
     refuses: tuple[str, ...] = ()
-    """Request fields it answers with an error."""
+    """Request fields it answers with an error; `tools.NAME` is a field of every tool."""
+    name_length: int = 128
+    reserved_names: tuple[str, ...] = ()
+    """Names of tools that it keeps for itself."""
+    schema: tuple[Need, ...] = ("object_top",)
+    """What it needs of a tool's schema. Anthropic refuses alternatives at the top."""
 
     @property
     def limits(self) -> Limits:
-        return Limits(name_length=128, id_letters="A-Za-z0-9_-", id_length=0)
+        return Limits(
+            name_length=self.name_length,
+            reserved=self.reserved_names,
+            id_letters="A-Za-z0-9_-",
+            unique_ids=True,
+            strict=self.strict,
+            schema=self.schema,
+            schema_field="input_schema",
+        )
 
 
 ANTHROPIC = Profile()

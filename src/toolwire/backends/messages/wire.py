@@ -44,6 +44,12 @@ class Message(msgspec.Struct):
     error: Any = None
 
 
+class Written(msgspec.Struct):
+    """A message's blocks as they came."""
+
+    content: list[msgspec.Raw]
+
+
 class StreamEvent(msgspec.Struct):
     """Any event of a stream. Which fields are there depends on its type."""
 

@@ -3,33 +3,34 @@
 POST {base_url}/responses  →  event: response.created … response.completed, or one plain response object
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
-from toolwire.backends.failures import refusal
+from toolwire.backends.lowered import LoweredConversation
 from toolwire.backends.responses.decode import Decoder
 from toolwire.backends.responses.encode import encode_request
+from toolwire.backends.responses.items import with_items
 from toolwire.backends.responses.profile import CHATGPT, OPENAI, Profile
 from toolwire.backends.responses.wire import DIALECT
+from toolwire.backends.written import as_written
 from toolwire.core.backend import Post, Script
 from toolwire.core.errors import Failure
-from toolwire.core.events import Event
-from toolwire.core.identity import Call
+from toolwire.core.lowering import lowered
 from toolwire.core.request import Request
-from toolwire.core.sse import Frame
 
 __all__ = ["CHATGPT", "OPENAI", "Conversation", "Profile", "count_tokens"]
 
 
-class Conversation:
+class Conversation(LoweredConversation):
     """One request to a Responses server and its answer. `seed` makes the ids minted here unique."""
 
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
-        self._request = request
+        super().__init__(request, profile.limits)
+        self._request = with_items(request, self._request)
         self._decoder = Decoder(
             seed,
-            request.tool_names,
+            self._request.tool_names,
             snapshots=profile.arguments == "snapshot",
             keeps_frames=request.dialect == DIALECT,
         )
@@ -42,24 +43,8 @@ class Conversation:
         accept = "text/event-stream" if streamed else "application/json"
         return Post("/responses", body, {"accept": accept, **self._profile.headers})
 
-    def feed(self, frame: Frame) -> Sequence[Event]:
-        return self._decoder.feed(frame)
-
-    @property
-    def ended(self) -> bool:
-        return self._decoder.ended
-
-    def end(self) -> Sequence[Event]:
-        return self._decoder.end()
-
-    def feed_plain(self, body: bytes) -> Sequence[Event]:
-        return self._decoder.feed_plain(body)
-
-    def calls(self) -> Sequence[Call]:
-        return self._decoder.calls()
-
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        failure = refusal(status, headers, body)
+        failure = super().refused(status, headers, body)
         if status == 401 and self._profile.login_hint:
             message = f"{failure.message.rstrip('.')}. {self._profile.login_hint}"
             return msgspec.structs.replace(failure, message=message)
@@ -73,7 +58,9 @@ _COUNTED = frozenset(
 
 def count_tokens(request: Request, profile: Profile) -> Post:
     """The question how many tokens a request has."""
-    body, _ = encode_request(request, profile, stream=False)
+    lower, _ = lowered(request, profile.limits)
+    lower = with_items(request, as_written(request, lower, profile.limits.schema_field))
+    body, _ = encode_request(lower, profile, stream=False)
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     counted = {name: value for name, value in fields.items() if name in _COUNTED}
     return Post("/responses/input_tokens", msgspec.json.encode(counted))

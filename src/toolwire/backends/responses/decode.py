@@ -45,6 +45,7 @@ from toolwire.core.events import (
 )
 from toolwire.core.identity import Fragment
 from toolwire.core.loose import CALL_TYPES, read_call, read_fragments
+from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
 from toolwire.core.surrogates import SurrogateHalves
 from toolwire.core.text import arguments_text
@@ -60,6 +61,9 @@ _REASONS: dict[str | None, Reason] = {"content_filter": "filter", "max_messages"
 _SILENT_ITEMS = frozenset(("compaction", "message", "reasoning"))
 
 
+FLOWING = flowing("delta")
+
+
 class Decoder(TurnDecoder):
     """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too."""
 
@@ -72,6 +76,7 @@ class Decoder(TurnDecoder):
         self._items_told: set[str] = set()
         self._final = b""  # the latest frame with a whole response, where frames are kept
         self._snapshots = snapshots
+        self.flowing = () if snapshots else FLOWING  # totals must not be joined
         self._halves = SurrogateHalves()
         self._speaking: tuple[str | None, int | None, int | None] | None = None
         self._thinking: tuple[str | None, int | None] | None = None  # the reasoning item that is being told

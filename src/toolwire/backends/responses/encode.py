@@ -1,5 +1,6 @@
 """A request in the words of the Responses API."""
 
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -27,7 +28,7 @@ from toolwire.core.request import (
     Tool,
     ToolChoice,
 )
-from toolwire.core.text import is_blank
+from toolwire.core.text import is_blank, shortened
 
 _encode = msgspec.json.Encoder().encode
 
@@ -56,6 +57,9 @@ class Body(msgspec.Struct, omit_defaults=True):
     include: tuple[str, ...] = ()
 
 
+LEAST_TOKENS = 16
+"""The least that the API takes for a limit."""
+
 NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 
 
@@ -71,7 +75,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     tools = [*_written_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
     body = Body(
         model=request.model,
-        input=[_entry(entry) for entry in entries if _may_return(entry, lost)],
+        input=[_entry(own) for entry in _returning(entries, lost) if (own := _own(entry, lost))],
         store=False,
         instructions=instructions,
         stream=stream,
@@ -85,7 +89,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         text=_text(request.output_format, sampling.verbosity),
         service_tier=sampling.service_tier,
         metadata=caller.metadata,
-        user=caller.user,
+        user=shortened(caller.user),
         safety_identifier=caller.safety_identifier,
         prompt_cache_key=caller.prompt_cache_key,
         include=profile.include,
@@ -98,6 +102,13 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         dropped.append("stop")
     if any(isinstance(entry, Message) and entry.name for entry in entries):
         dropped.append("messages.name")
+    if request.marks_cache:
+        dropped.append("cache_control")
+    if body.max_output_tokens is not None and body.max_output_tokens < LEAST_TOKENS:
+        body.max_output_tokens = LEAST_TOKENS
+        lost.append(Note("value_changed", "max_output_tokens"))
+    if body.user != caller.user:
+        lost.append(Note("value_changed", "user"))
     return _encode(body), [*lost, *(Note("field_dropped", name) for name in dropped)]
 
 
@@ -113,7 +124,7 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
     body: dict[str, Any] = {
         **asked,
         "model": request.model,
-        "input": [_as_written(entry, profile) for entry in request.entries if _may_return(entry, notes)],
+        "input": [_as_written(entry, profile) for entry in _returning(request.entries, notes)],
         "store": False,
         "stream": stream,
     }
@@ -128,16 +139,39 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
     return _encode(body), [*notes, *(Note("field_dropped", name) for name in refused)]
 
 
-def _may_return(entry: Entry, notes: list[Note]) -> bool:
-    """Whether a server that stores nothing can make something of this. Of reasoning it needs more than a summary."""
-    if not isinstance(entry, ReasoningEntry):
-        return True
-    if entry.seal and entry.issuer == DIALECT:
-        return True
-    if entry.content and not entry.seal and entry.raw is not None:  # open models read their own thoughts
-        return True
-    notes.append(Note("reasoning_dropped", entry.id))
-    return False
+def _returning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
+    """The entries that a server which stores nothing can make something of: no thought that led to nothing."""
+    out: list[Entry] = []
+    led = False  # what follows is the model's own
+    for entry in reversed(entries):
+        if not isinstance(entry, ReasoningEntry):
+            led = not isinstance(entry, ResultEntry) and not (isinstance(entry, Message) and entry.role != "assistant")
+        elif not (led and _can_return(entry)):
+            notes.append(Note("reasoning_dropped", entry.id))
+            continue
+        out.append(entry)
+    return out[::-1]
+
+
+def _can_return(entry: ReasoningEntry) -> bool:
+    """Of reasoning the server needs more than a summary."""
+    if entry.seal:
+        return entry.issuer == DIALECT
+    return bool(entry.content) and entry.raw is not None and not entry.issuer  # open models read their own thoughts
+
+
+def _own(entry: Entry, notes: list[Note]) -> Entry | None:
+    """An entry without what is in the words of another dialect alone."""
+    if isinstance(entry, OtherEntry):
+        notes.append(Note("item_dropped", entry.type))
+        return None
+    if not isinstance(entry, Message | ResultEntry):
+        return entry
+    others = [part for part in entry.parts if isinstance(part, OtherPart)]
+    if not others:
+        return entry
+    notes += [Note("part_dropped", part.type) for part in others]
+    return msgspec.structs.replace(entry, parts=tuple(part for part in entry.parts if part not in others))
 
 
 def _as_written(entry: Entry, profile: Profile) -> Any:
@@ -189,14 +223,14 @@ def _entry(entry: Entry) -> Any:
         case CallEntry(id, name, arguments):
             text = "{}" if is_blank(arguments) else arguments
             return {"type": "function_call", "call_id": id, "name": name, "arguments": text}
-        case ResultEntry(call_id, parts, kind):
+        case ResultEntry(call_id, _, kind):
             type = "function_call_output" if kind == "function" else "custom_tool_call_output"
-            return {"type": type, "call_id": call_id, "output": _output(parts)}
+            return {"type": type, "call_id": call_id, "output": _output(entry.told)}
         case ReasoningEntry(id, summary, _, seal):
             parts = [{"type": "summary_text", "text": text} for text in summary]
             return {"type": "reasoning", "id": id, "summary": parts, "encrypted_content": seal}
         case OtherEntry():
-            return entry.raw
+            return entry.raw  # which is of this dialect: others were left out
 
 
 def _output(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:

@@ -4,6 +4,9 @@ from typing import Literal
 
 import msgspec
 
+from toolwire.core.names import Limits
+from toolwire.core.schemas import Need
+
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one server takes and how it answers."""
@@ -32,6 +35,23 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where it is, when that is a fact about the server and not a setting."""
     login_hint: str = ""
     """What to do about a 401."""
+    name_length: int = 128
+    reserved_names: tuple[str, ...] = ()
+    """Names of tools that it keeps for itself."""
+    id_length: int = 64
+    schema: tuple[Need, ...] = ("object_top", "properties", "items")
+    """What it needs of a tool's schema. OpenAI refuses alternatives at the top, and arrays of it knows not what."""
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            name_length=self.name_length,
+            reserved=self.reserved_names,
+            id_length=self.id_length,
+            custom=True,
+            namespaces=True,
+            schema=self.schema,
+        )
 
 
 OPENAI = Profile()

@@ -8,7 +8,9 @@ import msgspec
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import (
+    CallEntry,
     Caller,
+    Entry,
     HostedTool,
     OutputFormat,
     Request,
@@ -19,8 +21,9 @@ from toolwire.core.request import (
 )
 from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
-from toolwire.dialects.chat.history import decode_messages
+from toolwire.dialects.chat.history import UNNAMED, decode_messages
 from toolwire.dialects.reading import explained
+from toolwire.dialects.responses.history import decode_items
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_known_body = msgspec.json.Decoder(wire.KnownBody).decode
@@ -38,18 +41,18 @@ def decode_request(body: bytes) -> Request:
     read, extra = _read(body)
     if not read.model.strip():
         raise BadRequest("model must not be empty.", "model", "model_required")
-    if not read.messages:
-        raise BadRequest("messages must hold at least one message.", "messages")
-    if read.n is not None and read.n != 1:
-        raise BadRequest(f"n must be 1 for this model; received {read.n}.", "n")
+    if read.n is not None and read.n < 1:
+        raise BadRequest(f"n must be at least 1; received {read.n}.", "n")
     notes: list[Note] = []
     has_tools = reading.given(read.tools) is not None
     tools, hosted = _tools(read)
+    entries = _entries(read, notes)
     return Request(
         model=read.model,
         dialect="chat",
         carries_seals=False,
-        entries=tuple(decode_messages(read.messages, notes)),
+        instructions=read.instructions or "",
+        entries=entries,
         stream=bool(read.stream),
         tools=tools,
         hosted_tools=hosted,
@@ -73,9 +76,35 @@ def decode_request(body: bytes) -> Request:
         ),
         legacy_functions=bool(read.functions) and not has_tools,
         include_usage=bool(read.stream_options and read.stream_options.include_usage),
+        choices=read.n or 1,
         extra=extra,
+        body=body,
+        written=entries if read.messages and not any(map(_is_unnamed, entries)) else None,
         notes=tuple(notes),
     )
+
+
+def _entries(read: wire.Body, notes: list[Note]) -> tuple[Entry, ...]:
+    """The conversation, which some clients send as a Responses client would."""
+    given = reading.given(read.input)
+    if read.messages is None and given is not None:
+        items = _decode_raw_list(given) if bytes(given).startswith(b"[") else [_said(given)]
+        return tuple(decode_items(items, 0, notes))
+    if read.messages is None:
+        raise BadRequest("messages: This field is required.", "messages")
+    if not read.messages:
+        raise BadRequest("messages must hold at least one message.", "messages")
+    if given is not None:
+        notes.append(Note("field_dropped", "input"))
+    return tuple(decode_messages(read.messages, notes))
+
+
+def _said(text: msgspec.Raw) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode({"role": "user", "content": text}))
+
+
+def _is_unnamed(entry: Entry) -> bool:
+    return isinstance(entry, CallEntry) and entry.id.startswith(UNNAMED)
 
 
 def _read(body: bytes) -> tuple[wire.Body, dict[str, msgspec.Raw]]:
@@ -158,7 +187,9 @@ def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
         raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
     if tool.type == "function":
         flat = wire.FunctionTool(tool.name, tool.description, tool.parameters, tool.strict)
-        return _function(tool.function or flat, f"{path}.function")
+        function = _function(tool.function or flat, f"{path}.function")
+        cache = reading.given(tool.cache_control)
+        return msgspec.structs.replace(function, cache=cache) if cache is not None else function
     if tool.type == "custom":
         custom = tool.custom or wire.CustomTool(tool.name, tool.description, tool.format)
         name = _required_name(custom.name, f"{path}.custom")

@@ -5,7 +5,7 @@ r"""Turn events as Chat Completions chunks, a finished turn as one completion, a
 The head and tail of a chunk are the same bytes throughout a turn, so they are made once and the delta is set between.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -21,6 +21,7 @@ from toolwire.core.events import (
     ReasoningEnded,
     RefusalDelta,
     TextDelta,
+    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
@@ -28,9 +29,14 @@ from toolwire.core.events import (
 )
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
+from toolwire.dialects.chat.forward import Chunk, Forward, merged_usage
 from toolwire.dialects.openai import error_object
 
 _json = msgspec.json.Encoder().encode
+
+_DELTA = b'"choices":[{"index":0,"delta":{'
+_TEXT = _DELTA + b'"content":'
+_REASONING = _DELTA + b'"reasoning_content":'
 
 _FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"}
 
@@ -44,32 +50,36 @@ class StreamEncoder:
         self._tally = tally
         self._usage: Usage | None = None
         self._calls = 0
-        self._part: int | None = None  # the part of a reasoning item that is being told
+        self._part: tuple[str, int] | None = None  # the part of a reasoning item that is being told
+        self._started = False
+        self._early: tuple[bytes, ...] = ()  # what the server said before its first word
         self._reasoned = False
-        model = _json(request.model)
-        chunk = b'data: {"id":"%b","object":"chat.completion.chunk","created":%d,"model":%b,' % (
-            id.encode(),
-            created,
-            model,
-        )
-        self._head = chunk + b'"choices":[{"index":0,"delta":{'
-        self._close = b'"usage":null}\n\n' if self._include_usage else b"}\n\n"
-        comma = b"," if self._include_usage else b""
-        self._tail = b'},"finish_reason":null}]' + comma + self._close
-        self._finish_tail = b'"}]' + comma + self._close
-        self._usage_head = chunk + b'"choices":[],"usage":'
+        self._ours = {"id": id, "object": "chat.completion.chunk", "created": created, "model": request.model}
+        self._forward = Forward(self._ours, usage=self._include_usage)
+        self._counted: dict[str, msgspec.Raw] = {}  # what the server counts, and says of its finish, beyond our words
+        self._finishing: dict[str, msgspec.Raw] = {}
+        self._args_head = self._args_tail = self._args_opening = b""
+        self._prepare({})
+
+    def _prepare(self, beyond: dict[str, msgspec.Raw]) -> None:
+        """The bytes around every delta. `beyond` are fields of a chunk that are not ours."""
+        self._beyond = beyond
+        chunk = b"data: " + _json({**self._ours, **beyond})[:-1] + b","
+        self._choices = chunk + b'"choices":'
+        self._head = self._choices + b'[{"index":0,"delta":{'
+        self._close = b',"usage":null}\n\n' if self._include_usage else b"}\n\n"
+        self._tail = b'},"finish_reason":null}]' + self._close
         self._text_head = self._head + b'"content":'
         self._reasoning_head = self._head + b'"reasoning_content":'
-        self._args_head = self._args_tail = b""
 
     def feed(self, event: Event) -> tuple[bytes, ...]:
         # The two that make up nearly all of a stream come first, without the price of a match.
         kind = type(event)
         if kind is CallArgs:
-            return (self._args_head + _json(event.text) + self._args_tail,)  # pyright: ignore
+            return (self._delta(cast("CallArgs", event), self._args_head, self._args_tail, self._args_opening),)
         if kind is TextDelta:
             self._part = None
-            return (self._text_head + _json(event.text) + self._tail,)  # pyright: ignore
+            return (self._delta(cast("TextDelta", event), self._text_head, self._tail, _TEXT),)
         match event:
             case ReasoningDelta():
                 return self._reasoning(event)
@@ -82,9 +92,12 @@ class StreamEncoder:
                 self._part = None
                 return (self._head + b'"refusal":' + _json(text) + self._tail,)
             case TurnStarted():
-                return (self._head + b'"role":"assistant","content":null' + self._tail,)
+                self._started = True
+                return self._head + b'"role":"assistant","content":null' + self._tail, *self._early
             case Usage():
                 self._usage = event
+            case Told():
+                return self._hear(event)
             case TurnEnded(reason):
                 return tuple(self._ending(reason))
             case TurnFailed(failure):
@@ -102,12 +115,41 @@ class StreamEncoder:
 
     def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
         text = event.text
-        if event.part != self._part:
+        if (event.kind, event.part) != self._part:
             if self._reasoned:
                 text = "\n\n" + text
-            self._part = event.part
+            self._part = (event.kind, event.part)
             self._reasoned = True
+        if text is event.text:
+            return (self._delta(event, self._reasoning_head, self._tail, _REASONING),)
         return (self._reasoning_head + _json(text) + self._tail,)
+
+    def _delta(self, event: TextDelta | ReasoningDelta | CallArgs, head: bytes, tail: bytes, opening: bytes) -> bytes:
+        """A delta in as many chunks as it came in, and in those themselves where they are of this dialect."""
+        frame, pieces = event.frame, event.pieces
+        if frame is not None and opening:
+            return self._forward.written(frame, opening, self._calls - 1 if isinstance(event, CallArgs) else None)
+        return head + _json(event.text) + tail if pieces is None else pieces.spread(head, tail)
+
+    def _hear(self, event: Told) -> tuple[bytes, ...]:
+        """Keep what a chunk says beyond our words, and pass on what has no better place."""
+        chunk = Chunk(event.data)
+        if chunk.top and chunk.top != self._beyond:
+            self._prepare(chunk.top)
+        self._counted |= chunk.usage
+        out: list[bytes] = []
+        if chunk.finishes:
+            self._finishing = chunk.choice
+            chunk.choice = {}
+        if chunk.said or chunk.choice:
+            choice = {"index": 0, "delta": chunk.said, "finish_reason": None, **chunk.choice}
+            out.append(self._choices + _json([choice]) + self._close)
+        if chunk.others:
+            out.append(self._choices + _json(chunk.others) + self._close)
+        if not self._started:
+            self._early = (*self._early, *out)
+            return ()
+        return tuple(out)
 
     def _call(self, call: CallStarted) -> bytes:
         index, self._calls = self._calls, self._calls + 1
@@ -116,16 +158,21 @@ class StreamEncoder:
             self._args_tail = b"}" + self._tail
             return self._head + b'"function_call":{"name":%b,"arguments":""}' % _json(call.name) + self._tail
         kind, text = (b"custom", b"input") if call.kind == "custom" else (b"function", b"arguments")
-        self._args_head = self._head + b'"tool_calls":[{"index":%d,"%b":{"%b":' % (index, kind, text)
+        growing = b'"tool_calls":[{"index":%d,"%b":{"%b":' % (index, kind, text)
+        self._args_head = self._head + growing
         self._args_tail = b"}}]" + self._tail
-        opening = b'"tool_calls":[{"index":%d,"id":%b,"type":"%b","%b":{"name":%b,"%b":""}}]'
-        return self._head + opening % (index, _json(call.id), kind, kind, _json(call.name), text) + self._tail
+        self._args_opening = _DELTA + growing
+        opening = b'"tool_calls":[{"index":%d,"id":%b,"type":"%b","%b":{"name":%b,"%b":""}%b}]'
+        sealed = b',"extra_content":' + call.seal.encode() if call.seal else b""
+        return self._head + opening % (index, _json(call.id), kind, kind, _json(call.name), text, sealed) + self._tail
 
     def _ending(self, reason: Reason) -> list[bytes]:
         finish = "function_call" if self._legacy and reason == "calls" else _FINISH[reason]
-        out = [self._head + b'},"finish_reason":"' + finish.encode() + self._finish_tail]
+        choice: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": finish, **self._finishing}
+        out = [self._choices + _json([choice]) + self._close]
         if self._include_usage and self._usage is not None:
-            out.append(self._usage_head + _json(_usage(self._usage)) + b"}\n\n")
+            usage = merged_usage(_usage(self._usage), self._counted)
+            out.append(self._choices + b'[],"usage":' + _json(usage) + b"}\n\n")
         return [*out, sse.write_comment(self._tally.comment()), sse.DONE]
 
 
@@ -157,15 +204,18 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
         message["tool_calls"] = [_call(call) for call in calls]
     elif message["content"] is None and message["refusal"] is None:
         message["content"] = ""
+    told = next((Chunk(item.data) for item in turn.items if isinstance(item, Told)), Chunk(b"{}"))
+    choice = {"index": 0, "message": {**message, **told.said}, "logprobs": None, "finish_reason": finish, **told.choice}
     completion: dict[str, Any] = {
         "id": id,
         "object": "chat.completion",
         "created": created,
         "model": request.model,
-        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": finish}],
+        "choices": [choice, *told.others],
+        **told.top,
     }
     if turn.usage is not None:
-        completion["usage"] = _usage(turn.usage)
+        completion["usage"] = merged_usage(_usage(turn.usage), told.usage)
     return _json(completion)
 
 
@@ -177,7 +227,8 @@ def encode_error(failure: Failure) -> bytes:
 def _call(call: Call) -> dict[str, Any]:
     if call.kind == "custom":
         return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    written = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+    return {**written, "extra_content": msgspec.Raw(call.seal.encode())} if call.seal else written
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -185,6 +236,9 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "prompt_tokens": usage.input,
         "completion_tokens": usage.output,
         "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cached,
+            **({"cache_write_tokens": usage.cache_write} if usage.cache_write else {}),
+        },
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
     }

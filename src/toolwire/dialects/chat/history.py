@@ -27,6 +27,9 @@ from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
 
+UNNAMED = "call_unnamed_"
+"""How the id begins of a call to which the client gave none."""
+
 
 def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> Iterator[Entry]:
     waiting: dict[str, CallEntry] = {}  # calls that have no result yet
@@ -42,7 +45,7 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
         if role is None:
             known = "system, developer, user, assistant, tool or function"
             raise BadRequest(f"{path}.role must be {known}; received {message.role!r}.", f"{path}.role")
-        parts = tuple(_parts(message.content, path, notes))
+        parts = _marked(tuple(_parts(message.content, path, notes)), reading.given(message.cache_control))
         if message.refusal:
             parts = (*parts, RefusalPart(message.refusal))
         thought = reading.given(message.reasoning_content)
@@ -50,16 +53,18 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
             yield ReasoningEntry(content=(msgspec.json.decode(thought, type=str),))
         if parts or role != "assistant":
             yield Message(role, parts, message.name or "")
-        _note_lost_fields(message, path, notes)
         for call in _calls(message, place):
             waiting[call.id] = call
             yield call
 
 
-def _note_lost_fields(message: wire.ChatMessage, path: str, notes: list[Note]) -> None:
-    """Fields our form has no place for."""
-    if reading.given(message.cache_control) is not None:
-        notes.append(Note("field_dropped", f"{path}.cache_control"))
+def _marked(parts: tuple[Part, ...], cache: msgspec.Raw | None) -> tuple[Part, ...]:
+    """The parts, the last text of them with the mark of the whole message."""
+    places = [place for place, part in enumerate(parts) if isinstance(part, TextPart)]
+    if cache is None or not places:
+        return parts
+    marked = msgspec.structs.replace(parts[places[-1]], cache=cache)
+    return (*parts[: places[-1]], marked, *parts[places[-1] + 1 :])
 
 
 def _answered(message: wire.ChatMessage, waiting: dict[str, CallEntry], path: str) -> str:
@@ -68,31 +73,29 @@ def _answered(message: wire.ChatMessage, waiting: dict[str, CallEntry], path: st
     if message.role == "function":
         named = [id for id, call in waiting.items() if call.name == message.name]
         return named[-1] if named else f"{message.name or 'function'} ({path})"
-    if len(waiting) == 1:
-        return next(iter(waiting))
+    unnamed = [id for id in waiting if id.startswith(UNNAMED)]
+    if unnamed or len(waiting) == 1:
+        return next(iter(unnamed or waiting))
     raise BadRequest(f"{path}.tool_call_id: This field is required.", f"{path}.tool_call_id")
 
 
 def _calls(message: wire.ChatMessage, place: int) -> Iterator[CallEntry]:
     for number, call in enumerate(message.tool_calls or ()):
         path = f"messages[{place}].tool_calls[{number}]"
+        id = call.id or f"{UNNAMED}{place}_{number}"
         if call.custom is not None:
-            yield CallEntry(_call_id(call, path), call.custom.name, call.custom.input, "custom")
+            yield CallEntry(id, call.custom.name, call.custom.input, "custom")
             continue
         function = call.function
         if function is None or not function.name:
             raise BadRequest(f"{path}.function.name: A call needs a name.", f"{path}.function.name")
         arguments = arguments_text(function.arguments) or arguments_text(call.arguments)
-        yield CallEntry(_call_id(call, path), function.name, arguments)
+        sealed = reading.given(call.extra_content)
+        seal = bytes(sealed).decode() if sealed is not None else ""
+        yield CallEntry(id, function.name, arguments, seal=seal)
     legacy = message.function_call
     if legacy is not None and legacy.name and not message.tool_calls:
         yield CallEntry(f"call_function_{place}", legacy.name, arguments_text(legacy.arguments))
-
-
-def _call_id(call: wire.ToolCall, path: str) -> str:
-    if not call.id:
-        raise BadRequest(f"{path}.id: A call needs an id.", f"{path}.id")
-    return call.id
 
 
 def _parts(content: str | list[wire.ContentPart | str] | None, path: str, notes: list[Note]) -> Iterator[Part]:
@@ -108,11 +111,9 @@ def _parts(content: str | list[wire.ContentPart | str] | None, path: str, notes:
 
 
 def _part(part: wire.ContentPart, path: str, notes: list[Note]) -> Iterator[Part]:
-    if reading.given(part.cache_control) is not None:
-        notes.append(Note("field_dropped", f"{path}.cache_control"))
     match part.type:
         case "text" | "input_text" | "output_text":
-            yield TextPart(part.text or "")
+            yield TextPart(part.text or "", reading.given(part.cache_control))
         case "refusal":
             yield RefusalPart(part.refusal or "")
         case "image_url" | "input_image" if part.image_url is not None:

@@ -52,6 +52,8 @@ class ToolCall(msgspec.Struct):
     function: FunctionCall | None = None
     custom: CustomCall | None = None
     arguments: Maybe = msgspec.UNSET
+    extra_content: Maybe = msgspec.UNSET
+    """What Gemini seals into a call, to come back with it."""
 
 
 class ChatMessage(msgspec.Struct):
@@ -90,6 +92,7 @@ class ToolDeclaration(msgspec.Struct):
     parameters: Maybe = msgspec.UNSET
     strict: bool | None = None
     format: Maybe = msgspec.UNSET
+    cache_control: Maybe = msgspec.UNSET
 
 
 class Named(msgspec.Struct):
@@ -136,7 +139,10 @@ class Body(msgspec.Struct):
     """The whole request. Fields that are not here are carried as they are."""
 
     model: str
-    messages: list[ChatMessage]
+    messages: list[ChatMessage] | None = None
+    input: Maybe = msgspec.UNSET
+    """In the words of Responses, which some clients mix in; and so is `instructions`."""
+    instructions: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: Maybe = msgspec.UNSET

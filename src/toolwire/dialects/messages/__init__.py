@@ -1,7 +1,8 @@
 """Anthropic Messages as a dialect."""
 
 from toolwire.dialects.messages.decode import decode_request
-from toolwire.dialects.messages.encode import StreamEncoder, encode_error, encode_turn
+from toolwire.dialects.messages.encode import StreamEncoder, encode_error
+from toolwire.dialects.messages.message import encode_turn
 
 PATH = "/v1/messages"
 

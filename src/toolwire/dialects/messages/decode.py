@@ -31,6 +31,11 @@ def decode_request(body: bytes) -> Request:
     entries = tuple(decode_messages(_decode_list(messages)))
     if not entries:
         raise BadRequest("messages must hold at least one message.", "messages")
+    if asked.n is not None and asked.n != 1:
+        raise BadRequest(f"n must be 1: a message is one turn; received {asked.n}.", "n")
+    if reading.given(asked.thread) is not None:
+        message = "thread: Threads are not kept here; send the whole conversation."
+        raise BadRequest(message, "thread", "thread_unsupported_request")
     choice = asked.tool_choice
     return Request(
         model=asked.model or "",
@@ -40,9 +45,9 @@ def decode_request(body: bytes) -> Request:
         stream=bool(asked.stream),
         tools=tools,
         hosted_tools=hosted,
-        tool_choice=_tool_choice(choice, tools),
+        tool_choice=_tool_choice(choice, tools, hosted),
         parallel_calls=False if choice is not None and choice.disable_parallel_tool_use else None,
-        output_format=_output_format(asked.output_config),
+        output_format=_output_format(asked),
         sampling=Sampling(
             temperature=asked.temperature,
             top_p=asked.top_p,
@@ -88,11 +93,14 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
             continue
         if not tool.name:
             raise BadRequest(f"{path}.name: A tool needs a name.", f"{path}.name")
-        tools.append(Tool(tool.name, tool.description or "", reading.given(tool.input_schema), tool.strict))
+        schema, cache = reading.given(tool.input_schema), reading.given(tool.cache_control)
+        tools.append(Tool(tool.name, tool.description or "", schema, tool.strict, cache=cache))
     return tuple(tools), tuple(hosted)
 
 
-def _tool_choice(choice: wire.Choice | None, tools: tuple[Tool, ...]) -> ToolChoice | None:
+def _tool_choice(
+    choice: wire.Choice | None, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]
+) -> ToolChoice | None:
     if choice is None:
         return None
     match choice.type:
@@ -103,6 +111,9 @@ def _tool_choice(choice: wire.Choice | None, tools: tuple[Tool, ...]) -> ToolCho
         case "any":
             return ToolChoice("required")
         case "tool":
+            if choice.name in [_decode_tool(tool.raw).name for tool in hosted]:
+                forced = {"type": "tool", "name": choice.name}
+                return ToolChoice("required", hosted=msgspec.Raw(msgspec.json.encode(forced)))
             if choice.name not in [tool.name for tool in tools]:
                 raise BadRequest(
                     f"tool_choice names {choice.name!r}, which is not a declared tool.", "tool_choice.name"
@@ -113,10 +124,11 @@ def _tool_choice(choice: wire.Choice | None, tools: tuple[Tool, ...]) -> ToolCho
             raise BadRequest(message, "tool_choice.type")
 
 
-def _output_format(config: wire.OutputConfig | None) -> OutputFormat | None:
-    if config is None or config.format is None:
+def _output_format(asked: wire.Body) -> OutputFormat | None:
+    format = (asked.output_config.format if asked.output_config else None) or asked.output_format
+    if format is None:
         return None
-    schema = reading.given(config.format.schema)
+    schema = reading.given(format.schema)
     return OutputFormat(schema, "answer") if schema is not None else None
 
 

@@ -1,4 +1,4 @@
-r"""Turn events as Messages events, a finished turn as one message, a failure as an error object.
+r"""Turn events as Messages events, a failure as an error object.
 
     event: content_block_delta
     data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
@@ -7,23 +7,22 @@ One block is open at a time, and blocks are counted as they open.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
     Event,
-    Reason,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
     TextDelta,
+    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
@@ -31,14 +30,17 @@ from toolwire.core.events import (
 )
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
-from toolwire.core.seals import Seal, pack
-from toolwire.core.text import as_object, wrapped
 from toolwire.core.unwrap import wrap
-from toolwire.dialects.messages.history import ISSUER
+from toolwire.dialects.messages.forward import KNOWN, Fields, Forward, block_type, inner, passed, usage_of
+from toolwire.dialects.messages.message import message_head, stop_reason, thought_block, usage_object
 
 _json = msgspec.json.Encoder().encode
 
-_STOP: dict[Reason, str] = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens", "filter": "refusal"}
+_TEXT = b'"text_delta","text":'
+THREADS = "thread_unsupported_request"
+OTHER = "other"
+"""Stands for the type of a block that is not ours."""
+
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -66,18 +68,24 @@ class StreamEncoder:
         self._index = -1
         self._open = ""  # the type of the open block
         self._refused = False
-        self._thought: list[str] = []
+        self._thought: list[list[str]] = []  # the parts of the open thought, in pieces
         self._part: tuple[str, int] | None = None
         self._call: CallStarted | None = None
         self._head = b""
         self._tail = b"}}\n\n"
+        self._forward = Forward()
+        self._said: Fields = {}  # what the server said of the message, of the block to come, and of the end
+        self._said_block: Fields = {}
+        self._said_delta: Fields = {}
+        self._counted: Fields = {}
+        self._place = ""  # the block that the server is telling
 
     def feed(self, event: Event) -> Sequence[bytes]:
         kind = type(event)
         if kind is CallArgs and self._head:
-            return (self._head + _json(event.text) + self._tail,)  # pyright: ignore
+            return (self._delta(cast("CallArgs", event)),)
         if kind is TextDelta and self._open == "text":
-            return (self._head + _json(event.text) + self._tail,)  # pyright: ignore
+            return (self._delta(cast("TextDelta", event)),)
         handler = self._HANDLERS.get(kind)
         return handler(self, event) if handler is not None else ()
 
@@ -95,15 +103,59 @@ class StreamEncoder:
         if self._started:
             return []
         self._started = True
-        message = {**_message(self._id, self._model), "usage": usage_object(self._usage or Usage())}
+        usage = {**usage_object(self._usage or Usage()), **self._counted}
+        message = {**self._said, **message_head(self._id, self._model), "usage": usage}
         return [_event("message_start", {"message": message})]
+
+    def _hear(self, event: Told) -> Sequence[bytes]:
+        """Keep what an event says beyond our words, or pass it on if it is about something we have none for."""
+        match event.type:
+            case "message_start":
+                self._said = inner(event.data, "message")
+                self._counted |= usage_of(self._said)
+            case "content_block_start":
+                return self._hear_block(event)
+            case "content_block_delta":
+                return self._hear_delta(event)
+            case "content_block_stop":
+                if self._place == event.item and self._open in ("text", OTHER):
+                    return self._close()
+            case _:
+                self._said_delta = inner(event.data, "delta")
+                self._counted |= inner(event.data, "usage")
+        return ()
+
+    def _hear_block(self, event: Told) -> Sequence[bytes]:
+        self._place = event.item
+        self._said_block = inner(event.data, "content_block")
+        if block_type(self._said_block) in KNOWN:
+            return ()
+        out = self._open_block({"type": OTHER}, b"")
+        return [*out[:-1], passed(event.type, event.data, self._index)]
+
+    def _hear_delta(self, event: Told) -> Sequence[bytes]:
+        """Citations of a text, or more of a block that is not ours."""
+        out: list[bytes] = []
+        if not self._open and block_type(self._said_block) == "text":
+            out += self._open_block({"type": "text", "text": ""}, _TEXT)
+        if self._place != event.item or self._open not in ("text", OTHER):
+            return out
+        return [*out, passed(event.type, event.data, self._index)]
 
     def _say(self, event: TextDelta | RefusalDelta) -> Sequence[bytes]:
         self._refused = self._refused or isinstance(event, RefusalDelta)
         out: list[bytes] = []
         if self._open != "text":
-            out += self._open_block({"type": "text", "text": ""}, b'"text_delta","text":')
-        return [*out, self._head + _json(event.text) + self._tail]
+            out += self._open_block({"type": "text", "text": ""}, _TEXT)
+        return [*out, self._delta(event)]
+
+    def _delta(self, event: TextDelta | RefusalDelta | ReasoningDelta | CallArgs) -> bytes:
+        """A delta in as many events as it came in, and in those themselves where they are of this dialect."""
+        if event.frame is not None:
+            return self._forward.written(event.frame, self._index)
+        if isinstance(event, RefusalDelta) or event.pieces is None:
+            return self._head + _json(event.text) + self._tail
+        return event.pieces.spread(self._head, self._tail)
 
     def _think(self, event: ReasoningDelta) -> Sequence[bytes]:
         out: list[bytes] = []
@@ -111,17 +163,18 @@ class StreamEncoder:
         if self._open != "thinking":
             block = {"type": "thinking", "thinking": "", "signature": ""}
             out += self._open_block(block, b'"thinking_delta","thinking":')
-            self._thought = []
+            self._thought = [[]]
             self._part = (event.kind, event.part)
         elif (event.kind, event.part) != self._part:
             self._part = (event.kind, event.part)
+            self._thought.append([])
             text = "\n\n" + text
-        self._thought.append(text)
-        return [*out, self._head + _json(text) + self._tail]
+        self._thought[-1].append(event.text)
+        return [*out, self._delta(event) if text is event.text else self._head + _json(text) + self._tail]
 
     def _end_thought(self, event: ReasoningEnded) -> Sequence[bytes]:
-        text = "".join(self._thought) if self._open == "thinking" else ""
-        block = thought_block(text, event)
+        parts = tuple("".join(part) for part in self._thought) if self._open == "thinking" else ()
+        block = thought_block(parts, event)
         if self._open != "thinking":
             if block is None:
                 return ()
@@ -158,9 +211,10 @@ class StreamEncoder:
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         out = [*self._begin(), *self._close()]
-        reason = "refusal" if self._refused and event.reason == "stop" else _STOP[event.reason]
-        delta = {"stop_reason": reason, "stop_sequence": None}
-        out.append(_event("message_delta", {"delta": delta, "usage": usage_object(self._usage or Usage())}))
+        reason = stop_reason(event.reason, self._said_delta, refused=self._refused)
+        delta = {"stop_sequence": None, **self._said_delta, "stop_reason": reason}
+        usage = {**self._counted, **usage_object(self._usage or Usage())}
+        out.append(_event("message_delta", {"delta": delta, "usage": usage}))
         return [*out, sse.write_comment(self._tally.comment()), _event("message_stop", {})]
 
     def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
@@ -170,6 +224,9 @@ class StreamEncoder:
         out = [*self._begin(), *self._close()]
         self._index += 1
         self._open = block["type"]
+        if block_type(self._said_block) == self._open:
+            block = {**self._said_block, **block}
+        self._said_block = {}
         self._head = (
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
             % (
@@ -195,6 +252,7 @@ class StreamEncoder:
         CallStarted: _call_starts,
         CallArgs: _call_grows,
         CallEnded: _call_ends,
+        Told: _hear,
         Usage: _count,
         TurnEnded: _end_turn,
         TurnFailed: _fail_turn,
@@ -205,75 +263,10 @@ def _event(type: str, fields: dict[str, Any]) -> bytes:
     return sse.write_named(type, _json({"type": type, **fields}))
 
 
-def _message(id: str, model: str) -> dict[str, Any]:
-    return {
-        "id": id,
-        "type": "message",
-        "role": "assistant",
-        "model": model,
-        "content": [],
-        "stop_reason": None,
-        "stop_sequence": None,
-    }
-
-
-def thought_block(text: str, end: ReasoningEnded) -> dict[str, Any] | None:
-    """A thought as a block, sealed so that it can go back to whoever made it."""
-    if not text and not end.seal:
-        return None
-    if end.seal and end.issuer != ISSUER:
-        seal = pack(Seal(end.issuer, end.id, (text,) if text else (), end.seal, end.redacted))
-    else:
-        seal = end.seal
-    if end.redacted or not text:
-        return {"type": "redacted_thinking", "data": seal}
-    return {"type": "thinking", "thinking": text, "signature": seal}
-
-
-def usage_object(usage: Usage) -> dict[str, Any]:
-    """Token counts as Anthropic counts them: what came from the cache is not in the input."""
-    return {
-        "input_tokens": max(0, usage.input - usage.cached - usage.cache_write),
-        "cache_creation_input_tokens": usage.cache_write,
-        "cache_read_input_tokens": usage.cached,
-        "output_tokens": usage.output,
-    }
-
-
-def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
-    """The whole turn as one message."""
-    content: list[dict[str, Any]] = []
-    refused = False
-    for item in turn.items:
-        match item:
-            case Text(text) | Refusal(text):
-                refused = refused or isinstance(item, Refusal)
-                if content and content[-1]["type"] == "text":
-                    content[-1]["text"] += text
-                else:
-                    content.append({"type": "text", "text": text})
-            case Reasoning():
-                end = ReasoningEnded(item.id, item.seal, item.issuer, item.redacted)
-                block = thought_block("\n\n".join(item.parts), end)
-                if block is not None:
-                    content.append(block)
-            case Call():
-                content.append({"type": "tool_use", "id": item.id, "name": item.name, "input": _input(item)})
-            case _:
-                pass
-    reason = "refusal" if refused and turn.reason == "stop" else _STOP[turn.reason]
-    message = {**_message(id, request.model), "content": content, "stop_reason": reason}
-    return _json({**message, "usage": usage_object(turn.usage or Usage())})
-
-
-def _input(call: Call) -> msgspec.Raw:
-    if call.kind == "custom":
-        return msgspec.Raw(wrap(call.arguments).encode())
-    return as_object(call.arguments) or wrapped(call.arguments)
-
-
 def encode_error(failure: Failure) -> bytes:
     """The dialect's error object."""
     default = "api_error" if failure.status >= 500 else "invalid_request_error"
-    error = {"type": _TYPES.get(failure.status, default), "message": failure.message}
+    error: dict[str, Any] = {"type": _TYPES.get(failure.status, default), "message": failure.message}
+    if failure.code == THREADS:  # its SDKs then send the whole conversation
+        error["details"] = {"error_code": THREADS, "unsupported": ["thread"]}
     return _json({"type": "error", "error": error})

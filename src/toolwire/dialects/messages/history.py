@@ -1,6 +1,7 @@
 """Messages to entries: one message becomes its text, its thoughts, its calls and its results, in their order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -19,8 +20,8 @@ from toolwire.core.request import (
     Role,
     TextPart,
 )
-from toolwire.core.seals import unpack
-from toolwire.core.text import unwrapped
+from toolwire.core.seals import is_packed, unpack
+from toolwire.core.text import arguments_text, unwrapped
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.reading import explained
@@ -29,8 +30,13 @@ ISSUER = "messages"
 """Whose seals the signatures are that a client sends as they are."""
 
 _decode_message = msgspec.json.Decoder(wire.Message).decode
+_decode_block = msgspec.json.Decoder(wire.Block).decode
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 _decode_source = msgspec.json.Decoder(wire.Source).decode
 _decode_content = msgspec.json.Decoder(str | list[wire.Block]).decode
+
+Read = TypeVar("Read")
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "developer"}
 _SHOWN = frozenset(("text", "image", "document", "search_result"))
@@ -39,32 +45,45 @@ _SHOWN = frozenset(("text", "image", "document", "search_result"))
 def decode_messages(messages: Sequence[msgspec.Raw]) -> Iterator[Entry]:
     for place, raw in enumerate(messages):
         path = f"messages[{place}]"
-        try:
-            message = _decode_message(raw)
-        except msgspec.ValidationError as error:
-            raise explained(error, path) from None
+        message = _read(_decode_message, raw, path)
         role = _ROLES.get(message.role)
         if role is None:
             raise BadRequest(f"{path}.role must be user or assistant; received {message.role!r}.", f"{path}.role")
-        if isinstance(message.content, str):
-            yield Message(role, (TextPart(message.content),))
+        content = bytes(message.content)
+        if content.startswith(b"["):
+            yield from _blocks(_decode_list(content), role, path)
         else:
-            yield from _blocks(message.content, role, path, raw)
+            text = _read(_decode_text, message.content, f"{path}.content")
+            yield Message(role, (TextPart(text),), raw=message.content)
 
 
-def _blocks(blocks: list[wire.Block], role: Role, path: str, raw: msgspec.Raw) -> Iterator[Entry]:
+def _blocks(blocks: Sequence[msgspec.Raw], role: Role, path: str) -> Iterator[Entry]:
     parts: list[Part] = []
-    for place, block in enumerate(blocks):
+    shown: list[msgspec.Raw] = []
+    for place, raw in enumerate(blocks):
         where = f"{path}.content[{place}]"
+        block = _read(_decode_block, raw, where)
         if block.type in _SHOWN:
             parts.append(_part(block, where))
+            shown.append(raw)
             continue
         if parts:
-            yield Message(role, tuple(parts))
-            parts = []
+            yield _message(role, parts, shown)
+            parts, shown = [], []
         yield _entry(block, where, raw)
     if parts or not blocks:
-        yield Message(role, tuple(parts))
+        yield _message(role, parts, shown)
+
+
+def _message(role: Role, parts: list[Part], blocks: list[msgspec.Raw]) -> Message:
+    return Message(role, tuple(parts), raw=msgspec.Raw(msgspec.json.encode(blocks)))
+
+
+def _read(decode: Callable[[msgspec.Raw], Read], raw: msgspec.Raw, path: str) -> Read:
+    try:
+        return decode(raw)
+    except msgspec.ValidationError as error:
+        raise explained(error, path) from None
 
 
 def _entry(block: wire.Block, path: str, raw: msgspec.Raw) -> Entry:
@@ -73,11 +92,11 @@ def _entry(block: wire.Block, path: str, raw: msgspec.Raw) -> Entry:
             for field, value in (("id", block.id), ("name", block.name)):
                 if not value:
                     raise BadRequest(f"{path}.{field}: This field is required.", f"{path}.{field}")
-            return CallEntry(block.id or "", block.name or "", _arguments(block))
+            return CallEntry(block.id or "", block.name or "", _arguments(block), raw=raw)
         case "tool_result":
             if not block.tool_use_id:
                 raise BadRequest(f"{path}.tool_use_id: This field is required.", f"{path}.tool_use_id")
-            return ResultEntry(block.tool_use_id, tuple(_result(block, path)), failed=bool(block.is_error))
+            return ResultEntry(block.tool_use_id, tuple(_result(block, path)), raw=raw, failed=bool(block.is_error))
         case "thinking":
             return _thought(block.thinking or "", block.signature or "", redacted=False)
         case "redacted_thinking":
@@ -89,6 +108,8 @@ def _entry(block: wire.Block, path: str, raw: msgspec.Raw) -> Entry:
 def _thought(text: str, seal: str, *, redacted: bool) -> ReasoningEntry:
     """A thought with the seal of whoever made it. The text a client shows is not trusted over the one in a package."""
     packed = unpack(seal)
+    if packed is None and is_packed(seal):  # and damaged
+        return ReasoningEntry(summary=(text,) if text else ())
     if packed is None:
         return ReasoningEntry(summary=(text,) if text else (), seal=seal, issuer=ISSUER, redacted=redacted)
     return ReasoningEntry(packed.id, packed.text, seal=packed.seal, issuer=packed.issuer, redacted=packed.redacted)
@@ -114,10 +135,21 @@ def _result(block: wire.Block, path: str) -> Iterator[Part]:
         yield _part(part, f"{path}.content[{place}]")
 
 
+def _found(block: wire.Block, source: msgspec.Raw | None, path: str) -> str:
+    """A search result as text, with its source."""
+    address = arguments_text(source) if source is not None else ""
+    texts = [part.text for part in _result(block, path) if isinstance(part, TextPart)]
+    return "\n".join(text for text in (block.title or "", address, *texts) if text)
+
+
 def _part(block: wire.Block, path: str) -> Part:
     if block.type == "text":
-        return TextPart(block.text or "")
+        return TextPart(block.text or "", reading.given(block.cache_control))
+    if block.type == "tool_reference" and block.tool_name:
+        return TextPart(f"The tool {block.tool_name} can be called.")
     source = reading.given(block.source)
+    if block.type == "search_result":
+        return TextPart(_found(block, source, path))
     if block.type not in ("image", "document") or source is None:
         return OtherPart(block.type)
     try:

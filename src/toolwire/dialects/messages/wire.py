@@ -29,11 +29,13 @@ class Block(msgspec.Struct):
     thinking: str | None = None
     signature: str | None = None
     data: str | None = None
+    cache_control: Maybe = msgspec.UNSET
+    tool_name: str | None = None
 
 
 class Message(msgspec.Struct):
     role: str
-    content: str | list[Block]
+    content: Raw
 
 
 class Metadata(msgspec.Struct):
@@ -61,6 +63,7 @@ class Tool(msgspec.Struct):
     description: str | None = None
     input_schema: Maybe = msgspec.UNSET
     strict: bool | None = None
+    cache_control: Maybe = msgspec.UNSET
 
 
 class Choice(msgspec.Struct):
@@ -82,5 +85,8 @@ class Body(msgspec.Struct):
     stop_sequences: list[str] | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: Format | None = None
     metadata: Metadata | None = None
     service_tier: str | None = None
+    n: int | None = None
+    thread: Maybe = msgspec.UNSET

@@ -112,15 +112,15 @@ class StreamEncoder:
         # The two that make up nearly all of a stream come first, and mostly go out as they came.
         kind = type(event)
         if kind is CallArgs:
-            return (self._writer.delta(cast("CallArgs", event)),)
+            return self._writer.delta(cast("CallArgs", event))
         if kind is TextDelta:
             said = cast("TextDelta", event)
             if said.item == self._message and said.part == self._part:
-                return (self._writer.delta(said),)
+                return self._writer.delta(said)
         elif kind is ReasoningDelta:
             thought = cast("ReasoningDelta", event)
             if thought.item == self._thought and thought.part == self._part and thought.kind == self._thought_kind:
-                return (self._writer.delta(thought),)
+                return self._writer.delta(thought)
         handler = self._HANDLERS.get(kind)
         return handler(self, event) if handler is not None else ()
 
@@ -268,7 +268,7 @@ class StreamEncoder:
                 item = self._open_message(event.item, out)
             out += self._writer.write_all(item.begin_part(type(event), event.part, self._said))
             self._prepare(item)
-        return [*out, self._writer.delta(event)]
+        return [*out, *self._writer.delta(event)]
 
     def _open_message(self, name: str, out: list[bytes]) -> MessageItem:
         out += self._close()
@@ -295,7 +295,7 @@ class StreamEncoder:
             out += self._writer.write_all(item.close_part(self._said))
             out += self._writer.write_all(item.begin_part(event.kind, event.part, self._said))
             self._prepare(item)
-        return [*out, self._writer.delta(event)]
+        return [*out, *self._writer.delta(event)]
 
     def _open_reasoning(self, name: str, out: list[bytes]) -> ReasoningItem:
         out += self._close()

@@ -1,5 +1,6 @@
 """Input items to entries. Each keeps its raw form, for a backend that speaks Responses too."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -22,7 +23,7 @@ from toolwire.core.request import (
     Role,
     TextPart,
 )
-from toolwire.core.seals import unpack
+from toolwire.core.seals import is_packed, unpack
 from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
 from toolwire.dialects.reading import explained
@@ -38,6 +39,10 @@ CALLS = frozenset(("function_call", "custom_tool_call"))
 _OUTPUTS = frozenset(("function_call_output", "tool_output", "custom_tool_call_output"))
 READ = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference"}
 """The types of items that have a meaning here."""
+
+
+_OUR_ID = re.compile(r"rs_[0-9a-f]{24}[0-9]{2,}")
+"""The id of a thought that came without one."""
 
 
 class _Typed(msgspec.Struct):
@@ -106,14 +111,14 @@ def _thought(item: wire.Item, raw: msgspec.Raw) -> ReasoningEntry:
     if packed is not None:
         seal, issuer = packed.seal, packed.issuer
         return ReasoningEntry(packed.id, packed.text, seal=seal, issuer=issuer, redacted=packed.redacted)
-    return ReasoningEntry(
-        item.id or "",
-        tuple(part.text or "" for part in item.summary or ()),
-        tuple(part.text or "" for part in item.content or () if isinstance(part, wire.Part)),
-        item.encrypted_content or "",
-        "responses" if item.encrypted_content else "",
-        raw=raw,
-    )
+    id, seal = item.id or "", item.encrypted_content or ""
+    summary = tuple(part.text or "" for part in item.summary or ())
+    content = tuple(part.text or "" for part in item.content or () if isinstance(part, wire.Part))
+    if is_packed(seal):  # and damaged
+        return ReasoningEntry(id, summary, content)
+    # An id of ours without a seal: what a model of another kind has thought aloud.
+    issuer = "responses" if seal else "chat" if _OUR_ID.fullmatch(id) else ""
+    return ReasoningEntry(id, summary, content, seal, issuer, raw=raw)
 
 
 def _role(role: str | None, path: str) -> Role:

@@ -1,11 +1,13 @@
 """Events to bytes: every event gets the next number, and a delta goes out as it came wherever that is possible."""
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from toolwire.core import sse
 from toolwire.core.events import CallArgs, ReasoningDelta, RefusalDelta, TextDelta
+from toolwire.core.sse import Frame
 from toolwire.dialects.responses.items import CallItem, MessageItem, ReasoningItem, Steps
 
 _json = msgspec.json.Encoder().encode
@@ -51,33 +53,58 @@ class Writer:
         self._place = b',"item_id":%b,"output_index":%d%b,"delta":' % place
         self._tail = item.delta_extra + b"}" + self._end
 
-    def delta(self, event: Delta) -> bytes:
-        text = event.text
-        self._pieces.append(text)
-        number = self.number
-        self.number = number + 1
+    def delta(self, event: Delta) -> Sequence[bytes]:
+        """A delta in as many events as it came in."""
+        self._pieces.append(event.text)
         frame = event.frame
-        if frame is None:
-            return self._head + b"%d" % number + self._place + _json(text) + self._tail
-        data = frame.data
-        if data.startswith(self._lead + b"%d," % number):
-            return self._name + data + self._end
-        return self._name + self._fitted(data, b"%d" % number) + self._end
+        if frame is not None:
+            return self._framed(frame)
+        number = self.number
+        if isinstance(event, RefusalDelta) or event.pieces is None:
+            self.number = number + 1
+            return (self._head + b"%d" % number + self._place + _json(event.text) + self._tail,)
+        return self._spread(event.pieces.texts, self._head, self._place + b'"', b'"' + self._tail)
+
+    def _spread(self, texts: Sequence[bytes], head: bytes, place: bytes, tail: bytes) -> Sequence[bytes]:
+        number = self.number
+        self.number = number + len(texts)
+        return [head + b"%d" % each + place + text + tail for each, text in enumerate(texts, number)]
+
+    def _framed(self, frame: Frame) -> Sequence[bytes]:
+        """A frame as it came, or a run of them, under our own numbers."""
+        pieces = frame.pieces
+        if pieces is None:
+            number, self.number = b"%d" % self.number, self.number + 1
+            data = frame.data
+            if not data.startswith(self._lead + number + b","):
+                data = self._fitted(data, number)
+            return (self._name + data + self._end,)
+        if not pieces.template.middle or not self._fits(frame.data):
+            return [piece for data in pieces.single() for piece in self._framed(Frame(frame.event, data))]
+        template = pieces.template
+        head, tail = template.lead[template.data :], template.tail.removesuffix(b"\n\n") + self._end
+        return self._spread(pieces.texts, self._name + head, template.middle + template.key, tail)
+
+    def _fits(self, data: bytes) -> bool:
+        """Whether frames of this kind need no change but their number."""
+        item = self._item
+        assert item is not None
+        return item.keeps_place and item.counts_parts and item.delta_extra[1:11] in data
 
     def _fitted(self, data: bytes, number: bytes) -> bytes:
         """A frame that is not numbered as ours, or the first of its part, which shows how the others will be."""
-        item = self._item
-        assert item is not None
-        if not (item.keeps_place and item.counts_parts and item.delta_extra[1:11] in data):
-            return self._overlaid(data, item, number)
+        if not self._fits(data):
+            return self._overlaid(data, number)
         lead = self._lead = self._lead or _lead(data)
         end = data.find(b",", len(lead))
         if data.startswith(lead) and data[len(lead) : end].isdigit():
             return lead + number + data[end:]
         return _json({**_fields(data), "sequence_number": msgspec.Raw(number)})
 
-    def _overlaid(self, data: bytes, item: Growing, number: bytes) -> bytes:
+    def _overlaid(self, data: bytes, number: bytes) -> bytes:
         """A frame that counts or names its item otherwise, with our own fields over it."""
+        item = self._item
+        assert item is not None
         ours = _fields(b'{"sequence_number":' + number + self._place + b"0" + item.delta_extra + b"}")
         del ours["delta"]
         fields = _fields(data)

@@ -1,0 +1,76 @@
+"""The fields of a request as its client wrote them, with what was lowered changed in them and nothing else.
+
+A server that speaks the client's dialect gets those fields, so that what we do not know survives. A tool that had to be
+renamed, or to lose a part of its schema, is changed there as well.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from toolwire.core.request import Request, Tool
+
+Fields: TypeAlias = dict[str, Any]
+Changes: TypeAlias = dict[tuple[str, str], tuple[Tool, Tool]]
+"""Tools before and after, by namespace and name."""
+
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(Fields).decode
+_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_string = msgspec.json.Decoder(str).decode
+
+
+def as_written(request: Request, lower: Request, schema_field: str) -> Request:
+    """The lowered request, its fields changed as its tools are."""
+    if lower is request or "tools" not in request.fields:
+        return lower
+    pairs = zip(request.tools, lower.tools, strict=True)
+    changes = {(tool.namespace, tool.name): (tool, new) for tool, new in pairs if tool is not new}
+    if not changes:
+        return lower
+    fields = {**request.fields, "tools": _tools(request.fields["tools"], "", changes, schema_field)}
+    choice = fields.get("tool_choice", b"")
+    if bytes(choice).startswith(b"{"):
+        names = {tool.name: new.name for tool, new in changes.values()}
+        fields["tool_choice"] = msgspec.Raw(_encode(_renamed(_fields(choice), names)))
+    return msgspec.structs.replace(lower, fields=fields)
+
+
+def _tools(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> msgspec.Raw:
+    return msgspec.Raw(_encode([_tool(each, namespace, changes, schema_field) for each in _list(raw)]))
+
+
+def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> Any:
+    fields: Fields = _raw_fields(raw)
+    name = _string(fields["name"]) if "name" in fields else ""
+    if "tools" in fields:  # a namespace
+        return {**fields, "tools": _tools(fields["tools"], name, changes, schema_field)}
+    if (namespace, name) not in changes or not _is_ours(fields):
+        return raw
+    tool, new = changes[namespace, name]
+    changed = {"name": new.name, "description": new.description, schema_field: new.parameters, "strict": new.strict}
+    was = {"name": tool.name, "description": tool.description, schema_field: tool.parameters, "strict": tool.strict}
+    for field, value in changed.items():
+        if value is None and was[field] is not None:
+            fields.pop(field, None)
+        elif value != was[field]:
+            fields[field] = value
+    return fields
+
+
+def _is_ours(fields: Fields) -> bool:
+    """A tool that the client runs; of the others a server knows by name."""
+    return fields.get("type", msgspec.Raw(b"null")) in _OURS
+
+
+_OURS = [msgspec.Raw(type) for type in (b"null", b'"function"', b'"custom"')]
+
+
+def _renamed(choice: Fields, names: dict[str, str]) -> Fields:
+    """A tool choice with the names in it changed: its own, and those of a list of tools."""
+    if isinstance(choice.get("name"), str):
+        return {**choice, "name": names.get(choice["name"], choice["name"])}
+    if isinstance(choice.get("tools"), list):
+        return {**choice, "tools": [_renamed(each, names) for each in choice["tools"]]}
+    return choice

@@ -1,0 +1,134 @@
+"""A tool's JSON Schema as a server takes it that knows less than JSON Schema.
+
+What a server needs is a list of words, each the name of one small change in `CHANGES`. A schema that needs none is left
+alone, to the letter. A change that says the same in other words is nobody's business; one that loses something is
+told, because the model then knows less than the client thinks.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from toolwire.core.schemas_top import inline_refs, merged, object_top, with_properties
+from toolwire.core.schemas_walk import Change, Schema, everywhere, listed, schemas, without
+
+Need: TypeAlias = Literal[
+    "inline_refs", "object_top", "no_const", "no_type_arrays", "nullable", "plain", "properties", "items"
+]
+
+LONGEST_REMARK = 1000
+
+
+class Adjusted(msgspec.Struct, frozen=True):
+    """A schema as the server takes it. `lost` names the keywords that are gone, `remark` tells the model of them."""
+
+    parameters: msgspec.Raw
+    lost: tuple[str, ...] = ()
+    remark: str = ""
+
+
+def adjusted(parameters: msgspec.Raw, needs: Sequence[Need]) -> Adjusted | None:
+    """The schema as the server needs it; None if it is that already."""
+    return _adjusted(bytes(parameters), tuple(needs)) if needs else None
+
+
+@lru_cache(maxsize=512)
+def _adjusted(data: bytes, needs: tuple[Need, ...]) -> Adjusted | None:
+    """An agent sends the same schemas with every request, so each is looked at once."""
+    lost: list[str] = []
+    try:
+        read = msgspec.json.decode(data)
+        schema: Schema = cast("Schema", read) if isinstance(read, dict) else {}
+        changed = schema
+        for need, change in CHANGES.items():
+            changed = change(changed, lost) if need in needs else changed
+        if changed is read:
+            return None
+        return Adjusted(msgspec.Raw(msgspec.json.encode(changed)), tuple(dict.fromkeys(lost)), _remark(schema, lost))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _remark(schema: Schema, lost: list[str]) -> str:
+    """What the top of the schema said and no longer does, in a sentence for the model."""
+    said = {key: schema[key] for key in ("anyOf", "oneOf") if key in lost and key in schema}
+    text = msgspec.json.encode(said).decode() if said else ""
+    return f"The input must also match this JSON Schema: {text}" if 0 < len(text) <= LONGEST_REMARK else ""
+
+
+def _items(schema: Schema, lost: list[str]) -> Schema:
+    if schema.get("type") != "array" or "items" in schema or "prefixItems" in schema:
+        return schema
+    return {**schema, "items": {}}
+
+
+def _no_const(schema: Schema, lost: list[str]) -> Schema:
+    return without(schema, "const", enum=[schema["const"]]) if "const" in schema else schema
+
+
+def _no_type_arrays(schema: Schema, lost: list[str]) -> Schema:
+    types = listed(schema, "type")
+    if not types:
+        return schema
+    if len(types) == 1:
+        return {**schema, "type": types[0]}
+    choices = [{"type": each} for each in types]
+    if "anyOf" in schema:
+        both = [*listed(schema, "allOf"), {"anyOf": schema["anyOf"]}, {"anyOf": choices}]
+        return without(schema, "type", "anyOf", allOf=both)
+    return without(schema, "type", anyOf=choices)
+
+
+def _nullable(schema: Schema, lost: list[str]) -> Schema:
+    """Null as a flag, as OpenAPI had it."""
+    types = listed(schema, "type")
+    others = [each for each in types if each != "null"]
+    if types:
+        flagged = schema if len(others) == len(types) or not others else {**schema, "type": others, "nullable": True}
+        return _no_type_arrays(flagged, lost)
+    choices = listed(schema, "anyOf")
+    others = [each for each in choices if each != {"type": "null"}]
+    if len(others) == len(choices) or not others:
+        return schema
+    if len(others) == 1 and isinstance(others[0], dict):
+        return {**cast("Schema", others[0]), **without(schema, "anyOf"), "nullable": True}
+    return {**schema, "anyOf": others, "nullable": True}
+
+
+_PLAIN = frozenset(
+    ("anyOf", "default", "description", "enum", "format", "items", "maxItems", "maxLength", "maximum", "minItems",
+     "minLength", "minimum", "nullable", "properties", "required", "title", "type")
+)  # fmt: skip
+_SAYS_NOTHING = frozenset(
+    ("$comment", "$defs", "$id", "$schema", "definitions", "deprecated", "examples", "readOnly", "writeOnly")
+)
+_FORMATS: tuple[Any, ...] = (None, "date-time", "double", "enum", "float", "int32", "int64")
+
+
+def _plain(schema: Schema, lost: list[str]) -> Schema:
+    """Only what the schemas of Gemini have."""
+    if "oneOf" in schema and "anyOf" not in schema:
+        schema = without(schema, "oneOf", anyOf=schema["oneOf"])
+    if "allOf" in schema:
+        choices = {key: schema[key] for key in ("anyOf",) if key in schema}
+        schema = {**merged(schema, {"allOf": schemas(schema, "allOf")}), **choices}
+    gone = [key for key in schema if key not in _PLAIN]
+    if schema.get("format") not in _FORMATS:
+        gone.append("format")
+    lost += [key for key in gone if key not in _SAYS_NOTHING]
+    return without(schema, *gone) if gone else schema
+
+
+CHANGES: dict[Need, Change] = {
+    "inline_refs": inline_refs,
+    "object_top": object_top,
+    "no_const": everywhere(_no_const),
+    "no_type_arrays": everywhere(_no_type_arrays),
+    "nullable": everywhere(_nullable),
+    "plain": everywhere(_plain),
+    "properties": with_properties,
+    "items": everywhere(_items),
+}
+"""What each need changes, in the order in which they are met."""

@@ -1,0 +1,126 @@
+r"""What a server's own chunks say beyond our words, for clients of the same dialect.
+
+A delta that no policy touched goes out in its own chunk, under our id, time and model. Of all other chunks what we
+have no word for is kept: fields of the chunk for every chunk that follows, fields of its choice for one of its own or
+for the finish, the counts beyond ours for the usage, and choices after the first as they are.
+"""
+
+from typing import Any
+
+import msgspec
+
+from toolwire.core.pieces import Template
+from toolwire.core.sse import Frame
+
+Fields = dict[str, msgspec.Raw]
+
+_json = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(Fields).decode
+_list = msgspec.json.Decoder(list[Fields]).decode
+
+_OURS = frozenset(("id", "object", "created", "model", "choices", "usage"))
+_CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
+_SAID = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "reasoning_content", "reasoning"))
+_NULL = msgspec.Raw(b"null")
+_NO_USAGE = b',"usage":null}'
+_PLACE = b"@toolwire@"
+
+
+class Chunk:
+    """A server's chunk, or its whole completion, by what we make of it."""
+
+    def __init__(self, data: bytes) -> None:
+        fields = _fields(data)
+        choices = _list(fields.get("choices", b"[]")) if fields.get("choices") != _NULL else []
+        first = next((choice for choice in choices if _number(choice) == 0), Fields())
+        said = first.get("delta", first.get("message", _NULL))
+        self.top = {name: value for name, value in fields.items() if name not in _OURS}
+        self.usage: Fields = _fields(fields["usage"]) if fields.get("usage", _NULL) != _NULL else {}
+        self.choice = _beyond(first, _CHOICE)
+        self.said = _beyond(_fields(said) if said != _NULL else {}, _SAID)
+        self.others = [choice for choice in choices if _number(choice) != 0]
+        self.finishes = first.get("finish_reason", _NULL) != _NULL
+
+
+class Forward:
+    """Writes deltas in the chunks they came in. `ours` are the id, time and model of our answer."""
+
+    def __init__(self, ours: dict[str, Any], *, usage: bool) -> None:
+        self._ours = ours
+        self._usage = usage
+        self._lead = b"\n"  # how the server's chunks begin, and how ours do instead
+        self._own_lead = b""
+        self._template: Template | None = None
+        self._head = self._tail = b""
+
+    def written(self, frame: Frame, opening: bytes, call: int | None = None) -> bytes:
+        """A frame, or a run of them. `opening` is how its choice begins if it needs no change."""
+        pieces = frame.pieces
+        if pieces is None:
+            return self._chunk(frame.data, opening, call)
+        if pieces.template is not self._template:
+            self._template = pieces.template
+            one = self._chunk(pieces.template.whole(_PLACE, 0), opening, call)
+            self._head, _, self._tail = one.partition(b'"' + _PLACE + b'"')
+        return pieces.spread(self._head, self._tail)
+
+    def _chunk(self, data: bytes, opening: bytes, call: int | None) -> bytes:
+        if not data.startswith(self._lead):
+            self._learn(data)
+        lead = self._lead
+        if not data.startswith(lead) or not data.startswith(opening, len(lead)):
+            return b"data: " + self._overlaid(data, call) + b"\n\n"
+        data = data[len(lead) :]
+        if not self._usage and data.endswith(_NO_USAGE):
+            data = data[: -len(_NO_USAGE)] + b"}"
+        elif self._usage and b'"usage":' not in data:
+            data = data.rstrip()[:-1] + _NO_USAGE
+        return b"data: " + self._own_lead + data + b"\n\n"
+
+    def _learn(self, data: bytes) -> None:
+        """How chunks begin, up to their choices, if our own fields are all in there."""
+        lead, found, _ = data.partition(b'"choices":')
+        names = list(_fields(data))
+        if found and set(names[: names.index("choices")]) >= set(self._ours):
+            self._lead = lead
+            fields: dict[str, Any] = {**_fields(lead.rstrip(b", ") + b"}"), **self._ours}
+            if not self._usage:
+                fields.pop("usage", None)
+            self._own_lead = _json(fields)[:-1] + b","
+
+    def _overlaid(self, data: bytes, call: int | None) -> bytes:
+        """A chunk that says more than it should, or otherwise: what we have words for is in ours."""
+        fields: dict[str, Any] = {**_fields(data), **self._ours}
+        if self._usage:
+            fields.setdefault("usage", None)
+        else:
+            fields.pop("usage", None)
+        choice: dict[str, Any] = {**_list(fields["choices"])[0], "index": 0}
+        delta: dict[str, Any] = {**_fields(choice["delta"])}
+        delta.pop("role", None)
+        if call is not None:
+            told = {**_list(delta["tool_calls"])[0]}
+            function = _fields(told["function"])
+            function.pop("name", None)
+            rest = {name: value for name, value in told.items() if name not in ("index", "id", "type", "function")}
+            delta["tool_calls"] = [{"index": call, **rest, "function": function}]
+        fields["choices"] = [{**choice, "delta": delta}]
+        return _json(fields)
+
+
+def merged_usage(ours: dict[str, Any], theirs: Fields) -> dict[str, Any]:
+    """Our counts over all that the server counts."""
+    merged: dict[str, Any] = {**theirs, **ours}
+    for name, value in ours.items():
+        if isinstance(value, dict) and theirs.get(name, _NULL) != _NULL:
+            merged[name] = {**_fields(theirs[name]), **value}
+    return merged
+
+
+def _beyond(fields: Fields, known: frozenset[str]) -> Fields:
+    return {name: value for name, value in fields.items() if name not in known and value != _NULL}
+
+
+def _number(choice: Fields) -> int:
+    number = bytes(choice.get("index", b"0"))
+    return int(number) if number.isdigit() else 0

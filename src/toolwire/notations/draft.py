@@ -1,0 +1,55 @@
+"""The call that a block is being read into: its name, once settled, and the argument text that is certain."""
+
+from toolwire.notations.source import Malformed
+from toolwire.notations.table import JS_SPACE
+from toolwire.notations.values import Schemas, Types, escaped, typed
+
+
+class Draft:
+    """`name` is empty until known; `taken` drains the argument text read so far."""
+
+    def __init__(self, schemas: Schemas, names: frozenset[str] | None) -> None:
+        self._schemas = schemas
+        self._names = names  # the only ones that count, if given
+        self._values: list[tuple[str, str, Types | None]] = []  # values read before the name was known
+        self._count = 0
+        self.pieces: list[str] = []
+        self.name = ""
+        self.whole = False  # the arguments are complete, whatever becomes of the closing marker
+        self.repaired = False
+
+    def taken(self) -> str:
+        """Argument text that is certain and was not taken before."""
+        taken = "".join(self.pieces)
+        self.pieces.clear()
+        return taken
+
+    def settle_name(self, name: str) -> None:
+        name = name.strip(JS_SPACE)
+        if not name:
+            raise Malformed("no name")
+        if self._names is not None and name not in self._names:
+            raise Malformed("not a declared tool")
+        self.name = name
+        for parameter, value, types in self._values:
+            self.put(parameter, value, types)
+        self._values = []
+
+    def types(self, parameter: str) -> Types:
+        """What the schema says of a parameter."""
+        return self._schemas.types(self.name, parameter)
+
+    def put(self, parameter: str, value: str, types: Types | None) -> None:
+        """A whole value, of these types or of those that the schema says."""
+        if not self.name:
+            self._values.append((parameter, value, types))
+            return
+        self.open_parameter(parameter)
+        self.pieces.append(typed(value, self.types(parameter) if types is None else types))
+
+    def open_parameter(self, parameter: str) -> None:
+        self.pieces.append(("," if self._count else "{") + f'"{escaped(parameter)}":')
+        self._count += 1
+
+    def close_parameters(self) -> None:
+        self.pieces.append("}" if self._count else "{}")

@@ -1,0 +1,61 @@
+"""`<invoke>`: calls of models that were taught in XML, bare or in a wrapper, and with one of several prefixes.
+
+    <function_calls>
+    <invoke name="search">
+    <parameter name="q">x</parameter>
+    </invoke>
+    </function_calls>
+
+    <|DSML|tool_calls><|DSML|invoke name="search">
+    <|DSML|parameter name="limit" string="false">3</|DSML|parameter>
+    </|DSML|invoke></|DSML|tool_calls>
+
+    <minimax:tool_call><invoke name="search">…</invoke></minimax:tool_call>
+
+Of a value exactly one line end is cut off at each side. DSML, with full-width bars in truth, says of a value whether it
+is a string; DeepSeek also writes all arguments as one JSON object between the tags.
+"""
+
+import re
+
+from toolwire.notations.table import Head, Notation, Tags, Wrapper
+from toolwire.notations.write import Written, tag_value, written_values
+
+PREFIXES = ("", "antml:", "minimax:", "\uff5cDSML\uff5c", "|DSML|")
+WRAPPERS = ("function_calls", "tool_calls")
+
+_NAME = re.compile(r"""name\s*=\s*["'](?P<name>[^"'<>]*)["'](?:\s[^<>]*)?""")
+_PARAMETER = r"""parameter\s+name\s*=\s*["']([^"'<>]*)["'](?:\s+string\s*=\s*["'](true|false)["'])?(?:\s[^<>]*)?>"""
+
+
+def _invoke(prefix: str) -> Notation:
+    return Notation(
+        open=f"<{prefix}invoke ",
+        close=f"</{prefix}invoke>",
+        tags=Tags(
+            parameter=re.compile("<" + re.escape(prefix) + _PARAMETER),
+            parameter_close=f"</{prefix}parameter>",
+            trim="newline",
+        ),
+        head=Head(pattern=_NAME, end=">", then=("json", "tags")),
+    )
+
+
+CALLS = tuple(map(_invoke, PREFIXES))
+
+INVOKE = (
+    *CALLS,
+    Wrapper("<minimax:tool_call>", "</minimax:tool_call>", CALLS),
+    *(Wrapper(f"<{prefix}{name}>", f"</{prefix}{name}>", CALLS) for prefix in PREFIXES for name in WRAPPERS),
+)
+
+MARKERS = ("<invoke ", "</invoke>", "<function_calls>", "</function_calls>")
+GUARDED = (*MARKERS, "</parameter>")
+
+
+def write_invoke(name: str, arguments: str) -> Written:
+    """The block for one call, in its wrapper."""
+    values, changed = written_values(arguments, GUARDED)
+    lines = [f'<parameter name="{key}">{tag_value(text)}</parameter>' for key, text in values]
+    block = ("<function_calls>", f'<invoke name="{name}">', *lines, "</invoke>", "</function_calls>")
+    return Written("\n".join(block), changed)

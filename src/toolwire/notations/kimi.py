@@ -1,0 +1,29 @@
+"""Kimi: a section of calls, each with a name that also counts.
+
+<|tool_calls_section_begin|><|tool_call_begin|>functions.search:0<|tool_call_argument_begin|>{"q": "x"}
+<|tool_call_end|><|tool_calls_section_end|>
+"""
+
+import re
+
+from toolwire.notations.table import Head, Notation, Wrapper
+from toolwire.notations.write import Written, guarded_json
+
+_CALL = Notation(
+    open="<|tool_call_begin|>",
+    close="<|tool_call_end|>",
+    head=Head(
+        pattern=re.compile(r"\s*(?:functions\.)?(?P<name>[^\s:]+)(?::\d+)?\s*"),
+        end="<|tool_call_argument_begin|>",
+    ),
+)
+_SECTION = Wrapper("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", (_CALL,))
+
+KIMI = (_SECTION, _CALL)
+
+
+def write_kimi(name: str, arguments: str) -> Written:
+    """One call, in a section of its own."""
+    given = guarded_json(arguments, ("<|tool_call",))
+    call = f"{_CALL.open}functions.{name}:0<|tool_call_argument_begin|>{given}{_CALL.close}"
+    return Written(f"{_SECTION.open}{call}{_SECTION.close}")

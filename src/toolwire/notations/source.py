@@ -1,0 +1,151 @@
+"""The text of an open block, and ways to read it that wait for more where they must.
+
+Readers are generators that yield when they lack text, so they read top to bottom. Nothing is read twice.
+"""
+
+import re
+from collections.abc import Generator, Sequence
+from typing import TypeAlias
+
+LIMIT = 1024 * 1024
+"""Most characters one undivided piece of a block (a name, a tag, a typed value) may have."""
+
+SHORT = 256
+"""Most characters a name, a tag or a head may have."""
+
+_SPACE = re.compile(r"\s*")
+
+Steps: TypeAlias = Generator[None, None, None]
+
+
+class Malformed(Exception):
+    """The block is not a call."""
+
+
+class Source:
+    """Text that was fed and a place in it."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._place = 0
+
+    def feed(self, text: str) -> None:
+        if text:
+            self._text = self._text[self._place :] + text
+            self._place = 0
+
+    def where(self) -> tuple[str, int]:
+        """The text and the place in it."""
+        return self._text, self._place
+
+    def unread(self) -> str:
+        """What was fed and not read."""
+        return self._text[self._place :]
+
+    def back(self, text: str) -> None:
+        """Put back what was read last."""
+        self._place -= len(text)
+
+    def next_char(self) -> Generator[None, None, str]:
+        """The next character that is no white space. It is not read yet."""
+        while True:
+            found = _SPACE.match(self._text, self._place)
+            self._place = found.end() if found else self._place
+            if self._place < len(self._text):
+                return self._text[self._place]
+            yield
+
+    def take(self, count: int) -> Generator[None, None, str]:
+        while len(self._text) - self._place < count:
+            yield
+        self._place += count
+        return self._text[self._place - count : self._place]
+
+    def until(self, *markers: str) -> Generator[None, None, tuple[str, str]]:
+        """Everything before the first of these markers, which must not be far, and that marker; reads past it."""
+        longest = max(map(len, markers))
+        while True:
+            reach = self._place + SHORT + longest
+            found = first_of(self._text, markers, self._place, reach)
+            if found is not None:
+                end, marker = found
+                before = self._text[self._place : end]
+                self._place = end + len(marker)
+                return before, marker
+            if len(self._text) >= reach:
+                raise Malformed("too long")
+            yield
+
+    def one_of(self, markers: Sequence[str]) -> Generator[None, None, str]:
+        """The marker that stands here; reads past it."""
+        while True:
+            for marker in markers:
+                if self._text.startswith(marker, self._place):
+                    self._place += len(marker)
+                    return marker
+            rest = self._text[self._place :]
+            if not any(marker.startswith(rest) for marker in markers):
+                raise Malformed("text between calls" if len(markers) > 1 else "text after the call")
+            yield
+
+    def find(self, pattern: re.Pattern[str], sink: list[str]) -> Generator[None, None, str]:
+        """Move behind the next match, keeping what stands before it."""
+        while True:
+            found = pattern.search(self._text, self._place)
+            end = found.start() if found else len(self._text)
+            if end > self._place:
+                sink.append(self._text[self._place : end])
+            if found:
+                self._place = found.end()
+                return found[0]
+            self._place = end
+            yield
+
+    def piece(self, *markers: str) -> tuple[str, str]:
+        """As much text as is certain, and the marker that ended it, if one did."""
+        start = self._place
+        found = first_of(self._text, markers, start)
+        end, marker = found or (len(self._text) - overlap(self._text, markers, start), "")
+        self._place = end + len(marker)
+        return self._text[start:end], marker
+
+
+def first_of(text: str, markers: Sequence[str], start: int = 0, end: int | None = None) -> tuple[int, str] | None:
+    """The first place of one of the markers, and that marker."""
+    places = [(place, marker) for marker in markers if marker and (place := text.find(marker, start, end)) >= 0]
+    return min(places) if places else None
+
+
+def overlap(text: str, markers: Sequence[str], start: int = 0) -> int:
+    """How many of the last characters could be the beginning of a marker."""
+    return max((_overlap(text, marker, start) for marker in markers), default=0)
+
+
+def _overlap(text: str, marker: str, start: int) -> int:
+    for length in range(min(len(marker) - 1, len(text) - start), 0, -1):
+        if text.endswith(marker[:length]):
+            return length
+    return 0
+
+
+class Until:
+    """A stage that lets text flow up to the first of some markers; only what could become one waits."""
+
+    def __init__(self, *markers: str) -> None:
+        self._markers = markers
+        self._held = ""
+
+    def feed(self, text: str) -> tuple[str, str, str]:
+        """The text before a marker, the marker (or nothing), the rest behind it."""
+        text, self._held = self._held + text, ""
+        found = first_of(text, self._markers)
+        if found is not None:
+            place, marker = found
+            return text[:place], marker, text[place + len(marker) :]
+        end = len(text) - overlap(text, self._markers)
+        self._held = text[end:]
+        return text[:end], "", ""
+
+    def end(self) -> str:
+        held, self._held = self._held, ""
+        return held

@@ -1,0 +1,122 @@
+"""Calls as tags, read as they flow: `<name>search</name><q>x</q>` and its kin.
+
+A value that can only be a string goes on before it is whole; any other waits, because its type shows at its end.
+"""
+
+from collections.abc import Generator
+
+from toolwire.notations.draft import Draft
+from toolwire.notations.source import LIMIT, Malformed, Source, Steps
+from toolwire.notations.table import JS_SPACE, Tags
+from toolwire.notations.values import LITERAL, STRING, Types, escaped, is_text
+
+_STATED: dict[str | None, Types | None] = {None: None, "true": STRING, "false": LITERAL}
+
+
+def read_tags(source: Source, draft: Draft, tags: Tags, close: str) -> Steps:
+    """Everything up to the closing tag, which is put back."""
+    while True:
+        if (yield from source.next_char()) != "<":
+            raise Malformed("text between tags")
+        tag = "".join((yield from source.until(">")))
+        if tag == close:
+            source.back(tag)
+            break
+        named = tags.name.fullmatch(tag) if tags.name is not None and not draft.name else None
+        opened = tags.parameter.fullmatch(tag)
+        if named:
+            name = (yield from source.until(tags.name_close))[0] if tags.name_close else named[1]
+            draft.settle_name(name)
+        elif opened:
+            key = (yield from _key(source, tags)) if tags.key_close else opened[1]
+            stated = opened[2] if tags.parameter.groups > 1 else None
+            yield from _parameter(source, draft, key, _STATED[stated], _Ends(tags, key, close))
+        elif tag not in tags.ignored:
+            raise Malformed("unknown tag")
+    draft.close_parameters()
+
+
+class _Ends:
+    """What may end a value, and what is cut off its ends."""
+
+    def __init__(self, tags: Tags, parameter: str, close: str) -> None:
+        self._all_space = tags.trim == "space"
+        self.own = tags.parameter_close.format(parameter)
+        self.block = close
+
+    def cut_start(self, value: str) -> str:
+        if self._all_space:
+            return value.lstrip(JS_SPACE)
+        return value.removeprefix("\r\n") if value.startswith("\r\n") else value.removeprefix("\n")
+
+    def cut_end(self, value: str) -> str:
+        if self._all_space:
+            return value.rstrip(JS_SPACE)
+        return value.removesuffix("\r\n") if value.endswith("\r\n") else value.removesuffix("\n")
+
+    def refuse(self, ending: str) -> None:
+        if ending != self.own:
+            raise Malformed("a value without end")
+
+
+def _key(source: Source, tags: Tags) -> Generator[None, None, str]:
+    key, _ = yield from source.until(tags.key_close)
+    yield from source.next_char()
+    yield from source.one_of((tags.value_open,))
+    return key.strip(JS_SPACE)
+
+
+def _parameter(source: Source, draft: Draft, parameter: str, stated: Types | None, ends: _Ends) -> Steps:
+    types = draft.types(parameter) if stated is None and draft.name else stated
+    if draft.name and types is not None and is_text(types):
+        draft.open_parameter(parameter)
+        draft.pieces.append('"')
+        yield from _flow(source, draft, ends)
+        draft.pieces.append('"')
+        return
+    value = "".join((yield from _collect(source, ends)))
+    draft.put(parameter, ends.cut_end(ends.cut_start(value)), types)
+
+
+def _flow(source: Source, draft: Draft, ends: _Ends) -> Steps:
+    """A string value, piece by piece: only its possible end and the space before it wait."""
+    waiting: list[str] = []
+    size = 0
+    begun = False
+    while True:
+        piece, ending = source.piece(ends.own, ends.block)
+        if not ending and not piece.strip(JS_SPACE):
+            waiting.append(piece)
+            size += len(piece)
+            if size > LIMIT:
+                raise Malformed("a value of nothing but space")
+            yield
+            continue
+        piece = "".join((*waiting, piece))
+        if not begun:
+            piece = ends.cut_start(piece)
+            begun = True
+        if ending:
+            draft.pieces.append(escaped(ends.cut_end(piece)))
+            ends.refuse(ending)
+            return
+        kept = piece.rstrip(JS_SPACE)
+        waiting = [piece[len(kept) :]]
+        size = len(waiting[0])
+        draft.pieces.append(escaped(kept))
+        yield
+
+
+def _collect(source: Source, ends: _Ends) -> Generator[None, None, list[str]]:
+    pieces: list[str] = []
+    size = 0
+    while True:
+        piece, ending = source.piece(ends.own, ends.block)
+        pieces.append(piece)
+        size += len(piece)
+        if ending:
+            ends.refuse(ending)
+            return pieces
+        if size > LIMIT:
+            raise Malformed("too long")
+        yield

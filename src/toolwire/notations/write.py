@@ -1,0 +1,76 @@
+r"""Writing calls as text: what all notations that can be taught have in common.
+
+What would be taken for a marker is guarded. Inside JSON that loses nothing: `<tool_call>` is also `\u003ctool_call>`.
+Plain text gets one more backslash behind a marker's first letter, `<\tool_call>`, which can be undone.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+import msgspec
+
+
+class Written(msgspec.Struct, frozen=True):
+    """One block, and the parameters whose values it could not carry unchanged."""
+
+    text: str
+    changed: tuple[str, ...] = ()
+
+
+Write: TypeAlias = Callable[[str, str], Written]
+"""Writes a call by its name and its arguments, which are the text of a JSON object."""
+
+_values = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_string = msgspec.json.Decoder(str)
+_UNFIT = re.compile(r"[\"'<>\s]+")
+
+
+def guarded(text: str, markers: Sequence[str]) -> str:
+    """The text with one more backslash in each of these markers; the same text if it has none."""
+    return _marked(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
+
+
+def unguarded(text: str, markers: Sequence[str]) -> str:
+    """The text that was guarded."""
+    return _marked(tuple(markers)).sub(lambda found: found[0].replace("\\", "", 1), text)
+
+
+@lru_cache(maxsize=64)
+def _marked(markers: tuple[str, ...]) -> re.Pattern[str]:
+    """A marker with any number of backslashes behind its first letter."""
+    return re.compile("|".join(rf"{re.escape(marker[0])}\\*{re.escape(marker[1:])}" for marker in markers))
+
+
+def guarded_json(text: str, markers: Sequence[str]) -> str:
+    """The same JSON, in which no string holds one of these markers as it is written."""
+    for marker in markers:
+        text = text.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
+    return text
+
+
+def written_values(arguments: str, markers: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """Each parameter with its value as text: strings raw, the rest as JSON; and those that had to be changed."""
+    values: list[tuple[str, str]] = []
+    changed: list[str] = []
+    for parameter, raw in _values.decode(arguments).items():
+        key = _UNFIT.sub("_", parameter)
+        text = bytes(raw).decode()
+        if text.startswith('"'):
+            plain = _string.decode(raw)
+            text = guarded(plain, markers)
+            same = text == plain
+        else:
+            text, same = guarded_json(text, markers), True
+        if not same or key != parameter:
+            changed.append(parameter)
+        values.append((key, text))
+    return values, tuple(changed)
+
+
+def tag_value(text: str) -> str:
+    """A value for between two tags, where a reader cuts one line end off each side."""
+    if not text.startswith(("\n", "\r\n")) and not text.endswith("\n"):
+        return text
+    return "\n" + text + ("\r\n" if text.endswith("\r") else "\n")

@@ -1,0 +1,59 @@
+"""The nine routes: one gateway in front of one upstream that serves as a backend of every kind."""
+
+from typing import Any
+
+import httpx
+
+from tests.support.gateway import Gateway
+from tests.support.hands import PATHS, Held, Refused, hold
+from tests.support.scripts import DECLARED, NAMES, Declared, Name
+from tests.support.upstream import Upstream
+
+Json = dict[str, Any]
+
+
+def backends(url: str) -> str:
+    """Two backends of every kind, named `KIND` and `other-KIND`; models are addressed as `KIND/NAME`."""
+    return "\n".join(
+        f'[[backends]]\nname = "{name}"\nkind = "{kind}"\nbase_url = "{url}"\nretries = 0\n'
+        for kind in NAMES
+        for name in (kind, f"other-{kind}")
+    )
+
+
+def question(dialect: Name, model: str, tools: tuple[Declared, ...], *, stream: bool, **fields: Any) -> Json:
+    """A first request of a client of this dialect: one user message, and the tools if there are any."""
+    body: Json = {"model": model, "stream": stream, **fields}
+    if tools:
+        body["tools"] = DECLARED[dialect](tools)
+    if dialect == "responses":
+        return {"input": [{"role": "user", "content": "Go."}], **body}
+    if dialect == "messages":
+        return {"max_tokens": 99, "messages": [{"role": "user", "content": "Go."}], **body}
+    asked = {"stream_options": {"include_usage": True}} if stream else {}
+    return {"messages": [{"role": "user", "content": "Go."}], **asked, **body}
+
+
+class Routes:
+    """The running gateway with its backends."""
+
+    def __init__(self, gateway: Gateway, upstream: Upstream, http: httpx.Client) -> None:
+        self.gateway = gateway
+        self.upstream = upstream
+        self._http = http
+
+    def post(self, dialect: Name, body: Json, key: str = "") -> httpx.Response:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return self._http.post(self.gateway.url + PATHS[dialect], json=body, headers=headers)
+
+    def ask(self, dialect: Name, body: Json, key: str = "") -> Held:
+        """The turn this request brings, in the client's hand."""
+        return hold(self.post(dialect, body, key), dialect, stream=bool(body.get("stream")))
+
+    def refused(self, dialect: Name, body: Json) -> Refused:
+        """The error this request brings."""
+        try:
+            held = self.ask(dialect, body)
+        except Refused as refused:
+            return refused
+        raise AssertionError(f"There is a turn instead of an error: {held.seen}")
