@@ -206,16 +206,7 @@ def test_a_thought_comes_back_to_a_messages_server_as_it_was(stage: Stage, tmp_p
 
 
 @pytest.mark.parametrize(
-    "summary",
-    [
-        "",
-        "I should look.",
-        pytest.param(
-            "I should.\n\nI will.",
-            marks=pytest.mark.xfail(strict=True, reason="Two parts of a summary come back as one."),
-        ),
-    ],
-    ids=["no-summary", "one-part", "two-parts"],
+    "summary", ["", "I should look.", "I should.\n\nI will."], ids=["no-summary", "one-part", "two-parts"]
 )
 def test_a_thought_comes_back_to_a_responses_server_as_it_was(stage: Stage, tmp_path: Path, summary: str):
     run = Run(stage, tmp_path, "responses", f"sealed-{len(summary)}", *thinking(Thought(summary, "sealed==")))

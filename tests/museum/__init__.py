@@ -2,6 +2,6 @@
 
 import pytest
 
-_READERS = ("clients", "crossings", "doors", "gate", "lines", "messages_client", "routes", "texts")
+_READERS = ("clients", "gate", "lines", "messages_client", "routes", "texts")
 
 pytest.register_assert_rewrite(*(f"{__name__}.{name}" for name in _READERS))

@@ -3,12 +3,13 @@
 import contextlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import httpx
 import msgspec
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from tests.museum.clients import (
     Json,
@@ -205,7 +206,7 @@ class ResponsesDoor(Door):
         return self._streamed(ResponsesStream, self.body(model, tools, **fields), headers)
 
     @contextlib.contextmanager
-    def socket(self) -> Iterator["Socket"]:
+    def socket(self) -> Generator["Socket"]:
         with connect(self.url.replace("http", "ws", 1), proxy=None, max_size=None) as connection:
             yield Socket(connection)
 
@@ -229,7 +230,7 @@ class MessagesDoor(Door):
 class Socket:
     """A WebSocket client: asks for turns, one after the other."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def turn(self, **fields: Any) -> Received:

@@ -87,7 +87,9 @@ def _(wire: Wire, routes: Routes) -> None:
         assert (refusal.status_code, refusal.json()["error"]["message"][:2]) == (400, "n ")
 
 
-_FUNCTIONS = [{"name": "search", "description": "Look.", "parameters": {"type": "object", "properties": {}}}]
+_FUNCTIONS: list[dict[str, Any]] = [
+    {"name": "search", "description": "Look.", "parameters": {"type": "object", "properties": {}}}
+]
 _HISTORY = [
     {"role": "user", "content": "Go."},
     {"role": "assistant", "content": None, "function_call": {"name": "search", "arguments": '{"q":1}'}},

@@ -92,7 +92,7 @@ def _results(kind: Kind, request: Request) -> list[Any]:
     messages = sent(kind, request).messages
     if kind == "chat":
         return [each["content"] for each in messages if each["role"] == "tool"]
-    blocks: list[Json] = [block for each in messages if isinstance(each["content"], list) for block in each["content"]]
+    blocks: list[Json] = [block for each in messages[1:] if each["role"] != "system" for block in each["content"]]
     return [block["content"] for block in blocks if block["type"] == "tool_result"]
 
 

@@ -232,11 +232,10 @@ _MARKED: dict[str, Json] = {
     "result": {"messages": _marked({"type": "tool_result", "tool_use_id": "c", "content": "x", **_MARKER})},
     "image": {"messages": [{"role": "user", "content": [_PICTURE]}]},
 }
-_UNNOTED = pytest.mark.xfail(strict=True, reason="cc-cache-control: only marks on text and tools are noted")
 
 
 @pytest.mark.parametrize("kind", ["chat", "responses"])
-@pytest.mark.parametrize("place", ["text", *(pytest.param(each, marks=_UNNOTED) for each in [*_MARKED][1:])])
+@pytest.mark.parametrize("place", _MARKED)
 def test_a_mark_for_the_cache_that_is_lost_is_noted(place: str, kind: Kind) -> None:
     told = sent(kind, ask_messages(tools=("f",), **_MARKED[place]))
     assert told.notes == [("field_dropped", "cache_control")]

@@ -49,9 +49,6 @@ def _() -> None:
 _CLOSED = {**_BOOK, "required": ["room", "notes"], "additionalProperties": False}
 
 
-@pytest.mark.xfail(
-    strict=True, reason="sch-strict-default: what Responses means by an omitted strict is lost at other servers"
-)
 @pytest.mark.parametrize("kind", ["chat", "messages"])
 def test_an_omitted_strict_of_a_responses_client_is_said(kind: str) -> None:
     assert _told(kind, "responses", _CLOSED).get("strict") is True

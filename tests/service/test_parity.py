@@ -38,7 +38,13 @@ pytestmark = pytest.mark.xdist_group("parity")  # its gateways are started once
 TOOLS = [
     tool("find", q={"type": "string"}),
     tool("now"),
-    tool("add", a={"type": "integer"}, b={"type": "number"}, strict={"type": "boolean"}, tags={"type": "array"}),
+    tool(
+        "add",
+        a={"type": "integer"},
+        b={"type": "number"},
+        strict={"type": "boolean"},
+        tags={"type": "array", "items": {"type": "string"}},
+    ),
 ]
 USAGE = {"input_tokens": 20, "output_tokens": 5}
 

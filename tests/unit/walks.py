@@ -45,7 +45,7 @@ class Walk:
         self._same_dialect = same_dialect
         self._calls = 0
         self._parts: dict[tuple[str, ...], int] = {}
-        self._thought_of: dict[str, str] = {}
+        self._thinking = ""
         self._cut = False
         self.events: list[Event] = []
 
@@ -102,10 +102,10 @@ class Walk:
     def _thought(self) -> Event:
         kind = self._draw(st.sampled_from(("summary", "content")))
         name = self._name()
-        if self._thought_of.get(name, kind) != kind and (name, kind) in self._parts:
-            self._parts[name, kind] += 1  # nobody goes back to a part
-        self._thought_of[name] = kind
-        return ReasoningDelta(self._draw(texts), kind, self._part(name, kind), name)
+        if kind != self._thinking:  # nobody goes back to a part
+            self._thinking = kind
+            self._parts[kind,] = self._parts.get((kind,), -1) + 1
+        return ReasoningDelta(self._draw(texts), kind, self._part(kind), name)
 
     def _thought_ended(self) -> Event:
         return ReasoningEnded(self._name(), self._draw(st.sampled_from(("", "seal"))))

@@ -51,6 +51,7 @@ class RefusalDelta(Event, frozen=True, gc=False):
     item: str = ""
     part: int = 0
     frame: Frame | None = None
+    pieces: Pieces | None = None
 
 
 class MessageEnded(Event, frozen=True, gc=False):

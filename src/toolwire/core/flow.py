@@ -1,37 +1,36 @@
 """Deltas that came in pieces: the one event of a run of frames, as it goes on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 
-from toolwire.core.events import CallArgs, Event, ReasoningDelta, TextDelta
+from toolwire.core.events import CallArgs, Event, Note, ReasoningDelta, RefusalDelta, TextDelta
 from toolwire.core.sse import Frame
 
-_text = msgspec.json.Decoder(str).decode
+Delta: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | CallArgs
 
 
 def in_pieces(events: Sequence[Event], frame: Frame) -> Sequence[Event]:
-    """The events of a run of frames. If it is one delta of just that text, it learns its pieces.
-
-    Text in which a tag may begin goes on piece by piece: where it is cut must not depend on how it was read.
-    """
+    """The events of a run of frames. A delta of just that text learns its pieces; a note is one for each frame."""
     pieces = frame.pieces
-    if pieces is None or len(events) != 1:
+    if pieces is None:
         return events
-    [event] = events
-    if not isinstance(event, TextDelta | ReasoningDelta | CallArgs) or event.text != _joined(pieces.texts):
-        return events
-    if isinstance(event, TextDelta) and "<" in event.text:
-        return list(_one_by_one(event, frame))
-    return events if event.frame is not None else (msgspec.structs.replace(event, pieces=pieces),)
+    if all(isinstance(event, Note) for event in events):
+        return [*events] * len(pieces.texts)
+    text = "".join(pieces.strings)
+    return [
+        msgspec.structs.replace(event, pieces=pieces) if isinstance(event, Delta) and event.text == text else event
+        for event in events
+    ]
 
 
-def _one_by_one(event: TextDelta, frame: Frame) -> Iterator[TextDelta]:
-    assert frame.pieces is not None
-    for text, data in zip(frame.pieces.texts, frame.pieces.single(), strict=True):
-        own = Frame(frame.event, data) if event.frame is not None else None
-        yield TextDelta(_joined((text,)), event.item, event.part, own)
-
-
-def _joined(texts: Sequence[bytes]) -> str:
-    return _text(b'"' + b"".join(texts) + b'"')
+def one_by_one(event: TextDelta) -> Sequence[TextDelta]:
+    """A delta for each of its pieces. Where a text is looked at, it must not matter how much of it was read at once."""
+    pieces, frame = event.pieces, event.frame
+    if pieces is None:
+        return (event,)
+    if frame is None:
+        return [TextDelta(text, event.item, event.part) for text in pieces.strings]
+    frames = [Frame(frame.event, data) for data in pieces.single()]
+    return [TextDelta(text, event.item, event.part, own) for text, own in zip(pieces.strings, frames, strict=True)]

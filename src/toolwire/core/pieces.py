@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 _NUMBER = re.compile(rb'"sequence_number": ?([0-9]+)')
-_NAME = re.compile(rb'"name": ?"')
+_MORE = re.compile(rb'"name": ?"|"message": ?\{')
+"""What names itself may be another call, and a message holds totals."""
 _END = b"\n\n"
+_decode = msgspec.json.Decoder(list[str]).decode
 _inside = re.compile(rb'[^"\\\n]*(?:\\[^u/\n][^"\\\n]*)*')
 
 
@@ -44,6 +46,10 @@ class Pieces(msgspec.Struct, frozen=True, gc=False):
     template: Template
     number: int = 0
     """Of the first frame, where frames are numbered; the others follow."""
+    written: bytes = b""
+    """All of it as it came."""
+    strings: Sequence[str] = ()
+    """The texts as they read."""
 
     def spread(self, head: bytes, tail: bytes) -> bytes:
         """All pieces, each in its own place between head and tail."""
@@ -62,13 +68,15 @@ def flowing(*fields: str) -> tuple[bytes, ...]:
 def learned(block: bytes, fields: Sequence[bytes]) -> Template | None:
     """The template of a block without its blank line, if exactly one of the fields is a text in it."""
     found = [(at, key) for key in fields if (at := block.find(key)) >= 0]
-    if len(found) != 1 or _NAME.search(block):  # what names itself may be another call
+    if len(found) != 1 or _MORE.search(block):
         return None
     at, key = found[0]
     text = _inside.match(block, at + len(key))
     if text is None or not block.startswith(b'"', text.end()) or block.find(key, text.end()) >= 0:
         return None
     lead, middle, tail = block[:at], b"", block[text.end() :] + _END
+    if b"\n" in tail[: -len(_END)]:
+        return None
     number = _NUMBER.search(lead)
     if number is not None:
         lead, middle = lead[: number.start(1)], lead[number.end() :]
@@ -80,58 +88,78 @@ def learned(block: bytes, fields: Sequence[bytes]) -> Template | None:
     return Template(lead, middle, key, tail, event, data)
 
 
-def run_of(data: bytes, template: Template) -> tuple[Pieces, int] | None:
-    """The run of frames that data begins with, and its length in bytes. None: there are not two of them.
+LONGEST_NUMBER = 18
+WINDOW = 16 * 1024
+"""How far a run is followed at once: what comes behind it must not be looked at again and again."""
+
+
+def run_of(data: bytes, start: int, template: Template) -> tuple[Pieces, int] | None:
+    """The run of frames that begins here, and its length in bytes. None: there are not two of them.
 
     Where frames are numbered, a run ends where numbers get longer.
     """
-    tail = template.tail
-    end = data.find(tail, len(template.lead))
-    if end < 0 or not data.startswith(template.lead, end + len(tail)):
+    lead, tail = template.lead, template.tail
+    end = data.find(tail, start + len(lead))
+    if end < 0 or not data.startswith(lead, end + len(tail)):
         return None
-    opening, *parts = data.split(template.key)
-    digits = len(opening) - len(template.lead) - len(template.middle)
-    number = _number_in(opening, digits, template)
+    opening, *parts = data[start : max(start + WINDOW, end + len(tail))].split(template.key)
+    number = _number_in(opening, template)
     if number is None:
         return None
     # A part is a text, the end of its frame, and the opening of the next.
     between = len(tail) + len(opening)
-    count = _followed(parts, between, digits, number, template)
+    count = _followed(parts, opening, number, template)
     texts = [part[:-between] for part in parts[:count]]
     if count < len(parts) and (end := parts[count].find(tail)) >= 0:
         texts.append(parts[count][:end])
-    if len(texts) < 2 or b"" in texts or not _inside.fullmatch(b"".join(texts)):
+    strings = _strings(texts) if len(texts) > 1 and b"" not in texts else None
+    if strings is None:
         return None
     around = len(opening) + len(template.key) + len(tail)
-    return Pieces(texts, template, number), len(texts) * around + sum(map(len, texts))
+    length = len(texts) * around + sum(map(len, texts))
+    return Pieces(texts, template, number, data[start : start + length], strings), length
 
 
-def _number_in(opening: bytes, digits: int, template: Template) -> int | None:
+def _strings(texts: list[bytes]) -> list[str] | None:
+    """The texts as they read; None if one is no JSON string, or written otherwise than we would."""
+    written = b'["' + b'","'.join(texts) + b'"]'
+    if (
+        b'\\","' in written
+        or b"\\u" in written
+        or b"\\/" in written
+        or written.count(b'"') != 2 * len(texts) + written.count(b'\\"')
+    ):
+        return None
+    try:
+        strings = _decode(written)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return strings if len(strings) == len(texts) else None
+
+
+def _number_in(opening: bytes, template: Template) -> int | None:
     """The number in what stands before a text; 0 if there is none, None if this is no frame of the template."""
     if not template.middle:
         return 0 if opening == template.lead else None
-    written = opening[len(template.lead) : len(template.lead) + digits]
-    number = int(written) if written.isdigit() else 0
+    written = opening[len(template.lead) : -len(template.middle)]
+    number = int(written) if written.isdigit() and len(written) < LONGEST_NUMBER else 0
     return number if opening == template.lead + b"%d" % number + template.middle else None
 
 
-def _followed(parts: Sequence[bytes], between: int, digits: int, number: int, template: Template) -> int:
+def _followed(parts: list[bytes], opening: bytes, number: int, template: Template) -> int:
     """How many of the first parts are followed by the next frame of the run."""
-    if not template.middle:
-        joint = template.tail + template.lead
-        return _agreeing([part[-between:] for part in parts], [joint] * len(parts))
-    left, right = template.tail + template.lead, len(template.middle)
-    joints = [part[-between : -right - digits] + part[-right:] for part in parts]
-    numbers = [part[-right - digits : -right] for part in parts]
-    return min(
-        _agreeing(joints, [left + template.middle] * len(parts)),
-        _agreeing(numbers, [b"%d" % each for each in range(number + 1, number + 1 + len(parts))]),
-    )
+    tail, middle = template.tail, template.middle
+    if not middle:
+        joint = tail + opening
+        return _leading([part.endswith(joint) for part in parts])
+    joint, start = tail + template.lead, -len(tail) - len(opening)
+    count = _leading([part.endswith(middle) and part.startswith(joint, start) for part in parts])
+    first, end = len(template.lead) - len(opening), -len(middle)
+    numbers = [part[first:end] for part in parts[:count]]
+    due = [*map(b"%d".__mod__, range(number + 1, number + 1 + count))]
+    return count if numbers == due else _leading([one == other for one, other in zip(numbers, due, strict=True)])
 
 
-def _agreeing(found: list[bytes], due: list[bytes]) -> int:
-    """How many of the first are as they should be. Nearly always that is all but the last."""
-    last = len(due) - 1
-    if found[:last] == due[:last]:
-        return last + (found[last] == due[last])
-    return next(place for place, each in enumerate(found) if each != due[place])
+def _leading(agreed: list[bool]) -> int:
+    """How many of the first agree."""
+    return agreed.index(False) if False in agreed else len(agreed)

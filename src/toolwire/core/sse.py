@@ -29,6 +29,8 @@ _BOM = b"\xef\xbb\xbf"
 
 PATIENCE = 4
 """How many frames may look like the first of a run and be none before they are no longer looked at."""
+ALIKE = 40
+"""How many bytes two frames of a run have in common at least."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -101,8 +103,8 @@ class FrameReader:
         while place < len(blocks):
             template = self._template
             if template is not None and blocks.startswith(template.lead, place):
-                run = run_of(blocks[place:], template)
-                if run is not None:
+                run = run_of(blocks, place, template)
+                if run is not None and run[1] <= self._limit:
                     pieces, length = run
                     data = template.whole(b"".join(pieces.texts), pieces.number)
                     frames.append(Frame(template.event, data, pieces))
@@ -113,10 +115,12 @@ class FrameReader:
                 self._read_blocks(blocks[place:], frames)
                 return
             end = blocks.find(b"\n\n", place)
+            if end < 0:
+                return  # a blank line too many
             block = blocks[place:end]
             self._read_block(block, frames)
             place = end + 2
-            if place < len(blocks):
+            if blocks.startswith(block[:ALIKE], place):
                 self._learn(block, blocks, place)
 
     def _learn(self, block: bytes, blocks: bytes, place: int) -> None:

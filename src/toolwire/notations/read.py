@@ -17,6 +17,7 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
+from toolwire.core.flow import one_by_one
 from toolwire.core.policies import Events, Kinds
 from toolwire.notations.block import Block
 from toolwire.notations.scanner import Scanner
@@ -80,10 +81,7 @@ class ReadTextCalls:
             # Nearly all of a turn passes here.
             if self._block is None and self._thought is None and not self._waiting and self._scanner.passes(event.text):
                 return (event,)
-            out = self._read(event.text)
-            # What comes out as it went in is the same event, with all it knows about itself.
-            same = len(out) == 1 and isinstance(out[0], TextDelta) and out[0].text == event.text
-            return (event,) if same else out
+            return [out for each in one_by_one(event) for out in self._read_text(each)]
         if self._block is None and self._thought is None and not self._waiting and not self._scanner.holds:
             return (event,)
         if isinstance(event, _BREAKS) or (isinstance(event, _TALKS) and self._teller.is_telling):
@@ -94,6 +92,12 @@ class ReadTextCalls:
 
     def end(self) -> Events:
         return ()
+
+    def _read_text(self, event: TextDelta) -> Events:
+        out = self._read(event.text)
+        # What comes out as it went in is the same event, with all it knows about itself.
+        same = len(out) == 1 and isinstance(out[0], TextDelta) and out[0].text == event.text
+        return (event,) if same else out
 
     def _read(self, text: str) -> list[Event]:
         out: list[Event] = []

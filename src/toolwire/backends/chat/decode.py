@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from toolwire.backends.chat.wire import Chunk, Function, Message, TokenUsage, ToolCall
+from toolwire.backends.chat.wire import Chunk, Function, Message, TokenUsage, ToolCall, Word
 from toolwire.backends.decoder import TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
 from toolwire.core.errors import Failure
@@ -126,21 +126,14 @@ class Decoder(TurnDecoder):
 
     def _kept(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
         """A chunk's events with the chunk itself: in its delta, if it is nothing else, or told beside them."""
+        text = _only_text(chunk)
+        if text is not None:
+            return [_framed(event, text, frame) for event in self._read(chunk)]
+        if frame.pieces is not None:
+            singles = (Frame(frame.event, data) for data in frame.pieces.single())
+            return [event for single in singles for event in self.feed(single)]
         events = self._read(chunk)
-        if self.ended:
-            return events
-        if len(events) == 1 and (said := _only_delta(chunk)) is not None:
-            [event] = events
-            match event:
-                case CallArgs(id, text) if said.tool_calls and _is_text(said.tool_calls[0]):
-                    return (CallArgs(id, text, frame),)
-                case TextDelta(text) if text == said.content:
-                    return (TextDelta(text, frame=frame),)
-                case ReasoningDelta(text, kind) if text == said.reasoning_content:
-                    return (ReasoningDelta(text, kind, frame=frame),)
-                case _:
-                    pass
-        return [Told("chunk", "", frame.data), *events]
+        return events if self.ended else [Told("chunk", "", frame.data), *events]
 
     def _start(self, chunk: Chunk) -> list[Event]:
         self._started = True
@@ -166,7 +159,7 @@ class Decoder(TurnDecoder):
             self._tell_legacy_call(told.function_call, out, whole=whole)
 
     def _tell_calls(self, calls: list[ToolCall], out: list[Event], *, whole: bool) -> None:
-        seen: set[str | None] = set()
+        seen: set[Word] = set()
         for position, call in enumerate(calls):
             place = position if len(calls) > 1 or whole else None
             fragment = _fragment(call, place, whole=whole, reused=whole and call.id in seen)
@@ -266,18 +259,36 @@ class Decoder(TurnDecoder):
             self._reason = self._reason_of(reason, out)
 
 
-def _only_delta(chunk: Chunk) -> Message | None:
-    """The delta of a chunk that holds nothing else."""
+def _only_text(chunk: Chunk) -> str | None:
+    """The text of a chunk that holds nothing but one delta, in the form in which it is to leave."""
     if chunk.usage is not None or chunk.choices is None or len(chunk.choices) != 1:
         return None
     [choice] = chunk.choices
-    return choice.delta if choice.finish_reason is None and choice.usage is None else None
+    said = choice.delta
+    if said is None or said.role is not msgspec.UNSET or choice.index or choice.usage is not None:
+        return None
+    if choice.finish_reason is not None:
+        return None
+    calls = said.tool_calls or []
+    texts = [text for text in (said.content, said.reasoning_content, said.reasoning, said.refusal) if text]
+    if len(texts) + len(calls) != 1 or said.function_call is not None or said.refusal or said.reasoning:
+        return None
+    return texts[0] if texts else _only_arguments(calls[0])
 
 
-def _is_text(call: ToolCall) -> bool:
-    """Whether a call's arguments came as a string."""
+def _only_arguments(call: ToolCall) -> str | None:
+    """The arguments of a fragment that is nothing else."""
     function = call.function
-    return function is not None and bytes(function.arguments or b"").startswith(b'"')
+    if function is None or function.arguments is msgspec.UNSET or call.custom is not None:
+        return None
+    is_bare = call.id is call.type is function.name is call.extra_content is msgspec.UNSET
+    return arguments_text(function.arguments) if is_bare and bytes(function.arguments).startswith(b'"') else None
+
+
+def _framed(event: Event, text: str, frame: Frame) -> Event:
+    if isinstance(event, CallArgs | TextDelta | ReasoningDelta) and event.text == text:
+        return msgspec.structs.replace(event, frame=frame)
+    return event
 
 
 def _sealed(event: Event, call: ToolCall) -> Event:

@@ -7,8 +7,11 @@ import msgspec
 Maybe = msgspec.Raw | msgspec.UnsetType
 
 
+Word = str | None | msgspec.UnsetType
+
+
 class Function(msgspec.Struct):
-    name: str | None = None
+    name: Word = msgspec.UNSET
     arguments: Maybe = msgspec.UNSET
 
 
@@ -19,8 +22,8 @@ class Custom(msgspec.Struct):
 
 class ToolCall(msgspec.Struct):
     index: int | None = None
-    id: str | None = None
-    type: str | None = None
+    id: Word = msgspec.UNSET
+    type: Word = msgspec.UNSET
     function: Function | None = None
     custom: Custom | None = None
     name: str | None = None
@@ -31,6 +34,7 @@ class ToolCall(msgspec.Struct):
 class Message(msgspec.Struct):
     """A delta, or a whole message."""
 
+    role: Word = msgspec.UNSET
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None

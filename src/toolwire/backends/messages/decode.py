@@ -12,6 +12,7 @@ from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
     Event,
+    MessageEnded,
     Note,
     Reason,
     ReasoningDelta,
@@ -28,6 +29,8 @@ from toolwire.core.sse import Frame
 from toolwire.core.text import is_json
 
 ISSUER = "messages"
+KNOWN = ("text", "thinking", "redacted_thinking", "tool_use")
+"""Types of blocks that turn events have words for."""
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_message = msgspec.json.Decoder(Message).decode
@@ -72,31 +75,42 @@ class Decoder(TurnDecoder):
         handler = self._HANDLERS.get(event.type or frame.event.decode("latin-1"))
         if handler is None:
             return self._failed(event) if event.error is not None else ()
-        events = handler(self, event)
-        if self._keeps and not self.ended:
-            events = self._kept(event, frame, events)
+        events = handler(self, event) if not self._keeps else self._kept(event, frame)
         if self._started and self._opening:
             events = [*events, *self._opening]
             self._opening = []
         return [out for each in events for out in self._row.feed(each)]
 
-    def _kept(self, event: StreamEvent, frame: Frame, events: Sequence[Event]) -> Sequence[Event]:
-        """Events with their frame: in the delta, if it is one, or told beside them."""
-        about = f"{event.index}"
-        match event.type:
+    def _kept(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
+        """An event's events with the frame itself: in the delta, if it is one, or told beside them."""
+        type, about = event.type or frame.event.decode("latin-1"), f"{event.index}"
+        told = Told(type, about, frame.data)
+        handler = self._HANDLERS[type]
+        match type:
             case "content_block_delta":
-                if len(events) == 1:
-                    return (_framed(events[0], frame),)
-                is_ours = events or event.delta is None or event.delta.signature is not None
-                return events if is_ours else (Told(event.type, about, frame.data),)
+                return self._kept_delta(event, frame, told)
             case "content_block_start":
-                return [Told(event.type, about, frame.data), *events]
+                return [*self._close_blocks(), told, *handler(self, event)]
             case "content_block_stop":
-                return [*events, Told(event.type, about, frame.data)]
-            case "message_start" | "message_delta":
-                return [Told(event.type, "", frame.data), *events]
+                ended = [MessageEnded(about)] if self._type_at(event.index) == "text" else []
+                return [*ended, told, *handler(self, event)]
+            case "message_start" | "message_delta" | "message_stop":
+                return [Told(type, "", frame.data), *handler(self, event)]
             case _:
-                return events
+                return handler(self, event)
+
+    def _kept_delta(self, event: StreamEvent, frame: Frame, told: Told) -> Sequence[Event]:
+        type, delta = self._type_at(event.index), event.delta
+        if delta is None or type not in (*KNOWN, None):
+            return (told,)
+        events = self._grow(event)
+        if events or delta.signature is not None or delta.partial_json is not None:
+            return [_framed(each, event.index, frame) for each in events]
+        return () if delta.text is not None or delta.thinking is not None else (told,)
+
+    def _type_at(self, index: int) -> str | None:
+        block = self._blocks.get(index)
+        return block.type if block is not None else None
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         try:
@@ -114,8 +128,10 @@ class Decoder(TurnDecoder):
             out.insert(0, Told("message", "", body))
         for place, block in enumerate(message.content):
             if self._keeps:
+                out += self._close_blocks()
                 out.append(Told("content_block_start", f"{place}", b'{"content_block":' + bytes(written[place]) + b"}"))
-            out += self._open_block(StreamEvent(index=place, content_block=block))
+            opened = self._open_block(StreamEvent(index=place, content_block=block))
+            out += [_placed(event, place) for event in opened] if self._keeps else opened
             out += self._close_block(StreamEvent(index=place))
         self._reason = message.stop_reason or ""
         return [out for each in (*out, *self._stop(StreamEvent())) for out in self._row.feed(each)]
@@ -140,12 +156,7 @@ class Decoder(TurnDecoder):
 
     def _open_block(self, event: StreamEvent) -> Sequence[Event]:
         block = event.content_block or Block()
-        out = self._ensured()
-        for index in sorted(self._blocks):
-            out += self._close_block(StreamEvent(index=index))  # some servers leave the stop out
-        if self._last is not None:
-            out += self._table.feed(self._last)  # something follows, so it was not cut
-            self._last = None
+        out = [*self._ensured(), *self._close_blocks()]
         self._blocks[event.index] = block
         match block.type:
             case "text":
@@ -161,6 +172,14 @@ class Decoder(TurnDecoder):
                 return [*out, *self._table.feed(Fragment("", key, block.id or "", name=block.name or "", named=True))]
             case _:
                 return out if self._keeps else [*out, Note("item_dropped", block.type)]
+
+    def _close_blocks(self) -> list[Event]:
+        """Something follows: what is open is over, although some servers do not say so, and was not cut."""
+        out: list[Event] = []
+        for index in sorted(self._blocks):
+            out += self._close_block(StreamEvent(index=index))
+        last, self._last = self._last, None
+        return [*out, *self._table.feed(last)] if last is not None else out
 
     def _grow(self, event: StreamEvent) -> Sequence[Event]:
         delta = event.delta
@@ -282,16 +301,21 @@ class Decoder(TurnDecoder):
     }
 
 
-def _framed(event: Event, frame: Frame) -> Event:
+def _framed(event: Event, index: int, frame: Frame) -> Event:
     match event:
         case CallArgs(id, text):
             return CallArgs(id, text, frame)
         case TextDelta(text):
-            return TextDelta(text, frame=frame)
+            return TextDelta(text, f"{index}", frame=frame)
         case ReasoningDelta(text, kind, part):
             return ReasoningDelta(text, kind, part, frame=frame)
         case _:
             return event
+
+
+def _placed(event: Event, index: int) -> Event:
+    """A text with its place, so that two blocks stay two."""
+    return TextDelta(event.text, f"{index}") if isinstance(event, TextDelta) else event
 
 
 def _failure(given: Any) -> Failure:

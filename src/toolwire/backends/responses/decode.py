@@ -211,7 +211,9 @@ class Decoder(TurnDecoder):
         if event.type == "response.required_action":
             return self._read_loosely(frame)
         if self._keeps and event.type.startswith("response."):
-            return self._row.feed(Told(event.type, event.item_id or "", frame.data))
+            told = frame.pieces.single() if frame.pieces is not None else (frame.data,)
+            about = event.item_id or ""
+            return [out for data in told for out in self._row.feed(Told(event.type, about, data))]
         return ()
 
     def _read_loosely(self, frame: Frame) -> list[Event]:

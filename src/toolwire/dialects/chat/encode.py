@@ -27,6 +27,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
+from toolwire.core.flow import Delta
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
 from toolwire.dialects.chat.forward import Chunk, Forward, merged_usage
@@ -88,9 +89,9 @@ class StreamEncoder:
             case CallStarted():
                 self._part = None
                 return (self._call(event),)
-            case RefusalDelta(text):
+            case RefusalDelta():
                 self._part = None
-                return (self._head + b'"refusal":' + _json(text) + self._tail,)
+                return (self._delta(event, self._head + b'"refusal":', self._tail, b""),)
             case TurnStarted():
                 self._started = True
                 return self._head + b'"role":"assistant","content":null' + self._tail, *self._early
@@ -124,7 +125,7 @@ class StreamEncoder:
             return (self._delta(event, self._reasoning_head, self._tail, _REASONING),)
         return (self._reasoning_head + _json(text) + self._tail,)
 
-    def _delta(self, event: TextDelta | ReasoningDelta | CallArgs, head: bytes, tail: bytes, opening: bytes) -> bytes:
+    def _delta(self, event: Delta, head: bytes, tail: bytes, opening: bytes) -> bytes:
         """A delta in as many chunks as it came in, and in those themselves where they are of this dialect."""
         frame, pieces = event.frame, event.pieces
         if frame is not None and opening:

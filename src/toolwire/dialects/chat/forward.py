@@ -39,7 +39,7 @@ class Chunk:
         self.choice = _beyond(first, _CHOICE)
         self.said = _beyond(_fields(said) if said != _NULL else {}, _SAID)
         self.others = [choice for choice in choices if _number(choice) != 0]
-        self.finishes = first.get("finish_reason", _NULL) != _NULL
+        self.finishes = first.get("finish_reason", _NULL) not in (_NULL, msgspec.Raw(b'""'))
 
 
 class Forward:
@@ -50,7 +50,7 @@ class Forward:
         self._usage = usage
         self._lead = b"\n"  # how the server's chunks begin, and how ours do instead
         self._own_lead = b""
-        self._template: Template | None = None
+        self._template: tuple[Template, int | None] | None = None
         self._head = self._tail = b""
 
     def written(self, frame: Frame, opening: bytes, call: int | None = None) -> bytes:
@@ -58,8 +58,9 @@ class Forward:
         pieces = frame.pieces
         if pieces is None:
             return self._chunk(frame.data, opening, call)
-        if pieces.template is not self._template:
-            self._template = pieces.template
+        known = self._template
+        if known is None or known[0] is not pieces.template or known[1] != call:
+            self._template = (pieces.template, call)
             one = self._chunk(pieces.template.whole(_PLACE, 0), opening, call)
             self._head, _, self._tail = one.partition(b'"' + _PLACE + b'"')
         return pieces.spread(self._head, self._tail)
@@ -68,22 +69,30 @@ class Forward:
         if not data.startswith(self._lead):
             self._learn(data)
         lead = self._lead
-        if not data.startswith(lead) or not data.startswith(opening, len(lead)):
-            return b"data: " + self._overlaid(data, call) + b"\n\n"
-        data = data[len(lead) :]
-        if not self._usage and data.endswith(_NO_USAGE):
-            data = data[: -len(_NO_USAGE)] + b"}"
-        elif self._usage and b'"usage":' not in data:
-            data = data.rstrip()[:-1] + _NO_USAGE
-        return b"data: " + self._own_lead + data + b"\n\n"
+        if not data.startswith(lead) or not data.startswith(opening, len(lead)) or b"\n" in data:
+            return self._overlaid(data, call)
+        rest = data[len(lead) :]
+        counts = b'"usage":' in rest
+        if counts and not self._usage:
+            if not rest.endswith(_NO_USAGE):
+                return self._overlaid(data, call)
+            rest = rest[: -len(_NO_USAGE)] + b"}"
+        elif self._usage and not counts:
+            rest = rest.rstrip()[:-1] + _NO_USAGE
+        return b"data: " + self._own_lead + rest + b"\n\n"
 
     def _learn(self, data: bytes) -> None:
         """How chunks begin, up to their choices, if our own fields are all in there."""
         lead, found, _ = data.partition(b'"choices":')
         names = list(_fields(data))
-        if found and set(names[: names.index("choices")]) >= set(self._ours):
+        before = names[: names.index("choices")]
+        try:
+            leading = _fields(lead.rstrip(b", ") + b"}")
+        except msgspec.DecodeError:  # they are not the chunk's own
+            return
+        if found and list(leading) == before and set(before) >= set(self._ours):
             self._lead = lead
-            fields: dict[str, Any] = {**_fields(lead.rstrip(b", ") + b"}"), **self._ours}
+            fields: dict[str, Any] = {**leading, **self._ours}
             if not self._usage:
                 fields.pop("usage", None)
             self._own_lead = _json(fields)[:-1] + b","
@@ -105,7 +114,7 @@ class Forward:
             rest = {name: value for name, value in told.items() if name not in ("index", "id", "type", "function")}
             delta["tool_calls"] = [{"index": call, **rest, "function": function}]
         fields["choices"] = [{**choice, "delta": delta}]
-        return _json(fields)
+        return b"data: " + _json(fields) + b"\n\n"
 
 
 def merged_usage(ours: dict[str, Any], theirs: Fields) -> dict[str, Any]:

@@ -30,9 +30,20 @@ from toolwire.core.events import (
 )
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
+from toolwire.core.text import as_object
 from toolwire.core.unwrap import wrap
-from toolwire.dialects.messages.forward import KNOWN, Fields, Forward, block_type, inner, passed, usage_of
-from toolwire.dialects.messages.message import message_head, stop_reason, thought_block, usage_object
+from toolwire.dialects.messages.forward import (
+    KNOWN,
+    Fields,
+    Forward,
+    block_type,
+    fields_of,
+    inner,
+    passed,
+    usage_of,
+    without_nulls,
+)
+from toolwire.dialects.messages.message import end_of, message_head, thought_block, usage_object
 
 _json = msgspec.json.Encoder().encode
 
@@ -70,7 +81,8 @@ class StreamEncoder:
         self._refused = False
         self._thought: list[list[str]] = []  # the parts of the open thought, in pieces
         self._part: tuple[str, int] | None = None
-        self._call: CallStarted | None = None
+        self._call: CallStarted | None = None  # whose arguments wait
+        self._growing = b""
         self._head = b""
         self._tail = b"}}\n\n"
         self._forward = Forward()
@@ -78,7 +90,9 @@ class StreamEncoder:
         self._said_block: Fields = {}
         self._said_delta: Fields = {}
         self._counted: Fields = {}
+        self._told: dict[str, Fields] = {}  # the server's latest events, which ours are laid over
         self._place = ""  # the block that the server is telling
+        self._waiting: list[Told] = []  # what it said of a text that has not begun
 
     def feed(self, event: Event) -> Sequence[bytes]:
         kind = type(event)
@@ -105,55 +119,67 @@ class StreamEncoder:
         self._started = True
         usage = {**usage_object(self._usage or Usage()), **self._counted}
         message = {**self._said, **message_head(self._id, self._model), "usage": usage}
-        return [_event("message_start", {"message": message})]
+        return [self._event("message_start", {"message": message})]
+
+    def _event(self, type: str, fields: dict[str, Any]) -> bytes:
+        """An event, over what the server's own says beside our words."""
+        return sse.write_named(type, _json({**self._told.pop(type, {}), "type": type, **fields}))
 
     def _hear(self, event: Told) -> Sequence[bytes]:
         """Keep what an event says beyond our words, or pass it on if it is about something we have none for."""
+        if event.type == "content_block_delta":
+            return self._hear_delta(event)
+        self._told[event.type] = fields_of(event.data)
         match event.type:
             case "message_start":
                 self._said = inner(event.data, "message")
                 self._counted |= usage_of(self._said)
             case "content_block_start":
                 return self._hear_block(event)
-            case "content_block_delta":
-                return self._hear_delta(event)
             case "content_block_stop":
+                self._waiting = []
                 if self._place == event.item and self._open in ("text", OTHER):
                     return self._close()
-            case _:
-                self._said_delta = inner(event.data, "delta")
+            case "message_delta":
+                self._said_delta |= without_nulls(inner(event.data, "delta"))
                 self._counted |= inner(event.data, "usage")
+            case _:
+                pass
         return ()
 
     def _hear_block(self, event: Told) -> Sequence[bytes]:
         self._place = event.item
+        self._told.pop("content_block_stop", None)
         self._said_block = inner(event.data, "content_block")
         if block_type(self._said_block) in KNOWN:
             return ()
+        self._told.pop(event.type)
         out = self._open_block({"type": OTHER}, b"")
         return [*out[:-1], passed(event.type, event.data, self._index)]
 
     def _hear_delta(self, event: Told) -> Sequence[bytes]:
-        """Citations of a text, or more of a block that is not ours."""
-        out: list[bytes] = []
-        if not self._open and block_type(self._said_block) == "text":
-            out += self._open_block({"type": "text", "text": ""}, _TEXT)
-        if self._place != event.item or self._open not in ("text", OTHER):
-            return out
-        return [*out, passed(event.type, event.data, self._index)]
+        """Citations of a text, which wait for it, or more of a block that is not ours."""
+        if self._place != event.item:
+            return ()
+        if self._open in ("text", OTHER):
+            return (passed(event.type, event.data, self._index),)
+        self._waiting.append(event)
+        return ()
 
     def _say(self, event: TextDelta | RefusalDelta) -> Sequence[bytes]:
         self._refused = self._refused or isinstance(event, RefusalDelta)
         out: list[bytes] = []
         if self._open != "text":
             out += self._open_block({"type": "text", "text": ""}, _TEXT)
+            waiting, self._waiting = self._waiting, []
+            out += [passed(told.type, told.data, self._index) for told in waiting]
         return [*out, self._delta(event)]
 
     def _delta(self, event: TextDelta | RefusalDelta | ReasoningDelta | CallArgs) -> bytes:
         """A delta in as many events as it came in, and in those themselves where they are of this dialect."""
         if event.frame is not None:
             return self._forward.written(event.frame, self._index)
-        if isinstance(event, RefusalDelta) or event.pieces is None:
+        if event.pieces is None:
             return self._head + _json(event.text) + self._tail
         return event.pieces.spread(self._head, self._tail)
 
@@ -182,27 +208,34 @@ class StreamEncoder:
         out: list[bytes] = []
         if block is not None and block.get("signature"):
             delta = {"type": "signature_delta", "signature": block["signature"]}
-            out.append(_event("content_block_delta", {"index": self._index, "delta": delta}))
+            out.append(self._event("content_block_delta", {"index": self._index, "delta": delta}))
         return [*out, *self._close()]
 
     def _call_starts(self, event: CallStarted) -> Sequence[bytes]:
         block: dict[str, Any] = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
         out = self._open_block(block, b'"input_json_delta","partial_json":')
-        if event.kind == "custom":
-            self._call, self._head = event, b""
-            self._pieces: list[str] = []
+        self._call, self._growing, self._head = event, self._head, b""
+        self._pieces: list[str] = []
         return out
 
     def _call_grows(self, event: CallArgs) -> Sequence[bytes]:
-        self._pieces.append(event.text)  # the input of a custom tool, wrapped when it is whole
-        return ()
+        """Arguments go on as they come, once they are seen to be an object; others wait until they are whole."""
+        self._pieces.append(event.text)
+        begun = "".join(self._pieces).lstrip()
+        if self._call is None or self._call.kind == "custom" or not begun or begun.startswith('"'):
+            return ()
+        pieces, self._pieces = self._pieces, []
+        self._call, self._head = None, self._growing
+        return [*(self._delta(CallArgs(event.id, text)) for text in pieces[:-1] if text), self._delta(event)]
 
     def _call_ends(self, event: CallEnded) -> Sequence[bytes]:
         out: list[bytes] = []
-        if self._call is not None:
-            self._call = None
-            delta = {"type": "input_json_delta", "partial_json": wrap("".join(self._pieces))}
-            out.append(_event("content_block_delta", {"index": self._index, "delta": delta}))
+        call, self._call = self._call, None
+        text = "".join(self._pieces)
+        if call is not None and (text or call.kind == "custom"):
+            whole = wrap(text) if call.kind == "custom" else bytes(as_object(text) or text.encode()).decode()
+            delta = {"type": "input_json_delta", "partial_json": whole}
+            out.append(self._event("content_block_delta", {"index": self._index, "delta": delta}))
         return [*out, *self._close()]
 
     def _count(self, event: Usage) -> Sequence[bytes]:
@@ -211,11 +244,10 @@ class StreamEncoder:
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         out = [*self._begin(), *self._close()]
-        reason = stop_reason(event.reason, self._said_delta, refused=self._refused)
-        delta = {"stop_sequence": None, **self._said_delta, "stop_reason": reason}
+        delta = {**self._said_delta, **end_of(event.reason, self._said_delta, refused=self._refused)}
         usage = {**self._counted, **usage_object(self._usage or Usage())}
-        out.append(_event("message_delta", {"delta": delta, "usage": usage}))
-        return [*out, sse.write_comment(self._tally.comment()), _event("message_stop", {})]
+        out.append(self._event("message_delta", {"delta": delta, "usage": usage}))
+        return [*out, sse.write_comment(self._tally.comment()), self._event("message_stop", {})]
 
     def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
         return [sse.write_comment(self._tally.comment()), sse.write_named("error", encode_error(event.failure))]
@@ -234,14 +266,14 @@ class StreamEncoder:
                 delta,
             )
         )
-        return [*out, _event("content_block_start", {"index": self._index, "content_block": block})]
+        return [*out, self._event("content_block_start", {"index": self._index, "content_block": block})]
 
     def _close(self) -> list[bytes]:
         if not self._open:
             return []
         self._open = ""
         self._head = b""
-        return [_event("content_block_stop", {"index": self._index})]
+        return [self._event("content_block_stop", {"index": self._index})]
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
         TurnStarted: _start,
@@ -257,10 +289,6 @@ class StreamEncoder:
         TurnEnded: _end_turn,
         TurnFailed: _fail_turn,
     }
-
-
-def _event(type: str, fields: dict[str, Any]) -> bytes:
-    return sse.write_named(type, _json({"type": type, **fields}))
 
 
 def encode_error(failure: Failure) -> bytes:

@@ -57,7 +57,7 @@ class Forward:
         return pieces.spread(self._head, self._tail)
 
     def _event(self, data: bytes) -> bytes:
-        if not data.startswith(self._lead):
+        if not data.startswith(self._lead) or b"\n" in data:
             return passed("content_block_delta", data, self._index)
         return b"event: content_block_delta\ndata: " + data + b"\n\n"
 
@@ -77,10 +77,18 @@ def block_type(block: Fields) -> str:
     return _text(block.get("type", b'""'))
 
 
+def fields_of(data: bytes) -> Fields:
+    return _fields(data)
+
+
+def without_nulls(fields: Fields) -> Fields:
+    return {name: value for name, value in fields.items() if value != _NULL}
+
+
 def usage_of(message: Fields) -> Fields:
     """What the server has counted so far."""
     counted = message.get("usage", _NULL)
-    return {name: value for name, value in _fields(counted).items() if value != _NULL} if counted != _NULL else {}
+    return without_nulls(_fields(counted)) if counted != _NULL else {}
 
 
 def own_reason(reason: Reason, delta: Fields) -> str:

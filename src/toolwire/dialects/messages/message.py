@@ -32,9 +32,12 @@ def message_head(id: str, model: str) -> dict[str, Any]:
     }
 
 
-def stop_reason(reason: Reason, said: Fields, *, refused: bool) -> str:
+def end_of(reason: Reason, said: Fields, *, refused: bool) -> dict[str, Any]:
     """Why the turn ended, in the server's own word where that is one of this dialect."""
-    return own_reason(reason, said) or ("refusal" if refused and reason == "stop" else _STOP[reason])
+    word = own_reason(reason, said)
+    if word:
+        return {"stop_reason": word, "stop_sequence": said.get("stop_sequence")}
+    return {"stop_reason": "refusal" if refused and reason == "stop" else _STOP[reason], "stop_sequence": None}
 
 
 def thought_block(parts: tuple[str, ...], end: ReasoningEnded) -> dict[str, Any] | None:
@@ -46,7 +49,8 @@ def thought_block(parts: tuple[str, ...], end: ReasoningEnded) -> dict[str, Any]
         seal = pack(Seal(end.issuer, end.id, parts, end.seal, end.redacted))
     else:
         seal = end.seal
-    if end.redacted or not text:
+    is_hidden = end.redacted if end.issuer == ISSUER else not text
+    if is_hidden:
         return {"type": "redacted_thinking", "data": seal}
     return {"type": "thinking", "thinking": text, "signature": seal}
 
@@ -70,8 +74,7 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     said = content.said
     refused = any(isinstance(item, Refusal) for item in turn.items)
     message: dict[str, Any] = {**said, **message_head(id, request.model), "content": content.blocks}
-    message["stop_reason"] = stop_reason(turn.reason, said, refused=refused)
-    message["stop_sequence"] = said.get("stop_sequence")
+    message |= end_of(turn.reason, said, refused=refused)
     return _json({**message, "usage": {**usage_of(said), **usage_object(turn.usage or Usage())}})
 
 

@@ -6,6 +6,7 @@ response; `Asked.request` puts the earlier items in front and gives the request.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, cast
 
 import msgspec
 
@@ -180,7 +181,33 @@ def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | 
         return [each for place, one in inner for each in _read_tool(one, f"{path}.tools[{place}]", tool.name)]
     kind = "custom" if tool.type == "custom" else "function"
     parameters, format = reading.given(tool.parameters), reading.given(tool.format)
-    return [Tool(tool.name, tool.description or "", parameters, tool.strict, kind, format, namespace)]
+    # What is left open here is strict wherever it can be; elsewhere it is not, unless that is said.
+    strict = True if tool.strict is None and _is_closed(parameters) else tool.strict
+    return [Tool(tool.name, tool.description or "", parameters, strict, kind, format, namespace)]
+
+
+def _is_closed(parameters: msgspec.Raw | None) -> bool:
+    """Whether a schema leaves nothing open: all properties of all objects are required, and there are no others."""
+    if parameters is None:
+        return False
+    try:
+        return _has_no_gaps(msgspec.json.decode(parameters))
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def _has_no_gaps(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return all(map(_has_no_gaps, cast("list[Any]", schema)))
+    if not isinstance(schema, dict):
+        return True
+    read = cast("dict[str, Any]", schema)
+    properties = cast("dict[str, Any]", read.get("properties") or {})
+    if read.get("type") == "object" or properties:
+        required = cast("list[str]", read.get("required") or [])
+        if read.get("additionalProperties") is not False or properties.keys() != set(required):
+            return False
+    return all(map(_has_no_gaps, (*properties.values(), read.get("items"), read.get("anyOf"))))
 
 
 def _tool_choice(body: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]) -> ToolChoice | None:

@@ -60,7 +60,7 @@ class Writer:
         if frame is not None:
             return self._framed(frame)
         number = self.number
-        if isinstance(event, RefusalDelta) or event.pieces is None:
+        if event.pieces is None:
             self.number = number + 1
             return (self._head + b"%d" % number + self._place + _json(event.text) + self._tail,)
         return self._spread(event.pieces.texts, self._head, self._place + b'"', b'"' + self._tail)
@@ -82,6 +82,9 @@ class Writer:
         if not pieces.template.middle or not self._fits(frame.data):
             return [piece for data in pieces.single() for piece in self._framed(Frame(frame.event, data))]
         template = pieces.template
+        if pieces.number == self.number and not self._socket and template.lead.startswith(self._name):
+            self.number += len(pieces.texts)
+            return (pieces.written,)
         head, tail = template.lead[template.data :], template.tail.removesuffix(b"\n\n") + self._end
         return self._spread(pieces.texts, self._name + head, template.middle + template.key, tail)
 

@@ -24,7 +24,8 @@ class Journal:
 
     def add(self, pieces: Sequence[bytes]) -> None:
         """Note events; what else is in a stream (comments, its end) has no number and is left out."""
-        self.frames += [piece for piece in pieces if piece.startswith(b"event: ")]
+        events = b"".join(piece for piece in pieces if piece.startswith(b"event: "))
+        self.frames += [event + b"\n\n" for event in events.split(b"\n\n") if event]
         self.comment = next((piece for piece in pieces if piece.startswith(b": ")), self.comment)
         self._wake()
 
