@@ -245,7 +245,7 @@ def test_a_run_goes_on_in_the_next_read_without_being_learned_again():
     ("data", "runs"),
     [
         (numbered(range(3, 9)), [5]),
-        (numbered(range(7, 13)), [2, 3]),
+        (numbered(range(7, 13)), [5]),
         (numbered([1, 2, 3, 4, 8, 9, 10]), [3]),
         (deltas("abc") + COMMENT + deltas("def"), [2, 3]),
         (b"".join(delta(text, item_id="fc_0") for text in "abcd"), [3]),

@@ -2,11 +2,13 @@
 
 import asyncio
 
+import aiohttp
 import pytest
 from yarl import URL
 
+from toolwire.transport import drain
 from toolwire.transport.alarm import PERIOD, Alarm, Ticker
-from toolwire.transport.http import proxy_for
+from toolwire.transport.http import HttpReply, proxy_for
 
 
 def test_the_environments_proxy_is_honoured(monkeypatch):
@@ -81,3 +83,50 @@ def test_a_ticker_rests_when_everybody_has_left():
         assert seen == len(ticks) > 0
 
     asyncio.run(scenario())
+
+
+async def in_chunks(pieces: list[bytes], read) -> list[bytes]:
+    """What a reader of a chunked reply gets, when the server sends it in these pieces."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        for piece in pieces:
+            writer.write(piece)
+            if piece.endswith(b"!\r\n"):
+                await asyncio.sleep(0.02)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/") as response:
+        return await read(HttpReply(response))
+
+
+async def everything(reply: HttpReply) -> list[bytes]:
+    read: list[bytes] = []
+    while data := reply.read_nowait() or await reply.read():
+        read.append(data)
+    assert reply.is_whole()
+    return read
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["at-once", "as-aiohttp-wants"])
+def test_a_reply_in_many_chunks_is_read_whole_and_in_order(monkeypatch, known: bool):
+    if not known:
+        monkeypatch.setattr(drain, "_INSIDE", ("_no_such_thing",))
+    texts = [b"%d%b" % (number, b"!" if number % 7 == 0 else b"") for number in range(200)]
+    read = asyncio.run(in_chunks([chunk(text) for text in texts], everything))
+    assert b"".join(read) == b"".join(texts)
+    assert len(read) < len(texts)
+
+
+def test_a_chunk_that_ends_in_a_read_of_its_own_is_not_the_end():
+    pieces = [b"1\r\na", b"!\r\n"[1:], chunk(b"b!"), b"1\r\nc", b"\r\n", chunk(b"d!"), chunk(b"e")]
+    assert b"".join(asyncio.run(in_chunks(pieces, everything))) == b"ab!cd!e"

@@ -94,47 +94,58 @@ WINDOW = 16 * 1024
 
 
 def run_of(data: bytes, start: int, template: Template) -> tuple[Pieces, int] | None:
-    """The run of frames that begins here, and its length in bytes. None: there are not two of them.
-
-    Where frames are numbered, a run ends where numbers get longer.
-    """
-    lead, tail = template.lead, template.tail
-    end = data.find(tail, start + len(lead))
+    """The run of frames that begins here, and its length in bytes. None: there are not two of them."""
+    lead, middle, key, tail = template.lead, template.middle, template.key, template.tail
+    end = data.find(tail, start + len(lead), start + WINDOW)
     if end < 0 or not data.startswith(lead, end + len(tail)):
         return None
-    opening, *parts = data[start : max(start + WINDOW, end + len(tail))].split(template.key)
+    opening, *parts = data[start : start + WINDOW].split(key)
     number = _number_in(opening, template)
     if number is None:
         return None
     # A part is a text, the end of its frame, and the opening of the next.
-    between = len(tail) + len(opening)
-    count = _followed(parts, opening, number, template)
-    texts = [part[:-between] for part in parts[:count]]
-    if count < len(parts) and (end := parts[count].find(tail)) >= 0:
-        texts.append(parts[count][:end])
+    joint, count = tail + lead, len(parts)
+    if middle:
+        numbers = [*map(b"%d".__mod__, range(number, number + count + 1))]
+        joints = [joint + each + middle for each in numbers[1:]]
+    else:
+        numbers, joints = [], [joint] * count
+    texts = [*map(bytes.removesuffix, parts, joints)]
+    whole = _followed(parts, texts, joints)
+    del texts[whole:]
+    if whole < count and (end := parts[whole].find(tail)) >= 0:
+        texts.append(parts[whole][:end])
     strings = _strings(texts) if len(texts) > 1 and b"" not in texts else None
     if strings is None:
         return None
-    around = len(opening) + len(template.key) + len(tail)
-    length = len(texts) * around + sum(map(len, texts))
+    around = len(lead) + len(middle) + len(key) + len(tail)
+    length = len(texts) * around + sum(map(len, texts)) + sum(map(len, numbers[: len(texts)]))
     return Pieces(texts, template, number, data[start : start + length], strings), length
+
+
+def _followed(parts: list[bytes], texts: list[bytes], joints: list[bytes]) -> int:
+    """How many of the first parts are followed by the next frame: they have lost their joint."""
+    last = len(parts) - 1
+    if sum(map(len, parts[:last])) - sum(map(len, texts[:last])) == sum(map(len, joints[:last])):
+        return last + (len(texts[last]) < len(parts[last]))  # nearly always that is all but the last
+    return next(place for place, text in enumerate(texts) if len(text) == len(parts[place]))
 
 
 def _strings(texts: list[bytes]) -> list[str] | None:
     """The texts as they read; None if one is no JSON string, or written otherwise than we would."""
     written = b'["' + b'","'.join(texts) + b'"]'
-    if (
-        b'\\","' in written
-        or b"\\u" in written
-        or b"\\/" in written
-        or written.count(b'"') != 2 * len(texts) + written.count(b'\\"')
-    ):
+    if b"\\" in written and _is_odd(written):
         return None
     try:
         strings = _decode(written)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return strings if len(strings) == len(texts) else None
+
+
+def _is_odd(written: bytes) -> bool:
+    """Whether there are escapes that we would not write, or that end a text."""
+    return b"\\u" in written or b"\\/" in written or b'\\","' in written or written.endswith(b'\\"]')
 
 
 def _number_in(opening: bytes, template: Template) -> int | None:
@@ -144,22 +155,3 @@ def _number_in(opening: bytes, template: Template) -> int | None:
     written = opening[len(template.lead) : -len(template.middle)]
     number = int(written) if written.isdigit() and len(written) < LONGEST_NUMBER else 0
     return number if opening == template.lead + b"%d" % number + template.middle else None
-
-
-def _followed(parts: list[bytes], opening: bytes, number: int, template: Template) -> int:
-    """How many of the first parts are followed by the next frame of the run."""
-    tail, middle = template.tail, template.middle
-    if not middle:
-        joint = tail + opening
-        return _leading([part.endswith(joint) for part in parts])
-    joint, start = tail + template.lead, -len(tail) - len(opening)
-    count = _leading([part.endswith(middle) and part.startswith(joint, start) for part in parts])
-    first, end = len(template.lead) - len(opening), -len(middle)
-    numbers = [part[first:end] for part in parts[:count]]
-    due = [*map(b"%d".__mod__, range(number + 1, number + 1 + count))]
-    return count if numbers == due else _leading([one == other for one, other in zip(numbers, due, strict=True)])
-
-
-def _leading(agreed: list[bool]) -> int:
-    """How many of the first agree."""
-    return agreed.index(False) if False in agreed else len(agreed)

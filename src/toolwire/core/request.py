@@ -231,7 +231,13 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def marks_cache(self) -> bool:
-        """Whether the client has marked something for the prompt cache. In a text its quotes would be escaped."""
+        """Whether the client has marked something for the prompt cache."""
+        told = (entry.parts for entry in self.entries if isinstance(entry, Message | ResultEntry))
+        if any(tool.cache for tool in self.tools) or any(
+            isinstance(part, TextPart) and part.cache for parts in told for part in parts
+        ):
+            return True
+        # There are other places for a mark; the quotes of one that is only talked about are escaped.
         written = (self.body, *(self.fields.get(name, b"") for name in ("messages", "system", "tools")))
         return any(b'"cache_control":' in bytes(each) for each in written)
 

@@ -10,6 +10,7 @@ import aiohttp
 from yarl import URL
 
 from toolwire.core.backend import Post, Script
+from toolwire.transport.drain import drained
 from toolwire.transport.reply import Broken, Timeouts, broken
 
 _SKIPPED = ("User-Agent", "Accept-Encoding", "Accept")
@@ -105,13 +106,16 @@ class HttpReply:
 
     def read_nowait(self) -> bytes:
         try:
-            return self._content.read_nowait()
+            return drained(self._content)
         except (aiohttp.ClientError, OSError) as error:
             raise _broken(error) from error
 
     async def read(self) -> bytes:
         try:
-            return await self._content.readany()
+            data = b""
+            while not data and not self._content.at_eof():  # the end of a chunk may come by itself
+                data, _ = await self._content.readchunk()
+            return data + drained(self._content)
         except (aiohttp.ClientError, OSError) as error:
             raise _broken(error) from error
 
