@@ -1,7 +1,7 @@
 """Which stages a turn passes through, in order. Reading the list in `policies_for` is reading the design."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -25,7 +25,7 @@ from toolwire.core.policies import (
     StopAfterFirstCall,
     SuppressTail,
 )
-from toolwire.core.request import Request
+from toolwire.core.request import Request, ToolChoice
 from toolwire.notations.read import Made, ReadTextCalls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL, WriteUseTool
@@ -86,11 +86,18 @@ def without_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str
         raise BadRequest(f"tools: This model has no tool of the type {dropped[0]!r}.", "tools", "unsupported_tool")
     notes = [Note("tool_dropped", type) for type in dropped]
     choice = request.tool_choice
-    if choice is not None and (choice.hosted is not None or (choice.mode == "required" and not request.tools)):
+    if choice is not None and _asks_for_dropped(choice, [*request.tools, *kept], hosts):
         raise BadRequest(
             "tool_choice asks for a tool that this model does not have.", "tool_choice", "unsupported_tool"
         )
     return msgspec.structs.replace(request, hosted_tools=kept, notes=(*request.notes, *notes))
+
+
+def _asks_for_dropped(choice: ToolChoice, left: Sequence[object], hosts: Sequence[str]) -> bool:
+    """Whether a choice cannot be met by the tools that are left."""
+    if choice.hosted is not None:
+        return msgspec.json.decode(choice.hosted, type=dict[str, Any]).get("type") not in hosts
+    return choice.mode == "required" and not left
 
 
 class Assembly(msgspec.Struct, frozen=True):

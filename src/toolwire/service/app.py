@@ -153,9 +153,11 @@ def make_app(settings: Settings) -> Gateway:
     }
 
     async def count_tokens(request: Request) -> Response:
-        caller = shared().keys.check(dict(request.scope["headers"]))
-        body = await read_body(dict(request.scope["headers"]), request.receive, shared().max_body)
-        tokens, headers = await counted(shared().router, messages.decode_request(body), caller.upstream_key)
+        given = dict(request.scope["headers"])
+        caller = shared().keys.check(given)
+        asked = messages.decode_request(await read_body(given, request.receive, shared().max_body))
+        asked = msgspec.structs.replace(asked, betas=given.get(b"anthropic-beta", b"").decode("latin-1"))
+        tokens, headers = await counted(shared().router, asked, caller.upstream_key)
         return Response(msgspec.json.encode({"input_tokens": tokens}), 200, headers, "application/json")
 
     submit = ResponsesEndpoint(state, SubmitExchange)

@@ -38,7 +38,7 @@ from toolwire.service.metrics import Metrics
 from toolwire.service.routes import Route, Router
 from toolwire.service.run import Plan, Run
 from toolwire.service.settings import Settings
-from toolwire.service.thoughts import KeepSeals, KeepThoughts, Thoughts
+from toolwire.service.thoughts import KeepSeals, KeepThoughts, Thoughts, forgotten
 from toolwire.service.validate import validate
 from toolwire.transport.alarm import Alarm, Ticker
 from toolwire.transport.record import Recorder
@@ -274,12 +274,14 @@ class Planning(msgspec.Struct, frozen=True):
 
     def plan(self, routes: Sequence[tuple[Route, str]]) -> Plan:
         """The plan for the first of these routes, and for the others in its stead."""
+        if self.request.choices > 1:
+            routes = [(route, target) for route, target in routes if route.recorded_as == self.request.dialect]
+            if not routes:
+                raise BadRequest(f"n must be 1 for this model; received {self.request.choices}.", "n")
         (route, target), *rest = routes
         rules, seed, settings = self.rules, self.seed, self.shared.settings
         thoughts, owner, name = self.shared.thoughts, self.caller.owner, route.backend.name
         policies = (*self.policies, KeepSeals(thoughts, owner, name))
-        if self.request.choices > 1 and route.recorded_as != self.request.dialect:
-            raise BadRequest(f"n must be 1 for this model; received {self.request.choices}.", "n")
         request = thoughts.fit_for(name, owner, self.request)
         request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
         if request.dialect not in route.hosts_tools:
@@ -304,7 +306,7 @@ class Planning(msgspec.Struct, frozen=True):
         return self.plan(rest)
 
     def _plan_unsealed(self, routes: Sequence[tuple[Route, str]]) -> Plan:
-        entries = tuple(entry for entry in self.request.entries if not _is_sealed(entry))
+        entries = tuple(map(forgotten, self.request.entries))
         return msgspec.structs.replace(self, request=msgspec.structs.replace(self.request, entries=entries)).plan(
             routes
         )

@@ -179,7 +179,8 @@ def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) 
 def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     profile = messages.profile_from(backend.profile)
     credentials = _credentials(backend, settings, "x-api-key")
-    upstream = HttpUpstream(session, backend.base_url, credentials, backend.headers)
+    headers = {"anthropic-version": profile.version, **backend.headers}
+    upstream = HttpUpstream(session, backend.base_url, credentials, headers)
 
     def converse(request: Request, seed: str) -> Conversation:
         return messages.Conversation(request, seed, profile)

@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import msgspec
 
-from toolwire.core.events import CallStarted, Event, ReasoningDelta, ReasoningEnded
+from toolwire.core.events import CallStarted, Event, Note, ReasoningDelta, ReasoningEnded
 from toolwire.core.policies import Kinds
 from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request
 
@@ -62,14 +62,16 @@ class Thoughts:
 
     def fit_for(self, backend: str, owner: str, request: Request) -> Request:
         """The request with nothing in it that another backend has sealed, and its calls with their own seals."""
-        entries = tuple(self._fit(entry, backend, owner) for entry in request.entries)
+        notes: list[Note] = []
+        entries = tuple(self._fit(entry, backend, owner, notes) for entry in request.entries)
         if all(one is other for one, other in zip(entries, request.entries, strict=True)):
             return request
-        return msgspec.structs.replace(request, entries=entries)
+        return msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes))
 
-    def _fit(self, entry: Entry, backend: str, owner: str) -> Entry:
+    def _fit(self, entry: Entry, backend: str, owner: str, notes: list[Note]) -> Entry:
         if isinstance(entry, ReasoningEntry) and entry.seal and not self._may_read(backend, entry.seal):
-            return msgspec.structs.replace(entry, seal="", issuer="", raw=None)
+            notes.append(Note("reasoning_dropped", entry.id))
+            return forgotten(entry)
         if isinstance(entry, CallEntry):
             seal = entry.seal or self._call_seals.get((owner, entry.id)) or ""
             seal = seal if self._may_read(backend, seal) else ""
@@ -93,6 +95,11 @@ class Thoughts:
                 _put_back(thoughts, out)
             out.append(entry)
         return msgspec.structs.replace(request, entries=tuple(out)) if known else request
+
+
+def forgotten(entry: Entry) -> Entry:
+    """The entry, or, if it is a sealed thought, its empty place: a backend may have to know that there was one."""
+    return ReasoningEntry(entry.id) if isinstance(entry, ReasoningEntry) and entry.seal else entry
 
 
 def _put_back(thoughts: tuple[ReasoningEntry, ...], out: list[Entry]) -> None:

@@ -46,7 +46,7 @@ def encode_request(
     """The body to post, and notes of what it could not hold. `lowered`: its tools are not as the client wrote them."""
     notes: list[Note] = []
     sampling, caller = request.sampling, request.caller
-    asked = _asked(request) if not lowered else {}
+    asked = _asked(request)
     body: dict[str, Any] = {
         "model": request.model,
         "messages": asked.get("messages") if _can_stand(request, profile) else None,
@@ -76,7 +76,7 @@ def encode_request(
     shown = [tool for tool in request.tools if choice is None or not choice.limited or tool.name in choice.allowed]
     tools = [*(_tool(tool, profile) for tool in shown), *(tool.raw for tool in request.hosted_tools)]
     if tools:
-        body["tools"] = _declared(asked, tools)
+        body["tools"] = _declared(asked, tools) if not lowered else tools
         body["tool_choice"] = _tool_choice(request.tool_choice, request.tools) if request.tool_choice else None
         body["parallel_tool_calls"] = request.parallel_calls if profile.parallel else None
         if request.parallel_calls is not None and not profile.parallel:
@@ -203,7 +203,7 @@ class Fold:
 
     def _think(self, entry: ReasoningEntry) -> None:
         text = "\n\n".join(entry.content or entry.summary)
-        if not self._profile.reasoning or not text:
+        if not self._profile.reasoning or not text or (entry.seal and entry.issuer != DIALECT):
             if text or entry.seal:
                 self._notes.append(Note("reasoning_dropped", entry.id))
             return

@@ -31,10 +31,7 @@ class Conversation(LoweredConversation):
     def start(self) -> Post:
         body, notes = encode_request(self._request, self._profile, stream=self._request.stream)
         self._decoder.begin(notes)
-        headers = _headers(self._profile)
-        if self._request.betas:
-            headers["anthropic-beta"] = self._request.betas
-        return Post("/messages", body, headers)
+        return Post("/messages", body, _headers(self._request, self._profile))
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         failure = super().refused(status, headers, body)
@@ -43,8 +40,9 @@ class Conversation(LoweredConversation):
         return failure
 
 
-def _headers(profile: Profile) -> dict[str, str]:
-    return {"anthropic-version": profile.version, **profile.headers}
+def _headers(request: Request, profile: Profile) -> dict[str, str]:
+    betas = {"anthropic-beta": request.betas} if request.betas else {}
+    return {"anthropic-version": profile.version, **profile.headers, **betas}
 
 
 _COUNTED = frozenset(("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config"))
@@ -57,7 +55,7 @@ def count_tokens(request: Request, profile: Profile) -> Post:
     body, _ = encode_request(lower, profile, stream=False)
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     counted = {name: value for name, value in fields.items() if name in _COUNTED}
-    return Post("/messages/count_tokens", msgspec.json.encode(counted), _headers(profile))
+    return Post("/messages/count_tokens", msgspec.json.encode(counted), _headers(request, profile))
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:

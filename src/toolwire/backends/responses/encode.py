@@ -147,7 +147,7 @@ def _returning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
         if not isinstance(entry, ReasoningEntry):
             led = not isinstance(entry, ResultEntry) and not (isinstance(entry, Message) and entry.role != "assistant")
         elif not (led and _can_return(entry)):
-            notes.append(Note("reasoning_dropped", entry.id))
+            notes += [Note("reasoning_dropped", entry.id)] if entry.seal or entry.summary or entry.content else ()
             continue
         out.append(entry)
     return out[::-1]

@@ -219,7 +219,7 @@ class StreamEncoder:
         return out
 
     def _call_grows(self, event: CallArgs) -> Sequence[bytes]:
-        """Arguments go on as they come, once they are seen to be an object; others wait until they are whole."""
+        """Arguments go on as they come. Those of a custom tool wait until they are whole, and so does a string."""
         self._pieces.append(event.text)
         begun = "".join(self._pieces).lstrip()
         if self._call is None or self._call.kind == "custom" or not begun or begun.startswith('"'):
