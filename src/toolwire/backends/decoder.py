@@ -2,10 +2,15 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, TurnFailed
 from toolwire.core.identity import Call, CallTable
 from toolwire.core.sequence import OneCallAtATime
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading a server's JSON may raise: it is none, or goes too deep."""
 
 
 class TurnDecoder:

@@ -44,7 +44,7 @@ def _tools(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str
 def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> Any:
     fields: Fields = _raw_fields(raw)
     name = _string(fields["name"]) if "name" in fields else ""
-    if "tools" in fields:  # a namespace
+    if "tools" in fields and fields.get("type") == _NAMESPACE:
         return {**fields, "tools": _tools(fields["tools"], name, changes, schema_field)}
     if (namespace, name) not in changes or not _is_ours(fields):
         return raw
@@ -64,6 +64,7 @@ def _is_ours(fields: Fields) -> bool:
     return fields.get("type", msgspec.Raw(b"null")) in _OURS
 
 
+_NAMESPACE = msgspec.Raw(b'"namespace"')
 _OURS = [msgspec.Raw(type) for type in (b"null", b'"function"', b'"custom"')]
 
 

@@ -4,6 +4,7 @@ Backends refuse a conversation in which that does not hold, and clients produce 
 a message was trimmed away. `repair` mends it and says so; `strict` refuses, naming the call.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
@@ -14,9 +15,6 @@ from toolwire.core.events import Note
 from toolwire.core.request import CallEntry, Entry, Message, ResultEntry, TextPart
 
 HistoryRule: TypeAlias = Literal["repair", "strict"]
-
-LOOK_AHEAD = 1000
-"""How far behind its batch a result is looked for."""
 
 NO_RESULT = "Error: the call was not answered."
 """What a model reads where a result is missing."""
@@ -35,12 +33,14 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
     history = tuple(_apart(_without_blanks(history), notes))
     out: list[Entry] = []
     waiting: dict[str, CallEntry] = {}
-    moved: set[int] = set()
+    places = _Places(history)
+    coming: set[str] = set()  # calls that wait, and whose results come before `reach`
+    reach = 0
     for place, entry in enumerate(history):
         if isinstance(entry, CallEntry):
             waiting[entry.id] = entry
         elif isinstance(entry, ResultEntry):
-            if place in moved:
+            if place in places.moved:
                 continue
             call = waiting.pop(entry.call_id, None)
             if call is not None and call.kind != entry.kind:
@@ -52,16 +52,54 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
                 notes.append(Note("result_dropped", entry.call_id))
                 continue
         elif isinstance(entry, Message):
-            reach = _end_of_turn(history, place) if moves else len(history)
-            later = {id: call for id, call in waiting.items() if 0 < _found(call, history, place, moved) < reach}
-            for call in waiting.values():
-                if call.id not in later:
-                    out += _late(call, history, place, moved, rule, notes)
-            waiting = later
+            end = places.end_of_turn(place) if moves else len(history)
+            coming = coming if end == reach else set()
+            reach = end
+            for call in [call for id, call in waiting.items() if id not in coming]:
+                if place <= places.of(call, place) < reach:
+                    coming.add(call.id)
+                else:
+                    out += _late(call, places, place, rule, notes)
+                    del waiting[call.id]
         out.append(entry)
     for call in waiting.values():
-        out += _late(call, history, len(history), moved, rule, notes)
+        out += _late(call, places, len(history), rule, notes)
     return tuple(out), notes
+
+
+class _Places:
+    """Where in a history calls and results stand, and where each turn ends."""
+
+    def __init__(self, history: tuple[Entry, ...]) -> None:
+        self.history = history
+        self.moved: set[int] = set()  # results that were put elsewhere
+        self._results: dict[str, list[int]] = {}
+        self._calls: dict[str, list[int]] = {}
+        self._ends: list[int] = []  # where others speak
+        for place, entry in enumerate(history):
+            if isinstance(entry, ResultEntry):
+                self._results.setdefault(entry.call_id, []).append(place)
+            elif isinstance(entry, CallEntry):
+                self._calls.setdefault(entry.id, []).append(place)
+            elif _is_said_by_others(entry):
+                self._ends.append(place)
+
+    def of(self, call: CallEntry, start: int) -> int:
+        """The place of a call's result from here on, before the id is used again; -1 if there is none."""
+        results, calls = self._results.get(call.id, []), self._calls.get(call.id, [])
+        again = bisect_left(calls, start)
+        end = calls[again] if again < len(calls) else len(self.history)
+        for place in results[bisect_left(results, start) :]:
+            if place >= end:
+                break
+            if place not in self.moved:
+                return place
+        return -1
+
+    def end_of_turn(self, start: int) -> int:
+        """Where somebody else begins to speak. What a model says behind its calls is still of their turn."""
+        found = bisect_left(self._ends, start)
+        return self._ends[found] if found < len(self._ends) else len(self.history)
 
 
 def _without_blanks(history: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -85,6 +123,7 @@ def _says_nothing(entry: Entry) -> bool:
 def _apart(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
     """The history with an id of its own for every call that waits. The same call twice is one; results go in order."""
     waiting: dict[str, list[CallEntry]] = {}
+    fresh = FreshIds(entry.id for entry in history if isinstance(entry, CallEntry))
     for entry in history:
         if isinstance(entry, CallEntry):
             same = waiting.setdefault(entry.id, [])
@@ -92,7 +131,7 @@ def _apart(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
                 notes.append(Note("call_duplicate", entry.id))
                 continue
             if same:
-                renamed = msgspec.structs.replace(entry, id=f"{entry.id}_{len(same) + 1}", raw=None)
+                renamed = msgspec.structs.replace(entry, id=fresh.like(entry.id), raw=None)
                 notes.append(Note("id_reused", renamed.id))
                 same.append(renamed)
                 yield renamed
@@ -108,44 +147,41 @@ def _apart(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
         yield entry
 
 
+class FreshIds:
+    """Ids that none of the taken ones is."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+        self._counts: dict[str, int] = {}
+
+    def like(self, id: str) -> str:
+        count = self._counts.get(id, 1) + 1
+        while f"{id}_{count}" in self._taken:
+            count += 1
+        self._counts[id] = count
+        self._taken.add(f"{id}_{count}")
+        return f"{id}_{count}"
+
+
 def _is_same(one: CallEntry, other: CallEntry) -> bool:
     """Whether two calls with one id are one call, which some clients send as a function's and as a custom one."""
     return one.name == other.name and (one.kind != other.kind or one.arguments == other.arguments)
-
-
-def _end_of_turn(history: tuple[Entry, ...], start: int) -> int:
-    """Where somebody else begins to speak. What a model says behind its calls is still of their turn."""
-    spoken = range(start, len(history))
-    return next((place for place in spoken if _is_said_by_others(history[place])), len(history))
 
 
 def _is_said_by_others(entry: Entry) -> bool:
     return isinstance(entry, Message) and entry.role != "assistant"
 
 
-def _late(
-    call: CallEntry, history: tuple[Entry, ...], start: int, moved: set[int], rule: HistoryRule, notes: list[Note]
-) -> list[Entry]:
+def _late(call: CallEntry, places: _Places, start: int, rule: HistoryRule, notes: list[Note]) -> list[Entry]:
     """The result of a call that did not come with its batch: from further on, or a placeholder."""
-    place = _found(call, history, start, moved)
-    if place:
-        moved.add(place)
+    place = places.of(call, start)
+    if place >= 0:
+        places.moved.add(place)
         notes.append(Note("result_moved", call.id))
-        return [history[place]]
+        return [places.history[place]]
     _refuse(rule, f"The call {call.id!r} has no result.")
     notes.append(Note("result_missing", call.id))
     return [_placeholder(call)]
-
-
-def _found(call: CallEntry, history: tuple[Entry, ...], start: int, moved: set[int]) -> int:
-    """The place of the call's result from here on, or 0."""
-    for place in range(start, min(len(history), start + LOOK_AHEAD)):
-        entry = history[place]
-        if isinstance(entry, CallEntry) and entry.id == call.id:
-            break
-        if isinstance(entry, ResultEntry) and entry.call_id == call.id and place not in moved:
-            return place
-    return 0
 
 
 def _placeholder(call: CallEntry) -> ResultEntry:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
+from toolwire.core.history import FreshIds
 from toolwire.core.names import Limits, Naming
 from toolwire.core.request import CallEntry, Entry, Request, ResultEntry, Tool, ToolChoice
 from toolwire.core.schemas import adjusted
@@ -150,14 +151,10 @@ def _with_unique_ids(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     ids = [entry.id for entry in entries if isinstance(entry, CallEntry)]
     if len(set(ids)) == len(ids):
         return entries
-    taken, now, out = set(ids), dict[str, str](), list[Entry]()
+    fresh, now, out = FreshIds(ids), dict[str, str](), list[Entry]()
     for entry in entries:
         if isinstance(entry, CallEntry) and entry.id in now:
-            count = 2
-            while f"{entry.id}_{count}" in taken:
-                count += 1
-            now[entry.id] = new = f"{entry.id}_{count}"
-            taken.add(new)
+            now[entry.id] = new = fresh.like(entry.id)
             out.append(msgspec.structs.replace(entry, id=new, raw=None))
             continue
         if isinstance(entry, CallEntry):
@@ -175,7 +172,10 @@ class _Format(msgspec.Struct):
 
 
 def _grammar(tool: Tool) -> str:
-    format = msgspec.json.decode(tool.format, type=_Format) if tool.format is not None else _Format()
+    try:
+        format = msgspec.json.decode(tool.format or b"{}", type=_Format)
+    except msgspec.ValidationError:
+        return ""
     if format.type != "grammar":
         return ""
     return f"\n\nThe input follows this grammar:\n{format.definition}"

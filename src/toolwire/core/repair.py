@@ -26,13 +26,21 @@ class Mended(msgspec.Struct, frozen=True):
 
 def mend(text: str) -> Mended | None:
     """The text as strict JSON, or None if it is not certain what it should be."""
-    fenced = _FENCE.fullmatch(text)
-    mender = _Mender(("fence",) if fenced else ())
-    mended = mender.read(fenced[1] if fenced else text)
+    fenced = _inside_fence(text)
+    mender = _Mender(("fence",) if fenced is not None else ())
+    mended = mender.read(fenced if fenced is not None else text)
     return Mended(mended, tuple(mender.fixes)) if mended is not None and is_json(mended) else None
 
 
-_FENCE = re.compile(r"\s*```(?:json|JSON)?[ \t]*\n(.*?)\n?[ \t]*```\s*", re.DOTALL)
+def _inside_fence(text: str) -> str | None:
+    """What stands in a fence of code, if all of the text does."""
+    inside = text.strip()
+    if not (inside.startswith("```") and inside.endswith("```") and len(inside) > len("``````")):
+        return None
+    language, line, body = inside[3:-3].partition("\n")
+    return body.rstrip(" \t").removesuffix("\n") if line and language.strip() in ("", "json", "JSON") else None
+
+
 _TOKEN = re.compile(
     r"""
     (?P<space>[ \t\r\n]+)

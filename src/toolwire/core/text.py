@@ -32,7 +32,7 @@ def canonical(text: str) -> bytes:
     """One form for all texts of the same JSON value; a text that is not JSON is its own."""
     try:
         return msgspec.json.encode(msgspec.json.decode(text), order="deterministic")
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return text.encode("utf-8", "replace")
 
 
@@ -74,9 +74,9 @@ def unwrapped(raw: msgspec.Raw) -> str:
         return text
     try:
         fields = _object.decode(raw)
-    except msgspec.ValidationError:
+        return _string.decode(fields[NOT_AN_OBJECT]) if list(fields) == [NOT_AN_OBJECT] else text
+    except msgspec.DecodeError:
         return text
-    return _string.decode(fields[NOT_AN_OBJECT]) if list(fields) == [NOT_AN_OBJECT] else text
 
 
 def arguments_text(raw: msgspec.Raw | msgspec.UnsetType) -> str:

@@ -48,7 +48,7 @@ class ReadThoughts:
         if self._over:
             return (event,)
         if isinstance(event, TextDelta):
-            return self._think(event.text) if self._inside is not None else self._begin(event.text)
+            return self._read(event.text)
         if isinstance(event, _LET_GO):
             return (*self._leave(), event)
         return (event,)
@@ -56,37 +56,49 @@ class ReadThoughts:
     def end(self) -> Events:
         return ()
 
-    def _begin(self, text: str) -> Events:
+    def _read(self, text: str) -> Events:
+        out: list[Event] = []
+        rest: str | None = text
+        while rest is not None:
+            if self._inside is None:
+                events, rest = self._begin(rest)
+            else:
+                events, rest = self._think(self._inside, rest)
+            out += events
+        return out
+
+    def _begin(self, text: str) -> tuple[Events, str | None]:
+        """What goes out, and, if a thought begins, what is in it so far."""
         self._held += text
         rest = self._held.lstrip()
         if self._bare or self._begun:
             self._held = rest
         if len(self._held) - len(rest) <= PATIENCE:
             if rest.startswith(self._thought.open):
-                return self._enter(rest[len(self._thought.open) :])
+                return (), self._enter(rest[len(self._thought.open) :])
             if self._thought.open.startswith(rest):
-                return ()
-        return self._enter(rest) if self._begun else self._leave()
+                return (), None
+        return ((), self._enter(rest)) if self._begun else (self._leave(), None)
 
-    def _enter(self, text: str) -> Events:
+    def _enter(self, text: str) -> str:
         self._held = ""
         self._begun = False
         self._bare = True
         self._inside = Until(self._thought.close)
-        return self._think(text)
+        return text
 
-    def _think(self, text: str) -> Events:
-        assert self._inside is not None
-        piece, marker, rest = self._inside.feed(text)
+    def _think(self, inside: Until, text: str) -> tuple[Events, str | None]:
+        """The thought, and, if it ends, what stands behind it."""
+        piece, marker, rest = inside.feed(text)
         if self._bare:
             piece = piece.lstrip()
             self._bare = not piece
         thought = (ReasoningDelta(piece, "content"),) if piece else ()
         if not marker:
-            return thought
+            return thought, None
         self._inside = None
         self._bare = True
-        return (*thought, *self._begin(rest))
+        return thought, rest
 
     def _leave(self) -> Events:
         """No thought can follow: let go what was held back."""

@@ -54,12 +54,13 @@ def _types(schema: Any) -> Types:
     if isinstance(declared, str):
         return frozenset((declared,))
     if isinstance(declared, list):
-        return frozenset(cast("list[str]", declared))
+        return frozenset(each for each in cast("list[Any]", declared) if isinstance(each, str))
     if isinstance(schema.get("enum"), list) and all(isinstance(value, str) for value in schema["enum"]):
         return STRING
     found: Types = UNKNOWN
     for key in ("anyOf", "oneOf"):
-        for each in cast("list[Any]", schema.get(key) or ()):
+        given = schema.get(key)
+        for each in cast("list[Any]", given) if isinstance(given, list) else ():
             found |= _types(each)
     return found
 

@@ -178,7 +178,7 @@ class Exchange:
         if not request.carries_seals and request.tools:
             thoughts = self._shared.thoughts
             request = thoughts.restored(caller.owner, request)
-            run = self._begin(request, caller, KeepThoughts(thoughts, caller.owner))
+            run = self._begin(request, caller, partial(KeepThoughts, thoughts, caller.owner))
         else:
             run = self._begin(request, caller)
         await self._deliver(run, receive)
@@ -188,8 +188,8 @@ class Exchange:
         self._facts["key"] = caller.name
         return caller
 
-    def _begin(self, request: Request, caller: Caller, *policies: Policy) -> Run:
-        """The run of this request. The given policies come after all others."""
+    def _begin(self, request: Request, caller: Caller, *policies: Callable[[], Policy]) -> Run:
+        """The run of this request. The given policies come after all others, new ones for each attempt."""
         plan = self._plan(request, caller, policies)
         task = asyncio.current_task(self._shared.loop)
         assert task is not None
@@ -206,7 +206,7 @@ class Exchange:
             else:
                 await self._delivery.plain(run)
 
-    def _plan(self, request: Request, caller: Caller, policies: Sequence[Policy] = ()) -> Plan:
+    def _plan(self, request: Request, caller: Caller, policies: Sequence[Callable[[], Policy]] = ()) -> Plan:
         rules = self._rules(self._shared.settings.tools)
         routes = self._shared.router.all_for(request.model)
         self._bound.request = request
@@ -269,7 +269,7 @@ class Planning(msgspec.Struct, frozen=True):
     rules: ToolRules
     seed: str
     caller: Caller
-    policies: Sequence[Policy]
+    policies: Sequence[Callable[[], Policy]]
     facts: dict[str, Any]
 
     def plan(self, routes: Sequence[tuple[Route, str]]) -> Plan:
@@ -281,7 +281,7 @@ class Planning(msgspec.Struct, frozen=True):
         (route, target), *rest = routes
         rules, seed, settings = self.rules, self.seed, self.shared.settings
         thoughts, owner, name = self.shared.thoughts, self.caller.owner, route.backend.name
-        policies = (*self.policies, KeepSeals(thoughts, owner, name))
+        lasting = (*self.policies, partial(KeepSeals, thoughts, owner, name))
         request = thoughts.fit_for(name, owner, self.request)
         request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
         if request.dialect not in route.hosts_tools:
@@ -290,7 +290,9 @@ class Planning(msgspec.Struct, frozen=True):
         self.facts["backend"] = name
         return Plan(
             converse=lambda: route.converse(asked, seed),
-            assemble=lambda conversation: policies_for(request, rules, seed, conversation.calls, policies, validate),
+            assemble=lambda conversation: policies_for(
+                request, rules, seed, conversation.calls, [make() for make in lasting], validate
+            ),
             upstream=route.upstream,
             key=self.caller.upstream_key,
             timeouts=settings.timeouts,

@@ -56,6 +56,8 @@ def problems(schema: bytes, arguments: str) -> Sequence[Problem] | None:
         return [_problem(error) for error in islice(validator.iter_errors(msgspec.json.decode(arguments)), MOST)]
     except (TooMuch, RecursionError, OverflowError, UnknownType, Unresolvable, msgspec.DecodeError):
         return None
+    except (ValueError, TypeError, AttributeError, LookupError):  # the library trusts its schema; this is a client's
+        return None
 
 
 def _problem(error: Any) -> Problem:
@@ -68,7 +70,8 @@ def _problem(error: Any) -> Problem:
 def _types(error: Any) -> Sequence[str]:
     if error.validator != "type":
         return ()
-    return [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
+    given = error.validator_value
+    return [given] if isinstance(given, str) else [each for each in given if isinstance(each, str)]
 
 
 @lru_cache(maxsize=KEPT)

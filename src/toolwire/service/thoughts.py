@@ -36,6 +36,7 @@ class Kept(Generic[Key, Value]):
 
     def put(self, key: Key, value: Value) -> None:
         self._table[key] = value
+        self._table.move_to_end(key)
         if len(self._table) > self._most:
             self._table.popitem(last=False)
 
@@ -47,15 +48,16 @@ class Thoughts:
     """What models thought before their calls and sealed into them, by owner and call, and who sealed it."""
 
     def __init__(self) -> None:
-        self._kept: Kept[tuple[str, str], tuple[ReasoningEntry, ...]] = Kept(KEPT)
-        self._call_seals: Kept[tuple[str, str], str] = Kept(KEPT)
+        # Some servers count their calls, so an id alone is not enough to know one by.
+        self._kept: Kept[tuple[str, str, str], tuple[ReasoningEntry, ...]] = Kept(KEPT)
+        self._call_seals: Kept[tuple[str, str, str], str] = Kept(KEPT)
         self._issuers: Kept[int, str] = Kept(4 * KEPT)  # backends by name
 
-    def keep(self, owner: str, call_id: str, thoughts: tuple[ReasoningEntry, ...]) -> None:
-        self._kept.put((owner, call_id), thoughts)
+    def keep(self, owner: str, call: CallStarted, thoughts: tuple[ReasoningEntry, ...]) -> None:
+        self._kept.put((owner, call.id, call.name), thoughts)
 
-    def keep_call_seal(self, owner: str, call_id: str, seal: str) -> None:
-        self._call_seals.put((owner, call_id), seal)
+    def keep_call_seal(self, owner: str, call: CallStarted) -> None:
+        self._call_seals.put((owner, call.id, call.name), call.seal)
 
     def issued(self, seal: str, backend: str) -> None:
         self._issuers.put(hash(seal), backend)
@@ -73,7 +75,7 @@ class Thoughts:
             notes.append(Note("reasoning_dropped", entry.id))
             return forgotten(entry)
         if isinstance(entry, CallEntry):
-            seal = entry.seal or self._call_seals.get((owner, entry.id)) or ""
+            seal = entry.seal or self._call_seals.get((owner, entry.id, entry.name)) or ""
             seal = seal if self._may_read(backend, seal) else ""
             return entry if seal == entry.seal else msgspec.structs.replace(entry, seal=seal)
         return entry
@@ -89,7 +91,7 @@ class Thoughts:
         out: list[Entry] = []
         known: set[int] = set()  # the same thoughts led to all calls of a batch
         for entry in request.entries:
-            thoughts = self._kept.get((owner, entry.id)) if isinstance(entry, CallEntry) else None
+            thoughts = self._kept.get((owner, entry.id, entry.name)) if isinstance(entry, CallEntry) else None
             if thoughts is not None and id(thoughts) not in known:
                 known.add(id(thoughts))
                 _put_back(thoughts, out)
@@ -127,7 +129,7 @@ class KeepSeals:
         if isinstance(event, ReasoningEnded | CallStarted) and event.seal:
             self._thoughts.issued(event.seal, self._backend)
             if isinstance(event, CallStarted):
-                self._thoughts.keep_call_seal(self._owner, event.id, event.seal)
+                self._thoughts.keep_call_seal(self._owner, event)
         return (event,)
 
     def end(self) -> Sequence[Event]:
@@ -157,7 +159,7 @@ class KeepThoughts:
                 self._sealed = (thought,) if self._led else (*self._sealed, thought)
                 self._led = False
         elif isinstance(event, CallStarted) and self._sealed:
-            self._thoughts.keep(self._owner, event.id, self._sealed)
+            self._thoughts.keep(self._owner, event, self._sealed)
             self._led = True
         return (event,)
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from toolwire.backends.chat.wire import Chunk, Function, Message, TokenUsage, ToolCall, Word
-from toolwire.backends.decoder import TurnDecoder, counted
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -76,14 +76,14 @@ class Decoder(TurnDecoder):
             return self._finish()
         try:
             chunk = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return self._mended(data)
         return self._read(chunk) if not self._keeps else self._kept(chunk, frame)
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         try:
             chunk = _decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             events = self._mended(body)
             if not self._started:
                 return self._fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
@@ -217,11 +217,11 @@ class Decoder(TurnDecoder):
             data = mended
         try:
             return self._read(_decode(data))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             pass
         try:
             loose: Any = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             self._unreadable += 1
             self._opening.append(Note("frame_skipped"))
             return ()

@@ -98,7 +98,9 @@ def _asked(request: Request) -> dict[str, msgspec.Raw]:
 
 def _can_stand(request: Request, profile: Profile) -> bool:
     """Whether the messages can go on as the client wrote them: unchanged, and nothing in them that servers refuse."""
-    return request.is_as_written and all(_stands(entry, profile) for entry in request.entries)
+    if request.instructions or not request.is_as_written:
+        return False
+    return all(_stands(entry, profile) for entry in request.entries)
 
 
 def _stands(entry: Entry, profile: Profile) -> bool:

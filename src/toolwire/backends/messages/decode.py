@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolwire.backends.decoder import TurnDecoder, counted
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
 from toolwire.backends.messages.wire import Block, Message, StreamEvent, TokenUsage, Written
 from toolwire.core.errors import Failure
@@ -66,7 +66,7 @@ class Decoder(TurnDecoder):
             return ()
         try:
             event = _decode_event(frame.data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             if frame.data.strip() == b"[DONE]":
                 return ()
             self._unreadable += 1
@@ -77,8 +77,9 @@ class Decoder(TurnDecoder):
             return self._failed(event) if event.error is not None else ()
         events = handler(self, event) if not self._keeps else self._kept(event, frame)
         if self._started and self._opening:
-            events = [*events, *self._opening]
-            self._opening = []
+            opening, self._opening = self._opening, []
+            behind = 1 if events and isinstance(events[0], TurnStarted) else 0
+            events = [*events[:behind], *opening, *events[behind:]]
         return [out for each in events for out in self._row.feed(each)]
 
     def _kept(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
@@ -115,7 +116,7 @@ class Decoder(TurnDecoder):
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         try:
             message = _decode_message(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return self._fail(Failure(502, "bad_reply", "The backend's reply is not a message."))
         if message.error is not None:
             return self._fail(_failure(message.error))

@@ -38,14 +38,20 @@ def _as_asked(request: Request, profile: Profile, notes: list[Note]) -> dict[str
     body: dict[str, Any] = {"max_tokens": profile.max_tokens, **request.fields}
     if not request.is_as_written or any(map(cannot_stand, request.entries)):
         body["messages"] = Fold(notes, profile, same_dialect=True).messages(request)
-        if any(map(is_foreign, request.entries)) and _fields(body.get("thinking", b"{}")).get("type") == _ENABLED:
+        if any(map(is_foreign, request.entries)) and _object(body, "thinking").get("type") == _ENABLED:
             body["thinking"] = {"type": "disabled"}  # which would want the thoughts that are not there
             notes.append(Note("field_dropped", "thinking"))
     if request.parallel_calls is not None and request.tools:
-        choice = _fields(body.get("tool_choice", b'{"type":"auto"}'))
+        choice = _object(body, "tool_choice") or {"type": msgspec.Raw(b'"auto"')}
         if choice.get("type") != _NONE:
             body["tool_choice"] = {**choice, "disable_parallel_tool_use": not request.parallel_calls}
     return body
+
+
+def _object(body: dict[str, Any], name: str) -> dict[str, msgspec.Raw]:
+    """The fields of a field, which may be null or missing."""
+    given = bytes(body.get(name, b"null"))
+    return _fields(given) if given != b"null" else {}
 
 
 def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolwire.backends.decoder import TurnDecoder, counted
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
 from toolwire.backends.responses.wire import (
     DELTAS,
@@ -90,7 +90,7 @@ class Decoder(TurnDecoder):
             return ()
         try:
             event = _decode_event(frame.data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             event = self._mended(frame)
             if event is None:
                 return self._cannot_read(frame)
@@ -149,14 +149,14 @@ class Decoder(TurnDecoder):
     def _read_plain(self, body: bytes) -> Response | None:
         try:
             return _decode_response(body)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             mended = self._halves.mended(body)
         if mended is None:
             return None
         self._opening += [Note("letter_replaced")] * self._halves.lost
         try:
             return _decode_response(mended)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return None
 
     def end(self) -> Sequence[Event]:
@@ -177,7 +177,7 @@ class Decoder(TurnDecoder):
                 self._opening += [Note("letter_replaced")] * (self._halves.lost - lost)
                 return _decode_event(mended)
             ending = _decode_ending(frame.data)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return None
         if ending.type not in ENDINGS:
             return None

@@ -83,6 +83,7 @@ class StreamEncoder:
         self._part: tuple[str, int] | None = None
         self._call: CallStarted | None = None  # whose arguments wait
         self._growing = b""
+        self._waits = False
         self._head = b""
         self._tail = b"}}\n\n"
         self._forward = Forward()
@@ -216,13 +217,14 @@ class StreamEncoder:
         out = self._open_block(block, b'"input_json_delta","partial_json":')
         self._call, self._growing, self._head = event, self._head, b""
         self._pieces: list[str] = []
+        self._waits = event.kind == "custom"
         return out
 
     def _call_grows(self, event: CallArgs) -> Sequence[bytes]:
         """Arguments go on as they come. Those of a custom tool wait until they are whole, and so does a string."""
         self._pieces.append(event.text)
-        begun = "".join(self._pieces).lstrip()
-        if self._call is None or self._call.kind == "custom" or not begun or begun.startswith('"'):
+        self._waits = self._waits or event.text.lstrip().startswith('"')
+        if self._waits or event.text.isspace() or not event.text:
             return ()
         pieces, self._pieces = self._pieces, []
         self._call, self._head = None, self._growing

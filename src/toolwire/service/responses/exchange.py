@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -148,11 +149,11 @@ class ResponsesExchange(Exchange):
         request, policies = self._compacting(request)
         return self._begin(request, caller, *policies)
 
-    def _compacting(self, request: Request) -> tuple[Request, tuple[compaction.IntoCompaction, ...]]:
+    def _compacting(self, request: Request) -> tuple[Request, tuple[Callable[[], compaction.IntoCompaction], ...]]:
         """Where the backend does not compact by itself, its summary is made into a compaction."""
         if not compaction.is_asked(request) or self._shared.router.find(request.model)[0].compacts:
             return request, ()
-        return compaction.summarising(request), (compaction.IntoCompaction(f"cmp_{self._seed}"),)
+        return compaction.summarising(request), (partial(compaction.IntoCompaction, f"cmp_{self._seed}"),)
 
     async def _in_background(self, opened: Opened, caller: Caller, receive: Receive) -> None:
         request, policies = self._compacting(opened.request)
