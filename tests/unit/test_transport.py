@@ -117,10 +117,14 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+def test_this_aiohttp_is_known():
+    assert drain.KNOWN
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["at-once", "as-aiohttp-wants"])
 def test_a_reply_in_many_chunks_is_read_whole_and_in_order(monkeypatch, known: bool):
     if not known:
-        monkeypatch.setattr(drain, "_INSIDE", ("_no_such_thing",))
+        monkeypatch.setattr(drain, "KNOWN", False)
     texts = [b"%d%b" % (number, b"!" if number % 7 == 0 else b"") for number in range(200)]
     read = asyncio.run(in_chunks([chunk(text) for text in texts], everything))
     assert b"".join(read) == b"".join(texts)

@@ -9,14 +9,16 @@ from typing import Any, cast
 
 from aiohttp import StreamReader
 
-_INSIDE = ("_buffer", "_buffer_offset", "_size", "_cursor", "_http_chunk_splits", "_protocol", "_timer")
-_FEW = 4
+INSIDE = ("_buffer", "_buffer_offset", "_size", "_cursor", "_http_chunk_splits", "_protocol", "_eof", "_wait")
+KNOWN = all(hasattr(StreamReader, name) for name in INSIDE)
+FEW = 4
+"""Up to so many chunks aiohttp may hand out itself."""
 
 
 def drained(content: StreamReader) -> bytes:
     """What has arrived and was not read; nothing if nothing has."""
     inside = cast("Any", content)
-    if not _is_known(inside) or len(inside._buffer) < _FEW or inside._buffer_offset or content.exception() is not None:
+    if not _is_known(content) or len(inside._buffer) < FEW or inside._buffer_offset or content.exception() is not None:
         return content.read_nowait()
     data = b"".join(inside._buffer)
     inside._buffer.clear()
@@ -28,5 +30,15 @@ def drained(content: StreamReader) -> bytes:
     return data
 
 
-def _is_known(inside: Any) -> bool:
-    return all(hasattr(inside, name) for name in _INSIDE)
+async def arrived(content: StreamReader) -> bytes:
+    """What has arrived, as soon as something has; nothing at the end."""
+    inside = cast("Any", content)
+    if not _is_known(content) or inside._buffer or content.exception() is not None:
+        return await content.readany()
+    while not inside._buffer and not inside._eof:
+        await inside._wait("readany")
+    return drained(content)
+
+
+def _is_known(content: StreamReader) -> bool:
+    return KNOWN and type(content) is StreamReader

@@ -10,7 +10,7 @@ import aiohttp
 from yarl import URL
 
 from toolwire.core.backend import Post, Script
-from toolwire.transport.drain import drained
+from toolwire.transport.drain import arrived, drained
 from toolwire.transport.reply import Broken, Timeouts, broken
 
 _SKIPPED = ("User-Agent", "Accept-Encoding", "Accept")
@@ -112,10 +112,7 @@ class HttpReply:
 
     async def read(self) -> bytes:
         try:
-            data = b""
-            while not data and not self._content.at_eof():  # the end of a chunk may come by itself
-                data, _ = await self._content.readchunk()
-            return data + drained(self._content)
+            return await arrived(self._content)
         except (aiohttp.ClientError, OSError) as error:
             raise _broken(error) from error
 
