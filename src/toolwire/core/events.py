@@ -18,6 +18,8 @@ from toolwire.core.sse import Frame
 
 Dialect: TypeAlias = Literal["", "chat", "responses", "messages"]
 """The dialects by name. A backend that speaks like one seals its thoughts under the same name."""
+SPOKEN_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")
+"""Types of a Messages server's blocks that there are events for."""
 CallKind: TypeAlias = Literal["function", "custom"]
 ReasoningKind: TypeAlias = Literal["summary", "content"]
 Reason: TypeAlias = Literal["stop", "calls", "length", "filter"]

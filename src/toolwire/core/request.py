@@ -134,6 +134,10 @@ class Tool(msgspec.Struct, frozen=True):
     cache: msgspec.Raw | None = None
 
 
+NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
+"""The schema of a tool that takes nothing, or does not say what."""
+
+
 class HostedTool(msgspec.Struct, frozen=True):
     """A tool the backend runs itself, carried as it came."""
 
@@ -206,7 +210,7 @@ class Request(msgspec.Struct, frozen=True):
     legacy_functions: bool = False
     include_usage: bool = False
     betas: str = ""
-    """What a Messages client has asked for in its `anthropic-beta` header."""
+    """What a client has asked for in its `anthropic-beta` header."""
     choices: int = 1
     """How many answers are wanted. More than one only where client and backend both speak Chat Completions."""
     extra: dict[str, msgspec.Raw] = {}
@@ -242,12 +246,16 @@ class Request(msgspec.Struct, frozen=True):
         return any(b'"cache_control":' in bytes(each) for each in written)
 
     @property
-    def tool_names(self) -> tuple[str, ...]:
+    def allowed_tools(self) -> tuple[Tool, ...]:
         """The tools the model may call: the declared ones, within what the tool choice allows."""
         choice = self.tool_choice
-        if choice is not None and choice.limited:
-            return tuple(tool.name for tool in self.tools if tool.name in choice.allowed)
-        return tuple(tool.name for tool in self.tools)
+        if choice is None or not choice.limited:
+            return self.tools
+        return tuple(tool for tool in self.tools if tool.name in choice.allowed)
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        return tuple(tool.name for tool in self.allowed_tools)
 
     @property
     def forced_tool(self) -> str:

@@ -1,4 +1,4 @@
-"""The textual reader as a policy: text in; text, calls and, where a notation has channels, reasoning out."""
+"""The textual reader, a policy or a stage: text in; text, calls and, where a notation has channels, reasoning out."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar

@@ -1,6 +1,6 @@
 """The text of an open block, and ways to read it that wait for more where they must.
 
-Readers are generators that yield when they lack text, so they read top to bottom. Nothing is read twice.
+Readers are generators that yield when they lack text, so they read top to bottom. Nothing long is read twice.
 """
 
 import re

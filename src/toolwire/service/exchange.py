@@ -173,7 +173,7 @@ class Exchange:
         caller = self._enter()
         body = await read_body(self._asked, receive, self._shared.max_body)
         request = self._dialect.decode_request(body)
-        if request.dialect == "messages" and b"anthropic-beta" in self._asked:
+        if b"anthropic-beta" in self._asked:
             request = msgspec.structs.replace(request, betas=self._header(b"anthropic-beta"))
         if not request.carries_seals and request.tools:
             thoughts = self._shared.thoughts

@@ -168,7 +168,7 @@ class Decoder(TurnDecoder):
                 out += self._row.feed(_sealed(event, call))
 
     def _tell_legacy_call(self, call: Function, out: list[Event], *, whole: bool) -> None:
-        text = arguments_text(call.arguments) or ""
+        text = arguments_text(call.arguments)
         name = call.name or ""
         for event in self._table.feed(Fragment(text, "function_call", name=name, total=whole and bool(name))):
             out += self._row.feed(event)
@@ -303,7 +303,7 @@ def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool
     raw = function.arguments if function is not None else custom.input if custom is not None else call.arguments
     name = (function.name if function else custom.name if custom else call.name) or ""
     return Fragment(
-        arguments_text(raw) or "",
+        arguments_text(raw),
         id=call.id or "",
         index=position if whole and call.index is None else call.index,
         position=position,

@@ -11,6 +11,7 @@ import msgspec
 from toolwire.backends.chat.profile import Profile
 from toolwire.core.events import Note
 from toolwire.core.request import (
+    NO_PARAMETERS,
     AudioPart,
     CallEntry,
     Entry,
@@ -36,8 +37,6 @@ _list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 DIALECT = "chat"
 """The dialect of clients that speak as this backend does."""
-
-NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 
 
 def encode_request(
@@ -72,12 +71,10 @@ def encode_request(
         body["messages"] = Fold(profile, notes).messages(request)
         if request.marks_cache:
             notes.append(Note("field_dropped", "cache_control"))
-    choice = request.tool_choice
-    shown = [tool for tool in request.tools if choice is None or not choice.limited or tool.name in choice.allowed]
-    tools = [*(_tool(tool, profile) for tool in shown), *(tool.raw for tool in request.hosted_tools)]
+    tools = [*(_tool(tool, profile) for tool in request.allowed_tools), *(tool.raw for tool in request.hosted_tools)]
     if tools:
         body["tools"] = _declared(asked, tools) if not lowered else tools
-        body["tool_choice"] = _tool_choice(request.tool_choice, request.tools) if request.tool_choice else None
+        body["tool_choice"] = _tool_choice(request.tool_choice) if request.tool_choice else None
         body["parallel_tool_calls"] = request.parallel_calls if profile.parallel else None
         if request.parallel_calls is not None and not profile.parallel:
             notes.append(Note("field_dropped", "parallel_tool_calls"))
@@ -264,7 +261,7 @@ def _tool(tool: Tool, profile: Profile) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
+def _tool_choice(choice: ToolChoice) -> Any:
     if choice.hosted is not None:
         return choice.hosted
     if choice.name:

@@ -20,6 +20,7 @@ import msgspec
 
 from toolwire.core.events import Note
 from toolwire.core.request import (
+    NO_PARAMETERS,
     CallEntry,
     Entry,
     Message,
@@ -38,7 +39,6 @@ from toolwire.notations.write import guarded, guarded_json
 RESULT = ("<tool_response>", "</tool_response>")
 
 _TOOLS = ("<tools>", "</tools>")
-_NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 _EXAMPLE = '{"parameter": "value"}'
 _FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"))
 
@@ -75,7 +75,7 @@ def prompted(request: Request, taught: Taught) -> tuple[Request, list[Note]]:
 def lesson(request: Request, taught: Taught) -> str:
     """What the model is told about its tools. The wording is that of Hermes and Qwen, on which many were trained."""
     choice = request.tool_choice or ToolChoice()
-    shown = [tool for tool in request.tools if not choice.limited or tool.name in choice.allowed]
+    shown = request.allowed_tools
     tools = "\n".join(guarded_json(_tool(tool), (*taught.markers, *RESULT, *_TOOLS)) for tool in shown)
     example = taught.write("function_name", _EXAMPLE).text
     paragraphs = [
@@ -105,7 +105,7 @@ def _rules(request: Request, choice: ToolChoice) -> Iterable[str]:
 
 def _tool(tool: Tool) -> str:
     described = {"description": tool.description} if tool.description else {}
-    function = {"name": tool.name, **described, "parameters": tool.parameters or _NO_PARAMETERS}
+    function = {"name": tool.name, **described, "parameters": tool.parameters or NO_PARAMETERS}
     return msgspec.json.encode({"type": "function", "function": function}).decode()
 
 

@@ -41,7 +41,7 @@ class Conversation(LoweredConversation):
 
 
 def _headers(request: Request, profile: Profile) -> dict[str, str]:
-    betas = {"anthropic-beta": request.betas} if request.betas else {}
+    betas = {"anthropic-beta": request.betas} if request.betas and request.dialect == ISSUER else {}
     return {"anthropic-version": profile.version, **profile.headers, **betas}
 
 

@@ -10,6 +10,7 @@ from toolwire.backends.failures import Error, failed
 from toolwire.backends.messages.wire import Block, Message, StreamEvent, TokenUsage, Written
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
+    SPOKEN_BLOCKS,
     CallArgs,
     Event,
     MessageEnded,
@@ -29,8 +30,6 @@ from toolwire.core.sse import Frame
 from toolwire.core.text import is_json
 
 ISSUER = "messages"
-KNOWN = ("text", "thinking", "redacted_thinking", "tool_use")
-"""Types of blocks that turn events have words for."""
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_message = msgspec.json.Decoder(Message).decode
@@ -102,7 +101,7 @@ class Decoder(TurnDecoder):
 
     def _kept_delta(self, event: StreamEvent, frame: Frame, told: Told) -> Sequence[Event]:
         type, delta = self._type_at(event.index), event.delta
-        if delta is None or type not in (*KNOWN, None):
+        if delta is None or type not in (*SPOKEN_BLOCKS, None):
             return (told,)
         events = self._grow(event)
         if events or delta.signature is not None or delta.partial_json is not None:

@@ -8,14 +8,13 @@ from toolwire.backends.messages.decode import ISSUER
 from toolwire.backends.messages.fold import Fold, cannot_stand, is_foreign
 from toolwire.backends.messages.profile import Profile
 from toolwire.core.events import Note
-from toolwire.core.request import CallEntry, Message, Request, Tool, ToolChoice
+from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool
 
 _encode = msgspec.json.Encoder().encode
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
-NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 _ENABLED = msgspec.Raw(b'"enabled"')
 _NONE = msgspec.Raw(b'"none"')
 
@@ -59,7 +58,6 @@ def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[s
     messages = fold.messages(request)
     sampling = request.sampling
     body: dict[str, Any] = {
-        "model": request.model,
         "max_tokens": sampling.max_tokens or profile.max_tokens,
         "system": fold.system(request) or None,
         "messages": messages,
@@ -68,7 +66,7 @@ def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[s
         "stop_sequences": list(sampling.stop) or None,
         "metadata": {"user_id": user} if (user := request.caller.user or request.caller.safety_identifier) else None,
     }
-    tools = _allowed(request.tools, request.tool_choice)
+    tools = request.allowed_tools  # the API has no list of them: the others are not shown
     if tools or request.hosted_tools:
         body["tools"] = [*map(_tool, tools), *(tool.raw for tool in request.hosted_tools)]
         body["tool_choice"] = _tool_choice(request)
@@ -126,13 +124,6 @@ def _add_reasoning(body: dict[str, Any], request: Request, profile: Profile, not
             if body[field] is not None and body[field] < least:
                 body[field] = None
                 notes.append(Note("field_dropped", field))
-
-
-def _allowed(tools: tuple[Tool, ...], choice: ToolChoice | None) -> tuple[Tool, ...]:
-    """The API has no list of allowed tools: the others are not shown."""
-    if choice is None or not choice.limited:
-        return tools
-    return tuple(tool for tool in tools if tool.name in choice.allowed)
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.events import Note
 from toolwire.core.request import (
+    NO_PARAMETERS,
     AudioPart,
     CallEntry,
     Entry,
@@ -59,8 +60,6 @@ class Body(msgspec.Struct, omit_defaults=True):
 
 LEAST_TOKENS = 16
 """The least that the API takes for a limit."""
-
-NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
 
 
 def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:

@@ -14,6 +14,7 @@ import msgspec
 from toolwire.core import sse
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
+    SPOKEN_BLOCKS,
     CallArgs,
     CallEnded,
     CallStarted,
@@ -33,7 +34,6 @@ from toolwire.core.request import Request
 from toolwire.core.text import as_object
 from toolwire.core.unwrap import wrap
 from toolwire.dialects.messages.forward import (
-    KNOWN,
     Fields,
     Forward,
     block_type,
@@ -152,7 +152,7 @@ class StreamEncoder:
         self._place = event.item
         self._told.pop("content_block_stop", None)
         self._said_block = inner(event.data, "content_block")
-        if block_type(self._said_block) in KNOWN:
+        if block_type(self._said_block) in SPOKEN_BLOCKS:
             return ()
         self._told.pop(event.type)
         out = self._open_block({"type": OTHER}, b"")

@@ -18,9 +18,6 @@ _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(Fields).decode
 _text = msgspec.json.Decoder(str).decode
 
-KNOWN = frozenset(("text", "thinking", "redacted_thinking", "tool_use"))
-"""Types of blocks that turn events have words for."""
-
 _MEANING: dict[str, Reason] = {
     "end_turn": "stop",
     "tool_use": "calls",

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
-from toolwire.core.events import Reason, ReasoningEnded, Told, Usage
+from toolwire.core.events import SPOKEN_BLOCKS, Reason, ReasoningEnded, Told, Usage
 from toolwire.core.request import Request
 from toolwire.core.seals import Seal, pack
 from toolwire.core.text import as_object, wrapped
 from toolwire.core.unwrap import wrap
-from toolwire.dialects.messages.forward import KNOWN, Fields, block_type, inner, own_reason, usage_of
+from toolwire.dialects.messages.forward import Fields, block_type, inner, own_reason, usage_of
 from toolwire.dialects.messages.history import ISSUER
 
 _json = msgspec.json.Encoder().encode
@@ -113,7 +113,7 @@ class Content:
             self.said = _fields(told.data)
         elif told.type == "content_block_start":
             self._under = inner(told.data, "content_block")
-            if block_type(self._under) not in KNOWN:
+            if block_type(self._under) not in SPOKEN_BLOCKS:
                 self.blocks.append(self._under)
 
     def _put(self, block: dict[str, Any]) -> None:

@@ -134,7 +134,7 @@ def _call(item: wire.Item, raw: msgspec.Raw, path: str) -> CallEntry:
     for field, value in (("call_id", item.call_id), ("name", item.name)):
         if not value:
             raise BadRequest(f"{path}.{field}: This field is required.", f"{path}.{field}")
-    text = arguments_text(item.input if custom else item.arguments) or ""
+    text = arguments_text(item.input if custom else item.arguments)
     kind = "custom" if custom else "function"
     return CallEntry(item.call_id or "", item.name or "", text, kind, item.namespace or "", raw)
 

@@ -6,14 +6,13 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.events import CallArgs, ReasoningDelta, RefusalDelta, TextDelta
+from toolwire.core.flow import Delta
 from toolwire.core.sse import Frame
 from toolwire.dialects.responses.items import CallItem, MessageItem, ReasoningItem, Steps
 
 _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
-Delta: TypeAlias = TextDelta | RefusalDelta | ReasoningDelta | CallArgs
 Growing: TypeAlias = MessageItem | ReasoningItem | CallItem
 """Items that deltas add to."""
 
