@@ -236,6 +236,8 @@ class Request(msgspec.Struct, frozen=True):
     @property
     def marks_cache(self) -> bool:
         """Whether the client has marked something for the prompt cache."""
+        if self.body and b"cache_control" not in self.body:
+            return False
         told = (entry.parts for entry in self.entries if isinstance(entry, Message | ResultEntry))
         if any(tool.cache for tool in self.tools) or any(
             isinstance(part, TextPart) and part.cache for parts in told for part in parts

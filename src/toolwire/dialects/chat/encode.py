@@ -39,6 +39,8 @@ _DELTA = b'"choices":[{"index":0,"delta":{'
 _TEXT = _DELTA + b'"content":'
 _REASONING = _DELTA + b'"reasoning_content":'
 
+_NOTHING = Chunk(b"{}")
+
 _FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"}
 
 
@@ -205,7 +207,7 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
         message["tool_calls"] = [_call(call) for call in calls]
     elif message["content"] is None and message["refusal"] is None:
         message["content"] = ""
-    told = next((Chunk(item.data) for item in turn.items if isinstance(item, Told)), Chunk(b"{}"))
+    told = next((Chunk(item.data) for item in turn.items if isinstance(item, Told)), _NOTHING)
     choice = {"index": 0, "message": {**message, **told.said}, "logprobs": None, "finish_reason": finish, **told.choice}
     completion: dict[str, Any] = {
         "id": id,
