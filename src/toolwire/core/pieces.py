@@ -9,7 +9,7 @@ Nothing is lost by it: a piece is what its frame said, to the letter.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -58,6 +58,25 @@ class Pieces(msgspec.Struct, frozen=True, gc=False):
     def single(self) -> Iterator[bytes]:
         """The data of each frame as it came."""
         return (self.template.whole(text, number) for number, text in enumerate(self.texts, self.number))
+
+
+_PLACE = b"@toolwire@"
+
+
+class Around:
+    """Writes runs as one frame of them would be written, which is found out once for each kind of run."""
+
+    def __init__(self) -> None:
+        self._known: tuple[Template, object] | None = None
+        self._head = self._tail = b""
+
+    def spread(self, pieces: Pieces, write: Callable[[bytes], bytes], about: object = None) -> bytes:
+        """All pieces. `write` writes the data of one frame; `about` is what else its work depends on."""
+        known = self._known
+        if known is None or known[0] is not pieces.template or known[1] != about:
+            self._known = (pieces.template, about)
+            self._head, _, self._tail = write(pieces.template.whole(_PLACE, 0)).partition(b'"' + _PLACE + b'"')
+        return pieces.spread(self._head, self._tail)
 
 
 def flowing(*fields: str) -> tuple[bytes, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.core.pieces import Template
+from toolwire.core.pieces import Around
 from toolwire.core.sse import Frame
 
 Fields = dict[str, msgspec.Raw]
@@ -23,7 +23,6 @@ _CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
 _SAID = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "reasoning_content", "reasoning"))
 _NULL = msgspec.Raw(b"null")
 _NO_USAGE = b',"usage":null}'
-_PLACE = b"@toolwire@"
 
 
 class Chunk:
@@ -50,20 +49,13 @@ class Forward:
         self._usage = usage
         self._lead = b"\n"  # how the server's chunks begin, and how ours do instead
         self._own_lead = b""
-        self._template: tuple[Template, int | None] | None = None
-        self._head = self._tail = b""
+        self._around = Around()
 
     def written(self, frame: Frame, opening: bytes, call: int | None = None) -> bytes:
         """A frame, or a run of them. `opening` is how its choice begins if it needs no change."""
-        pieces = frame.pieces
-        if pieces is None:
+        if frame.pieces is None:
             return self._chunk(frame.data, opening, call)
-        known = self._template
-        if known is None or known[0] is not pieces.template or known[1] != call:
-            self._template = (pieces.template, call)
-            one = self._chunk(pieces.template.whole(_PLACE, 0), opening, call)
-            self._head, _, self._tail = one.partition(b'"' + _PLACE + b'"')
-        return pieces.spread(self._head, self._tail)
+        return self._around.spread(frame.pieces, lambda data: self._chunk(data, opening, call), call)
 
     def _chunk(self, data: bytes, opening: bytes, call: int | None) -> bytes:
         if not data.startswith(self._lead):
@@ -98,22 +90,17 @@ class Forward:
             self._own_lead = _json(fields)[:-1] + b","
 
     def _overlaid(self, data: bytes, call: int | None) -> bytes:
-        """A chunk that says more than it should, or otherwise: what we have words for is in ours."""
+        """A chunk that is written otherwise, with our own fields over it."""
         fields: dict[str, Any] = {**_fields(data), **self._ours}
         if self._usage:
             fields.setdefault("usage", None)
         else:
             fields.pop("usage", None)
         choice: dict[str, Any] = {**_list(fields["choices"])[0], "index": 0}
-        delta: dict[str, Any] = {**_fields(choice["delta"])}
-        delta.pop("role", None)
         if call is not None:
-            told = {**_list(delta["tool_calls"])[0]}
-            function = _fields(told["function"])
-            function.pop("name", None)
-            rest = {name: value for name, value in told.items() if name not in ("index", "id", "type", "function")}
-            delta["tool_calls"] = [{"index": call, **rest, "function": function}]
-        fields["choices"] = [{**choice, "delta": delta}]
+            delta = _fields(choice["delta"])
+            choice["delta"] = {**delta, "tool_calls": [{**_list(delta["tool_calls"])[0], "index": call}]}
+        fields["choices"] = [choice]
         return b"data: " + _json(fields) + b"\n\n"
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from toolwire.core import sse
 from toolwire.core.events import Reason
-from toolwire.core.pieces import Template
+from toolwire.core.pieces import Around
 from toolwire.core.sse import Frame
 
 Fields = dict[str, msgspec.Raw]
@@ -26,7 +26,6 @@ _MEANING: dict[str, Reason] = {
     "refusal": "filter",
 }
 _NULL = msgspec.Raw(b"null")
-_PLACE = b"@toolwire@"
 
 
 class Forward:
@@ -35,23 +34,16 @@ class Forward:
     def __init__(self) -> None:
         self._index = -1
         self._lead = b""
-        self._template: Template | None = None
-        self._head = self._tail = b""
+        self._around = Around()
 
     def written(self, frame: Frame, index: int) -> bytes:
         """A frame, or a run of them, of the block that has this index with us."""
         if index != self._index:
             self._index = index
             self._lead = b'{"type":"content_block_delta","index":%d,' % index
-            self._template = None
-        pieces = frame.pieces
-        if pieces is None:
+        if frame.pieces is None:
             return self._event(frame.data)
-        if pieces.template is not self._template:
-            self._template = pieces.template
-            one = self._event(pieces.template.whole(_PLACE, 0))
-            self._head, _, self._tail = one.partition(b'"' + _PLACE + b'"')
-        return pieces.spread(self._head, self._tail)
+        return self._around.spread(frame.pieces, self._event, index)
 
     def _event(self, data: bytes) -> bytes:
         if not data.startswith(self._lead) or b"\n" in data:
