@@ -9,7 +9,7 @@ from toolwire.backends.written import as_written
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note
 from toolwire.core.identity import Call
-from toolwire.core.lowering import lowered
+from toolwire.core.lowering import Restore, lowered
 from toolwire.core.names import Limits
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame
@@ -34,15 +34,20 @@ class Decoder(Protocol):
     def calls(self) -> Sequence[Call]: ...
 
 
+def fitted(request: Request, limits: Limits) -> tuple[Request, Restore]:
+    """The request as the server can take it, in the client's own words where they are its too; and the way back."""
+    lower, restore = lowered(request, limits)
+    return as_written(request, lower, limits.schema_field), restore
+
+
 class LoweredConversation:
     """One request to such a server and its answer. What is left to a backend is its decoder and how it starts."""
 
     _decoder: Decoder
 
     def __init__(self, request: Request, limits: Limits) -> None:
-        lower, self._restore = lowered(request, limits)
-        self._request = as_written(request, lower, limits.schema_field)
-        self._names = [tool.name for tool in lower.tools]
+        self._request, self._restore = fitted(request, limits)
+        self._names = [tool.name for tool in self._request.tools]
         self._notes: Sequence[Note] = self._restore.notes  # to be told with the turn
         self._is_as_asked = not self._notes and not self._restore.table
 

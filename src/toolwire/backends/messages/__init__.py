@@ -7,14 +7,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from toolwire.backends.lowered import LoweredConversation
+from toolwire.backends.lowered import LoweredConversation, fitted
 from toolwire.backends.messages.decode import ISSUER, Decoder
 from toolwire.backends.messages.encode import encode_request
 from toolwire.backends.messages.profile import ANTHROPIC, Profile
-from toolwire.backends.written import as_written
 from toolwire.core.backend import Post
 from toolwire.core.errors import Failure
-from toolwire.core.lowering import lowered
 from toolwire.core.request import Request
 
 __all__ = ["ANTHROPIC", "Conversation", "Profile", "count_tokens"]
@@ -50,8 +48,7 @@ _COUNTED = frozenset(("model", "messages", "system", "tools", "tool_choice", "th
 
 def count_tokens(request: Request, profile: Profile) -> Post:
     """The question how many tokens a request has."""
-    lower, _ = lowered(request, profile.limits)
-    lower = as_written(request, lower, profile.limits.schema_field)
+    lower, _ = fitted(request, profile.limits)
     body, _ = encode_request(lower, profile, stream=False)
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     counted = {name: value for name, value in fields.items() if name in _COUNTED}

@@ -7,16 +7,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from toolwire.backends.lowered import LoweredConversation
+from toolwire.backends.lowered import LoweredConversation, fitted
 from toolwire.backends.responses.decode import Decoder
 from toolwire.backends.responses.encode import encode_request
 from toolwire.backends.responses.items import with_items
 from toolwire.backends.responses.profile import CHATGPT, OPENAI, Profile
 from toolwire.backends.responses.wire import DIALECT
-from toolwire.backends.written import as_written
 from toolwire.core.backend import Post, Script
 from toolwire.core.errors import Failure
-from toolwire.core.lowering import lowered
 from toolwire.core.request import Request
 
 __all__ = ["CHATGPT", "OPENAI", "Conversation", "Profile", "count_tokens"]
@@ -58,9 +56,8 @@ _COUNTED = frozenset(
 
 def count_tokens(request: Request, profile: Profile) -> Post:
     """The question how many tokens a request has."""
-    lower, _ = lowered(request, profile.limits)
-    lower = with_items(request, as_written(request, lower, profile.limits.schema_field))
-    body, _ = encode_request(lower, profile, stream=False)
+    lower, _ = fitted(request, profile.limits)
+    body, _ = encode_request(with_items(request, lower), profile, stream=False)
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     counted = {name: value for name, value in fields.items() if name in _COUNTED}
     return Post("/responses/input_tokens", msgspec.json.encode(counted))
