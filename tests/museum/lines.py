@@ -328,3 +328,17 @@ def aggregate(*payloads: Any, names: Iterable[str] = ()) -> Aggregated:
         assert [(delta.id, delta.name) for delta in own if delta.id or delta.name] == [(call.id, call.name)]
         assert "".join(delta.arguments for delta in own) == call.arguments
     return Aggregated(snapshot, tuple(deltas))
+
+
+TALK = [
+    "created",
+    "in_progress",
+    "output_item.added",
+    "content_part.added",
+    "output_text.delta",
+    "output_text.done",
+    "content_part.done",
+    "output_item.done",
+    "completed",
+]
+"""The events of a Responses stream that says one thing."""

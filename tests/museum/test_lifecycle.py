@@ -10,6 +10,7 @@ from tests.museum.clients import received, sound_response
 from tests.museum.gate import Wire
 from tests.museum.lines import (
     RULES,
+    TALK,
     answer,
     answer_responses,
     ask_responses,
@@ -112,19 +113,6 @@ def _() -> None:
     assert unsaid.received.types[-4:] == ["output_text.done", "content_part.done", "output_item.done", "completed"]
 
 
-_TALK = [
-    "created",
-    "in_progress",
-    "output_item.added",
-    "content_part.added",
-    "output_text.delta",
-    "output_text.done",
-    "content_part.done",
-    "output_item.done",
-    "completed",
-]
-
-
 @theme.row("rs-missing-fields")
 def _() -> None:
     turns = (
@@ -134,7 +122,7 @@ def _() -> None:
     )
     for answered in turns:
         told = answered.received
-        assert told.types == _TALK  # ids, places, sums and schemas are checked wherever a stream is read
+        assert told.types == TALK  # ids, places, sums and schemas are checked wherever a stream is read
         [item] = answered.response["output"]
         for event in told.events[3:7]:
             assert (event["item_id"], event["output_index"], event["content_index"]) == (item["id"], 0, 0)

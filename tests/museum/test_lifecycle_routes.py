@@ -5,7 +5,7 @@ import json
 from tests.museum.cases import Theme
 from tests.museum.clients import Json, sound_response
 from tests.museum.gate import Routes
-from tests.museum.lines import cc, part
+from tests.museum.lines import TALK, cc, part
 from tests.museum.routes import (
     Kind,
     ask_all,
@@ -23,18 +23,6 @@ from tests.museum.routes import (
 
 theme = Theme("lifecycle")
 
-_TALK = [
-    "created",
-    "in_progress",
-    "output_item.added",
-    "content_part.added",
-    "output_text.delta",
-    "output_text.done",
-    "content_part.done",
-    "output_item.done",
-    "completed",
-]
-
 
 @theme.row("rs-missing-fields")
 def _() -> None:
@@ -44,7 +32,7 @@ def _() -> None:
         told_plainly("chat", completion({"content": "hi"}, usage=usage)),
         told("messages", began({"input_tokens": 5}) + text_block(0, "hi") + over(usage={"output_tokens": 7})),
     ):
-        assert answered.received.types == _TALK
+        assert answered.received.types == TALK
         [item] = answered.received.output
         for event in answered.received.events[3:7]:
             assert (event["item_id"], event["output_index"], event["content_index"]) == (item["id"], 0, 0)

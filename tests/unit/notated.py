@@ -1,6 +1,8 @@
 """Reading a text by the notations of a profile, in any chunking."""
 
 import json
+import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -105,3 +107,10 @@ def told(events: list[Event]) -> Reading:
         assert not (isinstance(event, ReasoningEnded) and not found)
     order.end()
     return Reading(tuple(found), tuple((event.code, event.subject) for event in events if isinstance(event, Note)))
+
+
+def unguarded(text: str, markers: Sequence[str]) -> str:
+    """The text that was guarded: without one backslash behind the first letter of each of these markers."""
+    for marker in markers:
+        text = re.sub(rf"({re.escape(marker[0])})\\(\\*{re.escape(marker[1:])})", r"\1\2", text)
+    return text

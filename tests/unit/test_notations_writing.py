@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.notated import reading, schema
+from tests.unit.notated import reading, schema, unguarded
 from toolwire.core.request import Tool
 from toolwire.notations import glm, invoke
 from toolwire.notations.known import HERMES, TEACHABLE
-from toolwire.notations.write import guarded, unguarded
+from toolwire.notations.write import guarded
 
 TAUGHT = {"hermes": HERMES, **TEACHABLE}
 GUARDED = {"invoke": invoke.GUARDED, "glm": glm.GUARDED}

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.chunks import in_any_chunking
+from tests.unit.notated import unguarded
 from toolwire.backends.chat import OPENAI, Conversation, Profile, profile_from
 from toolwire.backends.chat.decode import Decoder
 from toolwire.backends.chat.prompt import prompted
@@ -33,7 +34,6 @@ from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
 from toolwire.notations.gaps import DropGaps
 from toolwire.notations.known import HERMES, TEACHABLE
-from toolwire.notations.write import unguarded
 
 PROMPT = Profile(tools="prompt")
 FIND = Tool("find", "Finds things.", msgspec.Raw(b'{"type":"object","properties":{"q":{"type":"string"}}}'))

@@ -32,11 +32,6 @@ def guarded(text: str, markers: Sequence[str]) -> str:
     return _marked(tuple(markers)).sub(lambda found: f"{found[0][0]}\\{found[0][1:]}", text)
 
 
-def unguarded(text: str, markers: Sequence[str]) -> str:
-    """The text that was guarded."""
-    return _marked(tuple(markers)).sub(lambda found: found[0].replace("\\", "", 1), text)
-
-
 @lru_cache(maxsize=64)
 def _marked(markers: tuple[str, ...]) -> re.Pattern[str]:
     """A marker with any number of backslashes behind its first letter."""
