@@ -42,7 +42,7 @@ STATUS = {
 
 _RATE_LIMITS = frozenset(("rate_limit_exceeded", "rate_limit_error"))
 _RETRYABLE = _RATE_LIMITS | {"api_error", "overloaded_error", "server_error", "server_is_overloaded", "slow_down"}
-_RETRYABLE_STATUS = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
+RETRYABLE_STATUS = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 _FINAL = frozenset(("insufficient_quota", "usage_limit_reached", "usage_not_included"))
 
 
@@ -74,7 +74,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         type=error.type or "",
         param=_word(error.param) or None,
         retry_after=headers.get("retry-after", ""),
-        retryable=status in _RETRYABLE_STATUS and not {code, error.type} & _FINAL,
+        retryable=status in RETRYABLE_STATUS and not {code, error.type} & _FINAL,
     )
 
 

@@ -1,11 +1,12 @@
 """What a backend is to the rest: a conversation about one request, told apart from how bytes travel.
 
-An HTTP backend's `start` is a `Post`; a built-in model's is a `Script` that is played in this process. The reply, frame
-by frame or as one plain body, comes back as turn events either way.
+An HTTP backend's `start` is a `Post`; a built-in model's is a `Script` that is played in this process; a worker's is a
+`Dialogue`, in which both sides go on speaking. The reply, frame by frame or as one plain body, comes back as turn
+events either way.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -51,6 +52,41 @@ class Script(msgspec.Struct, frozen=True):
     content_type: str = "text/event-stream"
 
 
+class Ask(msgspec.Struct, frozen=True):
+    """A request to a worker. Its answer comes with an id that ends in this `name`."""
+
+    name: str
+    method: str
+    params: Any
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A worker's thread whose turn waits for the results of calls. Only its backend can read the `facts`."""
+
+    thread: str
+    calls: tuple[str, ...]
+    facts: Any = None
+
+
+class Dialogue:
+    """What a conversation and a worker's pipe have in common: the one fills it, the other carries it out.
+
+    `owner` is whose conversation it is; `goes_on` is the thread that it goes on with, instead of a new one.
+    """
+
+    def __init__(self, model: str, owner: str = "", goes_on: Waiting | None = None) -> None:
+        self.model = model
+        self.owner = owner
+        self.goes_on = goes_on
+        self.outbox: list[Ask | bytes] = []
+        """What is to be sent next: requests, and answers as lines."""
+        self.waiting: Waiting | None = None
+        """The turn is over for the client, and its thread waits."""
+
+
+Opening: TypeAlias = Post | Script | Dialogue
+
+
 class Conversation(Protocol):
     """One request to one backend and everything it answers."""
 
@@ -64,7 +100,7 @@ class Conversation(Protocol):
         """The backend has said its last word about the turn."""
         ...
 
-    def start(self) -> Post | Script: ...
+    def start(self) -> Opening: ...
 
     def feed(self, frame: Frame) -> Sequence[Event]: ...
 

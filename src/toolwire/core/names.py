@@ -21,6 +21,8 @@ class Limits(msgspec.Struct, frozen=True):
     name_letters: str = "A-Za-z0-9_-"
     reserved: tuple[str, ...] = ()
     """Names that it keeps for itself."""
+    reserved_start: str = ""
+    """How such names begin, if they have that in common."""
     id_length: int = 0
     id_letters: str = ""
     id_exact: int = 0
@@ -39,11 +41,13 @@ class Limits(msgspec.Struct, frozen=True):
     """What it calls the schema of a tool."""
 
     def name(self, name: str) -> str:
-        return self.other_name(name) if name in self.reserved else fitted(name, *self._name)
+        reserved = name in self.reserved or (self.reserved_start and name.startswith(self.reserved_start))
+        return self.other_name(name) if reserved else fitted(name, *self._name)
 
     def other_name(self, name: str) -> str:
         """A name that is not this one and stands for it."""
-        return marked(name, *self._name)
+        apart = "_" if self.reserved_start and name.startswith(self.reserved_start) else ""
+        return marked(apart + name, *self._name)
 
     def id(self, id: str) -> str:
         if self.id_exact:

@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from toolwire.core.schemas_top import inline_refs, merged, object_top, with_properties
-from toolwire.core.schemas_walk import Change, Schema, everywhere, listed, schemas, without
+from toolwire.core.schemas_walk import Change, Schema, everywhere, listed, named, schemas, without
 
 Need: TypeAlias = Literal[
-    "inline_refs", "object_top", "no_const", "no_type_arrays", "nullable", "plain", "properties", "items"
+    "inline_refs", "object_top", "no_const", "no_type_arrays", "nullable", "plain", "properties", "items", "codex"
 ]
 
 LONGEST_REMARK = 1000
@@ -44,9 +44,11 @@ def _adjusted(data: bytes, needs: tuple[Need, ...]) -> Adjusted | None:
         changed = schema
         for need, change in CHANGES.items():
             changed = change(changed, lost) if need in needs else changed
-        if changed is read:
+        if changed is read and not lost:
             return None
-        return Adjusted(msgspec.Raw(msgspec.json.encode(changed)), tuple(dict.fromkeys(lost)), _remark(schema, lost))
+        remarks = (_remark(schema, lost), _forgotten(schema) if "codex" in needs else "")
+        told = "\n\n".join(remark for remark in remarks if remark)
+        return Adjusted(msgspec.Raw(msgspec.json.encode(changed)), tuple(dict.fromkeys(lost)), told)
     except (msgspec.DecodeError, RecursionError):
         return None
 
@@ -121,6 +123,47 @@ def _plain(schema: Schema, lost: list[str]) -> Schema:
     return without(schema, *gone) if gone else schema
 
 
+_FORGOTTEN = frozenset(
+    ("const", "contains", "default", "dependentRequired", "dependentSchemas", "else", "exclusiveMaximum",
+     "exclusiveMinimum", "format", "if", "maxItems", "maxLength", "maxProperties", "maximum", "minLength",
+     "minProperties", "minimum", "multipleOf", "not", "pattern", "patternProperties", "prefixItems", "propertyNames",
+     "then", "uniqueItems")
+)  # fmt: skip
+"""Keywords that Codex leaves out on the way to the model, or says otherwise."""
+
+
+def _codex(schema: Schema, lost: list[str]) -> Schema:
+    """Codex writes every schema anew, so there is nothing to change, only to say what gets lost."""
+    lost += [key for key in schema if key in _FORGOTTEN]
+    return schema
+
+
+def _forgotten(schema: Schema) -> str:
+    """What Codex leaves out of a schema, in a sentence for the model."""
+    found: dict[str, Any] = {}
+    _collect(schema, "", found)
+    text = msgspec.json.encode(found).decode() if found else ""
+    return f"Constraints on the input, by field: {text}" if 0 < len(text) <= LONGEST_REMARK else ""
+
+
+def _collect(schema: Schema, path: str, found: dict[str, Any]) -> None:
+    said = {key: value for key, value in schema.items() if key in _FORGOTTEN}
+    if "description" in schema and "type" not in schema:
+        said["description"] = schema["description"]
+    if said:
+        found[path or "."] = said
+    for key in ("$defs", "definitions", "properties"):
+        for name, inner in named(schema, key).items():
+            if isinstance(inner, dict):
+                _collect(cast("Schema", inner), f"{path}.{name}" if path else name, found)
+    items: Any = schema.get("items")
+    if isinstance(items, dict):
+        _collect(cast("Schema", items), f"{path}[]", found)
+    for key in ("anyOf", "oneOf", "allOf"):
+        for inner in schemas(schema, key):
+            _collect(inner, path, found)
+
+
 CHANGES: dict[Need, Change] = {
     "inline_refs": inline_refs,
     "object_top": object_top,
@@ -130,5 +173,6 @@ CHANGES: dict[Need, Change] = {
     "plain": everywhere(_plain),
     "properties": with_properties,
     "items": everywhere(_items),
+    "codex": everywhere(_codex),
 }
 """What each need changes, in the order in which they are met."""

@@ -118,8 +118,10 @@ def make_app(settings: Settings) -> Gateway:
             )
             background = Background()
             states["state"] = State(everything, Ledger(store, keeps_by_default=settings.store.default), background)
+            router.open()
             yield
             await background.close(settings.server.drain)
+            await router.close()
             await store.close()
             log.flush()
 

@@ -280,6 +280,8 @@ class Planning(msgspec.Struct, frozen=True):
                 raise BadRequest(f"n must be 1 for this model; received {self.request.choices}.", "n")
         (route, target), *rest = routes
         rules, seed, settings = self.rules, self.seed, self.shared.settings
+        if route.forgets_schemas and rules.arguments == "pass":
+            rules = msgspec.structs.replace(rules, arguments="check")
         thoughts, owner, name = self.shared.thoughts, self.caller.owner, route.backend.name
         lasting = (*self.policies, partial(KeepSeals, thoughts, owner, name))
         request = thoughts.fit_for(name, owner, self.request)
@@ -289,7 +291,7 @@ class Planning(msgspec.Struct, frozen=True):
         asked = msgspec.structs.replace(request, model=target)
         self.facts["backend"] = name
         return Plan(
-            converse=lambda: route.converse(asked, seed),
+            converse=lambda: route.converse(asked, seed, owner),
             assemble=lambda conversation: policies_for(
                 request, rules, seed, conversation.calls, [make() for make in lasting], validate
             ),

@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
-from toolwire.backends import chat, demo, messages, replay, responses
+from toolwire.backends import chat, codex, demo, messages, replay, responses
 from toolwire.core.backend import Conversation, Post
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
@@ -17,7 +17,9 @@ from toolwire.core.notes import Tally
 from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
 from toolwire.core.tokens import estimated_tokens
+from toolwire.service.codex import codex_upstream
 from toolwire.service.settings import Backend, Settings, SettingsError
+from toolwire.transport.codex.upstream import CodexUpstream
 from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
 from toolwire.transport.http import Credentials, HttpUpstream
 from toolwire.transport.reply import Broken, Upstream
@@ -38,7 +40,8 @@ class Route(msgspec.Struct, frozen=True):
 
     backend: Backend
     upstream: Upstream
-    converse: Callable[[Request, str], Conversation]
+    converse: Callable[[Request, str, str], Conversation]
+    """From a request, a seed for ids and the owner of the conversation."""
     recorded_as: str
     """Whose frames a recording of it holds."""
     hosts_tools: tuple[str, ...] = ()
@@ -51,6 +54,8 @@ class Route(msgspec.Struct, frozen=True):
     """Asks the backend how many tokens a request has, with the client's key; None if it does not say."""
     compacts: bool = False
     """It answers a `compaction_trigger` by itself."""
+    forgets_schemas: bool = False
+    """The model does not see all of a tool's schema, so arguments are checked here."""
 
 
 class _Model(msgspec.Struct):
@@ -72,6 +77,17 @@ class Router:
         self._routes = {backend.name: _route(backend, settings, session) for backend in settings.backends}
         self._cooling: dict[str, float] = {}
         self._listed: dict[tuple[str, str], tuple[float, list[str]]] = {}
+
+    def open(self) -> None:
+        """Start what should be ready before anybody asks."""
+        for route in self._routes.values():
+            if isinstance(route.upstream, CodexUpstream):
+                route.upstream.pool.open()
+
+    async def close(self) -> None:
+        for route in self._routes.values():
+            if isinstance(route.upstream, CodexUpstream):
+                await route.upstream.pool.close()
 
     def find(self, model: str) -> tuple[Route, str]:
         """The route for a model's name, and the name to ask its backend for."""
@@ -140,6 +156,8 @@ def check_backends(settings: Settings) -> None:
                 chat.profile_from(backend.profile)
             elif backend.kind == "messages":
                 messages.profile_from(backend.profile)
+            elif backend.kind == "codex":
+                codex.profile_from(backend.profile)
             elif backend.kind == "replay":
                 _replaying(backend, _recording(backend))
         except (msgspec.ValidationError, ValueError) as error:
@@ -153,17 +171,34 @@ def _is_glob(name: str) -> bool:
 def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     match backend.kind:
         case "demo":
-            return Route(backend, ScriptUpstream(), demo.Conversation, "demo", pairs_apart=True)
+            return Route(backend, ScriptUpstream(), _ownerless(demo.Conversation), "demo", pairs_apart=True)
         case "replay":
             recording = _recording(backend)
             converse = _replaying(backend, recording)
-            return Route(backend, ScriptUpstream(), converse, recording.head.kind)
+            return Route(backend, ScriptUpstream(), _ownerless(converse), recording.head.kind)
         case "responses":
             return _responses(backend, settings, session)
         case "chat":
             return _chat(backend, settings, session)
         case "messages":
             return _messages(backend, settings, session)
+        case "codex":
+            return _codex(backend, settings)
+
+
+def _ownerless(converse: Callable[[Request, str], Conversation]) -> Callable[[Request, str, str], Conversation]:
+    """A backend that keeps nothing between turns."""
+    return lambda request, seed, _: converse(request, seed)
+
+
+def _codex(backend: Backend, settings: Settings) -> Route:
+    profile = codex.profile_from(backend.profile)
+    upstream = codex_upstream(backend, profile, settings.timeouts)
+
+    def converse(request: Request, seed: str, owner: str) -> Conversation:
+        return codex.Conversation(request, seed, profile, owner, upstream.waiting(owner, codex.awaited(request)))
+
+    return Route(backend, upstream, converse, "codex", pairs_apart=True, forgets_schemas=True)
 
 
 def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
@@ -173,7 +208,7 @@ def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) 
     def converse(request: Request, seed: str) -> Conversation:
         return chat.Conversation(request, seed, profile)
 
-    return Route(backend, upstream, converse, "chat", hosts=profile.hosts)
+    return Route(backend, upstream, _ownerless(converse), "chat", hosts=profile.hosts)
 
 
 def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
@@ -189,7 +224,7 @@ def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSessi
         return await _counted(upstream, messages.count_tokens(request, profile), key)
 
     counts = count_tokens if profile.counts_tokens else None
-    return Route(backend, upstream, converse, "messages", hosts_tools=("messages",), count_tokens=counts)
+    return Route(backend, upstream, _ownerless(converse), "messages", hosts_tools=("messages",), count_tokens=counts)
 
 
 def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
@@ -206,7 +241,7 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
     return Route(
         backend,
         upstream,
-        converse,
+        _ownerless(converse),
         "responses",
         hosts_tools=("chat", "responses"),
         pairs_apart=True,

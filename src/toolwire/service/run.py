@@ -25,6 +25,7 @@ from toolwire.core.events import (
     TurnFailed,
 )
 from toolwire.core.flow import in_pieces
+from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.order import TurnOrder
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.transport.alarm import Alarm
@@ -82,7 +83,7 @@ class Run:
         for note in self._notes:
             self.assembly.tally.note(note)
         self._reply: Reply | None = None
-        self._reader: FrameReader | None = None
+        self._reader: FrameReader | LineReader | None = None
         self._plain: list[bytes] = []
         self._plain_size = 0
         self._heard_at = 0.0  # when bytes of the reply's body came last
@@ -143,9 +144,9 @@ class Run:
         self.close()
 
     def _leave(self) -> None:
-        if self._opening is not None:
-            self._opening.cancel()
-            self._opening = None
+        opening, self._opening = self._opening, None
+        if opening is not None and not opening.cancel() and not opening.cancelled() and opening.exception() is None:
+            opening.result().close()  # it had come, and nobody had looked
         if self._reply is not None:
             self._reply.close()
             self._reply = None
@@ -262,6 +263,8 @@ class Run:
             raise BackendFault(Failure(502, "bad_reply", message, retryable=True))
         if "event-stream" in kind:
             self._reader = self._new_reader()
+        elif kind == JSON_LINES:
+            self._reader = LineReader()
         return ()
 
     def _ask(self) -> Coroutine[Any, Any, Reply]:

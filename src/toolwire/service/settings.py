@@ -5,6 +5,7 @@ The PROXY_* flags of the environment win over the `[tools]` table; a request's h
 
 import os
 import re
+import shutil
 import sqlite3
 import tomllib
 from collections.abc import Mapping
@@ -18,10 +19,11 @@ import msgspec
 from toolwire.assembly import ToolRules
 from toolwire.backends import demo
 from toolwire.core.errors import complaint
+from toolwire.transport.credentials import has_login
 from toolwire.transport.reply import Timeouts
 from toolwire.transport.store import SqliteStore
 
-Kind = Literal["responses", "chat", "messages", "demo", "replay"]
+Kind = Literal["responses", "chat", "messages", "codex", "demo", "replay"]
 
 
 class SettingsError(Exception):
@@ -71,6 +73,11 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     headers: dict[str, str] = {}
     profile: dict[str, Any] = {}
     file: str = ""
+    command: tuple[str, ...] = ("codex",)
+    """Of a codex backend; what it is to do is appended."""
+    overrides: dict[str, Any] = {}
+    """Further settings of Codex, as in `codex -c key=value`."""
+    workers: int = 1
 
     def serves(self, model: str) -> str | None:
         """The name to ask the backend for, if it serves this one."""
@@ -109,6 +116,8 @@ ANTHROPIC = Backend(
     api_key_env="ANTHROPIC_API_KEY",
     models=("claude-*",),
 )
+
+CODEX = Backend("codex", "codex")
 
 _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 
@@ -262,6 +271,8 @@ def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple
     backends = settings.backends
     if not backends:
         backends = tuple(each for each in (OPENAI, ANTHROPIC) if environment.get(each.api_key_env))
+        if has_login(environment) and shutil.which(CODEX.command[0], path=environment.get("PATH", "")):
+            backends = (*backends, CODEX)
     if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):
         backends = (*backends, DEMO)
     return backends
@@ -295,5 +306,9 @@ def _check_backend(backend: Backend, where: str, environment: Mapping[str, str])
         raise SettingsError(f"{where}.base_url: {backend.base_url!r} does not begin with http:// or https://")
     if backend.api_key_env and not environment.get(backend.api_key_env):
         raise SettingsError(f"{where}.api_key_env: the variable {backend.api_key_env} is not set")
+    if backend.workers < 1:
+        raise SettingsError(f"{where}.workers: at least one is needed; received {backend.workers}")
+    if not backend.command:
+        raise SettingsError(f"{where}.command: a program is needed")
     if backend.kind == "replay" and not Path(backend.file).is_file():
         raise SettingsError(f"{where}.file: there is no recording {backend.file!r}")

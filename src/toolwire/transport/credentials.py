@@ -54,11 +54,21 @@ class _AuthFile(msgspec.Struct):
     tokens: _Tokens | None = None
 
 
+def login_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where `codex login` leaves what it was given."""
+    home = environment.get("CODEX_HOME")
+    return (Path(home) if home else Path(environment.get("HOME") or Path.home()) / ".codex") / "auth.json"
+
+
+def has_login(environment: Mapping[str, str]) -> bool:
+    return login_file(environment).is_file()
+
+
 class CodexLogin:
     """The ChatGPT login in `CODEX_HOME/auth.json`, read again whenever the file changes."""
 
     def __init__(self, home: str = "") -> None:
-        self._path = Path(home or os.environ.get("CODEX_HOME") or Path.home() / ".codex") / "auth.json"
+        self._path = Path(home) / "auth.json" if home else login_file()
         self._version: tuple[int, int] | None = None
         self._headers: Mapping[str, str] = {}
 

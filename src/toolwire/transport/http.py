@@ -9,7 +9,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
-from toolwire.core.backend import Post, Script
+from toolwire.core.backend import Opening, Post
 from toolwire.transport.drain import arrived, drained
 from toolwire.transport.reply import Broken, Timeouts, broken
 
@@ -55,7 +55,7 @@ class HttpUpstream:
         self._proxy = proxy_for(URL(self._base))
         self._urls: dict[str, URL] = {}
 
-    async def open(self, opening: Post | Script, key: str) -> "HttpReply":
+    async def open(self, opening: Opening, key: str) -> "HttpReply":
         assert isinstance(opening, Post)
         headers = {**self._headers, **opening.headers, **self._credentials.headers(key)}
         try:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from toolwire.core.backend import Post, Script
+from toolwire.core.backend import Opening
 from toolwire.core.errors import BackendFault, Failure
 
 
@@ -28,7 +28,9 @@ class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Reply(Protocol):
     status: int
-    headers: Mapping[str, str]
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
 
     def read_nowait(self) -> bytes:
         """What is there already; nothing if nothing is."""
@@ -48,7 +50,7 @@ class Reply(Protocol):
 class Upstream(Protocol):
     """Where a conversation's opening goes."""
 
-    def open(self, opening: Post | Script, key: str) -> Coroutine[Any, Any, Reply]:
+    def open(self, opening: Opening, key: str) -> Coroutine[Any, Any, Reply]:
         """Send the opening; returns when the reply's headers are there. Raises `Broken`."""
         ...
 

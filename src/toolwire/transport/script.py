@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Iterator, Mapping
 
-from toolwire.core.backend import Break, Post, Refuse, Script, Step, Wait
+from toolwire.core.backend import Break, Opening, Refuse, Script, Step, Wait
 from toolwire.transport.reply import broken
 
 
 class ScriptUpstream:
     """The upstream of a backend that needs no network."""
 
-    async def open(self, opening: Post | Script, key: str) -> "ScriptReply":
+    async def open(self, opening: Opening, key: str) -> "ScriptReply":
         assert isinstance(opening, Script)
         return ScriptReply(opening)
 

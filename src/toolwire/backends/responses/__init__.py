@@ -13,7 +13,7 @@ from toolwire.backends.responses.encode import encode_request
 from toolwire.backends.responses.items import with_items
 from toolwire.backends.responses.profile import CHATGPT, OPENAI, Profile
 from toolwire.backends.responses.wire import DIALECT
-from toolwire.core.backend import Post, Script
+from toolwire.core.backend import Opening, Post
 from toolwire.core.errors import Failure
 from toolwire.core.request import Request
 
@@ -34,7 +34,7 @@ class Conversation(LoweredConversation):
         )
         self._profile = profile
 
-    def start(self) -> Post | Script:
+    def start(self) -> Opening:
         streamed = self._request.stream or self._profile.always_streams
         body, notes = encode_request(self._request, self._profile, stream=streamed)
         self._decoder.begin(notes)

@@ -74,7 +74,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     tools = [*_written_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
     body = Body(
         model=request.model,
-        input=[_entry(own) for entry in _returning(entries, lost) if (own := _own(entry, lost))],
+        input=[encoded_entry(own) for entry in returning(entries, lost) if (own := own_words(entry, lost))],
         store=False,
         instructions=instructions,
         stream=stream,
@@ -123,7 +123,7 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
     body: dict[str, Any] = {
         **asked,
         "model": request.model,
-        "input": [_as_written(entry, profile) for entry in _returning(request.entries, notes)],
+        "input": [_as_written(entry, profile) for entry in returning(request.entries, notes)],
         "store": False,
         "stream": stream,
     }
@@ -138,7 +138,7 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
     return _encode(body), [*notes, *(Note("field_dropped", name) for name in refused)]
 
 
-def _returning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
+def returning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
     """The entries that a server which stores nothing can make something of: no thought that led to nothing."""
     out: list[Entry] = []
     led = False  # what follows is the model's own
@@ -159,7 +159,7 @@ def _can_return(entry: ReasoningEntry) -> bool:
     return bool(entry.content) and entry.raw is not None and not entry.issuer  # open models read their own thoughts
 
 
-def _own(entry: Entry, notes: list[Note]) -> Entry | None:
+def own_words(entry: Entry, notes: list[Note]) -> Entry | None:
     """An entry without what is in the words of another dialect alone."""
     if isinstance(entry, OtherEntry):
         notes.append(Note("item_dropped", entry.type))
@@ -175,10 +175,10 @@ def _own(entry: Entry, notes: list[Note]) -> Entry | None:
 
 def _as_written(entry: Entry, profile: Profile) -> Any:
     if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
-        return _entry(_as_developer(entry))
+        return encoded_entry(_as_developer(entry))
     raw = entry.raw
     if raw is None:
-        return _entry(entry)
+        return encoded_entry(entry)
     data = bytes(raw)
     dropped = [name for name in profile.item_fields_dropped if name.encode() in data]
     if not dropped:
@@ -213,7 +213,7 @@ def _as_developer(entry: Entry) -> Entry:
     return entry
 
 
-def _entry(entry: Entry) -> Any:
+def encoded_entry(entry: Entry) -> Any:
     if isinstance(entry, Message):
         return {"type": "message", "role": entry.role, "content": [_part(part, entry.role) for part in entry.parts]}
     match entry:

@@ -1,0 +1,201 @@
+"""The configuration that workers run with: every tool of Codex's own is off, and so are its retries.
+
+Two files: `config.toml`, and a catalogue of models, because much of what Codex does depends on what it knows of a
+model. Without an entry of ours it would cut long results, summarise long conversations by itself, or hide the client's
+tools behind a script of its own.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from toolwire.backends.codex.encode import PROVIDER
+
+_CONFIG = """\
+model_provider = "{provider}"
+model_catalog_json = {catalogue}
+approval_policy = "never"
+sandbox_mode = "read-only"
+web_search = "disabled"
+include_environment_context = false
+include_permissions_instructions = false
+include_apps_instructions = false
+include_collaboration_mode_instructions = false
+project_doc_max_bytes = 0
+check_for_update_on_startup = false
+cli_auth_credentials_store = "file"
+
+[analytics]
+enabled = false
+
+[feedback]
+enabled = false
+
+[history]
+persistence = "none"
+
+[tools]
+experimental_request_user_input = {{ enabled = false }}
+update_plan = {{ enabled = false }}
+
+[skills]
+include_instructions = false
+bundled = {{ enabled = false }}
+
+[agents]
+enabled = false
+
+[features]
+shell_tool = false
+unified_exec = false
+view_image = false
+multi_agent = false
+goals = false
+apps = false
+plugins = false
+image_generation = false
+tool_suggest = false
+hooks = false
+shell_snapshot = false
+code_mode_host = false
+skill_search = false
+sleep_tool = false
+unbounded_connection_retries = false
+
+[model_providers.{provider}]
+wire_api = "responses"
+supports_websockets = false
+request_max_retries = 0
+stream_max_retries = 0
+stream_idle_timeout_ms = {idle}
+{server}
+"""
+
+_LOGIN = """\
+name = "OpenAI"
+requires_openai_auth = true
+"""
+"""With this name and the user's login Codex speaks to its own server, and its retries can still be set."""
+
+_MODEL: dict[str, Any] = {
+    "description": None,
+    "default_reasoning_level": None,
+    "supported_reasoning_levels": [],
+    "visibility": "list",
+    "supported_in_api": True,
+    "priority": 1,
+    "availability_nux": None,
+    "upgrade": None,
+    "base_instructions": "You are a helpful assistant.",
+    "support_verbosity": True,
+    "default_verbosity": None,
+    "shell_type": "disabled",
+    "apply_patch_tool_type": None,
+    "tool_mode": "direct",
+    "multi_agent_version": "disabled",
+    "use_responses_lite": False,
+    "supports_search_tool": False,
+    "experimental_supported_tools": [],
+    "truncation_policy": {"mode": "tokens", "limit": 1_000_000_000},
+}
+"""What Codex is told of every model: nothing that would make it add, cut or summarise anything."""
+
+
+def configuration(catalogue: str, idle: float, base_url: str = "", key_variable: str = "") -> str:
+    """The text of `config.toml`. Without an address the user's own login decides where to go."""
+    lines = _LOGIN if not base_url else f'name = "{PROVIDER}"\nbase_url = {_toml(base_url)}\n'
+    if key_variable:
+        lines += f"env_key = {_toml(key_variable)}\n"
+    return _CONFIG.format(provider=PROVIDER, catalogue=_toml(catalogue), idle=int(idle * 1000), server=lines)
+
+
+def catalogue(models: Iterable[str]) -> bytes:
+    """The file of models. It must hold at least one."""
+    names = [*dict.fromkeys(models)] or ["none"]
+    return msgspec.json.encode({"models": [{"slug": name, "display_name": name, **_MODEL} for name in names]})
+
+
+def arguments(overrides: Mapping[str, Any]) -> list[str]:
+    """Further settings as arguments: `-c key=value`, with a dot between the names of nested tables."""
+    return [each for key, value in _flat(overrides, "") for each in ("-c", f"{key}={_toml(value)}")]
+
+
+def _flat(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
+    for key, value in table.items():
+        name = f"{path}.{key}" if path else key
+        if isinstance(value, Mapping):
+            yield from _flat(cast("Mapping[str, Any]", value), name)
+        else:
+            yield name, value
+
+
+def _toml(value: Any) -> str:
+    """A value in TOML, which writes strings, numbers, truth and lists of them as JSON does."""
+    return msgspec.json.encode(value).decode()
+
+
+_VERSION = re.compile(r"/(\d+)\.(\d+)\.(\d+)")
+
+
+def version_of(agent: str) -> tuple[int, int, int] | None:
+    """The version in what a worker calls itself: `toolwire/0.166.0 (…)`."""
+    found = _VERSION.search(agent)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+class _Window(msgspec.Struct, rename="camel"):
+    used_percent: float | None = None
+    window_duration_mins: float | None = None
+    resets_at: float | None = None
+
+
+class _Credits(msgspec.Struct, rename="camel"):
+    has_credits: bool | None = None
+    unlimited: bool | None = None
+    balance: str | None = None
+
+
+class _Limits(msgspec.Struct, rename="camel"):
+    limit_id: str | None = None
+    primary: _Window | None = None
+    secondary: _Window | None = None
+    credits: _Credits | None = None
+
+
+class _LimitParams(msgspec.Struct, rename="camel"):
+    rate_limits: _Limits | None = None
+
+
+class _LimitLine(msgspec.Struct):
+    params: _LimitParams | None = None
+
+
+def limit_headers(line: bytes) -> dict[str, str]:
+    """An `account/rateLimits/updated` as the headers in which the model's server had told it."""
+    try:
+        params = msgspec.json.decode(line, type=_LimitLine).params
+    except msgspec.DecodeError:
+        return {}
+    limits = params.rate_limits if params is not None else None
+    if limits is None:
+        return {}
+    start = f"x-{limits.limit_id or 'codex'}"
+    told: dict[str, Any] = {}
+    for name, window in (("primary", limits.primary), ("secondary", limits.secondary)):
+        if window is not None:
+            told[f"{start}-{name}-used-percent"] = window.used_percent
+            told[f"{start}-{name}-window-minutes"] = window.window_duration_mins
+            told[f"{start}-{name}-reset-at"] = window.resets_at
+    if limits.credits is not None:
+        told[f"{start}-credits-has-credits"] = limits.credits.has_credits
+        told[f"{start}-credits-unlimited"] = limits.credits.unlimited
+        told[f"{start}-credits-balance"] = limits.credits.balance
+    return {name: _said(value) for name, value in told.items() if value is not None}
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -1,0 +1,328 @@
+"""Messages of app-server to turn events, and what is to be said in return.
+
+The model's own items come as raw events: they give calls their order, their arguments to the letter, and the end of a
+response. Calls are told when app-server asks for them too, because it answers some by itself (a tool that does not
+exist, arguments that are no JSON). When a response is over and calls wait, the turn is over for the client: app-server
+would say nothing more before they are answered.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from toolwire.backends.codex.calls import Calls
+from toolwire.backends.codex.declined import CALL, declined
+from toolwire.backends.codex.failures import stopped, turn_failure
+from toolwire.backends.codex.resume import Continuation
+from toolwire.backends.codex.wire import NO_TOKENS, Item, Line, Params, Tokens
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder
+from toolwire.core.errors import Failure
+from toolwire.core.events import (
+    Event,
+    Note,
+    Reason,
+    ReasoningDelta,
+    ReasoningEnded,
+    ReasoningKind,
+    TextDelta,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+)
+from toolwire.core.sse import Frame
+
+_decode = msgspec.json.Decoder(Line).decode
+
+# Items that show what raw events or requests tell better, or that are the client's own.
+_SHOWN_ELSEWHERE = frozenset(("userMessage", "dynamicToolCall", "agentMessage", "reasoning", "functionCallOutput"))
+_HISTORY = frozenset(("message", "reasoning", "function_call", "function_call_output"))
+
+
+class Decoder(TurnDecoder):
+    """A stage from frames to turn events, for one turn.
+
+    `send` takes lines for app-server, `answer` its answers to requests of ours. `goes_on`: the turn is not new.
+    """
+
+    def __init__(
+        self,
+        seed: str,
+        names: Sequence[str],
+        send: Callable[[bytes], None],
+        answer: Callable[[Line], Sequence[Event]],
+        goes_on: Continuation | None = None,
+    ) -> None:
+        super().__init__(seed, names)
+        self._send = send
+        self._answer = answer
+        self._answered = goes_on.answered if goes_on is not None else frozenset[str]()  # results that are ours
+        self._told = goes_on.told if goes_on is not None else NO_TOKENS  # tokens that the client knows of
+        self._used = NO_TOKENS  # in the responses of this turn
+        self._total = self._told  # in the thread, as app-server counts
+        self._waiting = Calls(self._table, names)
+        self._running = goes_on is not None
+        self._texts: dict[str, str] = {}  # what was told of each message
+        self._thinking = ""  # the reasoning item that is being told
+        self.turn = goes_on.turn if goes_on is not None else ""
+        self.said = ""
+
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        try:
+            line = _decode(frame.data)
+        except UNREADABLE:
+            return self._skip()
+        return self.hear(line)
+
+    def _skip(self) -> Sequence[Event]:
+        self._unreadable += 1
+        if self._started:
+            return () if self.ended else [Note("frame_skipped")]
+        self._opening.append(Note("frame_skipped"))
+        return ()
+
+    def hear(self, line: Line) -> Sequence[Event]:
+        """What a message says; answers to requests of ours are for whoever asked."""
+        if self.ended:
+            return self._asked_late(line)
+        if not line.method:
+            return self._answer(line)
+        params = line.params or Params()
+        if line.id is not None:
+            return self._asked(line, params)
+        handler = self._HANDLERS.get(line.method)
+        return handler(self, params) if handler is not None else ()
+
+    def feed_plain(self, body: bytes) -> Sequence[Event]:
+        return self._fail(Failure(502, "bad_reply", "Codex answered with something that is no message."))
+
+    def end(self) -> Sequence[Event]:
+        return () if self.ended else self._cut()
+
+    @property
+    def waiting(self) -> Calls:
+        """The calls of the turn, and the requests that wait for their results."""
+        return self._waiting
+
+    @property
+    def reported(self) -> Tokens:
+        """The tokens that clients know of when this turn is over."""
+        return self._told.plus(self._spent)
+
+    def refused(self, failure: Failure) -> Sequence[Event]:
+        """App-server refused to begin."""
+        return self._fail(failure)
+
+    def looked_at(self, status: str) -> Sequence[Event]:
+        """A thread that has been silent was asked how it does."""
+        if self.ended or not self._running:
+            return ()
+        if status not in ("idle", "notLoaded", "systemError"):
+            return self._end_with_calls(self._waiting.give_up())
+        if not self._started:
+            return self._fail(Failure(502, "stream_cut", "Codex never said how the turn ended.", retryable=True))
+        return [Note("end_missing"), *self._end("stop")]
+
+    # What app-server asks
+
+    def _asked(self, line: Line, params: Params) -> Sequence[Event]:
+        assert line.id is not None
+        if line.method != CALL:
+            self._send(declined(line.method, line.id))
+            return self._begun([Note("request_declined", line.method)])
+        if not params.call_id or not params.tool:
+            self._send(declined(CALL, line.id, "Error: the call has no id or no name."))
+            return self._begun([Note("call_refused", params.call_id or "")])
+        return self._end_with_calls(self._waiting.ask(line.id, params))
+
+    def _asked_late(self, line: Line) -> Sequence[Event]:
+        if line.method and line.id is not None:
+            self._send(declined(line.method, line.id))
+        return ()
+
+    def _end_with_calls(self, events: Sequence[Event]) -> Sequence[Event]:
+        events = self._begun(events)
+        return [*events, *self._end("calls")] if self._waiting.are_all_here else events
+
+    # What happens in a turn
+
+    def _turn_started(self, params: Params) -> Sequence[Event]:
+        self._running = True
+        self.turn = params.turn.id if params.turn is not None else ""
+        return self._begun(())
+
+    def _begun(self, events: Sequence[Event]) -> Sequence[Event]:
+        """The events, and before the first of all that the turn has started."""
+        if self._started:
+            return events
+        self._started = True
+        opening, self._opening = self._opening, []
+        return [TurnStarted(self.turn), *opening, *events]
+
+    def _text_delta(self, params: Params) -> Sequence[Event]:
+        if not params.delta:
+            return ()
+        item = params.item_id or ""
+        self._texts[item] = self._texts.get(item, "") + params.delta
+        return self._said(params.delta)
+
+    def _said(self, text: str) -> Sequence[Event]:
+        self.said += text
+        return self._begun((TextDelta(text),))
+
+    def _whole_text(self, item: str, text: str) -> Sequence[Event]:
+        """A message is whole: what was not told of it yet. What was told stands, should it differ."""
+        known = self._texts.get(item, "")
+        if not text.startswith(known) or text == known:
+            return ()
+        self._texts[item] = text
+        return self._said(text[len(known) :])
+
+    def _summary_delta(self, params: Params) -> Sequence[Event]:
+        return self._think(params, "summary", params.summary_index)
+
+    def _reasoning_delta(self, params: Params) -> Sequence[Event]:
+        return self._think(params, "content", params.content_index)
+
+    def _think(self, params: Params, kind: ReasoningKind, part: int | None) -> Sequence[Event]:
+        if not params.delta:
+            return ()
+        earlier, self._thinking = self._thinking, params.item_id or "?"
+        delta = ReasoningDelta(params.delta, kind, part or 0)
+        return self._begun((delta,) if earlier in ("", self._thinking) else (ReasoningEnded(), delta))
+
+    def _item_completed(self, params: Params) -> Sequence[Event]:
+        item = params.item
+        if item is None:
+            return ()
+        if item.type == "agentMessage":
+            return self._whole_text(item.id or "", item.text or "")
+        return () if item.type in _SHOWN_ELSEWHERE else self._begun([Note("item_dropped", item.type)])
+
+    def _raw_item(self, params: Params) -> Sequence[Event]:
+        """An item of the model, or one of the history, which is told before the turn begins."""
+        item = params.item
+        if item is None or not self._running:
+            return ()
+        self._waiting.is_raw = True
+        match item.type:
+            case "message" if item.role == "assistant":
+                return self._whole_text(item.id or "", _joined(item.content))
+            case "reasoning":
+                return self._thought(item)
+            case "function_call":
+                return self._end_with_calls(self._waiting.tell(item))
+            case "function_call_output":
+                return self._output(item.call_id or "")
+            case _:
+                return self._begun([Note("item_dropped", item.type)]) if item.type not in _HISTORY else ()
+
+    def _thought(self, item: Item) -> Sequence[Event]:
+        """What was thought is whole. What was not told of it yet is in the item."""
+        told, self._thinking = self._thinking, ""
+        seal = item.encrypted_content or ""
+        out: list[Event] = []
+        if not told:
+            kind: ReasoningKind = "summary" if item.summary else "content"
+            texts = _texts(item.summary or item.content)
+            out += [ReasoningDelta(text, kind, number) for number, text in enumerate(texts) if text]
+        if told or out or seal:
+            out.append(ReasoningEnded(item.id or "", seal, "responses" if seal else ""))
+        return self._begun(out) if out else ()
+
+    def _output(self, call: str) -> Sequence[Event]:
+        """A result that app-server has: one of ours, or one that it gave by itself."""
+        if call in self._answered:
+            return ()
+        if self._waiting.answered(call):
+            return self._end_with_calls([Note("call_refused", call)])
+        return self._begun([Note("output_dropped", call)])
+
+    def _response_completed(self, params: Params) -> Sequence[Event]:
+        self._used = self._used.plus(params.usage or NO_TOKENS)
+        return self._end_with_calls(self._waiting.complete())
+
+    def _token_usage(self, params: Params) -> Sequence[Event]:
+        if params.token_usage is not None:
+            self._total = params.token_usage.total
+        return ()
+
+    def _error(self, params: Params) -> Sequence[Event]:
+        """App-server asks its server again, or has given up, of which the end of the turn tells."""
+        if not params.will_retry:
+            return ()
+        if self._texts or self._waiting.calls:
+            return self._fail(turn_failure(params.error))  # what was shown would come again
+        return self._begun([Note("retried", turn_failure(params.error).code)])
+
+    def _turn_completed(self, params: Params) -> Sequence[Event]:
+        turn = params.turn
+        if turn is None or (self.turn and turn.id != self.turn):
+            return ()
+        if turn.status == "completed":
+            return self._end("stop")
+        reason = stopped(turn.error)
+        if reason is not None:
+            return self._end(reason)
+        if turn.status == "interrupted":
+            return self._fail(Failure(502, "turn_interrupted", "The turn was interrupted.", retryable=True))
+        return self._fail(turn_failure(turn.error))
+
+    def _end(self, reason: Reason) -> Sequence[Event]:
+        spent = self._spent
+        self.ended = True
+        out: list[Event] = [] if reason == "calls" else [*self._table.finish(cut=reason != "stop")]
+        if spent.all:
+            out.append(_usage(spent))
+        return self._begun([*out, TurnEnded("stop" if reason == "calls" else reason)])
+
+    @property
+    def _spent(self) -> Tokens:
+        """The tokens of this turn. A response that broke off is in the thread's total only."""
+        counted = self._total.minus(self._told)
+        return counted if counted.all > self._used.all else self._used
+
+    def _rerouted(self, params: Params) -> Sequence[Event]:
+        return self._begun([Note("model_changed", params.to_model or "")])
+
+    def _warning(self, params: Params) -> Sequence[Event]:
+        self._opening += [] if self._started else [Note("backend_warning", params.message or "")]
+        return [Note("backend_warning", params.message or "")] if self._started else ()
+
+    _HANDLERS: ClassVar[dict[str, Callable[[Any, Params], Sequence[Event]]]] = {
+        "item/agentMessage/delta": _text_delta,
+        "item/reasoning/summaryTextDelta": _summary_delta,
+        "item/reasoning/textDelta": _reasoning_delta,
+        "turn/started": _turn_started,
+        "turn/completed": _turn_completed,
+        "item/completed": _item_completed,
+        "rawResponseItem/completed": _raw_item,
+        "rawResponse/completed": _response_completed,
+        "thread/tokenUsage/updated": _token_usage,
+        "error": _error,
+        "warning": _warning,
+        "model/rerouted": _rerouted,
+    }
+
+
+def _texts(parts: Sequence[Any] | None) -> list[str]:
+    """The texts of parts, which are objects in raw items."""
+    found: list[str] = []
+    for part in parts or ():
+        text: Any = part.get("text") if isinstance(part, dict) else part  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        found.append(text if isinstance(text, str) else "")
+    return found
+
+
+def _joined(parts: Sequence[Any] | None) -> str:
+    return "".join(_texts(parts))
+
+
+def _usage(tokens: Tokens) -> Usage:
+    return Usage(
+        tokens.input_tokens,
+        tokens.output_tokens,
+        tokens.cached_input_tokens,
+        tokens.cache_write_input_tokens,
+        tokens.reasoning_output_tokens,
+    )

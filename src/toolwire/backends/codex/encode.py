@@ -1,0 +1,181 @@
+"""A request as a thread of app-server: what it is started with, its history, and the turn that answers.
+
+The whole history is injected, the last message too, and the turn is started without input of its own: so nothing
+depends on who spoke last, and no limit on the length of a message applies.
+"""
+
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+
+from toolwire.backends.codex.profile import Profile
+from toolwire.backends.responses.encode import encoded_entry, own_words, returning
+from toolwire.core.events import Note
+from toolwire.core.request import (
+    NO_PARAMETERS,
+    AudioPart,
+    Entry,
+    FilePart,
+    Message,
+    Part,
+    RefusalPart,
+    Request,
+    ResultEntry,
+    TextPart,
+    Tool,
+    ToolChoice,
+)
+
+PROVIDER = "toolwire"
+"""The model provider in the configuration that workers run with."""
+
+ONE_AT_A_TIME = "Call at most one tool at a time."
+ONLY_JSON = "Answer with one JSON object and nothing else."
+
+_TIERS = ("auto", "default")  # what is meant when nothing is said
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What a thread begins with."""
+
+    start: dict[str, Any]
+    """The parameters of `thread/start`."""
+    turn: dict[str, Any]
+    """Those of `turn/start`, but for the thread."""
+    items: list[Any]
+    """The history, as Responses items."""
+    notes: list[Note]
+
+    @property
+    def setting(self) -> bytes:
+        """All that cannot be changed while a turn runs, for comparison."""
+        return msgspec.json.encode((self.start, self.turn))
+
+
+def opening(request: Request, profile: Profile) -> Opening:
+    """The thread for a request, with notes of what app-server has no word for."""
+    notes: list[Note] = []
+    base, developer, rest = _instructions(request)
+    sampling = request.sampling
+    start: dict[str, Any] = {
+        "model": request.model,
+        "modelProvider": PROVIDER,
+        "ephemeral": True,
+        "approvalPolicy": "never",
+        "sandbox": "read-only",
+        "environments": [],
+        "experimentalRawEvents": True,
+        "baseInstructions": base,
+        "developerInstructions": "\n\n".join((*developer, *_asked_in_words(request))) or None,
+        "dynamicTools": [_tool(tool) for tool in _shown(request)],
+    }
+    if sampling.verbosity:
+        start["config"] = {"model_verbosity": sampling.verbosity}
+    if sampling.service_tier and sampling.service_tier not in _TIERS:
+        start["serviceTier"] = sampling.service_tier
+    turn: dict[str, Any] = {"input": [], "summary": profile.summary}
+    if sampling.effort:
+        turn["effort"] = sampling.effort
+    format = request.output_format
+    if format is not None and format.schema is not None:
+        turn["outputSchema"] = format.schema
+    items = [
+        encoded_entry(_fitting(own, notes)) for entry in returning(rest, notes) if (own := own_words(entry, notes))
+    ]
+    notes += [Note("field_dropped", name) for name in _dropped(request)]
+    return Opening(start, turn, items, notes)
+
+
+def _instructions(request: Request) -> tuple[str, list[str], tuple[Entry, ...]]:
+    """What the system says, what developers say before anybody else speaks, and the rest of the history."""
+    entries = request.entries
+    system = [*takewhile(lambda entry: isinstance(entry, Message) and entry.role == "system", entries)]
+    entries = entries[len(system) :]
+    others = [*takewhile(lambda entry: isinstance(entry, Message) and entry.role in ("system", "developer"), entries)]
+    rest = tuple(map(_as_developer, entries[len(others) :]))
+    base = "\n\n".join(text for text in (request.instructions, *map(_text, system)) if text)
+    return base, [text for text in map(_text, others) if text], rest
+
+
+def _text(entry: Entry) -> str:
+    parts = entry.parts if isinstance(entry, Message) else ()
+    return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
+
+
+def _as_developer(entry: Entry) -> Entry:
+    """App-server drops what a system says later."""
+    if isinstance(entry, Message) and entry.role == "system":
+        return msgspec.structs.replace(entry, role="developer", raw=None)
+    return entry
+
+
+def _fitting(entry: Entry, notes: list[Note]) -> Entry:
+    """An entry with the kinds of parts that app-server knows."""
+    if not isinstance(entry, Message | ResultEntry):
+        return entry
+    parts = tuple(fit for part in entry.parts if (fit := _part(part, notes)) is not None)
+    if all(one is other for one, other in zip(parts, entry.parts, strict=False)) and len(parts) == len(entry.parts):
+        return entry
+    return msgspec.structs.replace(entry, parts=parts or (TextPart(""),), raw=None)
+
+
+def _part(part: Part, notes: list[Note]) -> Part | None:
+    if isinstance(part, RefusalPart):
+        return TextPart(part.text)
+    if isinstance(part, FilePart | AudioPart):
+        notes.append(Note("part_dropped", "file" if isinstance(part, FilePart) else "audio"))
+        return None
+    return part
+
+
+def _shown(request: Request) -> Sequence[Tool]:
+    """The tools of a thread: those that may be called. The list cannot be changed later."""
+    if not request.wants_calls:
+        return ()
+    if request.forced_tool:
+        return [tool for tool in request.tools if tool.name == request.forced_tool] or request.tools
+    return request.allowed_tools
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    schema = tool.parameters or NO_PARAMETERS
+    return {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": schema}
+
+
+def _asked_in_words(request: Request) -> list[str]:
+    """What there is no field for, and a model will do when it is told."""
+    asked: list[str] = []
+    if request.wants_calls:
+        asked += _choice(request.tool_choice)
+        if request.parallel_calls is False:
+            asked.append(ONE_AT_A_TIME)
+    format = request.output_format
+    if format is not None and format.schema is None:
+        asked.append(ONLY_JSON)
+    return asked
+
+
+def _choice(choice: ToolChoice | None) -> list[str]:
+    if choice is not None and choice.name:
+        return [f"Call the tool {choice.name} before you answer."]
+    return ["Call a tool before you answer."] if choice is not None and choice.mode == "required" else []
+
+
+def _dropped(request: Request) -> list[str]:
+    sampling, caller = request.sampling, request.caller
+    asked = {
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+        "stop": sampling.stop or None,
+        "metadata": caller.metadata,
+        "prompt_cache_key": caller.prompt_cache_key,
+        "safety_identifier": caller.safety_identifier,
+        "user": caller.user,
+        "cache_control": request.marks_cache or None,
+        "tool_choice": _choice(request.tool_choice) or None if request.wants_calls else None,
+        "parallel_tool_calls": True if request.parallel_calls is False and request.wants_calls else None,
+    }
+    return [*(name for name, value in asked.items() if value is not None), *request.extra]

@@ -1,0 +1,91 @@
+"""Errors of app-server as failures: those of a turn, and those of a request to it."""
+
+import re
+from typing import Any, cast
+
+from toolwire.backends.codex.wire import ErrorInfo, RpcError, TurnError
+from toolwire.backends.failures import RETRYABLE_STATUS, refusal
+from toolwire.core.errors import Failure
+from toolwire.core.events import Reason
+
+OVERLOADED = -32001
+
+_KINDS: dict[str, tuple[int, str, bool]] = {
+    "badRequest": (400, "bad_request", False),
+    "contextWindowExceeded": (400, "context_length_exceeded", False),
+    "cyberPolicy": (400, "cyber_policy", False),
+    "flexUnavailable": (429, "flex_unavailable", True),
+    "httpConnectionFailed": (502, "backend_unreachable", True),
+    "internalServerError": (502, "server_error", True),
+    "misalignmentPolicyViolation": (400, "policy_violation", False),
+    "modelNotFound": (404, "model_not_found", False),
+    "policyCapacityUnavailable": (503, "server_is_overloaded", True),
+    "rateLimitExceeded": (429, "rate_limit_exceeded", True),
+    "responseStreamConnectionFailed": (502, "backend_unreachable", True),
+    "responseStreamDisconnected": (502, "stream_cut", True),
+    "responseTooManyFailedAttempts": (502, "server_error", True),
+    "serverOverloaded": (503, "server_is_overloaded", True),
+    "sessionBudgetExceeded": (429, "usage_limit_reached", False),
+    "unauthorized": (401, "unauthorized", False),
+    "usageLimitExceeded": (429, "usage_limit_reached", False),
+}
+"""The status, the code and whether to ask again, by app-server's own word for what happened."""
+
+_CODES = {401: "unauthorized", 403: "forbidden", 404: "model_not_found", 429: "rate_limit_exceeded"}
+_CUT = "stream disconnected before completion"
+_INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
+_STATUS = re.compile(r"unexpected status (\d{3})")
+_GONE = ("thread not found", "no rollout found", "invalid thread id", "no active turn")
+_TOOLS = ("dynamic tool", "deferred dynamic tool", "duplicate dynamic tool")
+
+
+def stopped(error: TurnError | None) -> Reason | None:
+    """Why the model stopped short, if that is all that happened."""
+    found = _INCOMPLETE.search(error.message) if error is not None else None
+    if found is None:
+        return None
+    return "filter" if found[1] == "content_filter" else "length"
+
+
+def turn_failure(error: TurnError | None) -> Failure:
+    """Why a turn failed, in the words of app-server and with the status that its server gave, if it is known."""
+    if error is None:
+        return Failure(502, "server_error", "Codex ended the turn without saying why.", retryable=True)
+    kind, status = _kind(error.codex_error_info)
+    if status is None and (told := _STATUS.search(error.message)):
+        status = int(told[1])
+    if kind in _KINDS:
+        usual, code, again = _KINDS[kind]
+        if status is not None and status >= 400:
+            return Failure(
+                status, _CODES.get(status, code), error.message, retryable=again and status in RETRYABLE_STATUS
+            )
+        return Failure(usual, code, error.message, retryable=again)
+    if error.message.startswith("{"):
+        return refusal(status or 400, {}, error.message.encode())
+    cut = error.message.startswith(_CUT)
+    return Failure(502, "stream_cut" if cut else "server_error", error.message, retryable=cut)
+
+
+def _kind(info: ErrorInfo) -> tuple[str, int | None]:
+    """The word, and the HTTP status if it comes with one."""
+    if not isinstance(info, dict):
+        return info or "", None
+    kind = next(iter(info), "")
+    inside: Any = info.get(kind)
+    status: Any = cast("dict[str, Any]", inside).get("httpStatusCode") if isinstance(inside, dict) else None
+    return kind, status if isinstance(status, int) else None
+
+
+def request_failure(error: RpcError) -> Failure:
+    """Why a request to app-server failed. One code stands for many faults, so its words decide."""
+    text = error.message
+    if error.code == OVERLOADED:
+        return Failure(503, "server_is_overloaded", text, retryable=True)
+    if text.startswith(_GONE):
+        return Failure(404, "thread_not_found", text, retryable=True)
+    if text.startswith(_TOOLS):
+        return Failure(400, "invalid_tools", text, param="tools")
+    if error.data is not None and error.data.input_error_code:
+        return Failure(400, error.data.input_error_code, text)
+    return Failure(500, "codex_refused", text or "Codex refused the request.")

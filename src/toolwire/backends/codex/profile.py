@@ -1,0 +1,35 @@
+"""The few facts about a `codex app-server` that an operator may set."""
+
+import msgspec
+
+from toolwire.core.names import Limits
+
+OLDEST = (0, 166, 0)
+"""The first version that is known to work: earlier ones run a turn's calls one after the other."""
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    turns: int = 100
+    """Turns that one worker has at a time."""
+    queue: int = 200
+    """Requests that may wait for a worker."""
+    patience: float = 30.0
+    """Seconds for which they do."""
+    keep: float = 600.0
+    """Seconds for which a thread waits for the results of its calls."""
+    threads: int = 200
+    """Threads after which a worker is replaced: each costs about a megabyte until its worker ends."""
+    silence: float = 15.0
+    """Seconds without a word after which a worker is asked how its thread does."""
+    summary: str = "auto"
+    """The kind of reasoning summary to ask for."""
+
+
+LIMITS = Limits(
+    name_length=128,
+    reserved_start="mcp__",
+    strict=False,
+    schema=("object_top", "properties", "items", "codex"),
+    schema_field="inputSchema",
+)
+"""What app-server takes of tools."""

@@ -1,0 +1,160 @@
+"""Going on with a thread that waits for results: whether a request is about it, and what to tell it."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from toolwire.backends.codex.declined import failed_call
+from toolwire.backends.codex.wire import Tokens
+from toolwire.core import jsonrpc
+from toolwire.core.jsonrpc import Id
+from toolwire.core.request import (
+    CallEntry,
+    Entry,
+    ImagePart,
+    Message,
+    Part,
+    ReasoningEntry,
+    RefusalPart,
+    ResultEntry,
+    TextPart,
+)
+from toolwire.core.text import same_json
+
+WITHHELD = "Error: the call was not carried out. Call the tool again, by itself."
+"""What a model reads about a call that its client was not shown."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """What is known of a thread that waits."""
+
+    turn: str
+    setting: bytes
+    """What the thread was started with."""
+    length: int
+    history: bytes
+    """How many entries the request had that led here, and their digest."""
+    said: str
+    calls: tuple[CallEntry, ...]
+    asked: dict[str, tuple[Id, ...]]
+    """The requests of app-server that wait for an answer, by call."""
+    told: Tokens
+    """The tokens that clients were told of so far."""
+
+
+class Continuation(msgspec.Struct, frozen=True):
+    """What goes to a thread that waits."""
+
+    turn: str
+    answers: list[bytes]
+    words: list[dict[str, Any]]
+    """What the user says beside the results."""
+    told: Tokens
+    answered: frozenset[str]
+
+
+def digest(entries: Sequence[Entry]) -> bytes:
+    """The same for two histories that say the same."""
+    return sha256(msgspec.json.encode([_gist(entry) for entry in entries])).digest()
+
+
+def without_thoughts(entries: Sequence[Entry]) -> list[Entry]:
+    """Not every client brings them back, and the thread has its own."""
+    return [entry for entry in entries if not isinstance(entry, ReasoningEntry)]
+
+
+def _gist(entry: Entry) -> Any:
+    match entry:
+        case Message(role, parts):
+            return role, [_part_gist(part) for part in parts]
+        case CallEntry(id, name, arguments, kind, namespace):
+            return id, name, arguments, kind, namespace
+        case ResultEntry(call_id, parts, kind):
+            return call_id, [_part_gist(part) for part in parts], kind, entry.failed
+        case _:
+            return entry
+
+
+def _part_gist(part: Part) -> Any:
+    return part.text if isinstance(part, TextPart) else part
+
+
+def continuation(held: Held, entries: Sequence[Entry], setting: bytes) -> Continuation | None:
+    """What the request tells the thread; None if it is about another one, or about one that was otherwise."""
+    history = without_thoughts(entries)
+    before, after = history[: held.length], history[held.length :]
+    if setting != held.setting or len(before) < held.length or digest(before) != held.history:
+        return None
+    said, calls, results, words = _sorted(after)
+    if words is None or not _is_same_turn(held, said, calls):
+        return None
+    if not results or set(results) != {call.id for call in calls} or not all(map(_can_answer, results.values())):
+        return None
+    answers = [
+        jsonrpc.answer(id, _result(results[call]) if call in results else failed_call(WITHHELD))
+        for call, ids in held.asked.items()
+        for id in ids
+    ]
+    return Continuation(held.turn, answers, words, held.told, frozenset(held.asked))
+
+
+def _sorted(after: Sequence[Entry]) -> tuple[str, list[CallEntry], dict[str, ResultEntry], list[Any] | None]:
+    """What the model said, its calls, their results and what the user adds; no words if anything else is there."""
+    said, calls, results, words = "", list[CallEntry](), dict[str, ResultEntry](), list[Any]()
+    for entry in after:
+        if isinstance(entry, Message) and entry.role == "assistant" and not results:
+            said += "".join(part.text for part in entry.parts if isinstance(part, TextPart | RefusalPart))
+        elif isinstance(entry, CallEntry) and not words:
+            calls.append(entry)
+        elif isinstance(entry, ResultEntry) and not words:
+            results[entry.call_id] = entry
+        elif isinstance(entry, Message) and entry.role == "user" and (parts := _words(entry)) is not None:
+            words += parts
+        else:
+            return said, calls, results, None
+    return said, calls, results, words
+
+
+def _words(entry: Message) -> list[Any] | None:
+    """A user's message as input of a turn; None if it cannot be."""
+    words: list[Any] = []
+    for part in entry.parts:
+        if isinstance(part, TextPart):
+            words.append({"type": "text", "text": part.text})
+        elif isinstance(part, ImagePart) and part.url.startswith("data:"):
+            words.append({"type": "image", "url": part.url})
+        else:
+            return None
+    return words
+
+
+def _is_same_turn(held: Held, said: str, calls: list[CallEntry]) -> bool:
+    """Whether this is what the model said and called. A client may leave out the words, and calls it was not shown."""
+    if said.strip() and said.split() != held.said.split():
+        return False
+    known = {call.id: call for call in held.calls}
+    return all(
+        call.id in known and call.name == known[call.id].name and same_json(call.arguments, known[call.id].arguments)
+        for call in calls
+    )
+
+
+def _can_answer(entry: ResultEntry) -> bool:
+    """Whether app-server takes such a result: words, and images that hold their bytes."""
+    return all(
+        isinstance(part, TextPart | RefusalPart) or (isinstance(part, ImagePart) and part.url.startswith("data:"))
+        for part in entry.parts
+    )
+
+
+def _result(entry: ResultEntry) -> Any:
+    items = [_content(part) for part in entry.told]
+    return {"contentItems": items or [{"type": "inputText", "text": ""}], "success": not entry.failed}
+
+
+def _content(part: Part) -> dict[str, str]:
+    if isinstance(part, ImagePart):
+        return {"type": "inputImage", "imageUrl": part.url}
+    return {"type": "inputText", "text": part.text if isinstance(part, TextPart | RefusalPart) else ""}

@@ -1,0 +1,119 @@
+"""The parts of app-server's messages that we read, and nothing else."""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from toolwire.core.jsonrpc import Id
+
+ErrorInfo: TypeAlias = str | dict[str, Any] | None
+
+
+class Tokens(msgspec.Struct, frozen=True, rename="camel"):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_input_tokens: int = 0
+    reasoning_output_tokens: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def plus(self, other: "Tokens") -> "Tokens":
+        return Tokens(*(one + another for one, another in self._pairs(other)))
+
+    def minus(self, other: "Tokens") -> "Tokens":
+        return Tokens(*(max(0, one - another) for one, another in self._pairs(other)))
+
+    def _pairs(self, other: "Tokens") -> list[tuple[int, int]]:
+        return [(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__]
+
+
+NO_TOKENS = Tokens()
+
+
+class TokenUsage(msgspec.Struct):
+    total: Tokens = NO_TOKENS
+
+
+class Item(msgspec.Struct):
+    """An item as app-server shows it to people, or, in raw events, as the model's server sent it."""
+
+    type: str = ""
+    id: str | None = None
+    text: str | None = None
+    role: str | None = None
+    content: list[Any] | None = None
+    summary: list[Any] | None = None
+    encrypted_content: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    call_id: str | None = None
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class TurnError(msgspec.Struct, rename="camel"):
+    message: str = ""
+    codex_error_info: ErrorInfo = None
+    additional_details: str | None = None
+
+
+class Turn(msgspec.Struct):
+    id: str = ""
+    status: str = ""
+    error: TurnError | None = None
+
+
+class Status(msgspec.Struct):
+    type: str = ""
+
+
+class Thread(msgspec.Struct):
+    id: str = ""
+    status: Status | None = None
+
+
+class Params(msgspec.Struct, rename="camel"):
+    """Of every method that we know. Which fields are there depends on it."""
+
+    turn_id: str | None = None
+    item_id: str | None = None
+    delta: str | None = None
+    summary_index: int | None = None
+    content_index: int | None = None
+    item: Item | None = None
+    turn: Turn | None = None
+    error: TurnError | None = None
+    will_retry: bool = False
+    call_id: str | None = None
+    namespace: str | None = None
+    tool: str | None = None
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    usage: Tokens | None = None
+    token_usage: TokenUsage | None = None
+    message: str | None = None
+    to_model: str | None = None
+
+
+class Result(msgspec.Struct):
+    thread: Thread | None = None
+    turn: Turn | None = None
+
+
+class ErrorData(msgspec.Struct):
+    input_error_code: str | None = None
+
+
+class RpcError(msgspec.Struct):
+    code: int = 0
+    message: str = ""
+    data: ErrorData | None = None
+
+
+class Line(msgspec.Struct):
+    id: Id | None = None
+    method: str = ""
+    params: Params | None = None
+    result: Result | None = None
+    error: RpcError | None = None

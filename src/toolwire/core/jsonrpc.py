@@ -1,0 +1,69 @@
+r"""JSON-RPC as `codex app-server` speaks it: one message per line, without the member `jsonrpc`.
+
+    {"method":"turn/start","id":"3.turn","params":{…}}\n       a request, by either side
+    {"id":"3.turn","result":{…}}\n                             its answer, or an `error`
+    {"method":"item/agentMessage/delta","params":{…}}\n        a notification
+
+A line may be of any length up to a limit, and may come in any number of pieces.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from toolwire.core.errors import BackendFault, Failure
+from toolwire.core.sse import Frame
+
+LIMIT = 64 * 1024 * 1024
+"""Most bytes one line may have, until told otherwise."""
+
+NO_SUCH_METHOD = -32601
+
+JSON_LINES = "application/jsonl"
+"""The type of a reply that is made of such lines."""
+
+Id: TypeAlias = int | str
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LineReader:
+    """A stage from bytes to frames, one for each line that holds something."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._pending: list[bytes] = []
+        self._held = 0
+
+    def feed(self, data: bytes) -> list[Frame]:
+        *whole, rest = data.split(b"\n")
+        if whole and self._pending:
+            whole[0] = b"".join((*self._pending, whole[0]))
+            self._pending, self._held = [], 0
+        if rest:
+            self._pending.append(rest)
+            self._held += len(rest)
+            if self._held > self._limit:
+                raise BackendFault(Failure(502, "line_too_long", f"A line has more than {self._limit} bytes."))
+        return [Frame(b"", line) for line in whole if line and not line.isspace()]
+
+    def end(self) -> list[Frame]:
+        """A last line without its end is cut, and says nothing."""
+        self._pending = []
+        return []
+
+
+def request(id: Id, method: str, params: Any) -> bytes:
+    return _encode({"method": method, "id": id, "params": params}) + b"\n"
+
+
+def notification(method: str) -> bytes:
+    return _encode({"method": method}) + b"\n"
+
+
+def answer(id: Id, result: Any) -> bytes:
+    return _encode({"id": id, "result": result}) + b"\n"
+
+
+def refusal(id: Id, code: int, message: str) -> bytes:
+    return _encode({"id": id, "error": {"code": code, "message": message}}) + b"\n"

@@ -1,0 +1,259 @@
+"""Workers and places at them: who may start a turn where, who waits, and which worker comes and goes.
+
+A worker is replaced when it has had enough threads, when it ends, or when a model is asked for that it does not know.
+One that fails to start is tried again, after longer and longer pauses.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from toolwire.core.errors import BackendFault, Failure
+from toolwire.transport.codex.worker import Recipe, Worker
+from toolwire.transport.reply import Broken
+
+SHORTEST_PAUSE = 0.25
+LONGEST_PAUSE = 30.0
+MOST_MODELS = 64
+"""Models that workers know by name; when there are more the list begins anew."""
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """How many of what."""
+
+    workers: int = 1
+    turns: int = 100
+    queue: int = 200
+    patience: float = 30.0
+    threads: int = 200
+
+
+class _Place:
+    """A request that waits for a place: at a certain worker, or at any that knows its model."""
+
+    def __init__(self, model: str, worker: Worker | None) -> None:
+        self.model = model
+        self.worker = worker
+        self.granted: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
+
+
+class Pool:
+    """The workers of one backend."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        bounds: Bounds,
+        models: frozenset[str],
+        dismissed: Callable[[Worker], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._recipe = recipe
+        self._bounds = bounds
+        self._models = models
+        self._dismissed = dismissed
+        """Called with a worker that is to go: whatever waits at it need not."""
+        self._say = say
+        self._workers: list[Worker] = []
+        self._starting = 0
+        self._queue: deque[_Place] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures = 0
+        self._fault: BackendFault | None = None
+        self._pause: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def open(self) -> None:
+        """Have workers ready before anybody asks."""
+        self._fill()
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._pause is not None:
+            self._pause.cancel()
+        for place in self._queue:
+            _refuse(place, Broken(Failure(503, "shutting_down", "The gateway is shutting down.")))
+        for worker in tuple(self._workers):
+            self._do(worker.stop())
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        return tuple(self._workers)
+
+    async def place(self, model: str, worker: Worker | None = None) -> Worker:
+        """A place for a turn, at this worker or at any. Raises `Broken` when there is none in time."""
+        if worker is None and model not in self._models:
+            self._learn(model)
+        place = _Place(model, worker)
+        if not self._queue and self._grant(place):
+            return place.granted.result()
+        if self._fault is not None:
+            raise self._fault
+        if len(self._queue) >= self._bounds.queue:
+            raise _no_place(f"More than {self._bounds.queue} requests wait for Codex already.")
+        self._queue.append(place)
+        self._fill()
+        try:
+            async with asyncio.timeout(self._bounds.patience):
+                return await place.granted
+        except BaseException as error:
+            if place in self._queue:
+                self._queue.remove(place)
+            elif not place.granted.cancelled() and place.granted.exception() is None:
+                self.release(place.granted.result())  # it came too late
+            if isinstance(error, TimeoutError):
+                message = f"Codex had no place for this turn within {self._bounds.patience:g} seconds."
+                raise _no_place(message) from None
+            raise
+
+    def release(self, worker: Worker) -> None:
+        """A turn is over, or waits for its client."""
+        worker.turns -= 1
+        self._look_after(worker)
+        self._serve()
+
+    def rest(self, worker: Worker) -> None:
+        """Something at the worker has come to an end."""
+        self._look_after(worker)
+
+    # Who gets a place
+
+    def _grant(self, place: _Place) -> bool:
+        worker = place.worker or self._free_worker(place.model)
+        if worker is None or worker.turns >= self._bounds.turns:
+            return False
+        if not worker.is_ready:
+            _refuse(place, Broken(Failure(502, "backend_broke_off", "The worker has ended.", retryable=True)))
+            return True
+        worker.turns += 1
+        place.granted.set_result(worker)
+        return True
+
+    def _free_worker(self, model: str) -> Worker | None:
+        free = [
+            worker
+            for worker in self._workers
+            if worker.is_ready
+            and not worker.is_retiring
+            and model in worker.models
+            and worker.turns < self._bounds.turns
+        ]
+        return min(free, key=lambda worker: worker.turns, default=None)
+
+    def _serve(self) -> None:
+        waiting, self._queue = self._queue, deque()
+        for place in waiting:
+            if not place.granted.done() and not self._grant(place):
+                self._queue.append(place)
+
+    # Which workers there are
+
+    def _learn(self, model: str) -> None:
+        """Workers know the models they were started with, so others take their places."""
+        known = self._models if len(self._models) < MOST_MODELS else frozenset[str]()
+        self._models = known | {model}
+        for worker in tuple(self._workers):
+            self._retire(worker)
+        self._fill()
+
+    def _look_after(self, worker: Worker) -> None:
+        if worker.started >= self._bounds.threads and not worker.is_retiring:
+            self._retire(worker)
+            self._fill()
+        if worker.is_retiring and worker.turns <= 0 and not worker.threads:
+            self._dismiss(worker)
+
+    def _retire(self, worker: Worker) -> None:
+        worker.is_retiring = True
+        retiring = [each for each in self._workers if each.is_retiring]
+        for old in retiring[: -self._bounds.workers]:
+            self._dismissed(old)
+        self._look_after(worker)
+
+    def _dismiss(self, worker: Worker) -> None:
+        if worker in self._workers:
+            self._workers.remove(worker)
+            self._do(worker.stop())
+
+    def _fill(self) -> None:
+        """Start what is missing, unless a pause is due."""
+        if self._closed or self._pause is not None:
+            return
+        there = sum(not worker.is_retiring for worker in self._workers)
+        for _ in range(self._bounds.workers - there - self._starting):
+            self._starting += 1
+            self._do(self._start())
+
+    async def _start(self) -> None:
+        worker = Worker(self._recipe, self._models, self._exited)
+        try:
+            await worker.start()
+        except BackendFault as fault:
+            self._failed(fault)
+            return
+        finally:
+            self._starting -= 1
+        if self._closed:
+            await worker.stop()
+            return
+        self._fault = None
+        self._workers.append(worker)
+        if worker.models != self._models:
+            self._retire(worker)
+            self._fill()
+        self._serve()
+
+    def _exited(self, worker: Worker) -> None:
+        """A process is gone; if that was not our doing another takes its place."""
+        if worker not in self._workers:
+            return
+        self._workers.remove(worker)
+        self._do(worker.stop())
+        if not worker.is_retiring:
+            fault = Broken(Failure(502, "backend_broke_off", "Codex has ended.", retryable=True))
+            lived = worker.started > 0
+            self._failures = 0 if lived else self._failures
+            self._again(fault)
+        self._serve()
+
+    def _failed(self, fault: BackendFault) -> None:
+        message = fault.failure.message
+        if self._fault is None or self._fault.failure.message != message:
+            self._say(message)
+        self._again(fault)
+        if not any(worker.is_ready for worker in self._workers):
+            self._fault = fault
+            waiting, self._queue = self._queue, deque()
+            for place in waiting:
+                _refuse(place, fault)
+
+    def _again(self, fault: BackendFault) -> None:
+        """Try again after a while."""
+        if self._closed or self._pause is not None:
+            return
+        pause = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2**self._failures)
+        self._failures += 1
+        self._pause = asyncio.get_running_loop().call_later(pause, self._pause_over)
+
+    def _pause_over(self) -> None:
+        self._pause = None
+        self._fill()
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _refuse(place: _Place, fault: BackendFault) -> None:
+    if not place.granted.done():
+        place.granted.set_exception(fault)
+
+
+def _no_place(message: str) -> Broken:
+    return Broken(Failure(429, "rate_limit_exceeded", message, retry_after="10", retryable=True))

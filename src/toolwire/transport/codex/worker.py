@@ -1,0 +1,294 @@
+"""One `codex app-server` process: started, greeted, written to and read from, and cleaned up after.
+
+Its output is one stream for all threads. Every line goes to the thread it is about, or to whoever asked for it.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from toolwire.core import jsonrpc
+from toolwire.core.backend import Ask
+from toolwire.core.errors import BackendFault, Failure
+from toolwire.core.jsonrpc import Id, LineReader
+from toolwire.transport.reply import Broken, broken
+
+GREETING = 20.0
+"""Seconds that a process has to start and greet."""
+FAREWELL = 2.0
+"""Seconds that it has to end by itself."""
+ANSWERING = 30.0
+"""Seconds after which a process that does not answer counts as hung."""
+MOST_ASKED = 64
+"""Requests under way at a time: app-server loses answers to a flood."""
+STDERR_KEPT = 8192
+
+
+class _Thread(msgspec.Struct):
+    id: str = ""
+
+
+class _Params(msgspec.Struct, rename="camel"):
+    thread_id: str = ""
+    turn: _Thread | None = None
+
+
+class _Result(msgspec.Struct, rename="camel"):
+    thread: _Thread | None = None
+    turn: _Thread | None = None
+    user_agent: str = ""
+
+
+class Envelope(msgspec.Struct):
+    """As much of a message as it takes to know whose it is."""
+
+    id: Id | None = None
+    method: str = ""
+    params: _Params | None = None
+    result: _Result | None = None
+    error: Any = None
+
+    @property
+    def is_request(self) -> bool:
+        return bool(self.method) and self.id is not None
+
+
+_decode = msgspec.json.Decoder(Envelope).decode
+
+
+class Listener(Protocol):
+    """Who hears the lines of a thread."""
+
+    def hear(self, envelope: Envelope, line: bytes) -> None: ...
+
+    def lose(self, fault: BackendFault) -> None:
+        """The worker is gone."""
+        ...
+
+
+class Recipe(msgspec.Struct, frozen=True):
+    """How a worker is made, and the few words that it must be spoken to with."""
+
+    command: tuple[str, ...]
+    files: Callable[[str, Sequence[str]], Mapping[str, bytes]]
+    """What its home holds, given its path and the models to know."""
+    links: Mapping[str, str]
+    """What it shares with the user's own home."""
+    hello: Any
+    accepts: Callable[[str], str]
+    """From what a worker calls itself to why it cannot be used, if it cannot."""
+    declined: Callable[[str, Id], bytes]
+
+
+class Worker(asyncio.SubprocessProtocol):
+    """A process and its pipe."""
+
+    def __init__(self, recipe: Recipe, models: frozenset[str], exited: "Callable[[Worker], None]") -> None:
+        self.models = models
+        self.turns = 0
+        self.started = 0  # threads so far
+        self.is_ready = False
+        self.is_retiring = False
+        self.threads: dict[str, Listener] = {}
+        self.last_limits = b""
+        self._recipe = recipe
+        self._exited = exited
+        self._home = ""
+        self._reader = LineReader()
+        self._channels: dict[str, Listener] = {}
+        self._asked: dict[Id, asyncio.TimerHandle] = {}
+        self._queue: deque[tuple[Id, bytes]] = deque()
+        self._next_channel = 0
+        self._stderr = b""
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._stdin: asyncio.WriteTransport | None = None
+        self._gone = asyncio.get_running_loop().create_future()
+
+    # A process's life
+
+    async def start(self) -> None:
+        """Start and greet it. Raises `Broken`."""
+        loop = asyncio.get_running_loop()
+        self._home = tempfile.mkdtemp(prefix="toolwire-codex-")
+        try:
+            self._furnish(Path(self._home))
+            await loop.subprocess_exec(
+                lambda: self,
+                *self._recipe.command,
+                cwd=self._home,
+                env={**os.environ, "CODEX_HOME": self._home},
+                start_new_session=True,  # Ctrl-C is for the gateway, which drains
+            )
+            async with asyncio.timeout(GREETING):
+                await self._greet()
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, OSError):
+                raise _unusable(f"{self._recipe.command[0]!r} cannot be started: {error.strerror}") from error
+            if isinstance(error, TimeoutError):
+                raise _unusable("it does not answer") from error
+            raise
+        self.is_ready = True
+
+    def _furnish(self, home: Path) -> None:
+        for name, content in self._recipe.files(self._home, sorted(self.models)).items():
+            (home / name).write_bytes(content)
+        for name, target in self._recipe.links.items():
+            (home / name).symlink_to(target)
+
+    async def _greet(self) -> None:
+        greeted = _Once()
+        self.ask(self.open_channel(greeted), Ask("hello", "initialize", self._recipe.hello))
+        agent = await greeted.answer
+        why_not = self._recipe.accepts(agent)
+        if why_not:
+            raise _unusable(why_not)
+        self.write(jsonrpc.notification("initialized"))
+
+    async def stop(self) -> None:
+        """End the process, and leave nothing of it."""
+        self.is_ready = False
+        transport = self._transport
+        if transport is not None:
+            if self._stdin is not None:
+                self._stdin.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._gone), FAREWELL)
+            if not self._gone.done():
+                self.kill()
+                await self._gone
+            transport.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End it at once, with what it started."""
+        transport = self._transport
+        if transport is not None and not self._gone.done():
+            with suppress(OSError):
+                os.killpg(transport.get_pid(), signal.SIGKILL)
+
+    @property
+    def pid(self) -> int:
+        return self._transport.get_pid() if self._transport is not None else 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+        self._stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
+
+    def process_exited(self) -> None:
+        if not self._gone.done():
+            self._gone.set_result(None)
+        self._lost(self._why_gone())
+        self._exited(self)
+
+    def _why_gone(self) -> BackendFault:
+        if self.is_ready:
+            return broken("backend_broke_off", "The worker ended in the middle of the turn.")
+        said = self._stderr.decode("utf-8", "replace").strip().splitlines()
+        return _unusable(f"it ended at once: {said[-1]}" if said else "it ended at once")
+
+    def _lost(self, fault: BackendFault) -> None:
+        """Nothing more comes from it."""
+        for timer in self._asked.values():
+            timer.cancel()
+        self._asked.clear()
+        listeners = {id(each): each for each in (*self._channels.values(), *self.threads.values())}
+        self._channels.clear()
+        self.threads.clear()
+        for listener in listeners.values():
+            listener.lose(fault)
+
+    # What is said
+
+    def open_channel(self, listener: Listener) -> str:
+        """A name under which to ask; answers go to the listener."""
+        self._next_channel += 1
+        channel = str(self._next_channel)
+        self._channels[channel] = listener
+        return channel
+
+    def close_channel(self, channel: str) -> None:
+        self._channels.pop(channel, None)
+
+    def ask(self, channel: str, ask: Ask) -> None:
+        id = f"{channel}.{ask.name}"
+        line = jsonrpc.request(id, ask.method, ask.params)
+        if len(self._asked) >= MOST_ASKED:
+            self._queue.append((id, line))
+        else:
+            self._send(id, line)
+
+    def _send(self, id: Id, line: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        self._asked[id] = loop.call_later(ANSWERING, self.kill)
+        self.write(line)
+
+    def write(self, line: bytes) -> None:
+        if self._stdin is not None and not self._stdin.is_closing():
+            self._stdin.write(line)
+
+    # What is heard
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        assert isinstance(data, bytes)
+        if fd != 1:
+            self._stderr = (self._stderr + data)[-STDERR_KEPT:]
+            return
+        try:
+            frames = self._reader.feed(data)
+        except BackendFault:
+            self.kill()
+            return
+        for frame in frames:
+            self._route(frame.data)
+
+    def _route(self, line: bytes) -> None:
+        try:
+            envelope = _decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        listener = self._listener(envelope)
+        if listener is not None:
+            listener.hear(envelope, line)
+        elif envelope.is_request:
+            assert envelope.id is not None
+            self.write(self._recipe.declined(envelope.method, envelope.id))
+        elif envelope.method == "account/rateLimits/updated":
+            self.last_limits = line
+
+    def _listener(self, envelope: Envelope) -> Listener | None:
+        if envelope.method:
+            return self.threads.get(envelope.params.thread_id) if envelope.params is not None else None
+        if envelope.id in self._asked:
+            self._asked.pop(envelope.id).cancel()
+            if self._queue:
+                self._send(*self._queue.popleft())
+        return self._channels.get(str(envelope.id).partition(".")[0])
+
+
+class _Once:
+    """Hears one answer."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def hear(self, envelope: Envelope, line: bytes) -> None:
+        if not self.answer.done():
+            self.answer.set_result(envelope.result.user_agent if envelope.result is not None else "")
+
+    def lose(self, fault: BackendFault) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(fault)
+
+
+def _unusable(why: str) -> Broken:
+    return Broken(Failure(503, "backend_unusable", f"Codex cannot be used: {why}.", retryable=True))
