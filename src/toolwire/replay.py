@@ -7,6 +7,7 @@ from toolwire.backends import replay
 from toolwire.core.backend import Conversation, Refuse
 from toolwire.core.collect import Collector
 from toolwire.core.events import Event
+from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.order import TurnOrder
 from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
@@ -46,6 +47,8 @@ def _events(recording: Recording, conversation: Conversation) -> list[Event]:
     if steps and isinstance(steps[0], Refuse):
         raise ValueError(f"the backend refused this turn with status {steps[0].status}")
     data = b"".join(step for step in steps if isinstance(step, bytes))
-    if data.lstrip().startswith(b"{"):
+    lines = recording.head.content_type == JSON_LINES
+    if data.lstrip().startswith(b"{") and not lines:
         return list(conversation.feed_plain(data))
-    return list(Pipeline(FrameReader(), conversation, TurnOrder()).feed(data)) + list(conversation.end())
+    reader = LineReader() if lines else FrameReader()
+    return list(Pipeline(reader, conversation, TurnOrder()).feed(data)) + list(conversation.end())

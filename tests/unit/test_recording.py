@@ -94,7 +94,7 @@ def test_secrets_are_blanked():
         (b"", "not a Toolwire recording"),
         (b"{}", "not a Toolwire recording"),
         (b'{"toolwire":2,"kind":"x"}', "version 2"),
-        (b'{"toolwire":1,"kind":"codex"}', "codex backend cannot be replayed"),
+        (b'{"toolwire":1,"kind":"telepathy"}', "telepathy backend cannot be replayed"),
     ],
 )
 def test_anything_else_is_refused(text, said):

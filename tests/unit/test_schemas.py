@@ -82,6 +82,7 @@ TABLE = [
     ("plain", {"$schema": "x", "type": "object", "examples": []}, {"type": "object"}, ()),
     ("plain", {"properties": {"n": {"exclusiveMinimum": 1, "format": "uri"}}, "additionalProperties": False}, {"properties": {"n": {}}}, ("exclusiveMinimum", "format", "additionalProperties")),
     ("plain", {"oneOf": [STRING, INTEGER]}, {"anyOf": [STRING, INTEGER]}, ()),
+    ("codex", {"properties": {"n": {"type": "integer", "minimum": 1, "title": "N"}}}, {"properties": {"n": {"type": "integer", "minimum": 1, "title": "N"}}}, ("minimum",)),
     ("plain", {"anyOf": [STRING], "allOf": [{"properties": {"a": STRING}}]}, {"anyOf": [STRING], "properties": {"a": STRING}}, ()),
 ]  # fmt: skip
 
@@ -102,7 +103,7 @@ FINE: list[Json] = [
 
 @pytest.mark.parametrize("schema", FINE)
 def test_names_and_values_are_not_mistaken_for_keywords(schema: Json):
-    assert changed(schema, *CHANGES) is None
+    assert changed(schema, *(need for need in CHANGES if need != "codex")) is None
 
 
 def test_nothing_is_written_anew_that_needs_nothing():

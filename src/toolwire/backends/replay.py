@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from toolwire.backends import chat, messages, responses
+from toolwire.backends import chat, codex, messages, responses
 from toolwire.core.backend import Conversation as AnyConversation
 from toolwire.core.backend import Script
 from toolwire.core.errors import Failure
@@ -19,6 +19,7 @@ KINDS: dict[str, Callable[[Request, str], AnyConversation]] = {
     "responses": responses.Conversation,
     "chat": chat.Conversation,
     "messages": messages.Conversation,
+    "codex": codex.Conversation,
     "demo": responses.Conversation,
 }
 """The backends whose recordings can be read."""

@@ -14,6 +14,7 @@ import msgspec
 
 from toolwire.core import sse
 from toolwire.core.backend import Refuse, Script, Step, Wait
+from toolwire.core.jsonrpc import JSON_LINES
 
 _SECRET = re.compile(rb"\b(sk-[\w-]{8,}|eyJ[\w-]{10,}\.[\w-]+\.[\w-]+|Bearer\s+[\w.~+/-]{8,})")
 
@@ -51,7 +52,12 @@ class Recording(msgspec.Struct, frozen=True):
             if timed and line.t > now:
                 yield Wait(line.t - now)
                 now = line.t
-            yield line.body.encode() if line.body else sse.write_named(line.event, _data_lines(line.data))
+            yield line.body.encode() if line.body else self._frame(line)
+
+    def _frame(self, line: Line) -> bytes:
+        if self.head.content_type == JSON_LINES:
+            return line.data.encode() + b"\n"
+        return sse.write_named(line.event, _data_lines(line.data))
 
 
 def _data_lines(data: str) -> bytes:

@@ -7,7 +7,7 @@ request for a call that it answers by itself. Where there are no raw items a req
 from collections.abc import Collection, Sequence
 
 from toolwire.backends.codex.wire import Item, Params
-from toolwire.core.events import CallStarted, Event, Note
+from toolwire.core.events import CallStarted, Event
 from toolwire.core.identity import CallTable, Fragment
 from toolwire.core.jsonrpc import Id
 from toolwire.core.request import CallEntry
@@ -68,7 +68,7 @@ class Calls:
         early = next((row for row in self._early if row.fragment.id == id), None)
         if early is None and (name not in self._names or not is_json(text)):
             self._rows.append(_Call(fragment, waits=False))
-            return [Note("call_refused", id)]
+            return ()
         row = _Call(fragment)
         if early is not None:
             self._early.remove(early)
