@@ -6,6 +6,8 @@ request for a call that it answers by itself. Where there are no raw items a req
 
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from toolwire.backends.codex.wire import Item, Params
 from toolwire.core.events import CallStarted, Event
 from toolwire.core.identity import CallTable, Fragment
@@ -63,13 +65,14 @@ class Calls:
         fragment = Fragment(
             text, item.id or "", id, name=name, namespace=item.namespace or "", total=True, named=True, ended=True
         )
-        if any(row.fragment.item == fragment.item and row.fragment.id == id for row in self._rows if fragment.item):
+        same = [row.fragment.item for row in self._rows if row.fragment.id == id]
+        if fragment.item and fragment.item in same:
             return ()
         early = next((row for row in self._early if row.fragment.id == id), None)
         if early is None and (name not in self._names or not is_json(text)):
             self._rows.append(_Call(fragment, waits=False))
             return ()
-        row = _Call(fragment)
+        row = _Call(msgspec.structs.replace(fragment, reused=True) if same else fragment)
         if early is not None:
             self._early.remove(early)
             row.requests = early.requests
@@ -108,7 +111,9 @@ class Calls:
         return self._told() if any(row.waits for row in self._rows) or not self._early else self._without_items()
 
     def give_up(self) -> Sequence[Event]:
-        """Nothing has come for a while: what was asked for is all there is."""
+        """Nothing has come for a while: what was asked for is all there is, unless the response is known to go on."""
+        if self.is_raw and not self._complete:
+            return ()
         self._complete = True
         for row in self._rows:
             row.waits = row.waits and bool(row.requests)

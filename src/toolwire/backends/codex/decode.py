@@ -62,10 +62,9 @@ class Decoder(TurnDecoder):
         self._total = self._told  # in the thread, as app-server counts
         self._waiting = Calls(self._table, names)
         self._running = goes_on is not None
-        self._texts: dict[str, str] = {}  # what was told of each message
+        self._texts: dict[str, list[str]] = {}  # what was told of each message, in pieces
         self._thinking = ""  # the reasoning item that is being told
         self.turn = goes_on.turn if goes_on is not None else ""
-        self.said = ""
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         try:
@@ -103,6 +102,10 @@ class Decoder(TurnDecoder):
     def waiting(self) -> Calls:
         """The calls of the turn, and the requests that wait for their results."""
         return self._waiting
+
+    @property
+    def said(self) -> str:
+        return "".join(piece for pieces in self._texts.values() for piece in pieces)
 
     @property
     def reported(self) -> Tokens:
@@ -162,21 +165,18 @@ class Decoder(TurnDecoder):
     def _text_delta(self, params: Params) -> Sequence[Event]:
         if not params.delta:
             return ()
-        item = params.item_id or ""
-        self._texts[item] = self._texts.get(item, "") + params.delta
-        return self._said(params.delta)
+        return self._tell(params.item_id or "", params.delta)
 
-    def _said(self, text: str) -> Sequence[Event]:
-        self.said += text
+    def _tell(self, item: str, text: str) -> Sequence[Event]:
+        self._texts.setdefault(item, []).append(text)
         return self._begun((TextDelta(text),))
 
     def _whole_text(self, item: str, text: str) -> Sequence[Event]:
         """A message is whole: what was not told of it yet. What was told stands, should it differ."""
-        known = self._texts.get(item, "")
+        known = "".join(self._texts.get(item, ()))
         if not text.startswith(known) or text == known:
             return ()
-        self._texts[item] = text
-        return self._said(text[len(known) :])
+        return self._tell(item, text[len(known) :])
 
     def _summary_delta(self, params: Params) -> Sequence[Event]:
         return self._think(params, "summary", params.summary_index)

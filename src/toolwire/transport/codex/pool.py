@@ -62,7 +62,7 @@ class Pool:
         self._queue: deque[_Place] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures = 0
-        self._fault: BackendFault | None = None
+        self._failure: Failure | None = None  # why there is no worker
         self._pause: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -75,7 +75,7 @@ class Pool:
         if self._pause is not None:
             self._pause.cancel()
         for place in self._queue:
-            _refuse(place, Broken(Failure(503, "shutting_down", "The gateway is shutting down.")))
+            _refuse(place, Failure(503, "shutting_down", "The gateway is shutting down."))
         for worker in tuple(self._workers):
             self._do(worker.stop())
         while self._tasks:
@@ -92,8 +92,8 @@ class Pool:
         place = _Place(model, worker)
         if not self._queue and self._grant(place):
             return place.granted.result()
-        if self._fault is not None:
-            raise self._fault
+        if self._failure is not None:
+            raise Broken(self._failure)
         if len(self._queue) >= self._bounds.queue:
             raise _no_place(f"More than {self._bounds.queue} requests wait for Codex already.")
         self._queue.append(place)
@@ -128,7 +128,7 @@ class Pool:
         if worker is None or worker.turns >= self._bounds.turns:
             return False
         if not worker.is_ready:
-            _refuse(place, Broken(Failure(502, "backend_broke_off", "The worker has ended.", retryable=True)))
+            _refuse(place, Failure(502, "backend_broke_off", "The worker has ended.", retryable=True))
             return True
         worker.turns += 1
         place.granted.set_result(worker)
@@ -194,14 +194,14 @@ class Pool:
         try:
             await worker.start()
         except BackendFault as fault:
-            self._failed(fault)
+            self._failed(fault.failure)
             return
         finally:
             self._starting -= 1
         if self._closed:
             await worker.stop()
             return
-        self._fault = None
+        self._failure = None
         self._workers.append(worker)
         if worker.models != self._models:
             self._retire(worker)
@@ -215,24 +215,21 @@ class Pool:
         self._workers.remove(worker)
         self._do(worker.stop())
         if not worker.is_retiring:
-            fault = Broken(Failure(502, "backend_broke_off", "Codex has ended.", retryable=True))
-            lived = worker.started > 0
-            self._failures = 0 if lived else self._failures
-            self._again(fault)
+            self._failures = 0 if worker.started else self._failures
+            self._again()
         self._serve()
 
-    def _failed(self, fault: BackendFault) -> None:
-        message = fault.failure.message
-        if self._fault is None or self._fault.failure.message != message:
-            self._say(message)
-        self._again(fault)
+    def _failed(self, failure: Failure) -> None:
+        if self._failure is None or self._failure.message != failure.message:
+            self._say(failure.message)
+        self._again()
         if not any(worker.is_ready for worker in self._workers):
-            self._fault = fault
+            self._failure = failure
             waiting, self._queue = self._queue, deque()
             for place in waiting:
-                _refuse(place, fault)
+                _refuse(place, failure)
 
-    def _again(self, fault: BackendFault) -> None:
+    def _again(self) -> None:
         """Try again after a while."""
         if self._closed or self._pause is not None:
             return
@@ -250,9 +247,9 @@ class Pool:
         task.add_done_callback(self._tasks.discard)
 
 
-def _refuse(place: _Place, fault: BackendFault) -> None:
+def _refuse(place: _Place, failure: Failure) -> None:
     if not place.granted.done():
-        place.granted.set_exception(fault)
+        place.granted.set_exception(Broken(failure))
 
 
 def _no_place(message: str) -> Broken:

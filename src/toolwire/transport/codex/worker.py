@@ -118,7 +118,7 @@ class Worker(asyncio.SubprocessProtocol):
     async def start(self) -> None:
         """Start and greet it. Raises `Broken`."""
         loop = asyncio.get_running_loop()
-        self._home = tempfile.mkdtemp(prefix="toolwire-codex-")
+        self._home = _new_home()
         try:
             self._furnish(Path(self._home))
             await loop.subprocess_exec(
@@ -273,6 +273,19 @@ class Worker(asyncio.SubprocessProtocol):
             if self._queue:
                 self._send(*self._queue.popleft())
         return self._channels.get(str(envelope.id).partition(".")[0])
+
+
+_HOME = "toolwire-codex-{}-"
+"""How homes are named, with the process they belong to."""
+
+
+def _new_home() -> str:
+    """An empty home, once those are gone that a killed gateway could not remove."""
+    for left in Path(tempfile.gettempdir()).glob(_HOME.format("*") + "*"):
+        owner = left.name.split("-")[2]
+        if owner.isdecimal() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(left, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=_HOME.format(os.getpid()))
 
 
 class _Once:
