@@ -147,15 +147,17 @@ def _result(item: wire.Item, raw: msgspec.Raw, path: str) -> ResultEntry:
     if item.output is msgspec.UNSET:
         raise BadRequest(f"{path}.output: This field is required.", f"{path}.output")
     output = reading.given(item.output)
+    failed = item.status == "incomplete"  # the only word that the dialect has for it
     try:
         content = _decode_output(output) if output is not None else ""
     except msgspec.ValidationError:
         content = None
     if content is None or output is None:  # any other JSON is its own text, and nothing is an empty one
-        return ResultEntry(call_id, (TextPart(bytes(output or b"").decode()),), kind)
+        return ResultEntry(call_id, (TextPart(bytes(output or b"").decode()),), kind, failed=failed)
     # `tool_output` and `tool_call_id` are spellings that no backend knows.
     as_known = item.type != "tool_output" and item.call_id
-    return ResultEntry(call_id, tuple(_parts(content, f"{path}.output")), kind, raw if as_known else None)
+    parts = tuple(_parts(content, f"{path}.output"))
+    return ResultEntry(call_id, parts, kind, raw if as_known else None, failed)
 
 
 def _parts(content: str | list[wire.Part] | None, path: str) -> Iterator[Part]:
