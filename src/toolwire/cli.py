@@ -24,7 +24,7 @@ def serve(
     workers: Annotated[int, typer.Option(help="Processes.")] = 1,
 ) -> None:
     """Run the gateway."""
-    from toolwire.service import settings
+    from toolwire.runs import settings
 
     try:
         chosen = settings.with_address(settings.load(config), host, port)

@@ -32,7 +32,7 @@ from toolwire.core.sse import DEFAULT_LIMIT, Frame, FrameReader
 from toolwire.dialects import chat, responses
 from toolwire.notations.read import Telling
 from toolwire.notations.values import Schemas
-from toolwire.service.settings import Settings
+from toolwire.runs.settings import Settings
 from toolwire.transport import record
 
 theme = Theme("cost")

@@ -27,7 +27,7 @@ from toolwire.core.events import (
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame
-from toolwire.service.schemas import problems
+from toolwire.runs.schemas import problems
 
 
 def schema(**properties) -> msgspec.Raw:

@@ -10,7 +10,7 @@ from toolwire.assembly import ToolRules
 from toolwire.backends.demo import MODELS
 from toolwire.core.notes import CODES
 from toolwire.core.order import TRANSITIONS
-from toolwire.service.settings import FLAGS, Backend, Debug, Server, Settings, Store
+from toolwire.runs.settings import FLAGS, Backend, Debug, Server, Settings, Store
 from toolwire.transport.reply import Timeouts
 
 ROOT = Path(__file__).parent.parent.parent

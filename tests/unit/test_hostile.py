@@ -30,8 +30,8 @@ from toolwire.dialects import chat, messages
 from toolwire.notations.known import THOUGHTS
 from toolwire.notations.thoughts import ReadThoughts
 from toolwire.notations.values import Schemas
-from toolwire.service.schemas import problems
-from toolwire.service.thoughts import KeepThoughts, Thoughts
+from toolwire.runs.schemas import problems
+from toolwire.runs.thoughts import KeepThoughts, Thoughts
 
 ASK = chat.decode_request(b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}')
 DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolwire.core.schemas import CHANGES, adjusted
-from toolwire.service.schemas import plain_pattern, problems
+from toolwire.runs.schemas import plain_pattern, problems
 
 Json = dict[str, Any]
 

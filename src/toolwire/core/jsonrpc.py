@@ -43,8 +43,8 @@ class LineReader:
         if rest:
             self._pending.append(rest)
             self._held += len(rest)
-            if self._held > self._limit:
-                raise BackendFault(Failure(502, "line_too_long", f"A line has more than {self._limit} bytes."))
+        if self._held > self._limit or any(len(line) > self._limit for line in whole):
+            raise BackendFault(Failure(502, "line_too_long", f"A line has more than {self._limit} bytes."))
         return [Frame(b"", line) for line in whole if line and not line.isspace()]
 
     def end(self) -> list[Frame]:

@@ -18,6 +18,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.dialects import chat, messages, responses
+from toolwire.runs.routes import Router, counted
+from toolwire.runs.settings import Settings, bytes_of, make_store
+from toolwire.runs.thoughts import Thoughts
 from toolwire.service.delivery import Pace
 from toolwire.service.exchange import MODES, DialectModule, Endpoint, Shared
 from toolwire.service.http import EXPOSED, read_body
@@ -36,9 +39,6 @@ from toolwire.service.responses.ledger import Ledger
 from toolwire.service.responses.replay import as_failed
 from toolwire.service.responses.resources import Resources
 from toolwire.service.responses.socket import Socket, refuse
-from toolwire.service.routes import Router, counted
-from toolwire.service.settings import Settings, bytes_of, make_store
-from toolwire.service.thoughts import Thoughts
 from toolwire.transport.alarm import Ticker
 from toolwire.transport.http import make_session
 

@@ -15,8 +15,8 @@ from starlette.types import Send
 from toolwire.core.collect import Collector, Turn
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, TurnFailed
+from toolwire.runs.run import Run, early_failure
 from toolwire.service.http import EXPOSED, send_json
-from toolwire.service.run import Run, early_failure
 
 SSE_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),

@@ -4,7 +4,6 @@ A plain ASGI callable: it writes to `send` itself. This is the one place where e
 """
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -18,30 +17,26 @@ from toolwire.assembly import (
     ARGUMENTS_HEADER,
     OutputModeSetting,
     ToolRules,
-    as_ruled,
     output_mode,
-    policies_for,
     with_arguments,
-    without_hosted_tools,
 )
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
 from toolwire.core.policies import Policy
-from toolwire.core.request import Entry, ReasoningEntry, Request
+from toolwire.core.request import Request
+from toolwire.runs.plan import Planning
+from toolwire.runs.routes import Router
+from toolwire.runs.run import Plan, Run
+from toolwire.runs.settings import Settings
+from toolwire.runs.thoughts import KeepThoughts, Thoughts
 from toolwire.service.delivery import Delivery, Encoder, Pace
 from toolwire.service.http import ClientGone, cors_headers, read_body
 from toolwire.service.keys import Caller, Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
-from toolwire.service.routes import Route, Router
-from toolwire.service.run import Plan, Run
-from toolwire.service.settings import Settings
-from toolwire.service.thoughts import KeepSeals, KeepThoughts, Thoughts, forgotten
-from toolwire.service.validate import validate
 from toolwire.transport.alarm import Alarm, Ticker
-from toolwire.transport.record import Recorder
 from toolwire.transport.store import Store
 
 MODES: dict[str, OutputModeSetting] = {
@@ -213,7 +208,10 @@ class Exchange:
         mode = output_mode(rules, request)
         self._delivery.headers.append((b"x-proxy-output-mode", mode.encode()))
         self._facts |= {"model": request.model, "output_mode": mode}
-        planning = Planning(self._shared, request, rules, self._seed, caller, policies, self._facts)
+        shared = self._shared
+        planning = Planning(
+            shared.settings, shared.router, shared.thoughts, request, rules, self._seed, caller, policies, self._facts
+        )
         plan = planning.plan(routes)
         self._shared.log.asked(self._facts, request)
         return plan
@@ -259,70 +257,6 @@ class Exchange:
         self._facts["stream"] = bool(self._bound.request and self._bound.request.stream)
         self._shared.log.turn(self._facts, tally, seconds)
         self._shared.metrics.turn(self._facts, tally, seconds)
-
-
-class Planning(msgspec.Struct, frozen=True):
-    """All that the plans for one request have in common. It must not know the exchange, or both would need freeing."""
-
-    shared: Shared
-    request: Request
-    rules: ToolRules
-    seed: str
-    caller: Caller
-    policies: Sequence[Callable[[], Policy]]
-    facts: dict[str, Any]
-
-    def plan(self, routes: Sequence[tuple[Route, str]]) -> Plan:
-        """The plan for the first of these routes, and for the others in its stead."""
-        if self.request.choices > 1:
-            routes = [(route, target) for route, target in routes if route.recorded_as == self.request.dialect]
-            if not routes:
-                raise BadRequest(f"n must be 1 for this model; received {self.request.choices}.", "n")
-        (route, target), *rest = routes
-        rules, seed, settings = self.rules, self.seed, self.shared.settings
-        if route.forgets_schemas and rules.arguments == "pass":
-            rules = msgspec.structs.replace(rules, arguments="check")
-        thoughts, owner, name = self.shared.thoughts, self.caller.owner, route.backend.name
-        lasting = (*self.policies, partial(KeepSeals, thoughts, owner, name))
-        request = thoughts.fit_for(name, owner, self.request)
-        request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
-        if request.dialect not in route.hosts_tools:
-            request = without_hosted_tools(request, rules, route.hosts if route.recorded_as == request.dialect else ())
-        asked = msgspec.structs.replace(request, model=target)
-        self.facts["backend"] = name
-        return Plan(
-            converse=lambda: route.converse(asked, seed, owner),
-            assemble=lambda conversation: policies_for(
-                request, rules, seed, conversation.calls, [make() for make in lasting], validate
-            ),
-            upstream=route.upstream,
-            key=self.caller.upstream_key,
-            timeouts=settings.timeouts,
-            retries=route.backend.retries,
-            grace=rules.stop_after_grace_ms / 1000,
-            recorder=self._recorder(route, target) if settings.debug.record else None,
-            instead=partial(self._plan_instead, route, rest) if rest else None,
-            unsealed=partial(self._plan_unsealed, routes) if any(map(_is_sealed, request.entries)) else None,
-        )
-
-    def _plan_instead(self, failed: Route, rest: Sequence[tuple[Route, str]]) -> Plan:
-        self.shared.router.cool(failed)
-        return self.plan(rest)
-
-    def _plan_unsealed(self, routes: Sequence[tuple[Route, str]]) -> Plan:
-        entries = tuple(map(forgotten, self.request.entries))
-        return msgspec.structs.replace(self, request=msgspec.structs.replace(self.request, entries=entries)).plan(
-            routes
-        )
-
-    def _recorder(self, route: Route, target: str) -> Recorder:
-        own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
-        folder = self.shared.settings.debug.record
-        return Recorder(folder, self.seed, route.recorded_as, target, (self.caller.upstream_key, own))
-
-
-def _is_sealed(entry: Entry) -> bool:
-    return isinstance(entry, ReasoningEntry) and bool(entry.seal)
 
 
 class UntilClientGone:

@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.service.settings import Settings
+from toolwire.runs.settings import Settings
 
 
 class Caller(msgspec.Struct, frozen=True):

@@ -12,9 +12,9 @@ from types import FrameType
 
 import uvicorn
 
+from toolwire.runs.routes import check_backends
+from toolwire.runs.settings import Settings, SettingsError, bytes_of, check_store
 from toolwire.service.app import make_app
-from toolwire.service.routes import check_backends
-from toolwire.service.settings import Settings, SettingsError, bytes_of, check_store
 
 
 class GatewayServer(uvicorn.Server):

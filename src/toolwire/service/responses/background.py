@@ -12,9 +12,9 @@ from toolwire.core.errors import Failure, InternalError, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
 from toolwire.dialects.responses.response import ResponseObject
+from toolwire.runs.run import Plan, Run
 from toolwire.service.exchange import Shared
 from toolwire.service.responses.journal import Journal
-from toolwire.service.run import Plan, Run
 from toolwire.transport.alarm import Alarm
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from toolwire.core.request import Request
 from toolwire.dialects import responses
 from toolwire.dialects.responses import Asked, StreamEncoder, compaction
 from toolwire.dialects.responses.response import usage_object
+from toolwire.runs.run import Run
 from toolwire.service.delivery import SSE_HEADERS, Pace
 from toolwire.service.exchange import Bound, Exchange, Shared, UntilClientGone
 from toolwire.service.http import read_body, send_json
@@ -26,7 +27,6 @@ from toolwire.service.responses.journal import Journal
 from toolwire.service.responses.ledger import Ledger, Opened, not_found
 from toolwire.service.responses.outputs import tool_outputs
 from toolwire.service.responses.replay import full_response, replayed
-from toolwire.service.run import Run
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from toolwire.core.errors import BadRequest, InternalError
 from toolwire.dialects import responses
 from toolwire.dialects.reading import read
+from toolwire.runs.routes import counted
 from toolwire.service.delivery import SSE_HEADERS
 from toolwire.service.http import ClientGone, read_body
 from toolwire.service.keys import Caller
@@ -21,7 +22,6 @@ from toolwire.service.responses.background import journal_bytes
 from toolwire.service.responses.exchange import State
 from toolwire.service.responses.ledger import given_items, not_found
 from toolwire.service.responses.replay import full_response, replayed
-from toolwire.service.routes import counted
 from toolwire.transport.store import Conversation, KeptItem, Page, Record
 
 Raw = msgspec.Raw

@@ -21,12 +21,12 @@ from toolwire.dialects import responses
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import Asked
+from toolwire.runs.run import Run
 from toolwire.service.delivery import Delivery
 from toolwire.service.http import ClientGone, send_json
 from toolwire.service.keys import Caller, Unauthorized
 from toolwire.service.responses.exchange import ResponsesExchange, State
 from toolwire.service.responses.ledger import Memory
-from toolwire.service.run import Run
 
 _encode = msgspec.json.Encoder().encode
 

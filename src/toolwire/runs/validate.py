@@ -7,6 +7,6 @@ from toolwire.core.retype import Problem
 
 def validate(schema: bytes, arguments: str) -> Sequence[Problem] | None:
     """What is wrong with these arguments, by this schema; None if the schema cannot be used."""
-    from toolwire.service.schemas import problems  # noqa: PLC0415
+    from toolwire.runs.schemas import problems  # noqa: PLC0415
 
     return problems(schema, arguments)

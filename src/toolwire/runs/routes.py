@@ -17,8 +17,8 @@ from toolwire.core.notes import Tally
 from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
 from toolwire.core.tokens import estimated_tokens
-from toolwire.service.codex import codex_upstream
-from toolwire.service.settings import Backend, Settings, SettingsError
+from toolwire.runs.codex import codex_upstream
+from toolwire.runs.settings import Backend, Settings, SettingsError
 from toolwire.transport.codex.upstream import CodexUpstream
 from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
 from toolwire.transport.http import Credentials, HttpUpstream

@@ -6,7 +6,7 @@ from functools import partial
 
 from toolwire import __version__
 from toolwire.backends import codex
-from toolwire.service.settings import Backend
+from toolwire.runs.settings import Backend
 from toolwire.transport.codex.pool import Bounds
 from toolwire.transport.codex.upstream import CodexUpstream
 from toolwire.transport.codex.worker import Recipe

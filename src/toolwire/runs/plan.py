@@ -1,0 +1,95 @@
+"""From a request to the plan of its run: rules, routes, policies, and what to do when a backend fails."""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from toolwire.assembly import ToolRules, as_ruled, policies_for, without_hosted_tools
+from toolwire.core.errors import BadRequest
+from toolwire.core.policies import Policy
+from toolwire.core.request import Entry, ReasoningEntry, Request
+from toolwire.runs.routes import Route, Router
+from toolwire.runs.run import Plan
+from toolwire.runs.settings import Settings
+from toolwire.runs.thoughts import KeepSeals, Thoughts, forgotten
+from toolwire.runs.validate import validate
+from toolwire.transport.record import Recorder
+
+
+class Asker(Protocol):
+    """Who asks: whose conversation it is, and the key to pass on to a backend that has none of its own."""
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def upstream_key(self) -> str: ...
+
+
+class Planning(msgspec.Struct, frozen=True):
+    """All that the plans for one request have in common. It must not know the exchange, or both would need freeing."""
+
+    settings: Settings
+    router: Router
+    thoughts: Thoughts
+    request: Request
+    rules: ToolRules
+    seed: str
+    caller: Asker
+    policies: Sequence[Callable[[], Policy]]
+    facts: dict[str, Any]
+
+    def plan(self, routes: Sequence[tuple[Route, str]]) -> Plan:
+        """The plan for the first of these routes, and for the others in its stead."""
+        if self.request.choices > 1:
+            routes = [(route, target) for route, target in routes if route.recorded_as == self.request.dialect]
+            if not routes:
+                raise BadRequest(f"n must be 1 for this model; received {self.request.choices}.", "n")
+        (route, target), *rest = routes
+        rules, seed, settings = self.rules, self.seed, self.settings
+        if route.forgets_schemas and rules.arguments == "pass":
+            rules = msgspec.structs.replace(rules, arguments="check")
+        thoughts, owner, name = self.thoughts, self.caller.owner, route.backend.name
+        lasting = (*self.policies, partial(KeepSeals, thoughts, owner, name))
+        request = thoughts.fit_for(name, owner, self.request)
+        request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
+        if request.dialect not in route.hosts_tools:
+            request = without_hosted_tools(request, rules, route.hosts if route.recorded_as == request.dialect else ())
+        asked = msgspec.structs.replace(request, model=target)
+        self.facts["backend"] = name
+        return Plan(
+            converse=lambda: route.converse(asked, seed, owner),
+            assemble=lambda conversation: policies_for(
+                request, rules, seed, conversation.calls, [make() for make in lasting], validate
+            ),
+            upstream=route.upstream,
+            key=self.caller.upstream_key,
+            timeouts=settings.timeouts,
+            retries=route.backend.retries,
+            grace=rules.stop_after_grace_ms / 1000,
+            recorder=self._recorder(route, target) if settings.debug.record else None,
+            instead=partial(self._plan_instead, route, rest) if rest else None,
+            unsealed=partial(self._plan_unsealed, routes) if any(map(_is_sealed, request.entries)) else None,
+        )
+
+    def _plan_instead(self, failed: Route, rest: Sequence[tuple[Route, str]]) -> Plan:
+        self.router.cool(failed)
+        return self.plan(rest)
+
+    def _plan_unsealed(self, routes: Sequence[tuple[Route, str]]) -> Plan:
+        entries = tuple(map(forgotten, self.request.entries))
+        return msgspec.structs.replace(self, request=msgspec.structs.replace(self.request, entries=entries)).plan(
+            routes
+        )
+
+    def _recorder(self, route: Route, target: str) -> Recorder:
+        own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
+        folder = self.settings.debug.record
+        return Recorder(folder, self.seed, route.recorded_as, target, (self.caller.upstream_key, own))
+
+
+def _is_sealed(entry: Entry) -> bool:
+    return isinstance(entry, ReasoningEntry) and bool(entry.seal)
