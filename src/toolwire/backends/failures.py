@@ -84,13 +84,12 @@ def failed(error: Error | None) -> Failure:
     code = _word(error.code) or _word(error.type) or "server_error"
     message = error.message or "The backend failed without saying why."
     limited = code in _RATE_LIMITS
-    wait = _PAUSE.search(message) if limited else None
     return Failure(
         STATUS.get(code, 502),
         code,
         message,
         param=_word(error.param) or None,
-        retry_after=_seconds(wait) if wait else "1" if limited else "",
+        retry_after=(pause_in(message) or "1") if limited else "",
         retryable=code in _RETRYABLE,
     )
 
@@ -99,7 +98,11 @@ _PAUSE = re.compile(r"try again in (\d+(?:\.\d+)?)\s*(ms|s|seconds?|milliseconds
 """How a rate limit inside a stream says when to come back; outside, a header does."""
 
 
-def _seconds(wait: re.Match[str]) -> str:
+def pause_in(message: str) -> str:
+    """The seconds that a message asks to wait, if it does."""
+    wait = _PAUSE.search(message)
+    if wait is None:
+        return ""
     number = float(wait[1]) / (1000 if wait[2].lower().startswith("m") else 1)
     return str(max(1, ceil(number)))
 

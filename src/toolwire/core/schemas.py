@@ -132,10 +132,34 @@ _FORGOTTEN = frozenset(
 """Keywords that Codex leaves out on the way to the model, or says otherwise."""
 
 
+_TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+
+
 def _codex(schema: Schema, lost: list[str]) -> Schema:
-    """Codex writes every schema anew, so there is nothing to change, only to say what gets lost."""
+    """Codex writes every schema anew. What it refuses or takes for text is changed; of the rest is told what it loses."""
     lost += [key for key in schema if key in _FORGOTTEN]
-    return schema
+    if "description" in schema and "type" not in schema:
+        lost.append("description")
+    changed = schema
+    if listed(schema, "items"):
+        lost.append("items")
+        changed = {**changed, "items": {}}
+    types = _types_of([schema["const"]] if "const" in schema else listed(schema, "enum"))
+    if "type" not in schema and types and types != ["string"]:
+        changed = {**changed, "type": types[0] if len(types) == 1 else types}
+    properties = named(schema, "properties")
+    if any(inner is True for inner in properties.values()):
+        changed = {**changed, "properties": {name: _opened(inner) for name, inner in properties.items()}}
+    return changed
+
+
+def _types_of(values: list[Any]) -> list[str]:
+    return list(dict.fromkeys(_TYPES[type(value)] for value in values if type(value) in _TYPES))
+
+
+def _opened(inner: Any) -> Any:
+    """Anything, as an object."""
+    return cast("Schema", {}) if inner is True else inner
 
 
 def _forgotten(schema: Schema) -> str:
@@ -150,18 +174,21 @@ def _collect(schema: Schema, path: str, found: dict[str, Any]) -> None:
     said = {key: value for key, value in schema.items() if key in _FORGOTTEN}
     if "description" in schema and "type" not in schema:
         said["description"] = schema["description"]
+    if listed(schema, "items"):
+        said["items"] = schema["items"]
     if said:
         found[path or "."] = said
     for key in ("$defs", "definitions", "properties"):
         for name, inner in named(schema, key).items():
             if isinstance(inner, dict):
                 _collect(cast("Schema", inner), f"{path}.{name}" if path else name, found)
-    items: Any = schema.get("items")
-    if isinstance(items, dict):
-        _collect(cast("Schema", items), f"{path}[]", found)
+    for key, step in (("items", "[]"), ("additionalProperties", ".*")):
+        inner: Any = schema.get(key)
+        if isinstance(inner, dict):
+            _collect(cast("Schema", inner), path + step, found)
     for key in ("anyOf", "oneOf", "allOf"):
-        for inner in schemas(schema, key):
-            _collect(inner, path, found)
+        for number, inner in enumerate(schemas(schema, key)):
+            _collect(inner, f"{path}.{key}[{number}]" if path else f"{key}[{number}]", found)
 
 
 CHANGES: dict[Need, Change] = {

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from toolwire.backends.codex.wire import Item, Params
-from toolwire.core.events import CallStarted, Event
+from toolwire.core.events import CallStarted, Event, Note
 from toolwire.core.identity import CallTable, Fragment
 from toolwire.core.jsonrpc import Id
 from toolwire.core.request import CallEntry
@@ -66,8 +66,8 @@ class Calls:
             text, item.id or "", id, name=name, namespace=item.namespace or "", total=True, named=True, ended=True
         )
         same = [row.fragment.item for row in self._rows if row.fragment.id == id]
-        if fragment.item and fragment.item in same:
-            return ()
+        if fragment.item and (fragment.item in same or "" in same):
+            return ()  # it was told already, perhaps because it was asked for
         early = next((row for row in self._early if row.fragment.id == id), None)
         if early is None and (name not in self._names or not is_json(text)):
             self._rows.append(_Call(fragment, waits=False))
@@ -97,24 +97,24 @@ class Calls:
         (self._early if self.is_raw else self._rows).append(row)
         return self._told()
 
-    def answered(self, call: str) -> bool:
-        """App-server has a result: whether it is for a call that was not asked for."""
+    def answer(self, call: str) -> Sequence[Event] | None:
+        """App-server has a result. If it is for a call that was not asked for, the others need not wait for that."""
         row = next((row for row in self._rows if row.fragment.id == call and not row.id), None)
-        if row is None or not row.waits:
-            return row is not None
+        if row is None:
+            return None
         row.waits = False
-        return True
+        return [Note("call_refused", call), *self._told()]
 
     def complete(self) -> Sequence[Event]:
         """The response is over: no more items of it come."""
         self._complete = True
-        return self._told() if any(row.waits for row in self._rows) or not self._early else self._without_items()
+        return self._without_items()
 
     def give_up(self) -> Sequence[Event]:
         """Nothing has come for a while: what was asked for is all there is, unless the response is known to go on."""
         if self.is_raw and not self._complete:
             return ()
-        self._complete = True
+        self._complete = any(row.requests for row in (*self._rows, *self._early))
         for row in self._rows:
             row.waits = row.waits and bool(row.requests)
         return [*self._told(), *self._without_items()]

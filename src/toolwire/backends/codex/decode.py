@@ -122,7 +122,7 @@ class Decoder(TurnDecoder):
             return ()
         if status not in ("idle", "notLoaded", "systemError"):
             return self._end_with_calls(self._waiting.give_up())
-        if not self._started:
+        if status == "systemError" or not (self._texts or self._waiting.calls):
             return self._fail(Failure(502, "stream_cut", "Codex never said how the turn ended.", retryable=True))
         return [Note("end_missing"), *self._end("stop")]
 
@@ -234,9 +234,8 @@ class Decoder(TurnDecoder):
         """A result that app-server has: one of ours, or one that it gave by itself."""
         if call in self._answered:
             return ()
-        if self._waiting.answered(call):
-            return self._end_with_calls([Note("call_refused", call)])
-        return self._begun([Note("output_dropped", call)])
+        events = self._waiting.answer(call)
+        return self._begun([Note("output_dropped", call)]) if events is None else self._end_with_calls(events)
 
     def _response_completed(self, params: Params) -> Sequence[Event]:
         self._used = self._used.plus(params.usage or NO_TOKENS)

@@ -4,7 +4,7 @@ The whole history is injected, the last message too, and the turn is started wit
 depends on who spoke last, and no limit on the length of a message applies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -18,8 +18,10 @@ from toolwire.core.request import (
     AudioPart,
     Entry,
     FilePart,
+    ImagePart,
     Message,
     Part,
+    ReasoningEntry,
     RefusalPart,
     Request,
     ResultEntry,
@@ -35,6 +37,8 @@ ONE_AT_A_TIME = "Call at most one tool at a time."
 ONLY_JSON = "Answer with one JSON object and nothing else."
 
 _TIERS = ("auto", "default")  # what is meant when nothing is said
+_DETAILS = ("", "auto", "high", "original")  # an image of low detail would be replaced by a sentence
+_KINDS: dict[type[Part], str] = {FilePart: "file", AudioPart: "audio", ImagePart: "image"}
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -82,7 +86,9 @@ def opening(request: Request, profile: Profile) -> Opening:
     if format is not None and format.schema is not None:
         turn["outputSchema"] = format.schema
     items = [
-        encoded_entry(_fitting(own, notes)) for entry in returning(rest, notes) if (own := own_words(entry, notes))
+        encoded_entry(_fitting(own, notes))
+        for entry in _sealed(returning(rest, notes), notes)
+        if (own := own_words(entry, notes))
     ]
     notes += [Note("field_dropped", name) for name in _dropped(request)]
     return Opening(start, turn, items, notes)
@@ -111,6 +117,15 @@ def _as_developer(entry: Entry) -> Entry:
     return entry
 
 
+def _sealed(entries: Sequence[Entry], notes: list[Note]) -> Iterator[Entry]:
+    """The entries without thoughts that have no seal, of which only an empty place would return."""
+    for entry in entries:
+        if isinstance(entry, ReasoningEntry) and not entry.seal:
+            notes.append(Note("reasoning_dropped", entry.id))
+        else:
+            yield entry
+
+
 def _fitting(entry: Entry, notes: list[Note]) -> Entry:
     """An entry with the kinds of parts that app-server knows."""
     if not isinstance(entry, Message | ResultEntry):
@@ -124,8 +139,10 @@ def _fitting(entry: Entry, notes: list[Note]) -> Entry:
 def _part(part: Part, notes: list[Note]) -> Part | None:
     if isinstance(part, RefusalPart):
         return TextPart(part.text)
-    if isinstance(part, FilePart | AudioPart):
-        notes.append(Note("part_dropped", "file" if isinstance(part, FilePart) else "audio"))
+    if isinstance(part, ImagePart) and part.url.startswith("data:"):
+        return part if part.detail in _DETAILS else msgspec.structs.replace(part, detail="")
+    if isinstance(part, FilePart | AudioPart | ImagePart):
+        notes.append(Note("part_dropped", _KINDS[type(part)]))
         return None
     return part
 
@@ -178,4 +195,6 @@ def _dropped(request: Request) -> list[str]:
         "tool_choice": _choice(request.tool_choice) or None if request.wants_calls else None,
         "parallel_tool_calls": True if request.parallel_calls is False and request.wants_calls else None,
     }
-    return [*(name for name, value in asked.items() if value is not None), *request.extra]
+    named = any(isinstance(entry, Message) and entry.name for entry in request.entries)
+    names = ["messages.name"] if named else []
+    return [*(name for name, value in asked.items() if value is not None), *names, *request.extra]

@@ -4,7 +4,7 @@ import re
 from typing import Any, cast
 
 from toolwire.backends.codex.wire import ErrorInfo, RpcError, TurnError
-from toolwire.backends.failures import RETRYABLE_STATUS, refusal
+from toolwire.backends.failures import RETRYABLE_STATUS, pause_in, refusal
 from toolwire.core.errors import Failure
 from toolwire.core.events import Reason
 
@@ -57,10 +57,9 @@ def turn_failure(error: TurnError | None) -> Failure:
     if kind in _KINDS:
         usual, code, again = _KINDS[kind]
         if status is not None and status >= 400:
-            return Failure(
-                status, _CODES.get(status, code), error.message, retryable=again and status in RETRYABLE_STATUS
-            )
-        return Failure(usual, code, error.message, retryable=again)
+            usual, again = status, again and status in RETRYABLE_STATUS
+            code = _CODES.get(status, "bad_request" if status < 500 else code)
+        return Failure(usual, code, error.message, retry_after=pause_in(error.message), retryable=again)
     if error.message.startswith("{"):
         return refusal(status or 400, {}, error.message.encode())
     cut = error.message.startswith(_CUT)

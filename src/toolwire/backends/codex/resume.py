@@ -21,10 +21,14 @@ from toolwire.core.request import (
     ResultEntry,
     TextPart,
 )
-from toolwire.core.text import same_json
+from toolwire.core.text import is_blank, same_json
 
 WITHHELD = "Error: the call was not carried out. Call the tool again, by itself."
 """What a model reads about a call that its client was not shown."""
+
+
+LONGEST = 500_000
+"""Most letters of one message that a turn is given on its way; app-server takes about a million in all."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -120,6 +124,8 @@ def _sorted(after: Sequence[Entry]) -> tuple[str, list[CallEntry], dict[str, Res
 def _words(entry: Message) -> list[Any] | None:
     """A user's message as input of a turn; None if it cannot be."""
     words: list[Any] = []
+    if sum(len(part.text) for part in entry.parts if isinstance(part, TextPart)) > LONGEST:
+        return None
     for part in entry.parts:
         if isinstance(part, TextPart):
             words.append({"type": "text", "text": part.text})
@@ -136,9 +142,18 @@ def _is_same_turn(held: Held, said: str, calls: list[CallEntry]) -> bool:
         return False
     known = {call.id: call for call in held.calls}
     return all(
-        call.id in known and call.name == known[call.id].name and same_json(call.arguments, known[call.id].arguments)
+        call.id in known and call.name == known[call.id].name and _is_same(call.arguments, known[call.id].arguments)
         for call in calls
     )
+
+
+def _is_same(one: str, other: str) -> bool:
+    return same_json(one, other) or (_is_empty(one) and _is_empty(other))
+
+
+def _is_empty(arguments: str) -> bool:
+    """Whether arguments say nothing: clients are told an empty object then."""
+    return is_blank(arguments) or same_json(arguments, "{}")
 
 
 def _can_answer(entry: ResultEntry) -> bool:
