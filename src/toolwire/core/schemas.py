@@ -136,14 +136,14 @@ _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str
 
 
 def _codex(schema: Schema, lost: list[str]) -> Schema:
-    """Codex writes every schema anew. What it refuses or takes for text is changed; of the rest is told what it loses."""
+    """Codex writes every schema anew: what it would refuse or take for text is changed, and what it loses is told."""
     lost += [key for key in schema if key in _FORGOTTEN]
     if "description" in schema and "type" not in schema:
         lost.append("description")
     changed = schema
     if listed(schema, "items"):
         lost.append("items")
-        changed = {**changed, "items": {}}
+        changed = without(changed, "items", items=_opened(True))
     types = _types_of([schema["const"]] if "const" in schema else listed(schema, "enum"))
     if "type" not in schema and types and types != ["string"]:
         changed = {**changed, "type": types[0] if len(types) == 1 else types}
