@@ -127,9 +127,15 @@ _FORGOTTEN = frozenset(
     ("const", "contains", "default", "dependentRequired", "dependentSchemas", "else", "exclusiveMaximum",
      "exclusiveMinimum", "format", "if", "maxItems", "maxLength", "maxProperties", "maximum", "minLength",
      "minProperties", "minimum", "multipleOf", "not", "pattern", "patternProperties", "prefixItems", "propertyNames",
-     "then", "uniqueItems")
+     "then", "unevaluatedProperties", "contentEncoding", "nullable", "uniqueItems")
 )  # fmt: skip
 """Keywords that Codex leaves out on the way to the model, or says otherwise."""
+
+_SHAPED = frozenset(
+    ("$ref", "additionalProperties", "allOf", "anyOf", "const", "enum", "format", "items", "minimum", "oneOf",
+     "prefixItems", "properties", "required", "type")
+)  # fmt: skip
+"""Keywords beside which Codex keeps a description."""
 
 
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
@@ -138,19 +144,30 @@ _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str
 def _codex(schema: Schema, lost: list[str]) -> Schema:
     """Codex writes every schema anew: what it would refuse or take for text is changed, and what it loses is told."""
     lost += [key for key in schema if key in _FORGOTTEN]
-    if "description" in schema and "type" not in schema:
+    if "description" in schema and not schema.keys() & _SHAPED:
         lost.append("description")
     changed = schema
-    if listed(schema, "items"):
+    if isinstance(schema.get("items"), list):
         lost.append("items")
         changed = without(changed, "items", items=_opened(True))
+    if isinstance(schema.get("minItems"), float):
+        changed = {**changed, "minItems": int(schema["minItems"])}
     types = _types_of([schema["const"]] if "const" in schema else listed(schema, "enum"))
     if "type" not in schema and types and types != ["string"]:
         changed = {**changed, "type": types[0] if len(types) == 1 else types}
+    return _all_opened(changed)
+
+
+def _all_opened(schema: Schema) -> Schema:
+    """The schema with an object wherever it says `true`, which Codex takes for text."""
+    changed = schema
     properties = named(schema, "properties")
     if any(inner is True for inner in properties.values()):
         changed = {**changed, "properties": {name: _opened(inner) for name, inner in properties.items()}}
-    return changed
+    for key in ("anyOf", "oneOf", "allOf"):
+        if any(inner is True for inner in listed(schema, key)):
+            changed = {**changed, key: [_opened(inner) for inner in listed(schema, key)]}
+    return without(changed, "items", items=_opened(True)) if schema.get("items") is True else changed
 
 
 def _types_of(values: list[Any]) -> list[str]:
@@ -172,9 +189,9 @@ def _forgotten(schema: Schema) -> str:
 
 def _collect(schema: Schema, path: str, found: dict[str, Any]) -> None:
     said = {key: value for key, value in schema.items() if key in _FORGOTTEN}
-    if "description" in schema and "type" not in schema:
+    if "description" in schema and not schema.keys() & _SHAPED:
         said["description"] = schema["description"]
-    if listed(schema, "items"):
+    if isinstance(schema.get("items"), list):
         said["items"] = schema["items"]
     if said:
         found[path or "."] = said

@@ -73,7 +73,8 @@ class Conversation(LoweredConversation):
     def feed(self, frame: Frame) -> Sequence[Event]:
         events = super().feed(frame)
         decoder = self._turn
-        if decoder.ended and decoder.waiting.are_all_here and self._dialogue.waiting is None:
+        calls = decoder.waiting
+        if decoder.ended and calls.are_all_here and not calls.are_mixed_up and self._dialogue.waiting is None:
             self._dialogue.waiting = self._waiting()
         return events
 

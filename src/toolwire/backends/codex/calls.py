@@ -52,6 +52,12 @@ class Calls:
         return {row.id: tuple(row.requests) for row in self._rows if row.id}
 
     @property
+    def are_mixed_up(self) -> bool:
+        """Two calls have one id: app-server gives the result of the one to the other."""
+        ids = [row.fragment.id for row in self._rows if row.id]
+        return len(set(ids)) < len(ids)
+
+    @property
     def are_all_here(self) -> bool:
         """The response is over, and calls wait, of which each was told."""
         waiting = [row for row in self._rows if row.waits]
@@ -94,7 +100,7 @@ class Calls:
         )
         row = _Call(fragment)
         row.requests.append(id)
-        (self._early if self.is_raw else self._rows).append(row)
+        (self._early if self.is_raw and not self._complete else self._rows).append(row)
         return self._told()
 
     def answer(self, call: str) -> Sequence[Event] | None:
@@ -114,7 +120,7 @@ class Calls:
         """Nothing has come for a while: what was asked for is all there is, unless the response is known to go on."""
         if self.is_raw and not self._complete:
             return ()
-        self._complete = any(row.requests for row in (*self._rows, *self._early))
+        self._complete = self._complete or any(row.requests for row in (*self._rows, *self._early))
         for row in self._rows:
             row.waits = row.waits and bool(row.requests)
         return [*self._told(), *self._without_items()]

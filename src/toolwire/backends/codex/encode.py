@@ -85,6 +85,7 @@ def opening(request: Request, profile: Profile) -> Opening:
     format = request.output_format
     if format is not None and format.schema is not None:
         turn["outputSchema"] = format.schema
+        notes += [] if format.strict else [Note("value_changed", "strict")]  # app-server asks for it always
     items = [
         encoded_entry(_fitting(own, notes))
         for entry in _sealed(returning(rest, notes), notes)
@@ -139,8 +140,11 @@ def _fitting(entry: Entry, notes: list[Note]) -> Entry:
 def _part(part: Part, notes: list[Note]) -> Part | None:
     if isinstance(part, RefusalPart):
         return TextPart(part.text)
-    if isinstance(part, ImagePart) and part.url.startswith("data:"):
-        return part if part.detail in _DETAILS else msgspec.structs.replace(part, detail="")
+    if isinstance(part, ImagePart) and (part.url.startswith("data:") or not part.url):
+        if part.detail in _DETAILS:
+            return part
+        notes.append(Note("value_changed", "detail"))
+        return msgspec.structs.replace(part, detail="")
     if isinstance(part, FilePart | AudioPart | ImagePart):
         notes.append(Note("part_dropped", _KINDS[type(part)]))
         return None

@@ -62,8 +62,11 @@ def turn_failure(error: TurnError | None) -> Failure:
         return Failure(usual, code, error.message, retry_after=pause_in(error.message), retryable=again)
     if error.message.startswith("{"):
         return refusal(status or 400, {}, error.message.encode())
-    cut = error.message.startswith(_CUT)
-    return Failure(502, "stream_cut" if cut else "server_error", error.message, retryable=cut)
+    if error.message.startswith(_CUT):
+        return Failure(502, "stream_cut", error.message, retryable=True)
+    if kind == "other":  # what is left of this kind is a request that the server refused
+        return Failure(status or 400, "bad_request", error.message)
+    return Failure(502, "server_error", error.message)
 
 
 def _kind(info: ErrorInfo) -> tuple[str, int | None]:
@@ -85,6 +88,7 @@ def request_failure(error: RpcError) -> Failure:
         return Failure(404, "thread_not_found", text, retryable=True)
     if text.startswith(_TOOLS):
         return Failure(400, "invalid_tools", text, param="tools")
-    if error.data is not None and error.data.input_error_code:
-        return Failure(400, error.data.input_error_code, text)
+    told: Any = error.data
+    if isinstance(told, dict) and "input_error_code" in told:
+        return Failure(400, str(cast("dict[str, Any]", told)["input_error_code"]), text)
     return Failure(500, "codex_refused", text or "Codex refused the request.")

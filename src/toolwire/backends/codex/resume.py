@@ -27,8 +27,8 @@ WITHHELD = "Error: the call was not carried out. Call the tool again, by itself.
 """What a model reads about a call that its client was not shown."""
 
 
-LONGEST = 500_000
-"""Most letters of one message that a turn is given on its way; app-server takes about a million in all."""
+LONGEST = 1_000_000
+"""Most letters that a turn can be given on its way; app-server takes a few more."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -118,14 +118,13 @@ def _sorted(after: Sequence[Entry]) -> tuple[str, list[CallEntry], dict[str, Res
             words += parts
         else:
             return said, calls, results, None
-    return said, calls, results, words
+    fits = sum(len(part.get("text", "")) for part in words) <= LONGEST
+    return said, calls, results, words if fits else None
 
 
 def _words(entry: Message) -> list[Any] | None:
     """A user's message as input of a turn; None if it cannot be."""
     words: list[Any] = []
-    if sum(len(part.text) for part in entry.parts if isinstance(part, TextPart)) > LONGEST:
-        return None
     for part in entry.parts:
         if isinstance(part, TextPart):
             words.append({"type": "text", "text": part.text})

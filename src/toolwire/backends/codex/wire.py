@@ -101,14 +101,10 @@ class Result(msgspec.Struct):
     turn: Turn | None = None
 
 
-class ErrorData(msgspec.Struct):
-    input_error_code: str | None = None
-
-
 class RpcError(msgspec.Struct):
     code: int = 0
     message: str = ""
-    data: ErrorData | None = None
+    data: Any = None
 
 
 class Line(msgspec.Struct):
