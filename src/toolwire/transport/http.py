@@ -70,6 +70,11 @@ class HttpUpstream:
             raise _broken(error) from error
         return HttpReply(response)
 
+    def beside(self, last: str) -> "HttpUpstream":
+        """The address above this one, if it ends with this step."""
+        base = self._base.removesuffix(f"/{last}")
+        return HttpUpstream(self._session, base, self._credentials, self._headers)
+
     async def get_json(self, path: str, key: str) -> bytes:
         """A small document, for lists of models."""
         return await self._fetch("GET", Post(path, b""), key)

@@ -41,22 +41,28 @@ _USUAL = Profile()
 
 
 class Conversation(LoweredConversation):
-    """One request to a worker and its answer: in a new thread, or in the one that is `waiting` for its results."""
+    """One request to a worker and its answer: in a new thread, or in one that is `waiting` for its results."""
 
     def __init__(
-        self, request: Request, seed: str, profile: Profile = _USUAL, owner: str = "", waiting: Waiting | None = None
+        self, request: Request, seed: str, profile: Profile = _USUAL, owner: str = "", waiting: Sequence[Waiting] = ()
     ) -> None:
         super().__init__(request, LIMITS)
         self._opened = opening(self._request, profile)
-        goes_on: Continuation | None = None
-        if waiting is not None:
-            goes_on = continuation(waiting.facts, self._request.entries, self._opened.setting)
+        found, goes_on = self._continued(waiting)
         self._goes_on = goes_on
-        self._dialogue = Dialogue(request.model, owner, waiting if goes_on is not None else None)
-        self._thread = waiting.thread if waiting is not None and goes_on is not None else ""
+        self._dialogue = Dialogue(request.model, owner, found)
+        self._thread = found.thread if found is not None else ""
         shown = [tool["name"] for tool in self._opened.start["dynamicTools"]]
         send = self._dialogue.outbox.append
         self._decoder = self._turn = Decoder(seed, shown, send, self._answered, goes_on)
+
+    def _continued(self, waiting: Sequence[Waiting]) -> tuple[Waiting | None, Continuation | None]:
+        """The first of these threads that the request brings the results for, and what to tell it."""
+        for each in waiting:
+            goes_on = continuation(each.facts, self._request.entries, self._opened.setting)
+            if goes_on is not None:
+                return each, goes_on
+        return None, None
 
     def start(self) -> Dialogue:
         self._turn.begin(self._opened.notes)

@@ -53,7 +53,7 @@ class Pool:
     ) -> None:
         self._recipe = recipe
         self._bounds = bounds
-        self._models = models
+        self._models = self._own_models = models
         self._dismissed = dismissed
         """Called with a worker that is to go: whatever waits at it need not."""
         self._say = say
@@ -61,6 +61,7 @@ class Pool:
         self._starting = 0
         self._queue: deque[_Place] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._starts: set[asyncio.Task[None]] = set()
         self._failures = 0
         self._failure: Failure | None = None  # why there is no worker
         self._pause: asyncio.TimerHandle | None = None
@@ -76,6 +77,8 @@ class Pool:
             self._pause.cancel()
         for place in self._queue:
             _refuse(place, Failure(503, "shutting_down", "The gateway is shutting down."))
+        for task in self._starts:
+            task.cancel()
         for worker in tuple(self._workers):
             self._do(worker.stop())
         while self._tasks:
@@ -90,13 +93,15 @@ class Pool:
         if worker is None and model not in self._models:
             self._learn(model)
         place = _Place(model, worker)
-        if not self._queue and self._grant(place):
-            return place.granted.result()
-        if self._failure is not None:
-            raise Broken(self._failure)
-        if len(self._queue) >= self._bounds.queue:
-            raise _no_place(f"More than {self._bounds.queue} requests wait for Codex already.")
         self._queue.append(place)
+        self._serve()
+        if place.granted.done():
+            return place.granted.result()
+        if self._failure is not None or len(self._queue) > self._bounds.queue:
+            self._queue.remove(place)
+            if self._failure is not None:
+                raise Broken(self._failure)
+            raise _no_place(f"More than {self._bounds.queue} requests wait for Codex already.")
         self._fill()
         try:
             async with asyncio.timeout(self._bounds.patience):
@@ -155,7 +160,7 @@ class Pool:
 
     def _learn(self, model: str) -> None:
         """Workers know the models they were started with, so others take their places."""
-        known = self._models if len(self._models) < MOST_MODELS else frozenset[str]()
+        known = self._models if len(self._models) < MOST_MODELS else self._own_models
         self._models = known | {model}
         for worker in tuple(self._workers):
             self._retire(worker)
@@ -170,10 +175,10 @@ class Pool:
 
     def _retire(self, worker: Worker) -> None:
         worker.is_retiring = True
+        self._look_after(worker)
         retiring = [each for each in self._workers if each.is_retiring]
         for old in retiring[: -self._bounds.workers]:
             self._dismissed(old)
-        self._look_after(worker)
 
     def _dismiss(self, worker: Worker) -> None:
         if worker in self._workers:
@@ -187,7 +192,9 @@ class Pool:
         there = sum(not worker.is_retiring for worker in self._workers)
         for _ in range(self._bounds.workers - there - self._starting):
             self._starting += 1
-            self._do(self._start())
+            task = self._do(self._start())
+            self._starts.add(task)
+            task.add_done_callback(self._starts.discard)
 
     async def _start(self) -> None:
         worker = Worker(self._recipe, self._models, self._exited)
@@ -241,10 +248,11 @@ class Pool:
         self._pause = None
         self._fill()
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+    def _do(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _refuse(place: _Place, failure: Failure) -> None:

@@ -96,6 +96,10 @@ class Thread:
         self._heard_at = self._loop.time()
         self._timer = self._loop.call_later(self._silence, self._look)
 
+    def hold(self) -> None:
+        """Its results have come, and wait for a place: it does not expire."""
+        self._stop_timer()
+
     def wait(self, waiting: Waiting, seconds: float, expired: "Callable[[Thread], None]") -> None:
         """The client has its calls; their results may come."""
         self._state = "waiting"
@@ -112,7 +116,7 @@ class Thread:
         self._state = "left"
         self._stop_timer()
         self._inbox.clear()
-        if not self._runs:
+        if not self._runs and (self.id or self._fault is not None):
             self._finish()
             return
         self._timer = self._loop.call_later(LEAVING, self._finish)
@@ -162,7 +166,7 @@ class Thread:
             if self._runs:
                 self._interrupt()
             else:
-                self._finish()
+                self._finish()  # with its name, if it has got one only now
 
     def _learn(self, envelope: Envelope) -> None:
         result, params = envelope.result, envelope.params
@@ -193,7 +197,9 @@ class Thread:
         self._fault = fault
         self._runs = False
         self._wake()
-        if self._state != "served":
+        if self._state == "waiting" and self._expired is not None:
+            self._expired(self)
+        elif self._state != "served":
             self._finish()
 
     def _look(self) -> None:

@@ -30,7 +30,8 @@ class CodexUpstream:
         self.declined: Callable[[str, Id], bytes] = recipe.declined
         self._keep = keep
         self._silence = silence
-        self._waiting: dict[tuple[str, str], Thread] = {}
+        self._waiting: dict[tuple[str, str], list[Thread]] = {}  # servers that count their calls repeat their ids
+        self._parked: dict[Thread, str] = {}  # and their owners, the oldest first
         self.limit_headers = limit_headers
 
     async def open(self, opening: Opening, key: str) -> "CodexReply":
@@ -39,10 +40,12 @@ class CodexUpstream:
         if waiting is None:
             worker = await self.pool.place(opening.model)
             return CodexReply(self, Thread(worker, self.declined, self.pool, self._silence), opening)
-        thread = self._waiting.get((opening.owner, waiting.calls[0]))
-        if thread is None or thread.waiting is not waiting:
+        threads = self._waiting.get((opening.owner, waiting.calls[0]), [])
+        thread = next((each for each in threads if each.waiting is waiting), None)
+        if thread is None:
             raise broken("thread_gone", "The thread of these calls is gone.")
-        self._forget(thread, opening.owner)
+        self._forget(thread)
+        thread.hold()
         try:
             await self.pool.place(opening.model, thread.worker)
         except BaseException:
@@ -51,38 +54,39 @@ class CodexUpstream:
         thread.go_on()
         return CodexReply(self, thread, opening)
 
-    def waiting(self, owner: str, calls: Sequence[str]) -> Waiting | None:
-        """The thread of this owner's that waits for one of these results."""
-        for call in calls:
-            thread = self._waiting.get((owner, call))
-            if thread is not None:
-                return thread.waiting
-        return None
+    def waiting(self, owner: str, calls: Sequence[str]) -> list[Waiting]:
+        """The threads of this owner's that wait for one of these results, the latest first."""
+        found = {thread: None for call in calls for thread in reversed(self._waiting.get((owner, call), ()))}
+        return [thread.waiting for thread in found if thread.waiting is not None]
 
     def park(self, thread: Thread, owner: str, waiting: Waiting) -> None:
         """Keep a thread until its results come, but not for ever."""
-        while len(self._waiting) >= MOST_WAITING:
-            (oldest_owner, _), oldest = next(iter(self._waiting.items()))
-            self._forget(oldest, oldest_owner)
-            oldest.leave()
+        while len(self._parked) >= MOST_WAITING:
+            self._expire(next(iter(self._parked)))
+        self._parked[thread] = owner
         for call in waiting.calls:
-            self._waiting[owner, call] = thread
-        thread.wait(waiting, self._keep, lambda thread: self._expire(thread, owner))
+            self._waiting.setdefault((owner, call), []).append(thread)
+        thread.wait(waiting, self._keep, self._expire)
 
-    def _expire(self, thread: Thread, owner: str) -> None:
-        self._forget(thread, owner)
+    def _expire(self, thread: Thread) -> None:
+        self._forget(thread)
         thread.leave()
 
-    def _forget(self, thread: Thread, owner: str) -> None:
-        for call in thread.waiting.calls if thread.waiting is not None else ():
-            if self._waiting.get((owner, call)) is thread:
+    def _forget(self, thread: Thread) -> None:
+        owner = self._parked.pop(thread, None)
+        if owner is None or thread.waiting is None:
+            return
+        for call in thread.waiting.calls:
+            threads = self._waiting[owner, call]
+            threads.remove(thread)
+            if not threads:
                 del self._waiting[owner, call]
 
     def _dismiss(self, worker: Worker) -> None:
         """A worker is to go: its conversations will be told again from the start."""
-        for (owner, _), thread in tuple(self._waiting.items()):
+        for thread in tuple(self._parked):
             if thread.worker is worker:
-                self._expire(thread, owner)
+                self._expire(thread)
 
 
 class CodexReply:

@@ -24,6 +24,8 @@ from toolwire.transport.reply import Broken, broken
 
 GREETING = 20.0
 """Seconds that a process has to start and greet."""
+LAST_WORDS = 0.2
+"""Seconds after the end of a process in which its output is still read; a child of its own may hold the pipe."""
 FAREWELL = 2.0
 """Seconds that it has to end by itself."""
 ANSWERING = 30.0
@@ -38,7 +40,7 @@ class _Thread(msgspec.Struct):
 
 
 class _Params(msgspec.Struct, rename="camel"):
-    thread_id: str = ""
+    thread_id: str | None = None
     turn: _Thread | None = None
 
 
@@ -46,6 +48,11 @@ class _Result(msgspec.Struct, rename="camel"):
     thread: _Thread | None = None
     turn: _Thread | None = None
     user_agent: str = ""
+
+
+class _Bare(msgspec.Struct):
+    id: Id | None = None
+    method: str = ""
 
 
 class Envelope(msgspec.Struct):
@@ -63,6 +70,7 @@ class Envelope(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
+_decode_bare = msgspec.json.Decoder(_Bare).decode
 
 
 class Listener(Protocol):
@@ -132,12 +140,14 @@ class Worker(asyncio.SubprocessProtocol):
                 await self._greet()
         except BaseException as error:
             await self.stop()
-            if isinstance(error, OSError):
-                raise _unusable(f"{self._recipe.command[0]!r} cannot be started: {error.strerror}") from error
             if isinstance(error, TimeoutError):
                 raise _unusable("it does not answer") from error
+            if isinstance(error, OSError):
+                raise _unusable(f"{self._recipe.command[0]!r} cannot be started: {error.strerror}") from error
             raise
-        self.is_ready = True
+        self.is_ready = not self._gone.done()
+        if not self.is_ready:
+            raise self._why_gone()
 
     def _furnish(self, home: Path) -> None:
         for name, content in self._recipe.files(self._home, sorted(self.models)).items():
@@ -185,9 +195,19 @@ class Worker(asyncio.SubprocessProtocol):
         self._stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
 
     def process_exited(self) -> None:
-        if not self._gone.done():
-            self._gone.set_result(None)
-        self._lost(self._why_gone())
+        asyncio.get_running_loop().call_later(LAST_WORDS, self._end)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        """The process is gone, and all it said was heard."""
+        if self._gone.done():
+            return
+        self._gone.set_result(None)
+        fault = self._why_gone()
+        self.is_ready = False
+        self._lost(fault)
         self._exited(self)
 
     def _why_gone(self) -> BackendFault:
@@ -255,6 +275,7 @@ class Worker(asyncio.SubprocessProtocol):
         try:
             envelope = _decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
+            self._decline_unread(line)
             return
         listener = self._listener(envelope)
         if listener is not None:
@@ -265,13 +286,21 @@ class Worker(asyncio.SubprocessProtocol):
         elif envelope.method == "account/rateLimits/updated":
             self.last_limits = line
 
+    def _decline_unread(self, line: bytes) -> None:
+        """Even a request that is not as it should be wants an answer."""
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            bare = _decode_bare(line)
+            if bare.method and bare.id is not None:
+                self.write(self._recipe.declined(bare.method, bare.id))
+
     def _listener(self, envelope: Envelope) -> Listener | None:
         if envelope.method:
-            return self.threads.get(envelope.params.thread_id) if envelope.params is not None else None
-        if envelope.id in self._asked:
-            self._asked.pop(envelope.id).cancel()
-            if self._queue:
-                self._send(*self._queue.popleft())
+            return self.threads.get(envelope.params.thread_id or "") if envelope.params is not None else None
+        if envelope.id not in self._asked:
+            return None  # an answer that nobody waits for, perhaps a second one
+        self._asked.pop(envelope.id).cancel()
+        if self._queue:
+            self._send(*self._queue.popleft())
         return self._channels.get(str(envelope.id).partition(".")[0])
 
 
