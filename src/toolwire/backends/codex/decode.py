@@ -7,6 +7,7 @@ would say nothing more before they are answered.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,7 +16,7 @@ from toolwire.backends.codex.calls import Calls
 from toolwire.backends.codex.declined import CALL, declined
 from toolwire.backends.codex.failures import stopped, turn_failure
 from toolwire.backends.codex.resume import Continuation
-from toolwire.backends.codex.wire import NO_TOKENS, Item, Line, Params, Tokens
+from toolwire.backends.codex.wire import NO_TOKENS, Bare, Item, Line, Params, Tokens
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -33,6 +34,7 @@ from toolwire.core.events import (
 from toolwire.core.sse import Frame
 
 _decode = msgspec.json.Decoder(Line).decode
+_decode_bare = msgspec.json.Decoder(Bare).decode
 
 # Items that show what raw events or requests tell better, or that are the client's own.
 _SHOWN_ELSEWHERE = frozenset(("userMessage", "dynamicToolCall", "agentMessage", "reasoning", "functionCallOutput"))
@@ -70,11 +72,15 @@ class Decoder(TurnDecoder):
         try:
             line = _decode(frame.data)
         except UNREADABLE:
-            return self._skip()
+            return self._skip(frame)
         return self.hear(line)
 
-    def _skip(self) -> Sequence[Event]:
+    def _skip(self, frame: Frame) -> Sequence[Event]:
         self._unreadable += 1
+        with suppress(*UNREADABLE):
+            bare = _decode_bare(frame.data)
+            if bare.method and bare.id is not None:  # even such a request wants an answer
+                self._send(declined(bare.method, bare.id, "Error: the call cannot be read."))
         if self._started:
             return () if self.ended else [Note("frame_skipped")]
         self._opening.append(Note("frame_skipped"))

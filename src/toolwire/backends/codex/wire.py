@@ -107,6 +107,13 @@ class RpcError(msgspec.Struct):
     data: Any = None
 
 
+class Bare(msgspec.Struct):
+    """The least that must be readable of a request."""
+
+    id: Id | None = None
+    method: str = ""
+
+
 class Line(msgspec.Struct):
     id: Id | None = None
     method: str = ""
