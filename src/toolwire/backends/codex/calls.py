@@ -116,9 +116,12 @@ class Calls:
         self._complete = True
         return self._without_items()
 
-    def give_up(self) -> Sequence[Event]:
-        """Nothing has come for a while: what was asked for is all there is, unless the response is known to go on."""
-        if self.is_raw and not self._complete:
+    def give_up(self, *, long: bool) -> Sequence[Event]:
+        """Nothing has come for a while: what was asked for is all there is, unless the response is known to go on.
+
+        After a long while it is not: app-server tells of a stream that broke only when its calls are answered.
+        """
+        if self.is_raw and not self._complete and not long:
             return ()
         self._complete = self._complete or any(row.requests for row in (*self._rows, *self._early))
         for row in self._rows:

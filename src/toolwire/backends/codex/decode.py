@@ -36,6 +36,9 @@ from toolwire.core.sse import Frame
 _decode = msgspec.json.Decoder(Line).decode
 _decode_bare = msgspec.json.Decoder(Bare).decode
 
+LONG = 4
+"""How often a silent thread is looked at before its calls count as all there are."""
+
 # Items that show what raw events or requests tell better, or that are the client's own.
 _SHOWN_ELSEWHERE = frozenset(("userMessage", "dynamicToolCall", "agentMessage", "reasoning", "functionCallOutput"))
 _HISTORY = frozenset(("message", "reasoning", "function_call", "function_call_output"))
@@ -65,6 +68,7 @@ class Decoder(TurnDecoder):
         self._waiting = Calls(self._table, names)
         self._running = goes_on is not None
         self._texts: dict[str, list[str]] = {}  # what was told of each message, in pieces
+        self._looks = 0  # since anything came
         self._thinking = ""  # the reasoning item that is being told
         self.turn = goes_on.turn if goes_on is not None else ""
 
@@ -92,6 +96,7 @@ class Decoder(TurnDecoder):
             return self._asked_late(line)
         if not line.method:
             return self._answer(line)
+        self._looks = 0
         params = line.params or Params()
         if line.id is not None:
             return self._asked(line, params)
@@ -127,7 +132,8 @@ class Decoder(TurnDecoder):
         if self.ended or not self._running:
             return ()
         if status not in ("idle", "notLoaded", "systemError"):
-            return self._end_with_calls(self._waiting.give_up())
+            self._looks += 1
+            return self._end_with_calls(self._waiting.give_up(long=self._looks >= LONG))
         if status == "systemError" or not (self._texts or self._waiting.calls):
             return self._fail(Failure(502, "stream_cut", "Codex never said how the turn ended.", retryable=True))
         return [Note("end_missing"), *self._end("stop")]

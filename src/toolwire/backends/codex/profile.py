@@ -27,9 +27,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 LIMITS = Limits(
     name_length=128,
+    reserved=("exec_command", "mcp", "shell_command"),
     reserved_start="mcp__",
     strict=False,
     schema=("object_top", "properties", "items", "codex"),
     schema_field="inputSchema",
 )
-"""What app-server takes of tools."""
+"""What app-server takes of tools. Two of the reserved names it would leave out without a word."""

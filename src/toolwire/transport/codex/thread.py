@@ -160,8 +160,8 @@ class Thread:
         elif envelope.is_request:
             assert envelope.id is not None
             self.worker.write(self._declined(envelope.method, envelope.id))
-        if self._state == "waiting" and not self._runs and self._expired is not None:
-            self._expired(self)
+        if self._state == "waiting" and (not self._runs or envelope.is_request) and self._expired is not None:
+            self._expired(self)  # it has ended, or has more calls than its client knows
         elif self._state == "left":
             if self._runs:
                 self._interrupt()
