@@ -228,9 +228,16 @@ def _topics(prompt: str) -> list[str]:
     return [name or part for name, part in zip(names, parts, strict=True)] or [prompt or "demo"]
 
 
+_QUOTED = re.compile(r"`([^`]+)`|\"([^\"]+)\"")
+_FILE = re.compile(r"(?<!\S)(?:[\w*.~-]+/)*[\w*-]+\.[A-Za-z]\w{0,5}(?!\S)")
+
+
 def _proper(text: str) -> str:
-    """The last run of capitalised words, or nothing."""
-    found = re.findall(r"(?:\b[A-Z]\w*\s?)+", text[1:])
+    """What is quoted, the name of a file, the last run of capitalised words, or nothing."""
+    quoted = _QUOTED.search(text)
+    if quoted:
+        return quoted[1] or quoted[2]
+    found = _FILE.findall(text) or re.findall(r"(?:\b[A-Z]\w*\s?)+", text[1:])
     return found[-1].strip() if found else ""
 
 
