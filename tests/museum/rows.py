@@ -229,6 +229,20 @@ _THEMES = {
         BM-258 bi-server-tool-dead     A server tool of one vendor is not dead weight at another
         BM-259 bi-fail-closed          A tool that cannot be read is refused by its place
     """,
+    "app-server": """
+        BM-235 as-no-completed         A turn whose end is never told ends when its thread is found idle, or with an error
+        BM-236 as-empty-custom-stall   A call that is only begun is not released, and silence does not last for ever
+        BM-237 as-stop-slow            A client that leaves stops the turn at once, and calls that come later are declined
+        BM-239 as-error-codes          One code for many faults: their words tell them apart, and reach the client
+        BM-240 as-unknown-method-loop  What nobody serves is refused once for each id, and the log does not overflow
+        BM-241 as-mcp-noise            A result that answers no call is not passed on, and is counted
+        BM-242 as-text-twice           A message that is streamed and told again is told once
+        BM-243 as-no-delta             A message that is not streamed is told all the same
+        BM-244 as-dyn-item             A call that is shown as an item too is one call
+        BM-245 as-dyn-failure          A result that failed is told as one
+        BM-246 as-dyn-null-args        A call without arguments has the arguments {}
+        BM-248 as-stdio-64k            A line may be long, up to a limit that is stated
+    """,
     "images": """
         BM-262 img-wrong-shape         An image in a result is written in the server's words
     """,

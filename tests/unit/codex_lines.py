@@ -120,7 +120,9 @@ class Talk:
     """A conversation: what it made of the lines, in legal order, and what it said in return."""
 
     def __init__(self, request: Request = ASKING, waiting: Waiting | None = None, **profile: Any) -> None:
-        self._conversation = codex.Conversation(request, "S", codex.Profile(**profile), "me", waiting)
+        self._conversation = codex.Conversation(
+            request, "S", codex.Profile(**profile), "me", (waiting,) if waiting is not None else ()
+        )
         self.dialogue = self._conversation.start()
         self._line = Pipeline(LineReader(), self._conversation, TurnOrder())
         self._events: list[Event] = []

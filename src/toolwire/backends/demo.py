@@ -222,7 +222,10 @@ def _object(schema: dict[str, Any], topic: str, depth: int) -> dict[str, Any]:
 
 
 def _topics(prompt: str) -> list[str]:
-    """The things a prompt asks for: `the weather in Paris and Rome` asks for two."""
+    """The things a prompt asks for: `the weather in Paris and Rome` asks for two. What is quoted is not taken apart."""
+    quoted = [one or other for one, other in _QUOTED.findall(prompt)]
+    if quoted:
+        return quoted
     parts = [part.strip(" ?!.") for part in _AND.split(prompt) if part.strip(" ?!.")]
     names = [_proper(part) for part in parts]
     return [name or part for name, part in zip(names, parts, strict=True)] or [prompt or "demo"]
@@ -233,10 +236,7 @@ _FILE = re.compile(r"(?<!\S)(?:[\w*.~-]+/)*[\w*-]+\.[A-Za-z]\w{0,5}(?!\S)")
 
 
 def _proper(text: str) -> str:
-    """What is quoted, the name of a file, the last run of capitalised words, or nothing."""
-    quoted = _QUOTED.search(text)
-    if quoted:
-        return quoted[1] or quoted[2]
+    """The name of a file, the last run of capitalised words, or nothing."""
     found = _FILE.findall(text) or re.findall(r"(?:\b[A-Z]\w*\s?)+", text[1:])
     return found[-1].strip() if found else ""
 

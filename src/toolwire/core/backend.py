@@ -80,8 +80,10 @@ class Dialogue:
         self.goes_on = goes_on
         self.outbox: list[Ask | bytes] = []
         """What is to be sent next: requests, and answers as lines."""
+        self.is_over = False
+        """The turn is over for the client: nothing more will be heard."""
         self.waiting: Waiting | None = None
-        """The turn is over for the client, and its thread waits."""
+        """It is, and its thread waits for results."""
 
 
 Opening: TypeAlias = Post | Script | Dialogue

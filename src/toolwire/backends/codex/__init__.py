@@ -80,6 +80,7 @@ class Conversation(LoweredConversation):
         events = super().feed(frame)
         decoder = self._turn
         calls = decoder.waiting
+        self._dialogue.is_over = decoder.ended
         if decoder.ended and calls.are_all_here and not calls.are_mixed_up and self._dialogue.waiting is None:
             self._dialogue.waiting = self._waiting()
         return events

@@ -18,7 +18,7 @@ from toolwire.transport.reply import Broken
 SHORTEST_PAUSE = 0.25
 LONGEST_PAUSE = 30.0
 MOST_MODELS = 64
-"""Models that workers know by name; when there are more the list begins anew."""
+"""Models that workers learn by name, beside those of the settings. Any client can name one, so others are served as Codex sees fit."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -53,7 +53,8 @@ class Pool:
     ) -> None:
         self._recipe = recipe
         self._bounds = bounds
-        self._models = self._own_models = models
+        self._models = models
+        self._most_models = len(models) + MOST_MODELS
         self._dismissed = dismissed
         """Called with a worker that is to go: whatever waits at it need not."""
         self._say = say
@@ -90,7 +91,7 @@ class Pool:
 
     async def place(self, model: str, worker: Worker | None = None) -> Worker:
         """A place for a turn, at this worker or at any. Raises `Broken` when there is none in time."""
-        if worker is None and model not in self._models:
+        if worker is None and model not in self._models and len(self._models) < self._most_models:
             self._learn(model)
         place = _Place(model, worker)
         self._queue.append(place)
@@ -145,7 +146,7 @@ class Pool:
             for worker in self._workers
             if worker.is_ready
             and not worker.is_retiring
-            and model in worker.models
+            and (model in worker.models or model not in self._models)
             and worker.turns < self._bounds.turns
         ]
         return min(free, key=lambda worker: worker.turns, default=None)
@@ -160,8 +161,7 @@ class Pool:
 
     def _learn(self, model: str) -> None:
         """Workers know the models they were started with, so others take their places."""
-        known = self._models if len(self._models) < MOST_MODELS else self._own_models
-        self._models = known | {model}
+        self._models |= {model}
         for worker in tuple(self._workers):
             self._retire(worker)
         self._fill()

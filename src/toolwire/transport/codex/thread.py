@@ -13,6 +13,8 @@ from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.jsonrpc import Id
 from toolwire.transport.codex.worker import Envelope, Worker
 
+CALL = "item/tool/call"
+
 LEAVING = 2.0
 """Seconds that a turn has to end once it is interrupted."""
 
@@ -160,7 +162,7 @@ class Thread:
         elif envelope.is_request:
             assert envelope.id is not None
             self.worker.write(self._declined(envelope.method, envelope.id))
-        if self._state == "waiting" and (not self._runs or envelope.is_request) and self._expired is not None:
+        if self._state == "waiting" and (not self._runs or envelope.method == CALL) and self._expired is not None:
             self._expired(self)  # it has ended, or has more calls than its client knows
         elif self._state == "left":
             if self._runs:

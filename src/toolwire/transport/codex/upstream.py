@@ -51,6 +51,9 @@ class CodexUpstream:
         except BaseException:
             thread.leave()
             raise
+        if not thread.runs:
+            self.pool.release(thread.worker)
+            raise broken("thread_gone", "The thread of these calls has ended.")
         thread.go_on()
         return CodexReply(self, thread, opening)
 
@@ -114,7 +117,7 @@ class CodexReply:
         return await self._thread.arrived()
 
     def is_whole(self) -> bool:
-        return self._dialogue.waiting is not None or not self._thread.runs
+        return self._dialogue.is_over or not self._thread.runs
 
     def close(self) -> None:
         if self._closed:

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -304,6 +305,8 @@ class Worker(asyncio.SubprocessProtocol):
         return self._channels.get(str(envelope.id).partition(".")[0])
 
 
+STALE = 86400.0
+"""Seconds after which a home is left whose process cannot be seen; it may be one of another container."""
 _HOME = "toolwire-codex-{}-"
 """How homes are named, with the process they belong to."""
 
@@ -312,7 +315,8 @@ def _new_home() -> str:
     """An empty home, once those are gone that a killed gateway could not remove."""
     for left in Path(tempfile.gettempdir()).glob(_HOME.format("*") + "*"):
         owner = left.name.split("-")[2]
-        if owner.isdecimal() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists():
+        is_dead = owner.isdecimal() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists()
+        if is_dead and left.stat().st_mtime < time.time() - STALE:
             shutil.rmtree(left, ignore_errors=True)
     return tempfile.mkdtemp(prefix=_HOME.format(os.getpid()))
 
