@@ -18,7 +18,8 @@ from toolwire.transport.reply import Broken
 SHORTEST_PAUSE = 0.25
 LONGEST_PAUSE = 30.0
 MOST_MODELS = 64
-"""Models that workers learn by name, beside those of the settings. Any client can name one, so others are served as Codex sees fit."""
+"""Models that workers learn by name, beside those of the settings. Any client can name one, so there is a bound; others
+are served as Codex sees fit."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
