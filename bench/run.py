@@ -19,6 +19,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import codex
 import fixtures
 
 HERE = Path(__file__).parent
@@ -111,9 +112,13 @@ def cost(program: Program, port: int, prefix: str, scenario: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("section", nargs="?", choices=("http", "codex"), default="http")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default=",".join(SCENARIOS))
+    parser.add_argument("--only", default="")
     chosen = parser.parse_args()
+    if chosen.section == "codex":
+        codex.main(chosen.rounds, chosen.only)
+        return
     events = prepare()
     config = WORK / "toolwire.toml"
     config.write_text(
@@ -134,7 +139,7 @@ def main() -> None:
             load(port, body_for(f"{prefix}mock-tool-b", streamed=True), 16, 100)
         measured: dict[str, list[tuple[float, float]]] = {}
         for _ in range(chosen.rounds):
-            for name in chosen.only.split(","):
+            for name in chosen.only.split(",") if chosen.only else SCENARIOS:
                 pair = cost(bare, BARE_PORT, "", name), cost(gateway, GATEWAY_PORT, "up/", name)
                 measured.setdefault(name, []).append(pair)
         report(measured, events)

@@ -48,9 +48,13 @@ def carried_out(name: str, arguments: Json) -> str:
     return f"Sun in {arguments['city']}." if name == "get_weather" else "Noon."
 
 
+@pytest.fixture(scope="module", autouse=True)
+def codex_is_there(tmp_path_factory: pytest.TempPathFactory) -> None:
+    needs_codex(tmp_path_factory.mktemp("home"))
+
+
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory, http: httpx.Client) -> Iterator[AppServer]:
-    needs_codex(tmp_path_factory.mktemp("check"))
     with running(tmp_path_factory.mktemp("sdks"), http, table("codex", base_url='"{url}"')) as stand:
         yield stand
 

@@ -23,9 +23,13 @@ TRANSPORTS = pytest.mark.parametrize("transport", ["sse", "socket"])
 PATCH = "*** Begin Patch\n*** Add File: hello.txt\n+hello\n*** End Patch\n"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def codex_is_there(tmp_path_factory: pytest.TempPathFactory) -> None:
+    needs_codex(tmp_path_factory.mktemp("home"))
+
+
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory, http: httpx.Client) -> Iterator[AppServer]:
-    needs_codex(tmp_path_factory.mktemp("check"))
     with running(tmp_path_factory.mktemp("both-ends"), http, table("codex", base_url='"{url}"')) as stand:
         yield stand
 

@@ -36,14 +36,16 @@ class LineReader:
         self._held = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        *whole, rest = data.split(b"\n")
+        whole = data.split(b"\n")
+        rest = whole.pop()
+        looks = self._held + len(data) > self._limit  # else no line can be too long
         if whole and self._pending:
             whole[0] = b"".join((*self._pending, whole[0]))
             self._pending, self._held = [], 0
         if rest:
             self._pending.append(rest)
             self._held += len(rest)
-        if self._held > self._limit or any(len(line) > self._limit for line in whole):
+        if looks and (self._held > self._limit or any(len(line) > self._limit for line in whole)):
             raise BackendFault(Failure(502, "line_too_long", f"A line has more than {self._limit} bytes."))
         return [Frame(b"", line) for line in whole if line and not line.isspace()]
 

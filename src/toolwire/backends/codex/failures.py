@@ -33,6 +33,7 @@ _KINDS: dict[str, tuple[int, str, bool]] = {
 
 _CODES = {401: "unauthorized", 403: "forbidden", 404: "model_not_found", 429: "rate_limit_exceeded"}
 _CUT = "stream disconnected before completion"
+_UNROUTED = "workspace routing discovery"
 _INCOMPLETE = re.compile(r"Incomplete response returned, reason: (\w+)")
 _STATUS = re.compile(r"unexpected status (\d{3})")
 _GONE = ("thread not found", "no rollout found", "invalid thread id", "no active turn")
@@ -64,6 +65,8 @@ def turn_failure(error: TurnError | None) -> Failure:
         return refusal(status or 400, {}, error.message.encode())
     if error.message.startswith(_CUT):
         return Failure(502, "stream_cut", error.message, retryable=True)
+    if error.message.startswith(_UNROUTED):
+        return Failure(502, "backend_unreachable", error.message, retryable=True)
     if kind == "other":  # what is left of this kind is a request that the server refused
         return Failure(status or 400, "bad_request", error.message)
     return Failure(502, "server_error", error.message)

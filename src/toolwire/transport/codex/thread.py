@@ -16,7 +16,9 @@ from toolwire.transport.codex.worker import Envelope, Worker
 CALL = "item/tool/call"
 
 LEAVING = 2.0
-"""Seconds that a turn has to end once it is interrupted."""
+"""Seconds that a turn has to end once it is interrupted, before its place is free."""
+FORGETTING = 30.0
+"""Seconds after which nobody listens for its end any more."""
 
 INBOX_LIMIT = 64 * 1024 * 1024
 """Most bytes that may wait for a slow client."""
@@ -121,8 +123,13 @@ class Thread:
         if not self._runs and (self.id or self._fault is not None):
             self._finish()
             return
-        self._timer = self._loop.call_later(LEAVING, self._finish)
+        self._timer = self._loop.call_later(LEAVING, self._leave_late)
         self._interrupt()
+
+    def _leave_late(self) -> None:
+        """It has had time enough to end. Its place is free; should its turn begin only now, it is still interrupted."""
+        self._free()
+        self._timer = self._loop.call_later(FORGETTING, self._finish)
 
     def _interrupt(self) -> None:
         if self._turn and not self._interrupted:
@@ -175,8 +182,6 @@ class Thread:
         if result is not None and result.thread is not None and not self.id:
             self.id = result.thread.id
             self.worker.threads[self.id] = self
-        if result is not None and result.turn is not None:
-            self._turn = result.turn.id
         if envelope.error is not None and str(envelope.id).endswith((".turn", ".interrupt")):
             self._runs = False  # it never began, or has ended
         if params is not None and params.turn is not None:
