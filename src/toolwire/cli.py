@@ -1,4 +1,4 @@
-"""The command line: `toolwire serve` and `toolwire replay`."""
+"""The command line: `toolwire serve`, `toolwire run` and `toolwire replay`."""
 
 import sys
 from pathlib import Path
@@ -33,6 +33,45 @@ def serve(
 
         run(chosen)
     except settings.SettingsError as error:
+        raise _stop(error) from None
+
+
+@app.command()
+def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
+    prompt: Annotated[str, typer.Argument(help="What to do.")],
+    model: Annotated[str, typer.Option(help="A model of your backends; demo needs none.")] = "",
+    backend: Annotated[str, typer.Option(help="The backend by name, or as KIND:URL, such as chat:http://….")] = "",
+    tools: Annotated[str, typer.Option(help="Tools by name, with commas: read,grep,…; or none.")] = "",
+    mcp: Annotated[str, typer.Option(help="A file with MCP servers.")] = "",
+    approve: Annotated[
+        str, typer.Option(help="When to ask before a call runs: never, on-write or always.")
+    ] = "on-write",
+    cwd: Annotated[str, typer.Option(help="The working directory.")] = ".",
+    json: Annotated[bool, typer.Option("--json", help="Write events as lines of JSON.")] = False,
+    resume: Annotated[str, typer.Option(help="The id of a session to go on with.")] = "",
+    read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing.")] = False,
+    effort: Annotated[str, typer.Option(help="How hard the model shall think.")] = "",
+    rounds: Annotated[int, typer.Option(help="Most turns of the model.")] = 100,
+    context_window: Annotated[int, typer.Option(help="Tokens that the model takes; 0: unknown.")] = 0,
+    config: Annotated[str | None, typer.Option(help="Settings file; ./toolwire.toml if it is there.")] = None,
+) -> None:
+    """Work on something: the model calls tools, which run here, until it is done."""
+    import msgspec
+
+    from toolwire.agent import SessionError, Setup
+    from toolwire.agent.command import INSTRUCTIONS, Order, OrderError
+    from toolwire.agent.command import run as carry_out
+    from toolwire.core.errors import BadRequest
+    from toolwire.runs.settings import SettingsError
+
+    try:
+        told = {"instructions": INSTRUCTIONS, "approve": approve, "read_only": read_only, "effort": effort}
+        setup = msgspec.convert({**told, "limits": {"rounds": rounds}, "context_window": context_window}, Setup)
+        order = Order(prompt, model, backend, tools, mcp, cwd, config, resume, json, setup)
+        raise typer.Exit(carry_out(order))
+    except msgspec.ValidationError as error:
+        raise _stop(f"--approve: {error}") from None
+    except (SettingsError, SessionError, OrderError, BadRequest) as error:
         raise _stop(error) from None
 
 

@@ -1,0 +1,152 @@
+"""An agent: a model, its tools and a session.
+
+@tool(parallel=True)
+def weather(city: str) -> str:
+    \"\"\"The weather in a city.\"\"\"
+    return f"18 degrees in {city}"
+
+async with Agent("demo", tools=[weather]) as agent:
+    print((await agent.run("What is the weather in Paris?")).text)
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from toolwire.agent.approval import Approvals, Approver
+from toolwire.agent.call import ToolCall
+from toolwire.agent.events import AgentEvent, ApprovalAsked, TaskEnded, TaskStarted, Tokens
+from toolwire.agent.feed import Feed
+from toolwire.agent.history import History
+from toolwire.agent.items import user_message
+from toolwire.agent.loop import Loop, Setup
+from toolwire.agent.model import Model, with_backend
+from toolwire.agent.registry import Context, FunctionTool, Registry, Tool, tool
+from toolwire.agent.session import Session
+from toolwire.runs.settings import Settings, load
+
+
+class Agent:
+    """Works off one prompt after the other, with a memory of all of them.
+
+    `tools` are tools or plain functions. `backend` is the name of a configured one, or `KIND:URL`. `settings` are read
+    from `./toolwire.toml` and the environment unless they are given. `approver` is asked where the set-up wants that.
+    `session` may be one that is resumed; without one nothing is written to a disk.
+    """
+
+    def __init__(
+        self,
+        model: str = "demo",
+        *,
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        setup: Setup | None = None,
+        backend: str = "",
+        settings: Settings | None = None,
+        cwd: str | Path = ".",
+        approver: Approver | None = None,
+        session: Session | None = None,
+    ) -> None:
+        chosen, name = with_backend(settings or load(None), backend, model)
+        self.setup = setup or Setup()
+        self.cwd = Path(cwd).resolve()
+        self.registry = Registry(_as_tool(each) for each in tools)
+        self.session = session or Session.begin(name, self.cwd, None)
+        self._model = Model(chosen, name)
+        self._approver = approver
+        asks = self._asked if approver is not None else None
+        self._approvals = Approvals(self.setup.approve, asks, read_only=self.setup.read_only)
+        self._feed: Feed | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closers: list[Callable[[], Any]] = []
+
+    async def __aenter__(self) -> "Agent":
+        await self._model.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop whatever runs, and let go of everything."""
+        self.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        for closer in reversed(self._closers):
+            await closer()
+        self._closers.clear()
+        await self._model.close()
+
+    def on_close(self, closer: Callable[[], Any]) -> None:
+        """Something to be awaited when the agent is closed, such as the servers its tools come from."""
+        self._closers.append(closer)
+
+    @property
+    def history(self) -> History:
+        return self.session.history
+
+    @property
+    def usage(self) -> Tokens:
+        """The tokens of the session."""
+        return self.session.usage
+
+    async def stream(self, prompt: str, images: Sequence[str] = ()) -> AsyncIterator[AgentEvent]:
+        """Work on a prompt, and tell everything that happens. Whoever stops listening cancels the task."""
+        if self._task is not None and not self._task.done():
+            raise RuntimeError("this agent is at work already")
+        self._feed = feed = Feed()
+        feed.put(TaskStarted(self.session.id, self._model.name, prompt))
+        self.session.add([user_message(prompt, tuple(images))])
+        loop = Loop(self._model, self.session, self.registry, self.setup, self._approvals, self._context, feed)
+        self._task = task = asyncio.get_running_loop().create_task(loop.work())
+        task.add_done_callback(_ended(feed))
+        try:
+            async for event in feed:
+                yield event
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+
+    async def run(self, prompt: str, images: Sequence[str] = ()) -> TaskEnded:
+        """Work on a prompt to its end."""
+        ended: TaskEnded | None = None
+        async for event in self.stream(prompt, images):
+            if isinstance(event, TaskEnded):
+                ended = event
+        assert ended is not None
+        return ended
+
+    def cancel(self) -> None:
+        """Stop the task that runs. Its tools are stopped too, and the history stays whole."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+
+    def _context(self, call: ToolCall, emit: Callable[[str], None]) -> Context:
+        return Context(self.cwd, emit, not self.setup.read_only)
+
+    async def _asked(self, tool: Tool, call: ToolCall) -> bool:
+        assert self._approver is not None
+        if self._feed is not None:
+            self._feed.put(ApprovalAsked(call.call_id, call.name, call.text))
+        return await self._approver(tool, call)
+
+
+def _as_tool(each: Tool | Callable[..., Any]) -> Tool:
+    if isinstance(each, FunctionTool) or hasattr(each, "run"):
+        return each  # type: ignore[return-value]
+    return tool(each)  # type: ignore[arg-type]
+
+
+def _ended(feed: Feed) -> Callable[["asyncio.Task[None]"], None]:
+    """However the task ends, the feed does too."""
+
+    def end(task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if task.cancelled() or error is not None:
+            feed.put(TaskEnded("cancelled" if error is None else "failed", "", Tokens(), str(error or "")))
+
+    return end

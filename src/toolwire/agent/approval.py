@@ -1,0 +1,41 @@
+"""Whether a call may run: by policy, and by asking somebody where the policy wants that."""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeAlias
+
+from toolwire.agent.call import LocalShellPayload, ToolCall
+from toolwire.agent.registry import Tool
+
+Policy: TypeAlias = Literal["never", "on-write", "always"]
+"""When somebody is asked: never (everything runs), before anything that may write, or before every call."""
+
+Approver: TypeAlias = Callable[[Tool, ToolCall], Awaitable[bool]]
+
+DENIED = "The user did not allow this call. Do not try it again in another way; ask what to do instead."
+NOBODY = "This call needs the approval of the user, and nobody is there to give it."
+READ_ONLY = "read-only mode: {} may change something, and is off."
+
+
+class Approvals:
+    """The policy, and whom to ask."""
+
+    def __init__(self, policy: Policy, approver: Approver | None = None, *, read_only: bool = False) -> None:
+        self._policy: Policy = policy
+        self._approver = approver
+        self._read_only = read_only
+
+    async def why_not(self, tool: Tool, call: ToolCall) -> str:
+        """Why a call may not run; nothing if it may."""
+        if self._read_only and tool.writes:
+            return READ_ONLY.format(call.name)
+        if not self._asks(tool, call):
+            return ""
+        if self._approver is None:
+            return NOBODY
+        return "" if await self._approver(tool, call) else DENIED
+
+    def _asks(self, tool: Tool, call: ToolCall) -> bool:
+        if self._policy == "never":
+            return False
+        escalates = isinstance(call.payload, LocalShellPayload) and call.payload.with_escalated_permissions
+        return self._policy == "always" or tool.writes or escalates

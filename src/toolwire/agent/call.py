@@ -1,0 +1,81 @@
+"""Calls as the engine runs them: an item of the model becomes a `ToolCall`, or an answer to the model.
+
+Arguments stay text until the tool reads them. A call without an id, or of a tool that is not there, is no reason to end
+a turn: the model is told, and goes on.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from toolwire.core.names import SEPARATOR
+
+LOCAL_SHELL = "local_shell"
+SESSION_TOOLS = frozenset(("exec_command", "write_stdin", "kill_session"))
+"""Tools that share the sessions of unified exec."""
+
+
+class FunctionPayload(msgspec.Struct, frozen=True):
+    arguments: str
+
+
+class CustomPayload(msgspec.Struct, frozen=True):
+    input: str
+
+
+class LocalShellPayload(msgspec.Struct, frozen=True):
+    """A command of the Responses API's own shell tool."""
+
+    command: tuple[str, ...]
+    working_directory: str = ""
+    timeout_ms: int | None = None
+    env: dict[str, str] = {}
+    with_escalated_permissions: bool = False
+    justification: str = ""
+
+
+class ExecPayload(msgspec.Struct, frozen=True):
+    """A command or input of a session that goes on between calls."""
+
+    arguments: str
+
+
+class McpPayload(msgspec.Struct, frozen=True):
+    server: str
+    tool: str
+    arguments: str
+
+
+Payload: TypeAlias = FunctionPayload | CustomPayload | LocalShellPayload | ExecPayload | McpPayload
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A tool to run. `name` is that of the registry."""
+
+    name: str
+    call_id: str
+    payload: Payload
+
+    @property
+    def text(self) -> str:
+        """What the call carries, as text."""
+        match self.payload:
+            case CustomPayload(input):
+                return input
+            case LocalShellPayload():
+                return msgspec.json.encode(self.payload).decode()
+            case FunctionPayload(arguments) | ExecPayload(arguments) | McpPayload(arguments=arguments):
+                return arguments
+
+
+class ToolError(Exception):
+    """Something the model should read: the call failed, and the turn goes on."""
+
+
+class Fatal(Exception):
+    """Something no answer to the model can mend: the turn ends."""
+
+
+def mcp_name(server: str, tool: str) -> str:
+    """What a tool of an MCP server is called here."""
+    return f"{server}{SEPARATOR}{tool}"

@@ -1,0 +1,183 @@
+"""Everything that happens while an agent works, for whoever watches: a terminal, a page, a log.
+
+Each event is a frozen value with a `type`, so that one line of JSON says all of it. A *task* is one prompt, worked off
+in as many turns as it takes.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+class Tokens(msgspec.Struct, frozen=True):
+    """Token counts. `input` includes cached tokens, `output` includes reasoning."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    cache_write: int = 0
+    reasoning: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+    def plus(self, other: "Tokens") -> "Tokens":
+        fields = self.__struct_fields__
+        return Tokens(*(getattr(self, name) + getattr(other, name) for name in fields))
+
+
+class Window(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One window of a rate limit."""
+
+    used_percent: float
+    window_minutes: float | None = None
+    resets_at: float | None = None
+
+
+class RateLimit(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A family of limits by name, such as `codex`."""
+
+    name: str
+    primary: Window | None = None
+    secondary: Window | None = None
+
+
+class Happening(msgspec.Struct, frozen=True, tag_field="type", tag=_snake):
+    """The base of all events."""
+
+
+class TaskStarted(Happening, frozen=True):
+    session: str
+    model: str
+    prompt: str
+
+
+class TurnStarted(Happening, frozen=True):
+    """A request to the model begins; `number` counts from 1 within the task."""
+
+    number: int
+
+
+class TextDelta(Happening, frozen=True):
+    text: str
+
+
+class ReasoningDelta(Happening, frozen=True):
+    text: str
+
+
+class CallStarted(Happening, frozen=True):
+    """The model has asked for a tool; it runs as soon as the others let it."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ToolStarted(Happening, frozen=True):
+    """The tool runs."""
+
+    call_id: str
+    name: str
+
+
+class ToolOutput(Happening, frozen=True):
+    """A piece of what a running tool puts out."""
+
+    call_id: str
+    text: str
+
+
+class CallEnded(Happening, frozen=True):
+    call_id: str
+    name: str
+    result: str
+    failed: bool
+    seconds: float
+
+
+class ApprovalAsked(Happening, frozen=True):
+    """Somebody is asked whether a call may run."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class UsageUpdated(Happening, frozen=True):
+    """The tokens of the last turn and of the session."""
+
+    last: Tokens
+    total: Tokens
+
+
+class LimitsUpdated(Happening, frozen=True):
+    limits: tuple[RateLimit, ...]
+
+
+class Retrying(Happening, frozen=True):
+    """The stream failed and the model is asked again, for the `attempt`-th time of at most `most`."""
+
+    attempt: int
+    most: int
+    seconds: float
+    reason: str
+
+
+class Compacted(Happening, frozen=True):
+    """The history was summarised; the numbers are its items before and after."""
+
+    before: int
+    after: int
+
+
+class Noted(Happening, frozen=True):
+    """A deviation that the backend's side noted."""
+
+    code: str
+    subject: str = ""
+
+
+class TurnEnded(Happening, frozen=True):
+    number: int
+    calls: int
+
+
+class TaskEnded(Happening, frozen=True):
+    """The task is over. `reason`: `done`, `cancelled`, `failed`, `length` or `filter` (the model was cut short), or the
+    limit that was reached: `rounds`, `tokens`, `seconds`, `cost`."""
+
+    reason: str
+    text: str
+    usage: Tokens
+    error: str = ""
+
+
+AgentEvent: TypeAlias = (
+    TaskStarted
+    | TurnStarted
+    | TextDelta
+    | ReasoningDelta
+    | CallStarted
+    | ToolStarted
+    | ToolOutput
+    | CallEnded
+    | ApprovalAsked
+    | UsageUpdated
+    | LimitsUpdated
+    | Retrying
+    | Compacted
+    | Noted
+    | TurnEnded
+    | TaskEnded
+)
+
+
+def as_line(event: AgentEvent) -> bytes:
+    """The event as one line of JSON."""
+    return msgspec.json.encode(event) + b"\n"

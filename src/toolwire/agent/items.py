@@ -1,0 +1,215 @@
+"""The items of a conversation, as typed values. Each keeps the JSON it came as, which is what goes back.
+
+The form is that of the Responses API, because it is the richest: every backend's turn can be told in it, and what we
+have no word for (snapshots, searches, items of later versions) is kept untouched.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from toolwire.agent.call import CustomPayload, FunctionPayload, LocalShellPayload, ToolCall
+from toolwire.agent.registry import Result
+from toolwire.core.request import ImagePart, Part, TextPart
+from toolwire.core.text import arguments_text
+
+
+class Item(msgspec.Struct, frozen=True):
+    """The base of all items."""
+
+    raw: msgspec.Raw
+
+
+class MessageItem(Item, frozen=True):
+    role: str
+    text: str
+
+
+class ReasoningItem(Item, frozen=True):
+    id: str
+    summary: tuple[str, ...]
+    encrypted_content: str = ""
+
+
+class FunctionCallItem(Item, frozen=True):
+    call_id: str
+    name: str
+    arguments: str
+    namespace: str = ""
+
+
+class CustomCallItem(Item, frozen=True):
+    call_id: str
+    name: str
+    input: str
+
+
+class LocalShellCallItem(Item, frozen=True):
+    call_id: str
+    """Its own id, where it has no other."""
+    action: LocalShellPayload
+
+
+class WebSearchCallItem(Item, frozen=True):
+    """A search that the model's server has made."""
+
+
+class OutputItem(Item, frozen=True):
+    """The result of a call."""
+
+    call_id: str
+    text: str
+
+
+class OtherItem(Item, frozen=True):
+    type: str
+
+
+AnyItem: TypeAlias = (
+    MessageItem
+    | ReasoningItem
+    | FunctionCallItem
+    | CustomCallItem
+    | LocalShellCallItem
+    | WebSearchCallItem
+    | OutputItem
+    | OtherItem
+)
+
+CALLS = (FunctionCallItem, CustomCallItem, LocalShellCallItem)
+
+
+class _Part(msgspec.Struct):
+    text: str | None = None
+
+
+class _Action(msgspec.Struct):
+    command: list[str] = []
+    working_directory: str | None = None
+    timeout_ms: int | None = None
+    env: dict[str, str] | None = None
+    with_escalated_permissions: bool | None = None
+    justification: str | None = None
+
+
+class _Fields(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    role: str | None = None
+    content: list[_Part] | str | None = None
+    summary: list[_Part] | None = None
+    encrypted_content: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    output: Any = None
+    action: _Action | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Typed(msgspec.Struct):
+    type: str = ""
+
+
+_decode = msgspec.json.Decoder(_Fields).decode
+_decode_type = msgspec.json.Decoder(_Typed).decode
+
+OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+
+
+def read_item(raw: bytes | msgspec.Raw) -> AnyItem:
+    """An item of any kind. One that is not as it should be is kept as something else."""
+    raw = raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(raw)
+    try:
+        fields = _decode(raw)
+    except msgspec.ValidationError:
+        return OtherItem(raw, _decode_type(raw).type)
+    match fields.type:
+        case "message":
+            return MessageItem(raw, fields.role or "", _joined(fields.content))
+        case "reasoning":
+            summary = tuple(part.text or "" for part in fields.summary or ())
+            return ReasoningItem(raw, fields.id or "", summary, fields.encrypted_content or "")
+        case "function_call":
+            text = arguments_text(fields.arguments)
+            return FunctionCallItem(raw, fields.call_id or "", fields.name or "", text, fields.namespace or "")
+        case "custom_tool_call":
+            return CustomCallItem(raw, fields.call_id or "", fields.name or "", arguments_text(fields.input))
+        case "local_shell_call" if isinstance(fields.action, _Action):
+            return LocalShellCallItem(raw, fields.call_id or fields.id or "", _shell(fields.action))
+        case "web_search_call":
+            return WebSearchCallItem(raw)
+        case type if type in OUTPUTS:
+            return OutputItem(raw, fields.call_id or fields.id or "", _output_text(fields.output))
+        case type:
+            return OtherItem(raw, type)
+
+
+def _joined(content: list[_Part] | str | None) -> str:
+    return content if isinstance(content, str) else "".join(part.text or "" for part in content or ())
+
+
+def _output_text(output: Any) -> str:
+    return output if isinstance(output, str) else msgspec.json.encode(output).decode()
+
+
+def _shell(action: _Action) -> LocalShellPayload:
+    return LocalShellPayload(
+        tuple(action.command),
+        action.working_directory or "",
+        action.timeout_ms,
+        action.env or {},
+        bool(action.with_escalated_permissions),
+        action.justification or "",
+    )
+
+
+def user_message(text: str, images: tuple[str, ...] = ()) -> MessageItem:
+    """What a user says, with images as data URLs."""
+    content: list[dict[str, str]] = [{"type": "input_text", "text": text}]
+    content += [{"type": "input_image", "image_url": url, "detail": "auto"} for url in images]
+    raw = _encoded({"type": "message", "role": "user", "content": content})
+    return MessageItem(raw, "user", text)
+
+
+def output_item(call: ToolCall, result: Result) -> OutputItem:
+    """The result of a call, in the form that belongs to its kind."""
+    fields: dict[str, Any]
+    if isinstance(call.payload, LocalShellPayload):
+        fields = {"type": "local_shell_call_output", "id": call.call_id, "output": result.text}
+    else:
+        custom = isinstance(call.payload, CustomPayload)
+        type = "custom_tool_call_output" if custom else "function_call_output"
+        fields = {"type": type, "call_id": call.call_id, "output": _output(result.parts)}
+    if result.failed:
+        fields["status"] = "incomplete"
+    return OutputItem(_encoded(fields), call.call_id, result.text)
+
+
+def _output(parts: tuple[Part, ...]) -> Any:
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    if len(texts) == len(parts):
+        return "".join(texts)
+    return [_part(part) for part in parts]
+
+
+def _part(part: Part) -> dict[str, str]:
+    if isinstance(part, ImagePart):
+        return {"type": "input_image", "image_url": part.url, "detail": part.detail or "auto"}
+    return {"type": "input_text", "text": part.text if isinstance(part, TextPart) else ""}
+
+
+def call_of(item: FunctionCallItem | CustomCallItem | LocalShellCallItem) -> ToolCall:
+    """The call in an item, of a tool by the name it has there."""
+    match item:
+        case FunctionCallItem(_, call_id, name, arguments):
+            return ToolCall(name, call_id, FunctionPayload(arguments))
+        case CustomCallItem(_, call_id, name, input):
+            return ToolCall(name, call_id, CustomPayload(input))
+        case LocalShellCallItem(_, call_id, action):
+            return ToolCall("local_shell", call_id, action)
+
+
+def _encoded(fields: dict[str, Any]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(fields))

@@ -1,0 +1,118 @@
+"""What a server gives back, as parts of a result."""
+
+import mimetypes
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+from toolwire.agent.registry import Result
+from toolwire.core.request import AudioPart, FilePart, ImagePart, Part, TextPart
+
+_BLOCKS = frozenset(("text", "image", "audio", "resource", "resource_link"))
+_FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav", "x-flac": "flac", "mp4": "m4a"}
+"""Audio types whose usual name is another."""
+
+
+def as_result(result: CallToolResult) -> Result:
+    """The content in its order, and the structured content if no text says the same."""
+    parts = tuple(part for block in result.content for part in _parts(block))
+    structured = result.structured_content
+    if structured is not None and not _is_told(structured, [part.text for part in parts if isinstance(part, TextPart)]):
+        parts = (*parts, TextPart(msgspec.json.encode(structured).decode()))
+    return Result(parts or (TextPart(""),), failed=result.is_error)
+
+
+def as_parts(contents: Iterable[TextResourceContents | BlobResourceContents]) -> tuple[Part, ...]:
+    """The contents of a resource."""
+    return tuple(_resource(each) for each in contents)
+
+
+def _parts(block: ContentBlock) -> Iterator[Part]:
+    match block:
+        case TextContent():
+            yield TextPart(block.text)
+        case ImageContent():
+            yield ImagePart(_data_url(block.mime_type, block.data))
+        case AudioContent():
+            yield AudioPart(block.data, _format(block.mime_type))
+        case ResourceLink():
+            yield TextPart(_link(block))
+        case EmbeddedResource():
+            yield TextPart(f"[resource {block.resource.uri}]\n")
+            yield _resource(block.resource)
+
+
+def _resource(resource: TextResourceContents | BlobResourceContents) -> Part:
+    if isinstance(resource, TextResourceContents):
+        return TextPart(resource.text)
+    kind = resource.mime_type or "application/octet-stream"
+    if kind.startswith("image/"):
+        return ImagePart(_data_url(kind, resource.blob))
+    if kind.startswith("audio/"):
+        return AudioPart(resource.blob, _format(kind))
+    return FilePart(_data_url(kind, resource.blob), name=_file_name(resource.uri, kind))
+
+
+def _link(link: ResourceLink) -> str:
+    about = ", ".join(each for each in (link.mime_type, link.description) if each)
+    return f"[resource link {link.uri}] {link.title or link.name}{f' ({about})' if about else ''}"
+
+
+def _data_url(kind: str, data: str) -> str:
+    return f"data:{kind};base64,{data}"
+
+
+def _format(kind: str) -> str:
+    subtype = kind.partition("/")[2].partition(";")[0].strip().lower()
+    return _FORMATS.get(subtype, subtype)
+
+
+def _file_name(uri: str, kind: str) -> str:
+    try:
+        name = urlsplit(uri).path.rstrip("/").rpartition("/")[2]
+    except ValueError:
+        name = ""
+    return name or f"resource{mimetypes.guess_extension(kind) or ''}"
+
+
+def _is_told(structured: Any, texts: list[str]) -> bool:
+    """Whether the content already says what the structured content says, as the specification asks for."""
+    read = [_read(text) for text in texts]
+    if structured in read:
+        return True
+    match structured:
+        # FastMCP puts what is no object under `result`, and tells each element, or has each block there once more.
+        case {"result": [*values], **others} if not others:
+            return values in (texts, read) or values in read or all(_is_block(value) for value in values)
+        case {"result": value, **others} if not others:
+            return value in texts or value in read
+        case _:
+            return False
+
+
+def _is_block(value: Any) -> bool:
+    match value:
+        case {"type": str(kind)}:
+            return kind in _BLOCKS
+        case _:
+            return False
+
+
+def _read(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return text

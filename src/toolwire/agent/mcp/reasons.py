@@ -1,0 +1,48 @@
+"""What the `mcp` package raises, in a few words."""
+
+from typing import cast
+
+from mcp import MCPError
+from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
+from pydantic import ValidationError
+
+from toolwire.agent.mcp.settings import Server
+
+_CUT = ("Connection closed", "SSE stream ended")
+"""How the package words that a connection or an answer was broken off. Servers use the same code for other things."""
+
+
+def reason(error: BaseException, server: Server) -> str:
+    """An error as a person or a model should read it."""
+    match _first(error):
+        case MCPError() as error:
+            return "it ended" if is_cut(error) else error.message
+        case ValidationError() as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            return f"its answer is not valid: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        case FileNotFoundError() as error if server.command:
+            return f"there is no {str(error.filename or server.command)!r}"
+        case OSError() as error:
+            return error.strerror or str(error)
+        case error:
+            return str(error) or type(error).__name__
+
+
+def is_cut(error: BaseException | None) -> bool:
+    """Whether a server went away before it answered."""
+    return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and error.message.startswith(_CUT)
+
+
+def wants_newer(error: BaseException) -> bool:
+    """Whether a server knows no handshake, but may know what came after it."""
+    match _first(error):
+        case MCPError() as error:
+            return error.code in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND)
+        case error:
+            return isinstance(error, RuntimeError) and str(error).startswith("Unsupported protocol version")
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error

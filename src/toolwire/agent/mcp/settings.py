@@ -1,0 +1,155 @@
+"""Which MCP servers there are and how to reach them, from the JSON that other programs use for it too.
+
+{"mcpServers": {
+    "files": {"command": "npx", "args": ["-y", "files-server", "${HOME}"], "env": {"TOKEN": "${TOKEN}"}, "cwd": "/srv"},
+    "web": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${KEY:-none}"}}}}
+
+Our own fields, all optional: `timeout` and `startTimeout` in seconds, `parallel`, `disabled`, and lists of tools in
+`allow` and `deny`. What is wrong is said with the path of its field, and never with a value, which may be a secret.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeAlias, cast
+
+import msgspec
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
+"""What `type` may say, and the field that it needs."""
+
+Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+
+_FIELDS: dict[str, tuple[str, Any]] = {
+    "command": ("command", str),
+    "args": ("args", tuple[str, ...]),
+    "env": ("env", dict[str, Any]),
+    "cwd": ("cwd", str),
+    "url": ("url", str),
+    "headers": ("headers", dict[str, Any]),
+    "timeout": ("timeout", Seconds),
+    "startTimeout": ("start_timeout", Seconds),
+    "parallel": ("parallel", bool),
+    "allow": ("allow", tuple[str, ...]),
+    "deny": ("deny", tuple[str, ...]),
+}
+"""From a field to what we call it, and its type."""
+_EXPANDED = frozenset(("command", "args", "env", "cwd", "url", "headers"))
+_NOT_OURS = frozenset(("type", "disabled"))
+
+
+class BadConfig(ValueError):
+    """A configuration that cannot be read."""
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """An MCP server: a command to run, or an address."""
+
+    name: str
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    """Added to the few variables that a server inherits: PATH, HOME and the like, but none of our keys."""
+    cwd: str = ""
+    url: str = ""
+    headers: dict[str, str] = {}
+    start_timeout: float = 30.0
+    timeout: float = 120.0
+    """Seconds that a call may take."""
+    parallel: bool = False
+    """Its tools may run side by side."""
+    allow: tuple[str, ...] | None = None
+    """The only tools to offer, by the server's own names for them."""
+    deny: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Fields of the configuration that mean nothing here."""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise BadConfig("an MCP server needs a name")
+        if bool(self.command) == bool(self.url):
+            raise BadConfig(f"the MCP server {self.name} needs either a command or a url")
+
+    def __repr__(self) -> str:
+        """Without the environment and the headers, which hold secrets."""
+        return f"Server({self.name!r})"
+
+    def offers(self, tool: str) -> bool:
+        return tool not in self.deny and (self.allow is None or tool in self.allow)
+
+
+def read_config(text: str, environment: Mapping[str, str] = os.environ) -> tuple[Server, ...]:
+    """The servers that a configuration names, without those that are disabled. Raises `BadConfig`."""
+    try:
+        read: Any = msgspec.json.decode(text.removeprefix("\ufeff"))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise BadConfig(f"the configuration of MCP servers is not JSON: {error}") from None
+    top = _typed("the configuration", read, dict[str, Any])
+    if "mcpServers" not in top:
+        raise BadConfig("mcpServers: is missing")
+    servers = _typed("mcpServers", top["mcpServers"], dict[str, Any])
+    read_servers = (_server(name, entry, environment) for name, entry in servers.items())
+    return tuple(server for server in read_servers if server is not None)
+
+
+def _server(name: str, value: Any, environment: Mapping[str, str]) -> Server | None:
+    where = f"mcpServers.{name}"
+    if not name:
+        raise BadConfig("mcpServers: a server has an empty name")
+    entry = _typed(where, value, dict[str, Any])
+    if _typed(f"{where}.disabled", entry.get("disabled", False), bool):
+        return None
+    _check_transport(where, entry)
+    fields: dict[str, Any] = {}
+    for field, (ours, kind) in _FIELDS.items():
+        if field in entry:
+            path = f"{where}.{field}"
+            read = _typed(path, entry[field], kind)
+            fields[ours] = _expanded(path, read, environment) if field in _EXPANDED else read
+    if "url" in fields and not fields["url"].startswith(("http://", "https://")):
+        raise BadConfig(f"{where}.url: must begin with http:// or https://")
+    ignored = tuple(field for field in entry if field not in _FIELDS and field not in _NOT_OURS)
+    return Server(name=name, ignored=ignored, **fields)
+
+
+def _check_transport(where: str, entry: dict[str, Any]) -> None:
+    """Raise `BadConfig` unless it is clear how to reach the server."""
+    if "type" in entry:
+        kind = _typed(f"{where}.type", entry["type"], str)
+        if kind not in _TRANSPORTS:
+            raise BadConfig(f"{where}.type: must be 'stdio' or 'http'")
+        needed = _TRANSPORTS[kind]
+        if not entry.get(needed):
+            raise BadConfig(f"{where}.{needed}: is missing")
+    if entry.get("command") and entry.get("url"):
+        raise BadConfig(f"{where}: has both a command and a url")
+    if not entry.get("command") and not entry.get("url"):
+        raise BadConfig(f"{where}: has neither a command nor a url")
+
+
+def _typed(path: str, value: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        what, _, inside = str(error).partition(" - at `$")
+        raise BadConfig(f"{path}{inside.rstrip('`')}: {what}") from None
+
+
+def _expanded(path: str, value: Any, environment: Mapping[str, str]) -> Any:
+    """The value with its variables, in every text that it holds."""
+    if isinstance(value, dict):
+        table = cast("dict[str, Any]", value)
+        return {key: _expanded(f"{path}.{key}", each, environment) for key, each in table.items()}
+    if isinstance(value, tuple):
+        row = cast("tuple[str, ...]", value)
+        return tuple(_expanded(f"{path}[{index}]", each, environment) for index, each in enumerate(row))
+
+    def variable(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        found = environment.get(name)
+        if found is None and default is None:
+            raise BadConfig(f"{path}: the environment variable {name} is not set")
+        return found or default or ""
+
+    return _VARIABLE.sub(variable, _typed(path, value, str))

@@ -1,0 +1,167 @@
+"""How a server is reached: a process with pipes, or streamable HTTP. Each is a transport of the `mcp` package.
+
+A transport here also says when it is over, which the package tells only those who have a request under way.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from types import TracebackType
+from typing import Any, Protocol, Self, TextIO, TypeVar
+
+import anyio
+import httpx2
+from mcp import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+
+from toolwire.agent.mcp.settings import Server
+
+LAST_BYTES = 2048
+LAST_LINES = 10
+LAST_WORDS = 0.3
+"""Seconds that the rest of a standard error has to arrive once its process has ended."""
+MOST_EVENT = 64 * 1024 * 1024
+"""Bytes of one event. The package's own limit of 1 MiB is less than an image may take."""
+
+_STEERING = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Tail(asyncio.Protocol):
+    """The end of what a process writes to its standard error, which never reaches our terminal."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+        self._transport: asyncio.ReadTransport | None = None
+        self._ended = asyncio.Event()
+
+    @property
+    def text(self) -> str:
+        """The last lines, as far as there are any, without what would steer a terminal."""
+        lines = _STEERING.sub("", self._kept.decode("utf-8", "replace")).strip().splitlines()
+        return "\n".join(lines[-LAST_LINES:])
+
+    async def open(self) -> TextIO:
+        """The end to write to."""
+        reading, writing = os.pipe()
+        errors = os.fdopen(writing, "w")
+        source = os.fdopen(reading, "rb", 0)
+        try:
+            self._transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: self, source)
+        except BaseException:
+            errors.close()
+            source.close()
+            raise
+        self._ended.clear()  # of an attempt before
+        return errors
+
+    async def close(self) -> None:
+        """Take what still comes. A process that was left behind may hold the other end, so not for long."""
+        with anyio.move_on_after(LAST_WORDS, shield=True):
+            await self._ended.wait()
+        if self._transport is not None:
+            self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._kept = (self._kept + data)[-LAST_BYTES:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended.set()
+
+
+class Health:
+    """What is known of a connection beside its messages."""
+
+    def __init__(self, over: Callable[[], None]) -> None:
+        self.over = over
+        self.tail = Tail()
+        self.refusal = ""
+        """The last HTTP status that was an error."""
+        self.session_is_gone = False
+
+    async def see(self, response: httpx2.Response) -> None:
+        if response.status_code < 400 or response.request.method != "POST":
+            return
+        self.refusal = f"HTTP {response.status_code} {response.reason_phrase}".strip()
+        if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+            self.session_is_gone = True
+
+
+class _Stream(Protocol[T_co]):
+    async def receive(self) -> T_co: ...
+
+    async def aclose(self) -> None: ...
+
+    async def __anext__(self) -> T_co: ...
+
+
+class Watched:
+    """A stream of messages that says when it is over."""
+
+    def __init__(self, stream: _Stream[SessionMessage | Exception], over: Callable[[], None]) -> None:
+        self._stream = stream
+        self._over = over
+
+    async def receive(self) -> SessionMessage | Exception:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._over()
+            raise
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def transport(server: Server, health: Health) -> AbstractAsyncContextManager[Any]:
+    """The way to a server, still to be entered."""
+    return _http(server, health) if server.url else _stdio(server, health)
+
+
+@asynccontextmanager
+async def _stdio(server: Server, health: Health) -> AsyncGenerator[tuple[Watched, Any]]:
+    parameters = StdioServerParameters(
+        command=server.command,
+        args=list(server.args),
+        env=server.env,
+        cwd=server.cwd or None,
+        encoding_error_handler="replace",  # one bad byte is no reason to lose a server
+    )
+    errors = await health.tail.open()
+    try:
+        async with stdio_client(parameters, errors) as (reading, writing):
+            errors.close()  # the process has its own
+            yield Watched(reading, health.over), writing
+    finally:
+        with suppress(OSError):
+            errors.close()
+        await health.tail.close()
+
+
+@asynccontextmanager
+async def _http(server: Server, health: Health) -> AsyncGenerator[tuple[Watched, Any]]:
+    # A stream of events may be silent for long; every call has a deadline of its own.
+    timeout = httpx2.Timeout(server.start_timeout, read=None)
+    async with (
+        httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks={"response": [health.see]}) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=MOST_EVENT) as (reading, writing),
+    ):
+        yield Watched(reading, health.over), writing

@@ -1,0 +1,24 @@
+"""When a stream has failed: whether to ask again, and when."""
+
+import random
+
+from toolwire.core.errors import Failure
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 60.0
+"""Of our own; a server may ask for a longer one."""
+
+_ids = random.Random()
+
+
+def pause(failure: Failure, attempt: int, longest: float) -> float | None:
+    """Seconds before the `attempt`-th new request, or None if it is not to be made."""
+    if not failure.retryable:
+        return None
+    if failure.retry_after:
+        try:
+            asked = float(failure.retry_after)
+        except ValueError:
+            asked = FIRST_PAUSE
+        return asked if asked <= longest else None
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1)) * _ids.uniform(0.9, 1.1)

@@ -1,0 +1,43 @@
+"""From what a model calls a tool to the tool, and from tools to what a model is told of them."""
+
+from typing import Any
+
+from toolwire.agent.call import LOCAL_SHELL, SESSION_TOOLS, ExecPayload, FunctionPayload, McpPayload, ToolCall
+from toolwire.agent.registry import Registry, Tool
+from toolwire.core.names import SEPARATOR, flat_name
+from toolwire.core.request import NO_PARAMETERS
+
+MCP = "mcp__"
+"""How some models begin the names of tools that come from an MCP server."""
+
+
+def routed(call: ToolCall, namespace: str, registry: Registry) -> ToolCall:
+    """The call with the name that the registry has for its tool, and the payload that the tool takes.
+
+    A name that is not there stays as it is: running it gives the answer that the model reads.
+    """
+    name = next((name for name in _names(namespace, call.name) if registry.get(name) is not None), call.name)
+    payload = call.payload
+    if isinstance(payload, FunctionPayload):
+        server, tool = getattr(registry.get(name), "server", ""), getattr(registry.get(name), "tool", "")
+        if server:
+            payload = McpPayload(server, tool, payload.arguments)
+        elif name in SESSION_TOOLS:
+            payload = ExecPayload(payload.arguments)
+    return ToolCall(name, call.call_id, payload)
+
+
+def _names(namespace: str, name: str) -> list[str]:
+    """What a tool may be called here: with its namespace or without, and without what marks a server's tools."""
+    names = [flat_name(namespace, name), name]
+    return [*names, *(each.removeprefix(MCP) for each in names if each.startswith(MCP)), name.rpartition(SEPARATOR)[2]]
+
+
+def declared(tool: Tool) -> dict[str, Any]:
+    """A tool as a request of the Responses API declares it."""
+    if tool.name == LOCAL_SHELL:
+        return {"type": "local_shell"}
+    said: dict[str, Any] = {"type": tool.kind, "name": tool.name, "description": tool.description}
+    if tool.kind == "custom":
+        return {**said, "format": tool.format} if tool.format is not None else said
+    return {**said, "parameters": tool.parameters or NO_PARAMETERS, "strict": False}

@@ -1,0 +1,196 @@
+"""Runs the calls of a turn: at once, side by side where they may, one at a time where they must.
+
+A call starts the moment its item is done, while the stream goes on. Results are given back in the order of the calls.
+When a turn is cancelled, what still runs is stopped and says so, so that every call has a result.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
+
+import msgspec
+
+from toolwire.agent.call import Fatal, LocalShellPayload, ToolCall, ToolError
+from toolwire.agent.registry import Context, Registry, Result, Tool
+from toolwire.core.request import TextPart
+
+
+class Gate:
+    """A lock for readers and writers, in the order in which they come: a writer who waits holds up later readers."""
+
+    def __init__(self) -> None:
+        self._readers = 0
+        self._writing = False
+        self._waiting: deque[tuple[bool, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def pass_through(self, *, shared: bool) -> AsyncGenerator[None]:
+        await self._enter(shared)
+        try:
+            yield
+        finally:
+            self._leave(shared)
+
+    async def _enter(self, shared: bool) -> None:
+        if not self._waiting and self._is_free(shared):
+            self._take(shared)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (shared, turn)
+        self._waiting.append(entry)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave(shared)  # it was let in just now
+            else:
+                self._waiting.remove(entry)
+                self._admit()
+            raise
+
+    def _is_free(self, shared: bool) -> bool:
+        return not self._writing and (shared or not self._readers)
+
+    def _take(self, shared: bool) -> None:
+        if shared:
+            self._readers += 1
+        else:
+            self._writing = True
+
+    def _leave(self, shared: bool) -> None:
+        if shared:
+            self._readers -= 1
+        else:
+            self._writing = False
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and self._is_free(self._waiting[0][0]):
+            shared, turn = self._waiting.popleft()
+            self._take(shared)
+            turn.set_result(None)
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A call with its result."""
+
+    call: ToolCall
+    result: Result
+    seconds: float
+
+
+class Running:
+    """A call under way."""
+
+    def __init__(self, call: ToolCall, task: "asyncio.Task[Result]", began: float) -> None:
+        self.call = call
+        self.task = task
+        self.began = began
+        self.result: Finished | None = None
+
+
+Approve: TypeAlias = Callable[[Tool, ToolCall], Awaitable[str]]
+"""Asks whether a call may run; the answer is why not, or nothing."""
+
+
+class Runtime:
+    """The calls of one step: started as they come, given back in order."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        context: Callable[[ToolCall], Context],
+        started: Callable[[ToolCall], None],
+        finished: Callable[[Finished], None],
+        approve: Approve | None = None,
+    ) -> None:
+        self._registry = registry
+        self._context = context
+        self._started = started
+        self._finished = finished
+        self._approve = approve
+        self._gate = Gate()
+        self._running: list[Running] = []
+        self.fatal: Fatal | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._running)
+
+    def start(self, call: ToolCall) -> None:
+        """Run a call now, or as soon as the others let it."""
+        began = time.monotonic()
+        task = asyncio.get_running_loop().create_task(self._run(call))
+        running = Running(call, task, began)
+        self._running.append(running)
+        task.add_done_callback(lambda _: self._note(running))
+
+    async def results(self) -> list[Finished]:
+        """All results, in the order of the calls. `fatal` is set if one of them must end the turn."""
+        running, self._running = self._running, []
+        if running:
+            await asyncio.wait([each.task for each in running])
+        for each in running:
+            self.fatal = self.fatal or _fatal(each.task)
+        return [self._result(each) for each in running]
+
+    def cancel(self) -> None:
+        """Stop what runs. Its results say so."""
+        for each in self._running:
+            each.task.cancel()
+
+    async def _run(self, call: ToolCall) -> Result:
+        tool = self._registry.get(call.name)
+        if tool is None:
+            raise ToolError(_unknown(call))
+        async with self._gate.pass_through(shared=tool.parallel):
+            self._started(call)
+            if self._approve is not None:
+                why_not = await self._approve(tool, call)
+                if why_not:
+                    raise ToolError(why_not)
+            return await tool.run(call, self._context(call))
+
+    def _note(self, running: Running) -> None:
+        self._finished(self._result(running))
+
+    def _result(self, running: Running) -> Finished:
+        if running.result is None:
+            call, seconds = running.call, time.monotonic() - running.began
+            running.result = Finished(call, _result_of(running.task, call, seconds), seconds)
+        return running.result
+
+
+def _unknown(call: ToolCall) -> str:
+    return f"unsupported call: {call.name}"
+
+
+def _fatal(task: "asyncio.Task[Result]") -> Fatal | None:
+    error = None if task.cancelled() else task.exception()
+    return error if isinstance(error, Fatal) else None
+
+
+def _result_of(task: "asyncio.Task[Result]", call: ToolCall, seconds: float) -> Result:
+    if task.cancelled():
+        return failure(aborted(call, seconds))
+    error = task.exception()
+    if error is None:
+        return task.result()
+    if isinstance(error, ToolError | Fatal):
+        return failure(str(error))
+    return failure(f"{type(error).__name__}: {error}")
+
+
+def aborted(call: ToolCall, seconds: float) -> str:
+    """What a model reads about a call that was stopped."""
+    shown = f"{max(0.1, seconds):.1f}"
+    if isinstance(call.payload, LocalShellPayload) or call.name in ("exec_command", "Bash"):
+        return f"Wall time: {shown} seconds\naborted by user"
+    return f"aborted by user after {shown}s"
+
+
+def failure(text: str) -> Result:
+    return Result((TextPart(text),), failed=True)

@@ -1,0 +1,128 @@
+"""Sessions on disk: one file each, one line for each thing that happened, so that they can be resumed.
+
+{"toolwire_session":1,"id":"…","model":"…","cwd":"…","created":1730000000}
+{"items":[…]}              added to the history
+{"history":[…]}            in its place, after a compaction
+{"usage":{…}}              the tokens so far
+"""
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from toolwire.agent.events import Tokens
+from toolwire.agent.history import History, read_items
+from toolwire.agent.items import AnyItem
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class SessionError(Exception):
+    """A session that cannot be read or written, in one line."""
+
+
+class _Head(msgspec.Struct):
+    toolwire_session: int
+    id: str
+    model: str = ""
+    cwd: str = ""
+    created: float = 0.0
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    items: list[msgspec.Raw] | None = None
+    history: list[msgspec.Raw] | None = None
+    usage: Tokens | None = None
+
+
+def folder() -> Path:
+    """Where sessions are kept."""
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "toolwire" / "sessions"
+
+
+def new_id() -> str:
+    return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3)
+
+
+class Session:
+    """A session and its file. Without a path nothing is written."""
+
+    def __init__(self, id: str, model: str, path: Path | None) -> None:
+        self.id = id
+        self.model = model
+        self.history = History()
+        self.usage = Tokens()
+        self._path = path
+
+    @classmethod
+    def begin(cls, model: str, cwd: Path, kept_in: Path | None) -> "Session":
+        """A new session, which is kept in this folder."""
+        id = new_id()
+        session = cls(id, model, kept_in / f"{id}.jsonl" if kept_in is not None else None)
+        session._write(_Head(1, id, model, str(cwd), time.time()))
+        return session
+
+    @classmethod
+    def resume(cls, id: str, kept_in: Path) -> "Session":
+        """A session as it was left. Calls whose end nobody knows count as aborted."""
+        path = kept_in / f"{id}.jsonl"
+        if not _ID.fullmatch(id):
+            raise SessionError(f"{id!r} is not the id of a session")
+        try:
+            first, *rest = path.read_bytes().splitlines()
+            head = msgspec.json.decode(first, type=_Head)
+        except (OSError, ValueError) as error:
+            raise SessionError(f"there is no session {id!r} in {kept_in}") from error
+        session = cls(head.id, head.model, path)
+        for line in rest:
+            session._take(line)
+        if session.history.close_calls():
+            session.replace(session.history.items)
+        return session
+
+    def add(self, items: Sequence[AnyItem]) -> None:
+        """Add to the history, and to the file."""
+        if items:
+            self.history.add(items)
+            self._write(_Line(items=[item.raw for item in items]))
+
+    def replace(self, items: Sequence[AnyItem]) -> None:
+        """Put another history in its place."""
+        self.history.replace(items)
+        self._write(_Line(history=self.history.raw))
+
+    def spend(self, tokens: Tokens) -> None:
+        self.usage = self.usage.plus(tokens)
+        self._write(_Line(usage=self.usage))
+
+    def _take(self, line: bytes) -> None:
+        try:
+            read = msgspec.json.decode(line, type=_Line)
+        except msgspec.DecodeError:
+            return  # a line that was cut when the process ended
+        if read.history is not None:
+            self.history.replace(read_items(read.history))
+        if read.items:
+            self.history.add(read_items(read.items))
+        if read.usage is not None:
+            self.usage = read.usage
+
+    def _write(self, line: _Head | _Line) -> None:
+        if self._path is None:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with open(self._path, "ab", opener=_private) as file:
+                file.write(msgspec.json.encode(line) + b"\n")
+        except OSError as error:
+            raise SessionError(f"the session cannot be kept in {self._path}: {error.strerror}") from error
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

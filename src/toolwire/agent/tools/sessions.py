@@ -1,0 +1,201 @@
+"""Commands that may outlive the call that started them: `exec_command`, `write_stdin` and `kill_session`.
+
+They answer as Codex does, whose models know this form. A command that still runs has a session to come back to:
+
+Chunk ID: 84809a
+Wall time: 10.0012 seconds
+Process running with session ID 27299        or: Process exited with code 0
+Original token count: 4
+Output:
+…
+
+There is no sandbox, see `shell.py`. No session outlives `Sessions.close`.
+"""
+
+import asyncio
+import random
+import secrets
+import time
+
+from toolwire.agent.call import ToolError
+from toolwire.agent.registry import Context, FunctionTool, Result
+from toolwire.agent.tools.process import BYTES_PER_TOKEN, MOST_TOKENS, Command, Excerpt, Process
+from toolwire.agent.tools.shell import directory, require_writable, shell
+from toolwire.core.request import TextPart
+
+MOST_SESSIONS = 64
+"""As in Codex. There the least used is ended for a new one; here nothing ends that nobody ended."""
+EXEC_YIELD = 10_000.0
+"""Milliseconds that a new command has before the model goes on without it."""
+LEAST_YIELD = 250.0
+LEAST_POLL = 5_000.0
+"""Milliseconds of a call that only waits, so that no model asks in a tight loop."""
+MOST_YIELD = 30_000.0
+MOST_POLL = 300_000.0
+IDS = range(1_000, 100_000)
+"""Session ids are drawn, not counted: a conversation taken up again must not meet another process under an old id."""
+STDIN_CLOSED = "stdin is closed for this session; rerun exec_command with tty=true to keep stdin open"
+
+
+class _Session:
+    def __init__(self, id: int, process: Process, *, has_terminal: bool) -> None:
+        self.id = id
+        self.process = process
+        self.has_terminal = has_terminal
+
+
+class Sessions:
+    """The sessions of one agent, and the tools that share them."""
+
+    def __init__(self, most: int = MOST_SESSIONS) -> None:
+        self._most = most
+        self._sessions: dict[int, _Session] = {}  # the oldest first
+        self._is_closed = False
+        self.tools = (
+            FunctionTool(self.exec_command, parallel=True, writes=True),
+            FunctionTool(self.write_stdin, parallel=True, writes=True),
+            FunctionTool(self.kill_session, writes=True),
+        )
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    async def close(self) -> None:
+        """End all sessions, for good."""
+        self._is_closed = True
+        ending = [session.process.stop() for session in self._sessions.values()]
+        self._sessions.clear()
+        await asyncio.gather(*ending)
+
+    # The tools
+
+    async def exec_command(
+        self,
+        cmd: str,
+        context: Context,
+        workdir: str = "",
+        tty: bool = False,
+        yield_time_ms: float = EXEC_YIELD,
+        max_output_tokens: float = MOST_TOKENS,
+    ) -> Result:
+        """Runs a command, returning output or a session ID for ongoing interaction. There is no sandbox.
+
+        Args:
+            cmd: Shell command to execute.
+            workdir: Working directory for the command. Defaults to the turn cwd.
+            tty: True allocates a PTY for the command; false or omitted uses plain pipes.
+            yield_time_ms: Wait before yielding output. Defaults to 10000 ms; effective range is 250-30000 ms.
+            max_output_tokens: Output token budget. Defaults to 10000 tokens, which is the most.
+        """
+        require_writable(context)
+        began = time.monotonic()
+        session = self._start(Command(shell(cmd), directory(context, workdir), terminal=tty))
+        try:
+            with session.process.watched(context.emit):
+                await session.process.wait(_seconds(yield_time_ms, LEAST_YIELD, MOST_YIELD))
+        except asyncio.CancelledError:  # nobody has been told of it
+            self._sessions.pop(session.id, None)
+            await session.process.stop()
+            raise
+        return self._answer(session, began, max_output_tokens)
+
+    async def write_stdin(
+        self,
+        session_id: float,
+        context: Context,
+        chars: str = "",
+        yield_time_ms: float = 0,
+        max_output_tokens: float = MOST_TOKENS,
+    ) -> Result:
+        """Writes characters to an existing unified exec session and returns recent output.
+
+        Args:
+            session_id: Identifier of the running unified exec session.
+            chars: Characters to write to stdin. Defaults to empty, which polls without writing.
+            yield_time_ms: Wait before yielding output. Non-empty writes default to 250 ms and cap at 30000 ms;
+                empty polls wait 5000-300000 ms.
+            max_output_tokens: Output token budget. Defaults to 10000 tokens, which is the most.
+        """
+        session = self._find(session_id, "write_stdin")
+        if chars:
+            require_writable(context)
+        least, most = (LEAST_YIELD, MOST_YIELD) if chars else (LEAST_POLL, MOST_POLL)
+        seconds = _seconds(yield_time_ms, least, most)
+        began = time.monotonic()
+        with session.process.watched(context.emit):
+            if chars and not session.process.is_over:
+                await _write(session, chars.encode(), seconds)
+            await session.process.wait(seconds - (time.monotonic() - began))
+        return self._answer(session, began, max_output_tokens)
+
+    async def kill_session(self, session_id: float) -> Result:
+        """Ends a unified exec session with all that it started, and returns its last output.
+
+        Args:
+            session_id: Identifier of the unified exec session.
+        """
+        session = self._find(session_id, "kill_session")
+        began = time.monotonic()
+        await session.process.stop()
+        return self._answer(session, began, MOST_TOKENS)
+
+    # Their bookkeeping
+
+    def _start(self, command: Command) -> _Session:
+        self._make_room()
+        id = random.choice(IDS)
+        while id in self._sessions:
+            id = random.choice(IDS)
+        self._sessions[id] = session = _Session(id, Process(command), has_terminal=command.terminal)
+        return session
+
+    def _make_room(self) -> None:
+        if self._is_closed:
+            raise ToolError("the sessions are closed")
+        finished = [id for id, session in self._sessions.items() if session.process.is_over]
+        while len(self._sessions) >= self._most:
+            if not finished:
+                raise ToolError(f"there are {self._most} sessions already: end one with kill_session")
+            del self._sessions[finished.pop(0)]
+
+    def _find(self, id: float, tool: str) -> _Session:
+        session = self._sessions.get(int(id))
+        if session is None:
+            raise ToolError(f"{tool} failed: Unknown process id {id:.0f}")
+        return session
+
+    def _answer(self, session: _Session, began: float, max_tokens: float) -> Result:
+        process = session.process
+        state = f"Process running with session ID {session.id}"
+        if process.is_over:
+            self._sessions.pop(session.id, None)
+            state = f"Process exited with code {process.exit_code}"
+        output = process.take()
+        lines = (
+            f"Chunk ID: {secrets.token_hex(3)}",
+            f"Wall time: {time.monotonic() - began:.4f} seconds",
+            state,
+            f"Original token count: {output.tokens}",
+            "Output:",
+            _shown(output, int(min(max(max_tokens, 0), MOST_TOKENS)) * BYTES_PER_TOKEN),
+        )
+        return Result((TextPart("\n".join(lines)),))
+
+
+async def _write(session: _Session, data: bytes, seconds: float) -> None:
+    if not session.has_terminal:
+        raise ToolError(f"write_stdin failed: {STDIN_CLOSED}")
+    taken = await session.process.write(data, seconds)
+    if taken < len(data) and not session.process.is_over:
+        raise ToolError(f"write_stdin failed: the process took {taken} of {len(data)} bytes")
+
+
+def _shown(output: Excerpt, budget: int) -> str:
+    if output.fits(budget):
+        return output.text(budget)
+    warning = f"Warning: truncated output (original token count: {output.tokens})"
+    return f"{warning}\nTotal output lines: {output.lines}\n\n{output.text(budget)}"
+
+
+def _seconds(milliseconds: float, least: float, most: float) -> float:
+    return min(max(milliseconds, least), most) / 1000

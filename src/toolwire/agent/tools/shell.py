@@ -1,0 +1,119 @@
+"""Commands that run to their end: `Bash`, and `local_shell` of the Responses API.
+
+There is no sandbox: a command may do all that we may. So nothing runs in read-only mode, and only the directory in
+which a command starts is confined. Both tools answer alike, with the exit code if it is not 0:
+
+Exit code: 1
+Wall time: 0.1 seconds
+Output:
+…
+"""
+
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+
+from toolwire.agent.call import LOCAL_SHELL, ToolError
+from toolwire.agent.registry import Context, Emit, Result, tool
+from toolwire.agent.tools.confine import confined
+from toolwire.agent.tools.process import LEAST_TIMEOUT, MOST_TIMEOUT, TIMEOUT, Command, Process
+from toolwire.core.request import TextPart
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a command ended. `timed_out`: we ended it."""
+
+    exit_code: int | None
+    seconds: float
+    output: str
+    timed_out: bool
+
+
+@tool(name="Bash", writes=True)
+async def bash(command: str, context: Context, cwd: str = "", timeout: float = TIMEOUT) -> Result:  # noqa: ASYNC109 a word of the model's
+    """Run a shell command to its end, and return its output and errors.
+
+    Every command has a shell of its own, without input. What it leaves in the background is ended with it.
+    There is no sandbox.
+
+    Args:
+        command: The command, as for `bash -c`.
+        cwd: Where to run it. Defaults to the working directory.
+        timeout: Seconds after which it is ended. Defaults to 120; at most 600.
+    """
+    require_writable(context)
+    outcome = await run(Command(shell(command), directory(context, cwd)), context.emit, timeout)
+    return _result(outcome)
+
+
+@tool(name=LOCAL_SHELL, writes=True)
+async def local_shell(
+    command: tuple[str, ...],
+    context: Context,
+    working_directory: str = "",
+    timeout_ms: float | None = None,
+    env: dict[str, str] | None = None,
+    with_escalated_permissions: bool = False,
+    justification: str = "",
+) -> Result:
+    """Run a program to its end, and return its output and errors. There is no sandbox.
+
+    Args:
+        command: The program and its arguments.
+        working_directory: Where to run it. Defaults to the working directory.
+        timeout_ms: Milliseconds after which it is ended. Defaults to 120000; at most 600000.
+        env: Environment variables to add.
+        with_escalated_permissions: Ask for more than is allowed by default.
+        justification: Why that is needed; whoever approves the command reads it.
+    """
+    require_writable(context)
+    if with_escalated_permissions and not justification.strip():
+        raise ToolError("with_escalated_permissions needs a justification")
+    if not command:
+        raise ToolError("missing command")
+    seconds = TIMEOUT if timeout_ms is None else timeout_ms / 1000
+    started = Command(command, directory(context, working_directory), env or {})
+    return _result(await run(started, context.emit, seconds))
+
+
+async def run(command: Command, emit: Emit, seconds: float) -> Outcome:
+    """Run a command to its end, or to ours. Cancelled, it leaves nothing behind."""
+    seconds = min(max(seconds, LEAST_TIMEOUT), MOST_TIMEOUT)
+    began = time.monotonic()
+    process = Process(command)
+    with process.watched(emit):
+        try:
+            await process.wait(seconds)
+            timed_out = process.exit_code is None
+        finally:
+            await process.stop()
+    return Outcome(process.exit_code, time.monotonic() - began, process.output.text(), timed_out)
+
+
+def _result(outcome: Outcome) -> Result:
+    lines = [f"Wall time: {outcome.seconds:.1f} seconds", "Output:", outcome.output]
+    if outcome.timed_out:
+        lines.insert(0, f"Timed out and was stopped after {outcome.seconds:.1f} seconds")
+    elif outcome.exit_code != 0:
+        lines.insert(0, f"Exit code: {outcome.exit_code}")
+    return Result((TextPart("\n".join(lines)),), failed=outcome.timed_out or outcome.exit_code != 0)
+
+
+def shell(command: str) -> tuple[str, ...]:
+    """The program and arguments that run a line of shell."""
+    return (shutil.which("bash") or "/bin/sh", "-c", command)
+
+
+def require_writable(context: Context) -> None:
+    if not context.writable:
+        raise ToolError("read-only mode: commands cannot be run, because nothing keeps them from writing")
+
+
+def directory(context: Context, path: str) -> Path:
+    """Where a command starts: the working directory, or one inside the roots."""
+    there = confined(path, context).path if path else context.cwd
+    if not there.is_dir():
+        raise ToolError(f"{path or there} is not a directory")
+    return there

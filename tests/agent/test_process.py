@@ -1,0 +1,549 @@
+"""Real processes: what they say, how they end, and that nothing of them stays."""
+
+import asyncio
+import os
+import shlex
+import signal
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Coroutine
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import needs
+from toolwire.agent.call import ToolError
+from toolwire.agent.tools.process import KEPT, MOST_EMITTED, NOT_SHOWN, Command, Excerpt, Family, Process
+from toolwire.agent.tools.shell import Outcome, run, shell
+
+Loop = Callable[[Coroutine[Any, Any, Any]], Any]
+on_both_loops = pytest.mark.parametrize("loop", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+
+
+def nobody(text: str) -> None:
+    pass
+
+
+def in_shell(line: str) -> Command:
+    return Command(shell(line), Path.cwd())
+
+
+def in_python(source: str) -> Command:
+    return Command((sys.executable, "-c", source), Path.cwd())
+
+
+def in_terminal(line: str) -> Command:
+    return Command(shell(line), Path.cwd(), terminal=True)
+
+
+async def run_command(command: Command, emit: Callable[[str], None] = nobody, seconds: float = 20) -> Outcome:
+    return await run(command, emit, seconds)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2].split()[0] != b"Z"
+
+
+def die_soon(pids: list[int]) -> bool:
+    """The kernel takes a moment to end what was killed."""
+    deadline = time.monotonic() + 2
+    while any(map(is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not any(map(is_alive, pids))
+
+
+def running_with(word: str) -> list[int]:
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and is_alive(int(entry.name)):
+            try:
+                arguments = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if word.encode() in arguments:
+                found.append(int(entry.name))
+    return found
+
+
+def written(path: Path) -> list[int]:
+    text = path.read_text() if path.exists() else ""
+    return [int(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+async def read_pids(path: Path, count: int) -> list[int]:
+    """The process ids that a command writes, once they are all there."""
+    await until(lambda: len(written(path)) >= count)
+    return written(path)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("it never happened")
+
+
+def traces() -> tuple[int, set[int]]:
+    """How many files we have open, and our children, also those that are dead and nobody has asked after."""
+    parents = {int(stat.parent.name): parent_of(stat) for stat in Path("/proc").glob("[0-9]*/stat")}
+    return len(os.listdir("/proc/self/fd")), {pid for pid, parent in parents.items() if parent == os.getpid()}
+
+
+def traces_before(loop: Loop) -> tuple[int, set[int]]:
+    loop(asyncio.sleep(0))  # the first uvloop opens two files for good
+    return traces()
+
+
+def parent_of(stat: Path) -> int:
+    try:
+        return int(stat.read_bytes().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+class TestExcerpt:
+    @given(st.text(), st.lists(st.integers(0, 50)), st.integers(2, 60), st.integers(0, 80))
+    def test_any_chunking_gives_the_same(self, text: str, cuts: list[int], limit: int, budget: int):
+        whole, pieces = Excerpt(limit), Excerpt(limit)
+        whole.add(text)
+        edges = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+        for start, end in pairwise(edges):
+            pieces.add(text[start:end])
+        assert (whole.text(budget), whole.size, whole.lines) == (pieces.text(budget), pieces.size, pieces.lines)
+
+    @given(st.text(alphabet="aä€😀\n"), st.integers(2, 40), st.integers(0, 60))
+    def test_both_ends_are_kept_and_no_letter_is_cut(self, text: str, limit: int, budget: int):
+        excerpt = Excerpt(limit)
+        excerpt.add(text)
+        shown = excerpt.text(budget)
+        if excerpt.fits(budget):
+            assert shown == text
+            return
+        head, marker, tail = shown.split("…")
+        assert text.startswith(head)
+        assert text.endswith(tail)
+        lost = len(text.encode()) - len(head.encode()) - len(tail.encode())
+        assert marker == f"{-(-lost // 4)} tokens truncated"
+
+    def test_the_budget_is_shared_by_both_ends(self):
+        excerpt = Excerpt(100)
+        excerpt.add("a" * 500 + "b" * 500)
+        assert excerpt.text(20) == "a" * 10 + "…245 tokens truncated…" + "b" * 10
+
+    @pytest.mark.parametrize(("text", "lines"), [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n\n", 2)])
+    def test_lines_are_counted_as_an_editor_does(self, text: str, lines: int):
+        excerpt = Excerpt()
+        excerpt.add(text)
+        assert excerpt.lines == lines
+
+    def test_tokens_are_estimated_as_codex_does(self):
+        excerpt = Excerpt()
+        excerpt.add("hi from tool\n")
+        assert excerpt.tokens == 4  # recording codex-cli-client/02
+
+
+@on_both_loops
+class TestOutput:
+    def test_output_and_errors_come_in_their_order(self, loop: Loop):
+        outcome = loop(run_command(in_shell("echo one; echo two >&2; echo three")))
+        assert (outcome.output, outcome.exit_code) == ("one\ntwo\nthree\n", 0)
+
+    def test_output_is_shown_as_it_comes(self, loop: Loop):
+        came: list[tuple[str, float]] = []
+        command = in_shell("echo early; sleep 0.4; echo late")
+        loop(run_command(command, lambda text: came.append((text, time.monotonic()))))
+        (early, first), (late, second) = came
+        assert (early, late) == ("early\n", "late\n")
+        assert second - first > 0.3
+
+    def test_a_letter_that_comes_in_pieces_is_one(self, loop: Loop):
+        came: list[str] = []
+        command = in_shell(r"printf 'a\xf0\x9f'; sleep 0.2; printf '\x98'; sleep 0.2; printf '\x80b'")
+        outcome = loop(run_command(command, came.append))
+        assert outcome.output == "a😀b"
+        assert "".join(came) == "a😀b"
+
+    def test_half_a_letter_at_the_end_is_not_lost_silently(self, loop: Loop):
+        assert loop(run_command(in_shell(r"printf 'a\xf0\x9f'"))).output == "a\ufffd"
+
+    def test_binary_output_is_readable_text(self, loop: Loop):
+        outcome = loop(run_command(in_shell(r"printf 'a\xff\xfe\x00\xc3b'")))
+        assert outcome.output == "a\ufffd\ufffd\x00\ufffdb"
+
+    def test_fifty_megabytes_take_no_memory(self, loop: Loop):
+        shown = 0
+        last = ""
+
+        def emit(text: str) -> None:
+            nonlocal shown, last
+            shown += len(text)
+            last = text
+
+        source = "import sys; print('first'); sys.stdout.write('x' * 50_000_000); print('last')"
+        tracemalloc.start()
+        try:
+            outcome = loop(run_command(in_python(source), emit))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert peak < 4_000_000
+        assert outcome.output.startswith("first\nxxx")
+        assert outcome.output.endswith("xxxlast\n")
+        assert "…12490003 tokens truncated…" in outcome.output
+        assert len(outcome.output) < KEPT + 50
+        assert shown == MOST_EMITTED + len(NOT_SHOWN)
+        assert last.endswith(NOT_SHOWN)
+
+    def test_a_watcher_that_fails_does_not_hold_the_command(self, loop: Loop):
+        def emit(text: str) -> None:
+            raise RuntimeError(text)
+
+        outcome = loop(run_command(in_shell(r"printf 'a\xf0'"), emit))
+        assert (outcome.output, outcome.exit_code) == ("a\ufffd", 0)
+
+    def test_a_command_has_no_input(self, loop: Loop):
+        assert loop(run_command(in_shell("cat; echo done"))).output == "done\n"
+
+    def test_a_command_has_no_terminal_of_ours(self, loop: Loop):
+        assert loop(run_command(in_shell("exec 3</dev/tty"))).exit_code != 0
+
+    def test_no_other_file_of_ours_is_open_in_it(self, loop: Loop):
+        outcome = loop(run_command(in_python("import os; print(os.listdir('/proc/self/fd'))")))
+        assert outcome.output == "['0', '1', '2', '3']\n"  # 3 is the listing itself
+
+    def test_nobody_is_asked_and_nothing_is_coloured(self, loop: Loop):
+        outcome = loop(run_command(in_shell('echo $TERM $PAGER $GIT_PAGER $NO_COLOR; test -n "$PATH"')))
+        assert (outcome.output, outcome.exit_code) == ("dumb cat cat 1\n", 0)
+
+    def test_a_command_has_its_own_variables(self, loop: Loop):
+        command = Command(shell("echo $MINE $TERM"), Path.cwd(), {"MINE": "yes", "TERM": "vt100"})
+        assert loop(run_command(command)).output == "yes vt100\n"
+
+
+@on_both_loops
+class TestStarting:
+    def test_an_unknown_program_is_an_error_for_the_model(self, loop: Loop):
+        with pytest.raises(ToolError, match="cannot run 'no-such-program': No such file or directory"):
+            loop(run_command(Command(("no-such-program",), Path.cwd())))
+
+    def test_a_file_that_is_no_program_is_an_error_for_the_model(self, loop: Loop, tmp_path: Path):
+        (tmp_path / "text").write_text("hello")
+        with pytest.raises(ToolError, match="Permission denied"):
+            loop(run_command(Command((str(tmp_path / "text"),), tmp_path)))
+
+    @pytest.mark.parametrize("argument", ["a\0b", "\ud800"])
+    def test_what_no_argument_can_hold_is_an_error_for_the_model(self, loop: Loop, argument: str):
+        with pytest.raises(ToolError, match="cannot run 'echo'"):
+            loop(run_command(Command(("echo", argument), Path.cwd())))
+
+    def test_a_command_that_is_too_long_is_an_error_for_the_model(self, loop: Loop):
+        with pytest.raises(ToolError, match="Argument list too long"):
+            loop(run_command(in_shell(": " + "x" * 10_000_000)))
+
+    def test_a_failed_start_leaves_no_file_open(self, loop: Loop):
+        async def fail() -> None:
+            with pytest.raises(ToolError):
+                await run_command(Command(("no-such-program",), Path.cwd()))
+
+        before = traces_before(loop)
+        loop(fail())
+        assert traces() == before
+
+
+FAMILY = """
+trap '' {ignored}
+sleep 1000 &
+echo $! >> {pids}
+( sleep 1000 & echo $! >> {pids}; wait ) &
+echo $$ >> {pids}
+while true; do wait; done
+"""
+
+
+def family(pids: Path, ignored: str = "USR1") -> Command:
+    """A shell, a child and a grandchild, which wait for ever."""
+    return in_shell(FAMILY.format(pids=shlex.quote(str(pids)), ignored=ignored))
+
+
+async def cancelled_once_running(command: Command, pids: Path, count: int) -> list[int]:
+    task = asyncio.create_task(run_command(command))
+    found = await read_pids(pids, count)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    return found
+
+
+@on_both_loops
+class TestEnding:
+    def test_an_exit_by_a_signal_is_told_as_a_shell_does(self, loop: Loop):
+        assert loop(run_command(in_shell("kill -9 $$"))).exit_code == 128 + signal.SIGKILL
+
+    def test_a_timeout_ends_the_command_with_its_children(self, loop: Loop, tmp_path: Path):
+        outcome = loop(run_command(family(tmp_path / "pids"), seconds=1.5))
+        pids = written(tmp_path / "pids")
+        assert (outcome.timed_out, outcome.exit_code) == (True, 128 + signal.SIGTERM)
+        assert len(pids) == 3
+        assert die_soon(pids)
+
+    def test_who_does_not_end_when_asked_is_ended(self, loop: Loop, tmp_path: Path):
+        outcome = loop(run_command(family(tmp_path / "pids", "TERM"), seconds=1.5))
+        assert outcome.exit_code == 128 + signal.SIGKILL
+        assert die_soon(written(tmp_path / "pids"))
+
+    def test_who_is_asked_to_end_may_say_a_word(self, loop: Loop):
+        outcome = loop(
+            run_command(in_shell("trap 'echo bye; exit 3' TERM; echo hello; while :; do :; done"), seconds=1)
+        )
+        assert (outcome.output, outcome.exit_code, outcome.timed_out) == ("hello\nbye\n", 3, True)
+
+    def test_what_was_said_before_a_timeout_is_kept(self, loop: Loop):
+        assert loop(run_command(in_shell("echo partly; sleep 1000"), seconds=1)).output == "partly\n"
+
+    def test_cancelling_ends_the_command_with_its_children(self, loop: Loop, tmp_path: Path):
+        command = family(tmp_path / "pids")
+        pids = loop(cancelled_once_running(command, tmp_path / "pids", 3))
+        assert die_soon(pids)
+
+    def test_cancelling_ends_who_does_not_listen(self, loop: Loop, tmp_path: Path):
+        pids = loop(cancelled_once_running(family(tmp_path / "pids", "TERM"), tmp_path / "pids", 3))
+        assert die_soon(pids)
+
+    def test_cancelling_twice_ends_it_at_once(self, loop: Loop, tmp_path: Path):
+        async def cancel_twice() -> list[int]:
+            task = asyncio.create_task(run_command(family(tmp_path / "pids", "TERM")))
+            pids = await read_pids(tmp_path / "pids", 3)
+            task.cancel()
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert die_soon(pids)
+            return pids
+
+        assert loop(cancel_twice())
+
+    @pytest.mark.parametrize("ignored", ["USR1", "TERM"])
+    @pytest.mark.parametrize("program", ["timeout 1000", "setsid --wait"])
+    def test_cancelling_ends_what_left_the_group(self, loop: Loop, tmp_path: Path, program: str, ignored: str):
+        needs(program.split(maxsplit=1)[0])
+        pids = tmp_path / "pids"
+        line = f"trap '' {ignored}; echo $$ >> {pids}; while :; do sleep 1; done"
+        command = in_shell(f"{program} sh -c {shlex.quote(line)}; echo over")
+        found = loop(cancelled_once_running(command, pids, 1))
+        assert die_soon(found)
+
+    @pytest.mark.parametrize("ticks", range(8))
+    def test_cancelling_while_it_starts_leaves_nothing(self, loop: Loop, ticks: int):
+        word = f"tick-{os.getpid()}-{ticks}-{loop.__module__}"
+
+        async def cancel_early() -> None:
+            task = asyncio.create_task(run_command(in_shell(f"sleep 1000; : {word}")))
+            for _ in range(ticks):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.sleep(0.2)
+
+        before = traces_before(loop)
+        loop(cancel_early())
+        assert running_with(word) == []
+        assert traces() == before
+
+    def test_leaving_the_loop_ends_what_nobody_stopped(self, loop: Loop, tmp_path: Path):
+        async def forget() -> list[int]:
+            Process(family(tmp_path / "pids", "TERM"))
+            return await read_pids(tmp_path / "pids", 3)
+
+        before = traces_before(loop)
+        assert die_soon(loop(forget()))
+        assert traces() == before
+
+    def test_leaving_the_loop_at_once_ends_what_has_just_started(self, loop: Loop):
+        word = f"at-once-{os.getpid()}"
+
+        async def forget() -> None:
+            Process(in_shell(f"sleep 1000; : {word}"))
+
+        before = traces_before(loop)
+        loop(forget())
+        assert running_with(word) == []
+        assert traces() == before
+
+
+@on_both_loops
+class TestBackground:
+    def test_a_child_that_holds_the_pipe_does_not_hold_the_call(self, loop: Loop):
+        outcome = loop(run_command(in_shell("sleep 1000 & echo $!")))
+        assert outcome.exit_code == 0
+        assert outcome.seconds < 10
+        assert die_soon([int(outcome.output)])
+
+    def test_a_child_without_the_pipe_is_ended_too(self, loop: Loop):
+        outcome = loop(run_command(in_shell("sleep 1000 >/dev/null 2>&1 & echo $!")))
+        assert outcome.seconds < 10
+        assert die_soon([int(outcome.output)])
+
+    def test_a_child_that_does_not_listen_is_ended_too(self, loop: Loop):
+        outcome = loop(run_command(in_shell("trap '' TERM; sleep 1000 & echo $!")))
+        assert outcome.seconds < 10
+        assert die_soon([int(outcome.output)])
+
+    def test_a_job_in_a_group_of_its_own_is_ended_too(self, loop: Loop):
+        outcome = loop(run_command(in_shell("set -m; sleep 1000 >/dev/null 2>&1 & echo $!")))
+        assert die_soon([int(outcome.output)])
+
+    def test_what_a_child_says_at_once_is_heard(self, loop: Loop):
+        assert loop(run_command(in_shell("(sleep 0.01; echo child) & echo parent"))).output == "parent\nchild\n"
+
+
+@on_both_loops
+class TestTerminal:
+    def test_a_terminal_is_the_commands_own(self, loop: Loop):
+        line = "test -t 0 && test -t 1 && test -t 2 && echo hello >/dev/tty; stty size; ps -o tpgid= -p $$ | grep -qw $$ && echo front"
+        needs("stty", "ps")
+        assert loop(run_command(in_terminal(line))).output == "hello\r\n24 80\r\nfront\r\n"
+
+    def test_what_is_written_is_read(self, loop: Loop):
+        async def talk() -> tuple[int, str]:
+            process = Process(in_terminal("read line; echo got $line"))
+            written = await process.write(b"hello\n", 5)
+            await process.wait(5)
+            await process.stop()
+            return written, process.output.text()
+
+        assert loop(talk()) == (6, "hello\r\ngot hello\r\n")
+
+    def test_who_leaves_the_terminal_may_end_in_peace(self, loop: Loop):
+        assert loop(run_command(in_terminal("exec 0<&- 1>&- 2>&-; sleep 0.3; exit 4"))).exit_code == 4
+
+    def test_control_c_interrupts(self, loop: Loop):
+        async def interrupt() -> int | None:
+            process = Process(in_terminal("echo ready; sleep 1000; echo never"))
+            await until(lambda: bool(process.output.size))
+            await process.write(b"\x03", 5)
+            await process.wait(5)
+            await process.stop()
+            return process.exit_code
+
+        assert loop(interrupt()) == 128 + signal.SIGINT
+
+    def test_more_than_a_terminal_holds_is_read_whole(self, loop: Loop):
+        text = b"".join(b"%05d\n" % number for number in range(20_000))
+
+        async def paste() -> tuple[int, str]:
+            source = (
+                "import sys\nn = 0\nfor line in sys.stdin:\n n += 1\n if line == '19999\\n': break\nprint('lines', n)"
+            )
+            command = Command(
+                ("sh", "-c", f"stty -echo; echo ready; exec {sys.executable} -c {shlex.quote(source)}"),
+                Path.cwd(),
+                terminal=True,
+            )
+            process = Process(command)
+            await until(lambda: bool(process.output.size))
+            process.take()
+            written = await process.write(text, 10)
+            await process.wait(10)
+            await process.stop()
+            return written, process.output.text()
+
+        assert loop(paste()) == (len(text), "lines 20000\r\n")
+
+    def test_who_does_not_read_does_not_hold_the_writer(self, loop: Loop):
+        async def paste() -> tuple[int, float]:
+            process = Process(in_terminal("stty raw -echo; echo ready; sleep 1000"))
+            await until(lambda: bool(process.output.size))
+            began = time.monotonic()
+            written = await process.write(b"x" * 1_000_000, 0.3)
+            seconds = time.monotonic() - began
+            await process.stop()
+            return written, seconds
+
+        written, seconds = loop(paste())
+        assert written < 1_000_000
+        assert seconds < 10
+
+    def test_the_jobs_of_an_interactive_shell_are_ended(self, loop: Loop, tmp_path: Path):
+        pids = tmp_path / "pids"
+
+        async def work() -> list[int]:
+            process = Process(Command(("bash", "--norc", "-i"), tmp_path, terminal=True))
+            await process.write(b"sleep 1000 & sleep 1001 & echo $! >> pids; jobs -p >> pids; nohup sleep 1002\n", 5)
+            found = await read_pids(pids, 3)
+            await process.stop()
+            return found
+
+        assert die_soon(loop(work()))
+
+
+@on_both_loops
+class TestLeaks:
+    def test_a_hundred_commands_leave_nothing(self, loop: Loop):
+        async def work() -> None:
+            await run_command(in_shell("true"))
+            before = traces()
+            for number in range(100):
+                match number % 4:
+                    case 0:
+                        await run_command(in_shell("echo hello"))
+                    case 1:
+                        await run_command(in_terminal("echo hello"))
+                    case 2:
+                        await run_command(in_shell("sleep 1000 >/dev/null 2>&1 &"))
+                    case _:
+                        await asyncio.gather(*(run_command(in_shell("exit 1")) for _ in range(4)))
+            assert traces() == before
+            assert len(asyncio.all_tasks()) == 1
+
+        loop(work())
+
+    def test_a_hundred_cancelled_commands_leave_nothing(self, loop: Loop):
+        async def work() -> None:
+            await run_command(in_shell("true"))
+            before = traces()
+            for batch in range(10):
+                commands = [in_shell("sleep 1000"), in_terminal("sleep 1000")] * 5
+                tasks = [asyncio.create_task(run_command(command)) for command in commands]
+                await asyncio.sleep(0.01 * batch)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+            assert len(asyncio.all_tasks()) == 1
+            assert traces() == before
+
+        loop(work())
+
+
+class TestOtherSystems:
+    """What is there on Linux only, taken away."""
+
+    def test_an_end_is_noticed_without_pidfd(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.delattr(os, "pidfd_open")
+        outcome = asyncio.run(run_command(in_shell("echo hello; sleep 0.1; exit 3")))
+        assert (outcome.output, outcome.exit_code) == ("hello\n", 3)
+
+    def test_a_group_is_ended_without_proc(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        def listdir(path: str) -> list[str]:
+            raise FileNotFoundError(path)
+
+        monkeypatch.setattr(os, "listdir", listdir)
+        outcome = asyncio.run(run_command(family(tmp_path / "pids", "TERM"), seconds=1.5))
+        assert outcome.exit_code == 128 + signal.SIGKILL
+        assert die_soon(written(tmp_path / "pids"))
+
+
+def test_nobody_is_left_of_a_process_that_is_gone():
+    assert Family(2**22 + 1).living() == set()
