@@ -10,7 +10,7 @@ from toolwire.assembly import ToolRules
 from toolwire.backends.demo import MODELS
 from toolwire.core.notes import CODES
 from toolwire.core.order import TRANSITIONS
-from toolwire.runs.settings import FLAGS, Backend, Debug, Server, Settings, Store
+from toolwire.runs.settings import FLAGS, Backend, Debug, Own, Server, Settings, Store
 from toolwire.transport.reply import Timeouts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -29,7 +29,7 @@ def test_every_flag_is_in_the_example_and_explained():
         assert [flag for flag in FLAGS if flag not in text(name)] == []
 
 
-@pytest.mark.parametrize("table", [Server, Store, Debug, Backend, Timeouts, ToolRules, Settings])
+@pytest.mark.parametrize("table", [Server, Store, Debug, Own, Backend, Timeouts, ToolRules, Settings])
 def test_every_setting_is_explained(table: type[msgspec.Struct]):
     assert [field for field in table.__struct_fields__ if f"`{field}`" not in text("docs/configuration.md") and f"[{field}]" not in text(
         "docs/configuration.md") and f"[[{field}]]" not in text("docs/configuration.md")] == []  # fmt: skip

@@ -93,7 +93,7 @@ class Model:
         planning = Planning(
             self._settings, self._router, self._thoughts, request, _own(rules), seed, _Nobody(), policies, {}
         )
-        plan = msgspec.structs.replace(planning.plan(self._router.all_for(self.name)), retries=0)
+        plan = msgspec.structs.replace(planning.plan(), retries=0)
         run = Run(plan, asyncio.get_running_loop(), Alarm(self._ticker, task))
         created = int(time.time())
         return Turn(run, StreamEncoder(request, responses.new_id(seed), created, run.assembly.tally, time.time))

@@ -53,6 +53,7 @@ CODES: dict[str, str] = {
     "result_retyped": "a result in the history had the form of another kind of call and was given its own",
     "result_missing": "a call in the history had no result and got a placeholder",
     "retried": "the backend was asked again",
+    "rounds_reached": "the model wanted more rounds of the gateway's own tools than are allowed",
     "schema_changed": "a tool's schema has something that the backend refuses, and was written without it",
     "tail_withheld": "text after a call was withheld",
     "text_block_kept": "a block that looks like a call could not be read and stayed text",

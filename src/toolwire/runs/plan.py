@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from toolwire.assembly import ToolRules, as_ruled, policies_for, without_hosted_tools
+from toolwire.assembly import OutputMode, ToolRules, as_ruled, output_mode, policies_for, without_hosted_tools
 from toolwire.core.errors import BadRequest
 from toolwire.core.policies import Policy
 from toolwire.core.request import Entry, ReasoningEntry, Request
@@ -42,8 +42,17 @@ class Planning(msgspec.Struct, frozen=True):
     policies: Sequence[Callable[[], Policy]]
     facts: dict[str, Any]
 
-    def plan(self, routes: Sequence[tuple[Route, str]]) -> Plan:
-        """The plan for the first of these routes, and for the others in its stead."""
+    @property
+    def mode(self) -> OutputMode:
+        return output_mode(self.rules, self.request)
+
+    def about(self, request: Request) -> "Planning":
+        """The same about another request."""
+        return msgspec.structs.replace(self, request=request)
+
+    def plan(self, routes: Sequence[tuple[Route, str]] = ()) -> Plan:
+        """The plan for the first of these routes, or of all that serve the model, and for the others in its stead."""
+        routes = routes or self.router.all_for(self.request.model)
         if self.request.choices > 1:
             routes = [(route, target) for route, target in routes if route.recorded_as == self.request.dialect]
             if not routes:

@@ -7,7 +7,7 @@ has a deadline. Until the first event with content a failure may be answered by 
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -57,6 +57,27 @@ class Plan(msgspec.Struct, frozen=True):
     """The plan for the next backend that serves the model, when this one fails before anything was shown."""
     unsealed: "Callable[[], Plan] | None" = None
     """The plan without sealed thoughts, if there are any, for when the backend cannot read them."""
+
+
+class AnyRun(Protocol):
+    """What a delivery needs of a run."""
+
+    @property
+    def finished(self) -> bool: ...
+
+    @property
+    def assembly(self) -> Assembly: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    async def read(self, until: float) -> Sequence[Event]: ...
+
+    def commit(self) -> Sequence[Event]: ...
+
+    def close(self) -> None: ...
+
+    async def finish(self) -> None: ...
 
 
 class Run:

@@ -61,6 +61,17 @@ class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class Own(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tools that the gateway runs itself; off by default."""
+
+    tools: tuple[str, ...] = ()
+    """Names of entry points in the group `toolwire.tools`, or `module:object`."""
+    mcp: str = ""
+    """A file with MCP servers."""
+    rounds: int = 10
+    """Most turns of the model for one request."""
+
+
 class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     kind: Kind
@@ -93,6 +104,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: ToolRules = ToolRules()
     timeouts: Timeouts = Timeouts()
     debug: Debug = Debug()
+    own: Own = Own()
     backends: tuple[Backend, ...] = ()
 
     def key_of(self, key: Key) -> str:

@@ -2,8 +2,10 @@
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.applications import Starlette
@@ -41,6 +43,9 @@ from toolwire.service.responses.resources import Resources
 from toolwire.service.responses.socket import Socket, refuse
 from toolwire.transport.alarm import Ticker
 from toolwire.transport.http import make_session
+
+if TYPE_CHECKING:
+    from toolwire.service.own import OwnTools
 
 
 class Gateway:
@@ -99,7 +104,7 @@ def make_app(settings: Settings) -> Gateway:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
         loop = asyncio.get_running_loop()
-        async with make_session(settings.timeouts) as session:
+        async with make_session(settings.timeouts) as session, _own_tools(settings) as own:
             router = Router(settings, session)
             store = make_store(settings)
             await store.fail_unfinished(as_failed)
@@ -115,6 +120,7 @@ def make_app(settings: Settings) -> Gateway:
                 Ticker(loop),
                 store,
                 Thoughts(),
+                own,
             )
             background = Background()
             states["state"] = State(everything, Ledger(store, keeps_by_default=settings.store.default), background)
@@ -189,6 +195,26 @@ def make_app(settings: Settings) -> Gateway:
         lifespan=lifespan,
     )
     return Gateway(endpoints, submit, sockets, rest)
+
+
+@asynccontextmanager
+async def _own_tools(settings: Settings) -> "AsyncGenerator[OwnTools | None]":
+    """The gateway's own tools, if it has any; without any, what they need is not loaded."""
+    if not settings.own.tools and not settings.own.mcp:
+        yield None
+        return
+    from toolwire.service.own import OwnTools  # noqa: PLC0415
+
+    own = OwnTools(settings.own, _say)
+    await own.open()
+    try:
+        yield own
+    finally:
+        await own.close()
+
+
+def _say(server: str, message: str) -> None:
+    print(f"toolwire: MCP server {server}: {message}", file=sys.stderr, flush=True)
 
 
 async def _wrong_method(request: Request) -> Response:

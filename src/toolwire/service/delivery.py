@@ -15,7 +15,7 @@ from starlette.types import Send
 from toolwire.core.collect import Collector, Turn
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, TurnFailed
-from toolwire.runs.run import Run, early_failure
+from toolwire.runs.run import AnyRun, early_failure
 from toolwire.service.http import EXPOSED, send_json
 
 SSE_HEADERS = (
@@ -69,7 +69,7 @@ class Delivery:
         self.status = 0
         self.committed = False
 
-    async def plain(self, run: Run) -> None:
+    async def plain(self, run: AnyRun) -> None:
         """Collect the turn and send it in one piece."""
         collector = Collector()
         while not run.finished:
@@ -85,7 +85,7 @@ class Delivery:
         headers = [*self.headers, *passed_on(run), *run.assembly.tally.headers()]
         await send_json(self._send, 200, body, headers)
 
-    async def stream(self, run: Run) -> None:
+    async def stream(self, run: AnyRun) -> None:
         """Send the turn as it comes."""
         loop = self._loop
         spoke = loop.time()
@@ -117,7 +117,7 @@ class Delivery:
             events = await run.read(due)
         await self._close()
 
-    async def _open(self, run: Run) -> None:
+    async def _open(self, run: AnyRun) -> None:
         start = [*SSE_HEADERS, *self.headers, *passed_on(run)]
         await self._send({"type": "http.response.start", "status": 200, "headers": start})
 
@@ -128,7 +128,7 @@ class Delivery:
     async def _close(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})
 
-    async def refuse(self, failure: Failure, run: Run | None) -> None:
+    async def refuse(self, failure: Failure, run: AnyRun | None) -> None:
         """A failure before anything was sent: its own status and the dialect's error object."""
         self._commit(failure.status)
         headers = [*self.headers, *(passed_on(run) if run is not None else ())]
@@ -150,7 +150,7 @@ class Delivery:
         self.committed = True
 
 
-def passed_on(run: Run) -> list[tuple[bytes, bytes]]:
+def passed_on(run: AnyRun) -> list[tuple[bytes, bytes]]:
     return [
         (passed, value.encode("latin-1", "replace"))
         for name, value in run.headers.items()

@@ -28,7 +28,7 @@ from toolwire.core.policies import Policy
 from toolwire.core.request import Request
 from toolwire.runs.plan import Planning
 from toolwire.runs.routes import Router
-from toolwire.runs.run import Plan, Run
+from toolwire.runs.run import AnyRun, Plan, Run
 from toolwire.runs.settings import Settings
 from toolwire.runs.thoughts import KeepThoughts, Thoughts
 from toolwire.service.delivery import Delivery, Encoder, Pace
@@ -65,6 +65,14 @@ class DialectModule(Protocol):
     def new_id(self, seed: str) -> str: ...
 
 
+class OwnToolbox(Protocol):
+    """Tools that the gateway runs itself."""
+
+    def added_to(self, request: Request, owner: str) -> Request | None: ...
+
+    def run(self, owner: str, request: Request, begin: Callable[[Request], Run]) -> AnyRun: ...
+
+
 class Shared(msgspec.Struct, frozen=True):
     """What all exchanges share."""
 
@@ -80,6 +88,7 @@ class Shared(msgspec.Struct, frozen=True):
     ticker: Ticker
     store: Store
     thoughts: Thoughts
+    own: OwnToolbox | None = None
 
 
 class Endpoint:
@@ -103,7 +112,7 @@ class Bound:
         self.id = dialect.new_id(seed)
         self.created = int(time.time())
         self.request: Request | None = None
-        self.run: Run | None = None
+        self.run: AnyRun | None = None
         self._encoder: Encoder | None = None
 
     def stream(self) -> Encoder:
@@ -183,15 +192,24 @@ class Exchange:
         self._facts["key"] = caller.name
         return caller
 
-    def _begin(self, request: Request, caller: Caller, *policies: Callable[[], Policy]) -> Run:
+    def _begin(self, request: Request, caller: Caller, *policies: Callable[[], Policy]) -> AnyRun:
         """The run of this request. The given policies come after all others, new ones for each attempt."""
-        plan = self._plan(request, caller, policies)
-        task = asyncio.current_task(self._shared.loop)
-        assert task is not None
-        run = self._bound.run = Run(plan, self._shared.loop, Alarm(self._shared.ticker, task))
+        planning = self._planning(request, caller, policies)
+        own = self._shared.own
+        asked = own.added_to(request, caller.owner) if own is not None and planning.mode == "openai-json" else None
+        if own is None or asked is None:
+            run: AnyRun = self._run(planning.plan())
+        else:
+            run = own.run(caller.owner, asked, lambda request: self._run(planning.about(request).plan()))
+        self._bound.run = run
         return run
 
-    async def _deliver(self, run: Run, receive: Receive) -> None:
+    def _run(self, plan: Plan) -> Run:
+        task = asyncio.current_task(self._shared.loop)
+        assert task is not None
+        return Run(plan, self._shared.loop, Alarm(self._shared.ticker, task))
+
+    async def _deliver(self, run: AnyRun, receive: Receive) -> None:
         task = asyncio.current_task(self._shared.loop)
         assert task is not None
         assert self._bound.request is not None
@@ -202,8 +220,10 @@ class Exchange:
                 await self._delivery.plain(run)
 
     def _plan(self, request: Request, caller: Caller, policies: Sequence[Callable[[], Policy]] = ()) -> Plan:
+        return self._planning(request, caller, policies).plan()
+
+    def _planning(self, request: Request, caller: Caller, policies: Sequence[Callable[[], Policy]]) -> Planning:
         rules = self._rules(self._shared.settings.tools)
-        routes = self._shared.router.all_for(request.model)
         self._bound.request = request
         mode = output_mode(rules, request)
         self._delivery.headers.append((b"x-proxy-output-mode", mode.encode()))
@@ -212,9 +232,8 @@ class Exchange:
         planning = Planning(
             shared.settings, shared.router, shared.thoughts, request, rules, self._seed, caller, policies, self._facts
         )
-        plan = planning.plan(routes)
         self._shared.log.asked(self._facts, request)
-        return plan
+        return planning
 
     def _rules(self, rules: ToolRules) -> ToolRules:
         """The rules of the settings, changed by the path's prefix and the request's headers."""

@@ -62,10 +62,22 @@ def listen(settings: Settings) -> socket.socket:
     return sock
 
 
+def check_own(settings: Settings) -> None:
+    """Find out now whether the gateway's own tools are there."""
+    if settings.own.tools or settings.own.mcp:
+        from toolwire.service.own import found_servers, found_tool  # noqa: PLC0415
+
+        for name in settings.own.tools:
+            found_tool(name)
+        if settings.own.mcp:
+            found_servers(settings.own.mcp)
+
+
 def serve(settings: Settings) -> None:
     """Serve until a signal ends it."""
     check_backends(settings)
     check_store(settings)
+    check_own(settings)
     sock = listen(settings)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

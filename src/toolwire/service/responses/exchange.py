@@ -17,7 +17,7 @@ from toolwire.core.request import Request
 from toolwire.dialects import responses
 from toolwire.dialects.responses import Asked, StreamEncoder, compaction
 from toolwire.dialects.responses.response import usage_object
-from toolwire.runs.run import Run
+from toolwire.runs.run import AnyRun
 from toolwire.service.delivery import SSE_HEADERS, Pace
 from toolwire.service.exchange import Bound, Exchange, Shared, UntilClientGone
 from toolwire.service.http import read_body, send_json
@@ -145,7 +145,7 @@ class ResponsesExchange(Exchange):
         if self._bound.extended:
             self._delivery.pace = Pace(self._delivery.pace.commit_after, PING)
 
-    def _begin_turn(self, request: Request, caller: Caller) -> Run:
+    def _begin_turn(self, request: Request, caller: Caller) -> AnyRun:
         request, policies = self._compacting(request)
         return self._begin(request, caller, *policies)
 

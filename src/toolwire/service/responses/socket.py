@@ -21,7 +21,7 @@ from toolwire.dialects import responses
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import Asked
-from toolwire.runs.run import Run
+from toolwire.runs.run import AnyRun
 from toolwire.service.delivery import Delivery
 from toolwire.service.http import ClientGone, send_json
 from toolwire.service.keys import Caller, Unauthorized
@@ -165,7 +165,7 @@ class SocketDelivery(Delivery):
 
     lane = ""
 
-    async def refuse(self, failure: Failure, run: Run | None) -> None:
+    async def refuse(self, failure: Failure, run: AnyRun | None) -> None:
         self._commit(failure.status)
         await self._say(error_frame(failure, self.lane))
 
@@ -176,7 +176,7 @@ class SocketDelivery(Delivery):
         await self._dialect.settle()
         await self._put(pieces)
 
-    async def _open(self, run: Run) -> None:
+    async def _open(self, run: AnyRun) -> None:
         pass
 
     async def _put(self, pieces: Sequence[bytes]) -> None:
