@@ -46,9 +46,10 @@ class Planning(msgspec.Struct, frozen=True):
     def mode(self) -> OutputMode:
         return output_mode(self.rules, self.request)
 
-    def about(self, request: Request) -> "Planning":
-        """The same about another request."""
-        return msgspec.structs.replace(self, request=request)
+    def about(self, request: Request, round: int) -> "Planning":
+        """The same about another request, whose turn makes ids of its own."""
+        seed = f"{self.seed}{round:02x}" if round else self.seed
+        return msgspec.structs.replace(self, request=request, seed=seed)
 
     def plan(self, routes: Sequence[tuple[Route, str]] = ()) -> Plan:
         """The plan for the first of these routes, or of all that serve the model, and for the others in its stead."""

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import count
 from typing import Any, Protocol
 
 import msgspec
@@ -200,7 +201,8 @@ class Exchange:
         if own is None or asked is None:
             run: AnyRun = self._run(planning.plan())
         else:
-            run = own.run(caller.owner, asked, lambda request: self._run(planning.about(request).plan()))
+            rounds = count()
+            run = own.run(caller.owner, asked, lambda request: self._run(planning.about(request, next(rounds)).plan()))
         self._bound.run = run
         return run
 

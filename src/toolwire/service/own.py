@@ -35,9 +35,10 @@ from toolwire.core.events import (
 )
 from toolwire.core.notes import Tally
 from toolwire.core.policies import Policies
+from toolwire.core.request import CallEntry, Entry, Message, OtherEntry, ReasoningEntry, Request, ResultEntry, TextPart
+from toolwire.core.request import Tool as Declared
 from toolwire.core.text import canonical, is_blank
 from toolwire.dialects.responses import compaction
-from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request, ResultEntry, TextPart
 from toolwire.runs.run import AnyRun, Run
 from toolwire.runs.settings import Own, SettingsError
 from toolwire.runs.thoughts import Kept
@@ -48,14 +49,25 @@ KEPT = 1024
 """Calls of clients that our results wait for."""
 
 
+class _Declared(Declared, frozen=True):
+    """A tool of ours in a request."""
+
+
+def _declared(tool: Tool) -> _Declared:
+    return _Declared(tool.name, tool.description, tool.parameters, kind=tool.kind, format=tool.format)
+
+
 class OwnTools:
     """The gateway's tools, and results that wait for those of clients."""
 
     def __init__(self, settings: Own, say: Callable[[str, str], None]) -> None:
-        self.registry = Registry(map(found_tool, settings.tools))
+        try:
+            self.registry = Registry(map(found_tool, settings.tools))
+        except ValueError as error:
+            raise SettingsError(f"own.tools: {error}") from None
         self.rounds = settings.rounds
         self._servers = Servers(found_servers(settings.mcp), say) if settings.mcp else None
-        self._waiting: Kept[_Key, tuple[Entry, ...]] = Kept(KEPT)
+        self._waiting: Kept[_Key, _Beside] = Kept(KEPT)
 
     async def open(self) -> None:
         if self._servers is not None:
@@ -70,7 +82,7 @@ class OwnTools:
         """The request with our tools, and with results that waited; None if it wants no other tools than its own."""
         self.registry.refresh()
         theirs = {each.name for each in request.tools}
-        ours = tuple(each for each in self.registry.declared() if each.name not in theirs)
+        ours = tuple(_declared(each) for each in self.registry if each.name not in theirs)
         choice = request.tool_choice
         if not ours or request.choices > 1 or (choice is not None and (choice.mode == "none" or choice.limited)):
             return None
@@ -82,10 +94,20 @@ class OwnTools:
     def run(self, owner: str, request: Request, begin: Callable[[Request], Run]) -> "OwnRun":
         return OwnRun(self, owner, request, begin)
 
-    def keep(self, owner: str, theirs: Sequence[CallEntry], entries: tuple[Entry, ...]) -> None:
-        """Our calls and results of a turn that the client must answer first."""
-        for call in theirs:
-            self._waiting.put(_key(owner, call), entries)
+    def keep(
+        self, owner: str, earlier: tuple[Entry, ...], turn: Sequence[Entry], answers: Sequence[ResultEntry]
+    ) -> None:
+        """A turn that the client must go on with: our calls and results of it, and what happened before it."""
+        ours = {answer.call_id: answer for answer in answers}
+        theirs = [entry for entry in turn if isinstance(entry, CallEntry) and entry.id not in ours]
+        for number, call in enumerate(theirs):
+            start = turn.index(theirs[number - 1]) + 1 if number else 0
+            place = turn.index(call)
+            before = _calls(turn[start:place])
+            after = _calls(turn[place + 1 :]) if call is theirs[-1] else ()
+            results = tuple(ours[each.id] for each in (*before, *after))
+            told = (*earlier, *turn[:place]) if earlier and not number else ()
+            self._waiting.put(_key(owner, call), _Beside(before, after, results, told))
 
     def _with_waiting(self, entries: tuple[Entry, ...], owner: str) -> tuple[Entry, ...]:
         """The history with our calls and results beside the client's of the same turn."""
@@ -93,18 +115,53 @@ class OwnTools:
             return entries
         out: list[Entry] = []
         late: list[Entry] = []
-        known: set[int] = set()
+        known: set[_Key] = set()
         for entry in entries:
-            kept = self._waiting.get(_key(owner, entry)) if isinstance(entry, CallEntry) else None
-            if kept is not None and id(kept) not in known:
-                known.add(id(kept))
-                out += [each for each in kept if isinstance(each, CallEntry)]
-                late += [each for each in kept if isinstance(each, ResultEntry)]
             if late and _ends_a_turn(entry):
                 out += late
                 late = []
-            out.append(entry)
+            key = _key(owner, entry) if isinstance(entry, CallEntry) else None
+            kept = self._waiting.get(key) if key is not None and key not in known else None
+            if key is None or kept is None:
+                out.append(entry)
+                continue
+            known.add(key)
+            if not _told_again(kept.told, out):
+                out += kept.before
+            out += (entry, *kept.after)
+            late += kept.results
         return (*out, *late)
+
+
+class _Beside(msgspec.Struct, frozen=True):
+    """Our calls around one of the client's, and their results."""
+
+    before: tuple[CallEntry, ...]
+    after: tuple[CallEntry, ...]
+    results: tuple[ResultEntry, ...]
+    told: tuple[Entry, ...]
+    """All that happened before the client's call, if there was an earlier round."""
+
+
+def _calls(entries: Sequence[Entry]) -> tuple[CallEntry, ...]:
+    return tuple(entry for entry in entries if isinstance(entry, CallEntry))
+
+
+def _told_again(told: tuple[Entry, ...], out: list[Entry]) -> bool:
+    """Put what really happened in place of what the client saw of it. Not if the client has other words for it."""
+    start = len(out)
+    while start and not isinstance(out[start - 1], CallEntry | OtherEntry) and not _ends_a_turn(out[start - 1]):
+        start -= 1
+    if not told or _words(out[start:]) != _words(told):
+        return False
+    out[start:] = told
+    return True
+
+
+def _words(entries: Sequence[Entry]) -> list[str]:
+    """What the model said."""
+    parts = [part for entry in entries if isinstance(entry, Message) for part in entry.parts]
+    return "".join(part.text for part in parts if isinstance(part, TextPart)).split()
 
 
 _Key: TypeAlias = tuple[str, str, str, bytes]
@@ -239,9 +296,10 @@ class OwnRun:
         self._own = own
         self._owner = owner
         self._request = request
+        self._asked = len(request.entries)
         self._begin = begin
         self._run: AnyRun = begin(request)
-        self._names = own.names_in(request)
+        self._names = {each.name for each in request.tools if isinstance(each, _Declared)}
         self._turn = _Turn(own.registry, self._names)
         self._rounds = 1
         self._started = False
@@ -313,7 +371,8 @@ class OwnRun:
         if isinstance(event, TurnEnded):
             self._ending = event
             is_cut = event.reason in ("length", "filter") and not self._turn.theirs
-            if not self._turn.ours or is_cut:
+            if is_cut or not self._turn.ours:
+                self._leave_to_the_client(())
                 return self._over(event)
             self._headers = self._run.headers
             self._working = asyncio.get_running_loop().create_task(self._work())
@@ -331,7 +390,7 @@ class OwnRun:
         turn = self._turn
         answers = tuple(map(_answer, turn.ours, results))
         if turn.theirs:
-            self._own.keep(self._owner, turn.theirs, (*turn.ours, *answers))
+            self._leave_to_the_client(answers)
             return self._over(self._ending)
         if self._rounds >= self._own.rounds:
             return [Note("rounds_reached"), *self._over(TurnEnded())]
@@ -343,6 +402,11 @@ class OwnRun:
         self._turn = _Turn(self._own.registry, self._names)
         self._run = self._begin(self._request)
         return ()
+
+    def _leave_to_the_client(self, answers: tuple[ResultEntry, ...]) -> None:
+        earlier = self._request.entries[self._asked :]
+        if self._turn.theirs and (answers or earlier):
+            self._own.keep(self._owner, earlier, self._turn.entries, answers)
 
     def _over(self, event: TurnEnded | TurnFailed) -> Sequence[Event]:
         self._take_notes()

@@ -65,12 +65,13 @@ def listen(settings: Settings) -> socket.socket:
 def check_own(settings: Settings) -> None:
     """Find out now whether the gateway's own tools are there."""
     if settings.own.tools or settings.own.mcp:
-        from toolwire.service.own import found_servers, found_tool  # noqa: PLC0415
+        from toolwire.service.own import OwnTools  # noqa: PLC0415
 
-        for name in settings.own.tools:
-            found_tool(name)
-        if settings.own.mcp:
-            found_servers(settings.own.mcp)
+        OwnTools(settings.own, _unheard)
+
+
+def _unheard(server: str, message: str) -> None:
+    """Nothing is said before anything is started."""
 
 
 def serve(settings: Settings) -> None:

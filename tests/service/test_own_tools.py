@@ -1,0 +1,852 @@
+"""Tools that the gateway runs itself, on every route: the model is told all of it, the client sees the answer alone."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
+
+from tests.support.gateway import PROXIES, Gateway, Responses, backend, read_sse, text_of
+from tests.support.hands import PATHS, Refused, shape_faults
+from tests.support.lifecycle import violations
+from tests.support.routes import Routes, backends, question
+from tests.support.scripts import (
+    FIND,
+    LOOK,
+    NAMES,
+    Call,
+    Calls,
+    Declared,
+    Name,
+    Says,
+    Script,
+    Seen,
+    Thinks,
+    Tokens,
+    truth,
+)
+from tests.support.talks import AGENTS, CLIENTS, Client, Result, Step, Strict, Talk, dialect_of
+from tests.support.tellers import STREAMED, refusal, reply
+from tests.support.transcripts import Model, Tools, User, expected, transcript
+from tests.support.upstream import Hold, Pause, Reply, Upstream
+from toolwire.runs.settings import SettingsError
+from toolwire.service.own import found_servers, found_tool
+
+pytestmark = pytest.mark.xdist_group("own")  # its gateways are started once
+
+Json = dict[str, Any]
+PATIENCE = 10
+MCP_SERVER = Path(__file__).parent.parent / "agent" / "mcp_server.py"
+
+SHED = '''
+import asyncio, time
+from pathlib import Path
+from toolwire.agent.registry import tool
+
+def weather(city: str) -> str:
+    """The weather in a city."""
+    return f"18 degrees in {city}"
+
+async def look(path: str = "") -> str:
+    """A tool that clients have too."""
+    return "the gateway has looked"
+
+def fails() -> str:
+    raise RuntimeError("no such luck")
+
+@tool(parallel=True)
+async def takes(seconds: float) -> list[float]:
+    """Take some time, and say from when to when."""
+    began = time.monotonic()
+    await asyncio.sleep(seconds)
+    return [seconds, began, time.monotonic()]
+
+async def hangs(mark: str) -> str:
+    """Never end. The file `mark` tells what becomes of it."""
+    Path(mark).write_text("begun")
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        Path(mark).write_text("cancelled")
+        raise
+    return "done"
+
+def marks(mark: str) -> str:
+    """Tell that it ran."""
+    Path(mark).write_text("ran")
+    return "marked"
+
+def bare(*values: int) -> str:
+    return ""
+
+number = 1
+'''
+TOOLS = ("weather", "look", "fails", "takes", "hangs", "marks")
+OWN = f"[own]\ntools = {json.dumps([f'shed:{name}' for name in TOOLS])}\nrounds = 4\n"
+ROME, OSLO = Calls("call_a", "weather", '{"city":"Rome"}'), Calls("call_b", "weather", '{"city":"Oslo"}')
+IN_ROME, IN_OSLO = Result("call_a", "18 degrees in Rome"), Result("call_b", "18 degrees in Oslo")
+SEEK, PEEK = Calls("call_f", "find", '{"q": [1]}'), Calls("call_g", "find", "{}")
+FOUND, SPOTTED = Result("call_f", "It is here."), Result("call_g", "Over there.")
+
+ROUTES = [
+    pytest.param(dialect, kind, stream, id=f"{dialect}-{kind}-{way}")
+    for dialect in NAMES
+    for kind in NAMES
+    for way, stream in (("streamed", True), ("plain", False))
+]
+TALKERS = [
+    pytest.param(client, kind, stream, id=f"{client}-{kind}-{way}")
+    for client in CLIENTS
+    for kind in NAMES
+    for way, stream in (("streamed", True), ("plain", False))
+]
+WAYS = [
+    pytest.param(dialect, stream, id=f"{dialect}-{way}")
+    for dialect in NAMES
+    for way, stream in (("streamed", True), ("plain", False))
+]
+
+
+def then(*items: Any) -> Script:
+    return Script(items)
+
+
+DONE = then(Says("It is mild."))
+
+
+@pytest.fixture(scope="module")
+def shed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tools."""
+    folder = tmp_path_factory.mktemp("shed")
+    (folder / "shed.py").write_text(SHED)
+    return folder
+
+
+def served(folder: Path, shed: Path, config: str) -> Gateway:
+    return Gateway(folder, config, PYTHONPATH=str(shed))
+
+
+@pytest.fixture(scope="module")
+def own(
+    upstream: Upstream, http: httpx.Client, shed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Routes]:
+    """One gateway with tools of its own and a backend of every kind; `again` asks twice, `compacting` compacts."""
+    again = f'[[backends]]\nname = "again"\nkind = "chat"\nbase_url = "{upstream.url}"\nretries = 1\n'
+    compacting = backend(upstream.url, "compacting", profile="{ compacts = true }")
+    gateway = served(tmp_path_factory.mktemp("own"), shed, OWN + backends(upstream.url) + again + compacting)
+    yield Routes(gateway, upstream, http)
+    gateway.stop()
+
+
+@pytest.fixture(scope="module")
+def guarded(
+    upstream: Upstream, http: httpx.Client, shed: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Routes]:
+    """One that knows its clients, and speaks up soon."""
+    keys = "".join(f'[[keys]]\nname = "{name}"\nkey = "{name}-key"\n' for name in ("alice", "bob"))
+    pace = "[server]\nkeepalive = 0.1\ncommit_after = 0.1\n"
+    gateway = served(tmp_path_factory.mktemp("guarded"), shed, pace + keys + OWN + backends(upstream.url))
+    yield Routes(gateway, upstream, http)
+    gateway.stop()
+
+
+class Told:
+    """A service that tells these turns, under a name of its own."""
+
+    def __init__(self, upstream: Upstream, name: str, kind: Name, turns: tuple[Script, ...], *, stream: bool) -> None:
+        self.service = Strict(kind, list(turns), stream=stream)
+        self.kind: Name = kind
+        self.name = name
+        self.model = f"{kind}/{name}"
+        upstream.replies[name] = self.service
+
+    def transcript(self, place: int = -1) -> list[Any]:
+        return transcript(self.kind, self.service.bodies[place])
+
+    def declared(self, place: int = 0) -> list[str]:
+        return names_in(self.service.bodies[place])
+
+
+def names_in(body: Json) -> list[str]:
+    return [tool.get("name") or tool["function"]["name"] for tool in body.get("tools", ())]
+
+
+@pytest.fixture
+def tells(own: Routes, request: pytest.FixtureRequest) -> Callable[..., Told]:
+    def tell(kind: Name, *turns: Script, stream: bool = False) -> Told:
+        return Told(own.upstream, request.node.name, kind, turns, stream=stream)
+
+    return tell
+
+
+def seen_of(*turns: Script, dialect: Name, kind: Name, stream: bool) -> Seen:
+    """What a client must see of turns that are one to it: without our calls, and with all their tokens."""
+    items = [item for turn in turns for item in turn.items if not (isinstance(item, Calls) and item.name in TOOLS)]
+    used = [turn.tokens for turn in turns if turn.tokens is not None]
+    tokens = Tokens(*(sum(getattr(each, name) for each in used) for name in Tokens.__struct_fields__))
+    return truth(Script(tuple(items), turns[-1].end, tokens), dialect, kind, stream=stream)
+
+
+def own_calls(*calls: Calls) -> Model:
+    return Model((), "", tuple((place, call.name, call.arguments) for place, call in enumerate(calls)))
+
+
+# Our calls alone
+
+
+@pytest.mark.parametrize(("dialect", "kind", "stream"), ROUTES)
+def test_the_client_sees_only_the_answer(own: Routes, tells: Any, dialect: Name, kind: Name, stream: bool):
+    first = Script((ROME,), tokens=Tokens(10, 6, 3, 0, 2))
+    last = Script(DONE.items, tokens=Tokens(30, 5, 8, 0, 1))
+    service = tells(kind, first, last, stream=stream)
+    held = own.ask(dialect, question(dialect, service.model, (FIND,), stream=stream))
+    assert held.seen == seen_of(first, last, dialect=dialect, kind=kind, stream=stream)
+    assert (held.seen.text, held.seen.finish, held.seen.calls) == ("It is mild.", "stop", ())
+    assert held.seen.tokens == Tokens(40, 11, 11, 0, 3)
+    assert shape_faults(held, dialect, stream=stream) == []
+    assert service.declared(0) == service.declared(1) == ["find", *TOOLS]
+    assert service.transcript() == [User("Go."), own_calls(ROME), Tools(((0, IN_ROME.text, False, False),))]
+
+
+@pytest.mark.parametrize(("dialect", "stream"), WAYS)
+def test_the_demo_model_uses_them(own: Routes, dialect: Name, stream: bool):
+    body = question(dialect, "demo", (), stream=stream)
+    body["input" if dialect == "responses" else "messages"][0]["content"] = "What is the weather in Rome?"
+    held = own.ask(dialect, body)
+    assert (held.seen.text, held.seen.finish) == ("According to weather: 18 degrees in Rome", "stop")
+    assert held.seen.calls == ()
+    assert shape_faults(held, dialect, stream=stream) == []
+
+
+@pytest.mark.parametrize(("client", "kind", "stream"), TALKERS)
+def test_several_rounds_are_one_turn(own: Routes, tells: Any, client: Client, kind: Name, stream: bool):
+    """Words before a call come once, and thoughts go back with their seals; the next question follows the answer."""
+    rounds = (
+        then(Thinks("Hm.", "S1"), Says("First Rome. "), ROME),
+        then(Thinks("Well.", "S2"), Says("Then Oslo. "), OSLO, Calls("call_c", "fails", "{}")),
+        then(Says("Both are mild.")),
+    )
+    failed = Result("call_c", "RuntimeError: no such luck", failed=True)
+    as_told = Talk((Step(rounds[0], "Go."), Step(rounds[1], results=(IN_ROME,)), Step(rounds[2], results=(IN_OSLO, failed))))  # fmt: skip
+    service = tells(kind, *rounds, DONE, stream=stream)
+    agent = AGENTS[client](own, service.model, Talk((), thinks=True, tools=(FIND,)), stream=stream)
+    assert agent.take(Step(DONE, "Go.")) == seen_of(*rounds, dialect=dialect_of(client), kind=kind, stream=stream)
+    for place in range(3):
+        assert service.transcript(place) == expected(as_told, client, kind, until=place)
+    agent.take(Step(DONE, "Thanks."))
+    texts = [line.text for line in service.transcript() if isinstance(line, Model)]
+    assert "".join(texts) == "First Rome. Then Oslo. Both are mild."
+    assert service.transcript()[-1] == User("Thanks.")
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_calls_run_side_by_side_and_are_told_in_order(own: Routes, tells: Any, kind: Name):
+    calls = [Calls(f"call_{n}", "takes", f'{{"seconds":{s}}}') for n, s in enumerate((0.3, 0.1, 0.2))]
+    service = tells(kind, then(*calls), DONE)
+    own.ask("chat", question("chat", service.model, (), stream=False))
+    _, model, results = service.transcript()
+    assert model == own_calls(*calls)
+    spans = [json.loads(text) for _, text, _, _ in results.results]
+    assert [seconds for seconds, _, _ in spans] == [0.3, 0.1, 0.2]
+    assert max(began for _, began, _ in spans) < min(ended for _, _, ended in spans)
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        pytest.param(Calls("call_a", "fails", "{}"), "RuntimeError: no such luck", id="raises"),
+        pytest.param(Calls("call_a", "weather", '{"town":"Rome"}'), "invalid arguments for weather", id="wrong"),
+        pytest.param(Calls("call_a", "weather", "{}"), "invalid arguments for weather", id="missing"),
+    ],
+)
+def test_the_model_is_told_what_went_wrong(own: Routes, tells: Any, kind: Name, call: Calls, said: str):
+    service = tells(kind, then(call), DONE)
+    held = own.ask("messages", question("messages", service.model, (), stream=False))
+    assert held.seen.text == "It is mild."
+    [(_, text, failed, _)] = service.transcript()[-1].results
+    assert failed
+    assert text.startswith(said)
+
+
+@pytest.mark.parametrize("kind", ["chat", "responses"])
+def test_arguments_that_are_no_json_are_answered(own: Routes, tells: Any, kind: Name):
+    service = tells(kind, then(Calls("call_a", "weather", '{"city": Rome')), DONE)
+    own.ask("chat", question("chat", service.model, (), stream=False))
+    assert "failed to parse function arguments" in json.dumps(service.service.bodies[1])
+
+
+@pytest.mark.parametrize(("dialect", "stream"), WAYS)
+def test_a_call_of_an_unknown_tool_is_the_clients(own: Routes, tells: Any, dialect: Name, stream: bool):
+    service = tells("responses", then(Calls("call_u", "unheard", "{}")), stream=stream)
+    held = own.ask(dialect, question(dialect, service.model, (FIND,), stream=stream))
+    assert held.seen.calls == (Call("call_u", "unheard", "{}"),)
+    assert held.seen.finish == "calls"
+
+
+@pytest.mark.parametrize(("dialect", "kind", "stream"), ROUTES)
+def test_a_call_that_was_cut_does_not_run(
+    own: Routes, tells: Any, tmp_path: Path, dialect: Name, kind: Name, stream: bool
+):
+    mark = tmp_path / "mark"
+    half = Calls("call_a", "marks", json.dumps({"mark": str(mark)})[:-3], whole=False)
+    service = tells(kind, Script((Says("Well,"), half), "length"), stream=stream)
+    held = own.ask(dialect, question(dialect, service.model, (FIND,), stream=stream))
+    assert (held.seen.text, held.seen.finish, held.seen.calls) == ("Well,", "length", ())
+    assert not mark.exists()
+    assert len(service.service.bodies) == 1
+
+
+@pytest.mark.parametrize("kind", ["chat", "responses"])
+def test_a_call_without_arguments_is_made(own: Routes, tells: Any, kind: Name):
+    service = tells(kind, then(Calls("call_a", "look", "")), DONE)
+    own.ask("chat", question("chat", service.model, (), stream=False))
+    assert service.transcript()[-1] == Tools(((0, "the gateway has looked", False, False),))
+
+
+def written(city: str) -> Script:
+    """A call that the model writes as text."""
+    call = {"name": "weather", "arguments": {"city": city}}
+    return then(Says(f"<tool_call>\n{json.dumps(call)}\n</tool_call>"))
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_call_in_text_is_run_too(own: Routes, tells: Any, kind: Name):
+    service = tells(kind, written("Rome"), DONE)
+    held = own.ask("chat", question("chat", service.model, (), stream=False))
+    assert (held.seen.text.strip(), held.seen.finish) == ("It is mild.", "stop")
+    assert service.transcript()[-1] == Tools(((0, IN_ROME.text, False, False),))
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_calls_without_ids_get_one_each_in_all_rounds(own: Routes, tells: Any, kind: Name):
+    service = tells(kind, written("Rome"), written("Oslo"), DONE)
+    own.ask("chat", question("chat", service.model, (), stream=False))
+    ids = [call for line in service.transcript() if isinstance(line, Tools) for call in line.results]
+    assert ids == [(0, IN_ROME.text, False, False), (1, IN_OSLO.text, False, False)]
+    assert len(set(re.findall("call_[0-9a-f]{24}[0-9a-z]+", json.dumps(service.service.bodies[-1])))) == 2
+
+
+# Calls of both
+
+
+@pytest.mark.parametrize(("client", "kind", "stream"), TALKERS)
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param((ROME, SEEK), id="ours first"),
+        pytest.param((SEEK, ROME, PEEK, OSLO), id="by turns"),
+    ],
+)
+def test_both_results_go_to_the_model(
+    own: Routes, tells: Any, client: Client, kind: Name, stream: bool, calls: tuple[Calls, ...]
+):
+    turn = then(Thinks("Hm.", "S1"), Says("Let me see."), *calls)
+    given = {result.id: result for result in (IN_ROME, IN_OSLO, FOUND, SPOTTED)}
+    results = tuple(given[call.id] for call in calls)
+    theirs = tuple(given[call.id] for call in reversed(calls) if call.name not in TOOLS)
+    as_told = Talk((Step(turn, "Go."), Step(DONE, results=results)))
+    service = tells(kind, turn, DONE, stream=stream)
+    agent = AGENTS[client](own, service.model, Talk((), thinks=True, tools=(FIND,)), stream=stream)
+    seen = agent.take(Step(turn, "Go."))
+    assert seen == seen_of(turn, dialect=dialect_of(client), kind=kind, stream=stream)
+    assert (seen.finish, [call.name for call in seen.calls]) == ("calls", ["find"] * len(theirs))
+    assert agent.take(Step(DONE, results=theirs)).text == "It is mild."
+    assert service.transcript() == expected(as_told, client, kind, until=1)
+
+
+@pytest.mark.parametrize(("client", "kind", "stream"), TALKERS)
+@pytest.mark.parametrize("calls", [(SEEK,), (OSLO, SEEK, PEEK)], ids=["the client's alone", "both"])
+def test_earlier_rounds_go_to_the_model_too(
+    own: Routes, tells: Any, client: Client, kind: Name, stream: bool, calls: tuple[Calls, ...]
+):
+    """A model that calls the client's tool because of what ours said must not forget that."""
+    rounds = (then(Thinks("Hm.", "S1"), Says("First Rome. "), ROME), then(Thinks("Well.", "S2"), Says("So: "), *calls))
+    given = {result.id: result for result in (IN_OSLO, FOUND, SPOTTED)}
+    results = tuple(given[call.id] for call in calls)
+    as_told = Talk((Step(rounds[0], "Go."), Step(rounds[1], results=(IN_ROME,)), Step(DONE, results=results)))
+    service = tells(kind, *rounds, DONE, DONE, stream=stream)
+    agent = AGENTS[client](own, service.model, Talk((), thinks=True, tools=(FIND,)), stream=stream)
+    seen = agent.take(Step(rounds[1], "Go."))
+    assert seen == seen_of(*rounds, dialect=dialect_of(client), kind=kind, stream=stream)
+    agent.take(Step(DONE, results=tuple(given[call.id] for call in calls if call.name == "find")))
+    assert service.transcript() == expected(as_told, client, kind, until=2)
+    agent.take(Step(DONE, "Thanks."))
+    assert service.transcript()[:6] == expected(as_told, client, kind, until=2)
+
+
+def test_a_client_that_tells_it_otherwise_is_believed(own: Routes, tells: Any):
+    service = tells("chat", then(Says("First Rome."), ROME), then(Says("So:"), SEEK), DONE)
+    body = question("chat", service.model, (FIND,), stream=False)
+    held = own.ask("chat", body)
+    own.ask("chat", {**body, **history("chat", {**held.own, "content": "In short:"})})
+    _, model, _ = service.transcript()
+    assert model == Model((), "In short:", ((0, "find", '{"q":[1]}'),))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_they_stay_in_the_conversation(own: Routes, tells: Any, client: Client):
+    """Nothing is noted about them, whatever the client says next."""
+    turn = then(ROME, SEEK)
+    service = tells("chat", turn, DONE, then(OSLO), DONE)
+    agent = AGENTS[client](own, service.model, Talk((), tools=(FIND,)), stream=False)
+    agent.take(Step(turn, "Go."))
+    agent.take(Step(DONE, "Hurry.", (FOUND,)))
+    agent.take(Step(DONE, "And in Oslo?"))
+    lines = [line for line in service.transcript() if isinstance(line, Tools)]
+    both = Tools(((0, IN_ROME.text, False, False), (1, FOUND.text, False, False)))
+    assert lines == [both, Tools(((2, IN_OSLO.text, False, False),))]
+    turns = own.gateway.wait_for_turns(1)
+    assert all(line["notes"] == {} for line in turns if line["model"] == service.model)
+
+
+@pytest.mark.parametrize("client", ["chat", "messages"])
+def test_a_client_that_does_not_answer_breaks_no_pair(own: Routes, tells: Any, client: Client):
+    turn = then(ROME, SEEK)
+    service = tells("chat", turn, DONE)
+    agent = AGENTS[client](own, service.model, Talk((), tools=(FIND,)), stream=False)
+    agent.take(Step(turn, "Go."))
+    agent.take(Step(DONE, "Never mind."))
+    [results] = [line for line in service.transcript() if isinstance(line, Tools)]
+    assert results.results[0] == (0, IN_ROME.text, False, False)
+    assert service.transcript()[-1] == User("Never mind.")
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_nobody_else_gets_the_results(guarded: Routes, dialect: Name):
+    """Not even with the very same history."""
+    service = Told(guarded.upstream, f"others {dialect}", "chat", (then(ROME, SEEK), DONE, DONE), stream=False)
+    body = question(dialect, service.model, (FIND,), stream=False)
+    held = guarded.ask(dialect, body, "alice-key")
+    brought = {**body, **history(dialect, held.own)}
+    guarded.ask(dialect, brought, "bob-key")
+    assert "Rome" not in json.dumps(service.service.bodies[-1])
+    guarded.ask(dialect, brought, "alice-key")
+    assert "18 degrees in Rome" in json.dumps(service.service.bodies[-1])
+
+
+def history(dialect: Name, own: Json) -> Json:
+    """The first question, the model's turn and the client's result, as a client of this dialect sends them."""
+    user = {"role": "user", "content": "Go."}
+    if dialect == "responses":
+        result = {"type": "function_call_output", "call_id": "call_f", "output": "It is here."}
+        return {"input": [user, *own["output"], result], "store": False}
+    if dialect == "messages":
+        block = {"type": "tool_result", "tool_use_id": "call_f", "content": "It is here."}
+        turn = {"role": "assistant", "content": own["content"]}
+        return {"messages": [user, turn, {"role": "user", "content": [block]}]}
+    said = {key: value for key, value in own.items() if value is not None}
+    return {"messages": [user, said, {"role": "tool", "tool_call_id": "call_f", "content": "It is here."}]}
+
+
+def test_another_call_with_the_same_id_gets_nothing(own: Routes, tells: Any):
+    """Some servers count their calls."""
+    service = tells("chat", then(ROME, SEEK), DONE)
+    body = question("chat", service.model, (FIND,), stream=False)
+    held = own.ask("chat", body)
+    other = json.loads(json.dumps(history("chat", held.own)).replace("[1]", "[2]"))
+    own.ask("chat", {**body, **other})
+    assert "Rome" not in json.dumps(service.service.bodies[-1])
+
+
+# Which tools there are
+
+
+@pytest.mark.parametrize(("dialect", "kind", "stream"), ROUTES)
+def test_the_clients_tool_of_the_same_name_wins(own: Routes, tells: Any, dialect: Name, kind: Name, stream: bool):
+    turn = then(Calls("call_l", "look", '{"path":"a"}'))
+    service = tells(kind, turn, stream=stream)
+    held = own.ask(dialect, question(dialect, service.model, (LOOK,), stream=stream))
+    assert held.seen == truth(turn, dialect, kind, stream=stream)
+    assert service.declared() == ["look", *(name for name in TOOLS if name != "look")]
+
+
+def test_a_tool_in_a_namespace_of_the_client_is_not_ours(own: Routes, tells: Any):
+    call = Calls("call_l", "weather", "{}", namespace="sky")
+    service = tells("responses", then(call))
+    held = own.ask(
+        "responses", question("responses", service.model, (Declared("weather", namespace="sky"),), stream=False)
+    )
+    assert [(each.name, each.namespace) for each in held.seen.calls] == [("weather", "sky")]
+
+
+CHOICES: list[Any] = [
+    pytest.param("chat", {"tool_choice": "none"}, id="chat-none"),
+    pytest.param("responses", {"tool_choice": "none"}, id="responses-none"),
+    pytest.param("messages", {"tool_choice": {"type": "none"}}, id="messages-none"),
+    pytest.param("chat", {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "find"}}]}}}, id="chat-allowed"),
+    pytest.param("responses", {"tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "find"}]}}, id="responses-allowed"),
+    pytest.param("responses", {"background": True}, id="background"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "fields"), CHOICES)
+def test_they_are_not_added_where_a_request_limits_its_tools(own: Routes, tells: Any, dialect: Name, fields: Json):
+    service = tells(dialect, DONE)
+    own.post(dialect, question(dialect, service.model, (FIND,), stream=False, **fields))
+    own.gateway.wait_until(lambda: bool(service.service.bodies))
+    assert set(service.declared()) <= {"find"}
+
+
+def test_they_are_not_added_for_several_answers(own: Routes, tells: Any):
+    service = tells("chat", DONE)
+    assert own.post("chat", question("chat", service.model, (FIND,), stream=False, n=2)).status_code == 200
+    assert service.declared() == ["find"]
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_they_are_not_added_for_use_tool_text(own: Routes, tells: Any, http: httpx.Client, dialect: Name):
+    service = tells("chat", DONE)
+    url = f"{own.gateway.url}/obsidian-xml{PATHS[dialect]}"
+    assert http.post(url, json=question(dialect, service.model, (), stream=False)).status_code == 200
+    assert service.declared() == []
+
+
+def test_they_are_not_added_to_a_compaction(own: Routes, tells: Any, http: httpx.Client):
+    service = tells("chat", then(Says("A summary.")))
+    body = {"model": service.model, "input": [{"role": "user", "content": "Go."}]}
+    response = http.post(f"{own.gateway.base_url}/responses/compact", json=body)
+    assert [item["type"] for item in response.json()["output"]] == ["compaction"]
+    assert service.declared() == []
+
+
+def test_a_backend_that_compacts_itself_is_asked_to(own: Routes, http: httpx.Client):
+    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "SEALED"}
+    answer = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "status": "completed"}
+    body = json.dumps({**answer, "error": None, "incomplete_details": None, "output": [item], "usage": None}).encode()
+    own.upstream.replies["compacts"] = Reply([body], content_type="application/json")
+    asked = [{"role": "user", "content": "Go."}, {"type": "compaction_trigger"}]
+    fields = {"model": "compacting/compacts", "input": asked}
+    response = http.post(own.gateway.url + PATHS["responses"], json=fields)
+    assert response.json()["output"] == [item]
+    [told] = own.upstream.of("compacts")
+    assert told.body["input"][-1] == {"type": "compaction_trigger"}
+    assert names_in(told.body) == []
+
+
+def test_a_forced_call_is_forced_once(own: Routes, tells: Any):
+    service = tells("chat", then(ROME), DONE)
+    held = own.ask("chat", question("chat", service.model, (FIND,), stream=False, tool_choice="required"))
+    assert held.seen.text == "It is mild."
+    assert service.service.bodies[0]["tool_choice"] == "required"
+    assert "tool_choice" not in service.service.bodies[1]
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_choice_cannot_name_what_the_client_does_not_declare(own: Routes, tells: Any, dialect: Name):
+    choices: dict[Name, Json] = {
+        "chat": {"type": "function", "function": {"name": "weather"}},
+        "responses": {"type": "function", "name": "weather"},
+        "messages": {"type": "tool", "name": "weather"},
+    }
+    service = tells("chat", DONE)
+    body = question(dialect, service.model, (FIND,), stream=False, tool_choice=choices[dialect])
+    assert own.refused(dialect, body).status == 400
+    assert service.service.bodies == []
+
+
+# How it ends
+
+
+@pytest.mark.parametrize(("dialect", "stream"), WAYS)
+def test_rounds_have_a_limit(own: Routes, tells: Any, dialect: Name, stream: bool):
+    turns = [then(Says(f"{number}. "), Calls(f"call_{number}", "look", "{}")) for number in range(6)]
+    service = tells("responses", *turns, stream=stream)
+    held = own.ask(dialect, question(dialect, service.model, (), stream=stream))
+    assert (held.seen.text.split(), held.seen.finish) == (["0.", "1.", "2.", "3."], "stop")
+    assert held.seen.tokens == Tokens(40, 24)
+    assert len(service.service.bodies) == 4
+    assert line_of(own, service.model)["notes"] == {"rounds_reached": 1}
+
+
+def line_of(routes: Routes, model: str) -> Json:
+    """The log line of the only turn of this model."""
+
+    def found() -> list[Json]:
+        return [line for line in routes.gateway.turns() if line.get("model") == model]
+
+    routes.gateway.wait_until(lambda: bool(found()))
+    [line] = found()
+    return line
+
+
+BUSY = Reply([refusal("chat", 503, "Busy.")], 503, "application/json")
+
+
+@pytest.mark.parametrize("words", [(), (Says("Let me see. "),)], ids=["silent", "after words"])
+@pytest.mark.parametrize(
+    ("dialect", "stream"), [("chat", True), ("responses", True), ("messages", True), ("chat", False)]
+)
+def test_a_later_round_is_tried_again(own: Routes, dialect: Name, stream: bool, words: tuple[Says, ...]):
+    name = f"again {dialect} {stream} {len(words)}"
+    turns = (then(*words, ROME), DONE)
+    replies = [reply(turn, "chat", stream=stream) for turn in turns]
+    own.upstream.replies[name] = [replies[0], BUSY, replies[1]]
+    held = own.ask(dialect, question(dialect, f"again/{name}", (), stream=stream))
+    assert held.seen == seen_of(*turns, dialect=dialect, kind="chat", stream=stream)
+    assert len(own.upstream.of(name)) == 3
+    assert line_of(own, f"again/{name}")["notes"] == {"retried": 1}
+
+
+@pytest.mark.parametrize(("dialect", "stream"), WAYS)
+def test_a_failure_before_any_words_has_its_status(own: Routes, dialect: Name, stream: bool):
+    name = f"busy {dialect} {stream}"
+    own.upstream.replies[name] = [reply(then(ROME), "chat", stream=stream), BUSY]
+    assert own.refused(dialect, question(dialect, f"chat/{name}", (), stream=stream)).status == 503
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_failure_after_words_is_told_in_the_stream(own: Routes, dialect: Name):
+    name = f"busy after words {dialect}"
+    own.upstream.replies[name] = [reply(then(Says("Let me see."), ROME), "chat", stream=True), BUSY]
+    held = own.ask(dialect, question(dialect, f"chat/{name}", (), stream=True))
+    assert (held.seen.text, held.seen.finish) == ("Let me see.", "failed")
+    assert held.error is not None
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_failure_after_words_of_a_plain_answer_is_an_error(own: Routes, dialect: Name):
+    name = f"busy after plain words {dialect}"
+    own.upstream.replies[name] = [reply(then(Says("Let me see."), ROME), "chat", stream=False), BUSY]
+    with pytest.raises(Refused) as refused:
+        own.ask(dialect, question(dialect, f"chat/{name}", (), stream=False))
+    assert refused.value.status == 503
+
+
+@pytest.mark.parametrize(("dialect", "stream"), WAYS)
+def test_a_tool_stops_when_the_client_leaves(own: Routes, tells: Any, tmp_path: Path, dialect: Name, stream: bool):
+    mark = tmp_path / "mark"
+    call = Calls("call_h", "hangs", json.dumps({"mark": str(mark)}))
+    service = tells("responses", then(Says("One moment."), call), DONE, stream=stream)
+    with socket.create_connection(("127.0.0.1", int(own.gateway.url.rpartition(":")[2])), PATIENCE) as client:
+        client.sendall(posted(PATHS[dialect], question(dialect, service.model, (), stream=stream)))
+        own.gateway.wait_until(mark.exists)
+        time.sleep(0.05)  # the gateway waits for the tool
+    own.gateway.wait_until(lambda: mark.read_text() == "cancelled")
+    assert mark.read_text() == "cancelled"
+    assert line_of(own, service.model)["status"] == 499
+    assert len(service.service.bodies) == 1
+
+
+def posted(path: str, body: Json) -> bytes:
+    content = json.dumps(body).encode()
+    return f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
+
+
+def test_the_next_round_stops_when_the_client_leaves(own: Routes):
+    name = "left in the second round"
+    second = Reply([*list(STREAMED["chat"](DONE))[:3], Hold()])
+    own.upstream.replies[name] = [reply(then(ROME), "chat", stream=True), second]
+    own.upstream.gone.clear()
+    body = question("chat", f"chat/{name}", (), stream=True)
+    with httpx.Client(trust_env=False) as client, client.stream("POST", own.gateway.url + PATHS["chat"], json=body) as response:  # fmt: skip
+        next(response.iter_bytes())
+    assert own.upstream.gone.wait(PATIENCE)
+
+
+def test_no_connection_is_broken_off_between_rounds(own: Routes):
+    """The last bytes of a turn are read, though nobody needs them, so that its connection can be used again."""
+    name = "whole"
+    *steps, last = STREAMED["chat"](then(ROME))
+    own.upstream.replies[name] = [Reply([*steps, Pause(0.2), last]), reply(DONE, "chat", stream=True)]
+    own.upstream.gone.clear()
+    own.ask("chat", question("chat", f"chat/{name}", (), stream=True))
+    assert not own.upstream.gone.is_set()
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_slow_tool_does_not_look_like_a_dead_connection(guarded: Routes, http: httpx.Client, dialect: Name):
+    """Headers leave, and signs of life come, while nothing else does."""
+    call = Calls("call_s", "takes", '{"seconds":0.6}')
+    service = Told(guarded.upstream, f"slow {dialect}", "responses", (then(call), DONE), stream=True)
+    body = question(dialect, service.model, (), stream=True)
+    came: list[tuple[float, str]] = []
+    began = time.monotonic()
+    with http.stream("POST", guarded.gateway.url + PATHS[dialect], json=body, headers={"authorization": "Bearer bob-key"}) as response:  # fmt: skip
+        opened = time.monotonic() - began
+        came += [(time.monotonic() - began, line) for line in response.iter_lines() if line]
+    assert opened < 0.5
+    assert [line for seconds, line in came if seconds < 0.55 and ("keepalive" in line or "ping" in line)]
+    assert any("mild" in line for _, line in came)
+
+
+# What is counted, kept and logged
+
+
+def test_only_what_the_client_saw_is_counted(own: Routes, tells: Any, http: httpx.Client):
+    service = tells("chat", then(ROME), then(OSLO, SEEK), stream=True)
+    body = question("chat", service.model, (FIND,), stream=True)
+    comments = [
+        text for kind, text in read_sse(http.post(own.gateway.url + PATHS["chat"], json=body)) if kind == "comment"
+    ]
+    assert json.loads(comments[-1])["tool_call_count"] == 1
+    line = line_of(own, service.model)
+    assert (line["tool_call_names"], line["tool_call_ids"], line["reason"]) == (["find"], ["call_f"], "calls")
+    assert (line["input_tokens"], line["output_tokens"]) == (20, 12)
+
+
+def test_a_plain_answer_counts_the_same(own: Routes, tells: Any):
+    service = tells("chat", then(ROME), DONE)
+    response = own.post("chat", question("chat", service.model, (FIND,), stream=False))
+    assert response.headers["x-codex-tool-call-count"] == "0"
+    assert "x-toolwire-notes" not in response.headers
+
+
+def test_what_is_said_about_the_request_is_said_once(own: Routes, tells: Any):
+    service = tells("messages", then(ROME), then(OSLO), DONE)
+    body = question("chat", service.model, (FIND,), stream=False, seed=7, logit_bias={"1": 1})
+    notes = json.loads(own.post("chat", body).headers["x-toolwire-notes"])
+    assert len(notes) == len({json.dumps(note) for note in notes})
+
+
+def test_the_log_holds_no_words(own: Routes, tells: Any):
+    service = tells("chat", then(Calls("call_a", "weather", '{"city":"Xanadu"}')), DONE)
+    own.ask("chat", question("chat", service.model, (FIND,), stream=False))
+    line_of(own, service.model)
+    assert not [line for line in own.gateway.log if "Xanadu" in line or "degrees" in line or "mild" in line]
+
+
+def test_a_stored_response_can_be_continued(own: Routes, tells: Any, http: httpx.Client):
+    service = tells("responses", then(Says("Let me see. "), ROME), DONE, then(OSLO), DONE)
+    client = Responses(http, own.gateway)
+    first = client.create(service.model)
+    kept = client.retrieve(first["id"])
+    assert (text_of(kept), kept["usage"]["input_tokens"]) == ("Let me see. It is mild.", 20)
+    assert kept["tools"] == []
+    second = client.create(service.model, "And in Oslo?", previous_response_id=first["id"])
+    assert text_of(second) == "It is mild."
+    assert service.transcript() == [
+        User("Go."),
+        Model((), "Let me see. It is mild."),
+        User("And in Oslo?"),
+        own_calls(OSLO),
+        Tools(((0, IN_OSLO.text, False, False),)),
+    ]
+
+
+def test_outputs_can_be_submitted_to_a_turn_of_both(own: Routes, tells: Any, http: httpx.Client):
+    service = tells("responses", then(ROME, SEEK), DONE)
+    client = Responses(http, own.gateway)
+    first = client.create(service.model, tools=[{"type": "function", "name": "find", "parameters": {"type": "object"}}])
+    assert text_of(client.submit(first["id"], {"call_f": "It is here."}).json()) == "It is mild."
+    assert service.transcript()[-1] == Tools(((0, IN_ROME.text, False, False), (1, FOUND.text, False, False)))
+
+
+def test_a_turn_over_a_socket(own: Routes, tells: Any):
+    service = tells("chat", then(Says("Let me see. "), ROME), DONE, then(OSLO), DONE, stream=True)
+    url = own.gateway.url.replace("http", "ws", 1) + "/v1/responses"
+    with connect(url, proxy=None, open_timeout=PATIENCE, close_timeout=2) as connection:
+        first = turn_of(connection, {"model": service.model, "input": "Go."})
+        assert text_of(first) == "Let me see. It is mild."
+        asked = {"model": service.model, "input": "And in Oslo?", "previous_response_id": first["id"]}
+        assert text_of(turn_of(connection, asked)) == "It is mild."
+    assert service.transcript()[-1] == Tools(((0, IN_OSLO.text, False, False),))
+
+
+def turn_of(connection: Connection, fields: Json) -> Json:
+    """The response that one message brings."""
+    connection.send(json.dumps({"type": "response.create", **fields}))
+    events: list[Json] = [json.loads(connection.recv(PATIENCE))]
+    while events[-1]["type"] not in ("response.completed", "response.failed", "error"):
+        events.append(json.loads(connection.recv(PATIENCE)))
+    assert violations([(None, event) for event in events], done=None) == []
+    return events[-1]["response"]
+
+
+# MCP servers
+
+
+def test_tools_of_mcp_servers(upstream: Upstream, http: httpx.Client, tmp_path: Path, start: Callable[..., Gateway]):
+    """One server works, another cannot start, which stops nobody."""
+    servers = {
+        "tests": {"command": sys.executable, "args": [str(MCP_SERVER)]},
+        "gone": {"command": str(tmp_path / "no-such-program")},
+    }
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    gateway = start('[own]\nmcp = "servers.json"\n' + backends(upstream.url))
+    routes = Routes(gateway, upstream, http)
+    upstream.replies["mcp ready"] = reply(DONE, "chat", stream=False)
+
+    def declared() -> list[str]:
+        routes.ask("chat", question("chat", "chat/mcp ready", (), stream=False))
+        return names_in(upstream.of("mcp ready")[-1].body)
+
+    gateway.wait_until(lambda: "tests__echo" in declared(), 20)
+    calls = (Calls("call_e", "tests__echo", '{"text":"hello"}'), Calls("call_x", "tests__fails", "{}"))
+    service = Told(upstream, "mcp", "messages", (then(*calls), DONE), stream=False)
+    held = routes.ask("messages", question("messages", service.model, (FIND,), stream=False))
+    assert (held.seen.text, held.seen.finish) == ("It is mild.", "stop")
+    echoed, failed = service.transcript()[-1].results
+    assert echoed == (0, "hello", False, False)
+    assert (failed[2], "no such luck" in failed[1]) == (True, True)
+    assert any(line.startswith("toolwire: MCP server gone: ") for line in gateway.log)
+    assert gateway.stop() == 0
+
+
+# Settings
+
+
+def complaint(folder: Path, shed: Path, config: str) -> tuple[int, list[str]]:
+    """How a gateway with these settings ends, and what it says."""
+    (folder / "toolwire.toml").write_text(config)
+    clean = {key: value for key, value in os.environ.items() if key not in PROXIES}
+    done = subprocess.run(
+        [sys.executable, "-m", "toolwire", "serve", "--config", "toolwire.toml", "--port", "0"],
+        env={**clean, "PYTHONPATH": str(shed)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+BAD_SETTINGS = [
+    pytest.param('tools = ["nowhere:tool"]', "own.tools: 'nowhere:tool' cannot be found", id="tool"),
+    pytest.param('mcp = "missing.json"', "own.mcp: missing.json: ", id="file"),
+    pytest.param('tools = ["shed:weather", "shed:weather"]', "own.tools: ", id="twice"),
+]
+
+
+@pytest.mark.parametrize(("setting", "says"), BAD_SETTINGS)
+def test_bad_settings_are_one_clear_line(tmp_path: Path, shed: Path, setting: str, says: str):
+    code, lines = complaint(tmp_path, shed, f"[own]\n{setting}\n")
+    assert (code, len(lines)) == (2, 1), lines
+    assert says in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("shed:nothing", "'shed:nothing' cannot be found: module 'shed' has no attribute 'nothing'"),
+        ("unheard", "'unheard' cannot be found"),
+        (":x", "':x' cannot be found"),
+        ("broken:x", "'broken:x' cannot be found"),
+        ("shed:number", "'shed:number' is no tool"),
+        ("shed:bare", "'shed:bare' is no tool: bare: the parameter values cannot be given by name"),
+    ],
+)
+def test_what_is_no_tool_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shed: Path, name: str, says: str):
+    (tmp_path / "broken.py").write_text("def x(:\n")
+    monkeypatch.setattr(sys, "path", [str(shed), str(tmp_path), *sys.path])
+    with pytest.raises(SettingsError, match=re.escape(f"own.tools: {says}")):
+        found_tool(name)
+
+
+@pytest.mark.parametrize("text", ["not JSON", '{"mcpServers": 1}', None])
+def test_what_is_no_list_of_servers_is_named(tmp_path: Path, text: str | None):
+    path = tmp_path / "servers.json"
+    path.mkdir() if text is None else path.write_text(text)
+    with pytest.raises(SettingsError, match=f"own.mcp: {re.escape(str(path))}: "):
+        found_servers(str(path))
