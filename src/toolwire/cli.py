@@ -56,21 +56,16 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
     config: Annotated[str | None, typer.Option(help="Settings file; ./toolwire.toml if it is there.")] = None,
 ) -> None:
     """Work on something: the model calls tools, which run here, until it is done."""
-    import msgspec
-
-    from toolwire.agent import SessionError, Setup
-    from toolwire.agent.command import INSTRUCTIONS, Order, OrderError
+    from toolwire.agent import SessionError
+    from toolwire.agent.command import Order, OrderError, setup_from
     from toolwire.agent.command import run as carry_out
     from toolwire.core.errors import BadRequest
     from toolwire.runs.settings import SettingsError
 
     try:
-        told = {"instructions": INSTRUCTIONS, "approve": approve, "read_only": read_only, "effort": effort}
-        setup = msgspec.convert({**told, "limits": {"rounds": rounds}, "context_window": context_window}, Setup)
+        setup = setup_from(approve, effort, rounds, context_window, read_only=read_only)
         order = Order(prompt, model, backend, tools, mcp, cwd, config, resume, json, setup)
         raise typer.Exit(carry_out(order))
-    except msgspec.ValidationError as error:
-        raise _stop(f"--approve: {error}") from None
     except (SettingsError, SessionError, OrderError, BadRequest) as error:
         raise _stop(error) from None
 

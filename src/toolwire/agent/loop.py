@@ -310,6 +310,8 @@ class Step:
         results = await self._runtime.results()
         # An item that is still open is no part of it: a model that is asked again says it again.
         self._loop.keep([*read_items(turn.encoder.output), *(output_item(each.call, each.result) for each in results)])
+        if self._runtime.was_cancelled:
+            raise asyncio.CancelledError
         if self._runtime.fatal is not None:
             raise self._runtime.fatal
 

@@ -13,7 +13,7 @@ _ids = random.Random()
 
 def pause(failure: Failure, attempt: int, longest: float) -> float | None:
     """Seconds before the `attempt`-th new request, or None if it is not to be made."""
-    if not failure.retryable:
+    if not failure.retryable and failure.code != "backend_timeout":
         return None
     if failure.retry_after:
         try:

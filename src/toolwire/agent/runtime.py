@@ -47,7 +47,8 @@ class Gate:
             if turn.done() and not turn.cancelled():
                 self._leave(shared)  # it was let in just now
             else:
-                self._waiting.remove(entry)
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
                 self._admit()
             raise
 
@@ -68,10 +69,11 @@ class Gate:
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting and self._is_free(self._waiting[0][0]):
+        while self._waiting and (self._waiting[0][1].done() or self._is_free(self._waiting[0][0])):
             shared, turn = self._waiting.popleft()
-            self._take(shared)
-            turn.set_result(None)
+            if not turn.done():  # else it was cancelled just now
+                self._take(shared)
+                turn.set_result(None)
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -90,6 +92,7 @@ class Running:
         self.task = task
         self.began = began
         self.result: Finished | None = None
+        self.is_stopping = False
 
 
 Approve: TypeAlias = Callable[[Tool, ToolCall], Awaitable[str]]
@@ -115,10 +118,7 @@ class Runtime:
         self._gate = Gate()
         self._running: list[Running] = []
         self.fatal: Fatal | None = None
-
-    @property
-    def is_busy(self) -> bool:
-        return bool(self._running)
+        self.was_cancelled = False
 
     def start(self, call: ToolCall) -> None:
         """Run a call now, or as soon as the others let it."""
@@ -129,18 +129,27 @@ class Runtime:
         task.add_done_callback(lambda _: self._note(running))
 
     async def results(self) -> list[Finished]:
-        """All results, in the order of the calls. `fatal` is set if one of them must end the turn."""
+        """All results, in the order of the calls. `fatal` is set if one of them must end the turn.
+
+        Whoever cancels this cancels the calls; their results are waited for all the same, and `was_cancelled` is set.
+        """
+        while any(not each.task.done() for each in self._running):
+            try:
+                await asyncio.wait([each.task for each in self._running])
+            except asyncio.CancelledError:
+                self.was_cancelled = True
+                self.cancel()
         running, self._running = self._running, []
-        if running:
-            await asyncio.wait([each.task for each in running])
         for each in running:
             self.fatal = self.fatal or _fatal(each.task)
         return [self._result(each) for each in running]
 
     def cancel(self) -> None:
-        """Stop what runs. Its results say so."""
+        """Stop what runs, once: what a tool does in order to end must not be stopped too. Its results say so."""
         for each in self._running:
-            each.task.cancel()
+            if not each.is_stopping:
+                each.is_stopping = True
+                each.task.cancel()
 
     async def _run(self, call: ToolCall) -> Result:
         tool = self._registry.get(call.name)

@@ -82,6 +82,7 @@ class Session:
         session = cls(head.id, head.model, path)
         for line in rest:
             session._take(line)
+        session._end_line()
         if session.history.close_calls():
             session.replace(session.history.items)
         return session
@@ -112,6 +113,12 @@ class Session:
             self.history.add(read_items(read.items))
         if read.usage is not None:
             self.usage = read.usage
+
+    def _end_line(self) -> None:
+        """A last line that was cut must not swallow the next."""
+        if self._path is not None and not self._path.read_bytes().endswith(b"\n"):
+            with open(self._path, "ab") as file:
+                file.write(b"\n")
 
     def _write(self, line: _Head | _Line) -> None:
         if self._path is None:

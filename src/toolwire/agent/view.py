@@ -1,64 +1,151 @@
-"""What an agent does, in a terminal: text as it comes, a line for every tool that runs, and the sums at the end."""
+"""What an agent does, in a terminal: text as it comes, a line for every tool that runs, and the sums at the end.
 
+Whole lines are printed for good; what still changes stands below them, one row each. Where nothing can be moved about,
+such as in a file, only the former is written, and the answer as it came. Nothing that a model or a tool says steers the
+terminal.
+"""
+
+import re
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 
-from rich.console import Console, Group, RenderableType
+import msgspec
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions
 from rich.live import Live
-from rich.markup import escape
-from rich.spinner import Spinner
 from rich.text import Text
 
 from toolwire.agent import events
 from toolwire.agent.events import AgentEvent, RateLimit, Tokens
 
 LONGEST = 100
-"""Letters of a call or a result that one line shows."""
+"""Letters of a call or a result that one line of a file shows; in a terminal it is one row."""
+LONGEST_ERROR = 300
+"""Letters of the result of a call that failed."""
+LONGEST_QUESTION = 20_000
+"""Letters of a call that somebody is asked about."""
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINS = 10
+"""Pictures a second."""
+SOON = 0.5
+"""Seconds of silence that need no explanation."""
+
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""What steers a terminal, or would show something else than is there."""
+
+
+class _Tail:
+    """The last line of a text that comes in pieces."""
+
+    def __init__(self) -> None:
+        self.line = ""
+        self._open = ""
+
+    def add(self, text: str) -> None:
+        *whole, self._open = re.split(r"[\r\n]+", self._open + text)
+        self._open = self._open[:LONGEST_ERROR]
+        cleaned = (_clean(line).strip() for line in (self._open, *reversed(whole)))
+        self.line = next(filter(None, cleaned), self.line)
+
+
+class _Call:
+    """A call until its end. It waits for others before it begins."""
+
+    def __init__(self, name: str, arguments: str) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.began: float | None = None
+        self.output = _Tail()
+        self.is_asked = False
 
 
 class View:
-    """Shows one task. Whole lines are printed for good; what still changes stands below them."""
+    """Shows one task. `refresh` is to be called some times a second."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console
+        self.console = console
         self._clock = clock
         self._line = ""  # of the answer, not whole yet
-        self._thinking = False
-        self._running: dict[str, tuple[str, float, str, Spinner]] = {}
-        self._calls: dict[str, str] = {}
+        self._model = "the model"
+        self._waits_for: tuple[str, float] | None = None
+        self._thoughts = _Tail()
+        self._calls: dict[str, _Call] = {}
+        self._noted: set[events.Noted] = set()
         self._total = Tokens()
         self._limits: tuple[RateLimit, ...] = ()
+        self._answered: set[str] = set()
         self._live: Live | None = None
+        self._is_closed = False
 
     def __enter__(self) -> "View":
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, get_renderable=self._moving, refresh_per_second=10, transient=True)
-            self._live.start()
+        self._start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take away what still changes, and leave the terminal as it was."""
+        self._is_closed = True
+        self._stop()
+
+    def _start(self) -> None:
+        if self.console.is_interactive and not self._is_closed:
+            # What others write to stderr stands above what still changes, unless it goes elsewhere.
+            redirects, moving = bool(sys.stderr and sys.stderr.isatty()), _Moving(self._rows)
+            self._live = Live(
+                moving, console=self.console, auto_refresh=False, transient=True, redirect_stderr=redirects
+            )
+            self._live.start()
+
+    def _stop(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def refresh(self) -> None:
         if self._live is not None:
-            self._live.stop()
-            self._live = None
+            self._live.refresh()
+
+    @contextmanager
+    def asking(self, call_id: str) -> Generator[None]:
+        """Leave the terminal to a question about a call. Nothing is to be shown meanwhile."""
+        self._finish_line()
+        self._stop()
+        try:
+            yield
+        finally:
+            self._start()
+            self._answered.add(call_id)  # of which we may not have heard yet
+            call = self._calls.get(call_id)
+            if call is not None and call.began is not None:
+                call.began, call.is_asked = self._clock(), False
+
+    def wait_for(self, what: str) -> None:
+        """Say, as long as nothing else is to be said, what is being waited for."""
+        self._waits_for = (f"waiting for {what}", self._clock())
 
     def show(self, event: AgentEvent) -> None:
         match event:
             case events.TextDelta(text):
+                self.wait_for(self._model)
                 self._say(text)
-            case events.ReasoningDelta():
-                self._thinking = True
+            case events.ReasoningDelta(text):
+                self._think(text)
             case events.CallStarted(id, name, arguments):
-                self._calls[id] = f"{name} {_short(arguments)}"
+                self._calls[id] = _Call(name, _told(arguments))
             case events.ToolStarted(id, name):
-                self._running[id] = (self._calls.get(id, name), self._clock(), "", Spinner("dots"))
-            case events.ToolOutput(id, text):
-                self._put_out(id, text)
+                self._calls.setdefault(id, _Call(name, "")).began = self._clock()
+            case events.ApprovalAsked(id):
+                self._calls.setdefault(id, _Call(event.name, "")).is_asked = id not in self._answered
+            case events.ToolOutput(id, text) if id in self._calls:
+                self._calls[id].output.add(text)
             case events.CallEnded():
                 self._end_call(event)
-            case events.Retrying(attempt, most, seconds, reason):
-                self._note(f"asking again, {attempt} of {most}, in {seconds:.1f} s: {reason}")
-            case events.Compacted(before, after):
-                self._note(f"the conversation was summarised: {before} items are {after} now")
             case events.UsageUpdated(_, total):
                 self._total = total
             case events.LimitsUpdated(limits):
@@ -66,38 +153,89 @@ class View:
             case events.TaskEnded():
                 self._end(event)
             case _:
+                self._show_progress(event)
+        self.refresh()
+
+    def _show_progress(self, event: AgentEvent) -> None:
+        match event:
+            case events.TaskStarted(_, model):
+                self._model = model
+            case events.TurnStarted() | events.TurnEnded():
+                self.wait_for(self._model)
+            case events.Retrying(attempt, most, seconds, reason):
+                self.note(f"asking again, {attempt} of {most}, in {seconds:.1f} s: {reason}")
+                self.wait_for(self._model)
+            case events.Compacted(before, after):
+                self.note(f"the conversation was summarised: {before} items are {after} now")
+            case events.Noted(code, subject) if event not in self._noted:
+                self._noted.add(event)
+                self.note(f"{code.replace('_', ' ')} {subject}".rstrip())
+            case _:
                 pass
 
     # What is printed for good
 
+    def note(self, text: str) -> None:
+        """Something that is not of the model."""
+        self._print(Text(f"· {_clean(text)}", "yellow"))
+
+    def _print(self, text: Text) -> None:
+        self._finish_line()
+        self.console.print(text, soft_wrap=not self.console.is_interactive)
+
     def _say(self, text: str) -> None:
-        self._thinking = False
-        *lines, self._line = (self._line + text).split("\n")
+        if self.console.is_interactive:
+            self._say_in_rows(_clean(text))
+            return
+        text = _clean(text) if self.console.is_terminal else text
+        self.console.file.write(text)
+        self.console.file.flush()
+        self._line = (self._line + text).rpartition("\n")[2]
+
+    def _say_in_rows(self, text: str) -> None:
+        *lines, last = (self._line + text).expandtabs().split("\n")
         for line in lines:
-            self._console.print(Text(line))
+            self._line = ""
+            self.console.print(Text(line))
+        self._line = last
+        rows = Text(last).wrap(self.console, self.console.width)
+        place = 0
+        for row in rows[:-1]:  # they stay as they are, whatever comes
+            place = last.index(row.plain, place) + len(row)
+            self._line = last[place:].lstrip(" ")
+            self.console.print(row)
 
     def _finish_line(self) -> None:
-        if self._line:
-            self._console.print(Text(self._line))
-            self._line = ""
+        line, self._line = self._line, ""
+        if line and self.console.is_interactive:
+            self.console.print(Text(line))
+        elif line:
+            self.console.file.write("\n")
 
-    def _note(self, text: str) -> None:
-        self._finish_line()
-        self._console.print(f"[yellow]· {escape(text)}[/]")
+    def _think(self, text: str) -> None:
+        self._thoughts.add(text)
+        if self._waits_for is not None:
+            self._waits_for = ("thinking", self._waits_for[1])
 
     def _end_call(self, event: events.CallEnded) -> None:
-        self._finish_line()
-        shown, *_ = self._running.pop(event.call_id, (self._calls.get(event.call_id, event.name),))
-        mark = "[red]✗[/]" if event.failed else "[green]✓[/]"
-        self._console.print(f"{mark} {escape(shown)} [dim]{event.seconds:.1f} s · {escape(_short(event.result))}[/]")
+        self.wait_for(self._model)
+        call = self._calls.pop(event.call_id, _Call(event.name, ""))
+        time = f"{event.seconds:.1f} s"
+        if event.failed:
+            self._print(self._row(("✗", "red"), call, time, _short(event.result, LONGEST_ERROR), ""))
+        else:
+            last = call.output.line  # unless it only told of progress
+            result = last if last and last in _clean(event.result) else event.result
+            self._print(self._row(("✓", "green"), call, time, result, "dim"))
 
     def _end(self, event: events.TaskEnded) -> None:
-        self._finish_line()
+        self._waits_for = None
+        self._calls.clear()
         if event.reason == "failed":
-            self._console.print(f"[red]failed:[/] {escape(event.error)}")
+            self._print(Text.assemble(("failed:", "red"), " ", _clean(event.error) or "nobody knows why"))
         elif event.reason != "done":
-            self._console.print(f"[yellow]stopped: {escape(event.reason)}[/]")
-        self._console.print(f"[dim]{escape(self._sums())}[/]")
+            self._print(Text(f"stopped: {event.reason}", "yellow"))
+        self._print(Text(_clean(self._sums()), "dim"))
 
     def _sums(self) -> str:
         total = self._total
@@ -109,27 +247,101 @@ class View:
 
     # What still changes
 
-    def _put_out(self, id: str, text: str) -> None:
-        if id in self._running:
-            name, began, _, spinner = self._running[id]
-            last = [line for line in text.splitlines() if line.strip()]
-            self._running[id] = (name, began, last[-1] if last else "", spinner)
-
-    def _moving(self) -> RenderableType:
+    def _rows(self) -> Iterator[Text]:
+        if self._live is None:
+            return
         now = self._clock()
-        rows: list[RenderableType] = [Text(self._line)] if self._line else []
-        for name, began, output, spinner in self._running.values():
-            spinner.update(text=Text.assemble(name, (f" {now - began:.1f} s {_short(output)}", "dim")))
-            rows.append(spinner)
-        if self._thinking and not rows:
-            rows.append(Text("thinking …", style="dim"))
-        return Group(*rows)
+        spinner = (SPINNER[int(now * SPINS) % len(SPINNER)], "cyan")
+        if self._line:
+            yield Text(self._line)
+        for call in self._calls.values():
+            if call.is_asked:
+                yield self._row(("?", "yellow"), call, "", "", "dim")
+            elif call.began is None:
+                yield self._row(("·", "dim"), call, "", "", "dim")
+            else:
+                yield self._row(spinner, call, f"{now - call.began:.1f} s", call.output.line, "dim")
+        what, began = self._waits_for or ("", now)
+        if now - began > SOON and not self._line and not self._calls:
+            thought = self._thoughts.line if what == "thinking" else ""
+            yield self._row(spinner, _Call("", what), f"{now - began:.1f} s", thought, "dim")
+
+    def _row(self, mark: tuple[str, str], call: _Call, time: str, rest: str, style: str) -> Text:
+        """A mark, what is called, for how long, and what has come of it: in one row, unless it is an error."""
+        width = self.console.width if self.console.is_interactive else 0
+        longest = max(LONGEST, width)
+        rest = _short(rest, longest) if style == "dim" else rest
+        head = Text(" ").join(Text(part, kind) for part, kind in ((call.name, "bold"), (call.arguments, "")) if part)
+        head.plain = _short(head.plain, longest)
+        tail = Text.assemble((f" {time}" if time else "", "dim"), (f" · {rest}" if rest else "", style))
+        if width:
+            head.truncate(max(width // 2, width - 2 - cell_len(tail.plain)), overflow="ellipsis")
+        row = Text.assemble(mark, " ", head, tail)
+        if width and style == "dim":
+            row.truncate(width, overflow="ellipsis")
+        return row
 
 
-def _short(text: str) -> str:
+class _Moving:
+    """Rows that are made anew each time they are drawn."""
+
+    def __init__(self, rows: Callable[[], Iterator[Text]]) -> None:
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        yield from self._rows()
+
+
+def question(name: str, arguments: str) -> Text:
+    """What somebody is asked before a call runs. Nothing of it is hidden."""
+    told = _fields(arguments)
+    shown = told if isinstance(told, str) else "\n".join(_field(key, value) for key, value in told.items())
+    shown = _HIDDEN.sub(lambda hidden: f"\\u{ord(hidden[0]):04x}", shown)
+    lost = len(shown) - LONGEST_QUESTION
+    if lost > 0:
+        shown = f"{shown[:LONGEST_QUESTION]}\n… and {lost:,} letters more, which are not shown"
+    lines = "".join(f"  {line}\n" for line in shown.expandtabs().split("\n"))
+    return Text.assemble((name, "bold yellow"), " wants to run:\n", lines, "allow? [y/N] ")
+
+
+def _field(key: str, value: str) -> str:
+    return f"{key}: {value}" if "\n" not in value else f"{key}:\n  " + value.rstrip("\n").replace("\n", "\n  ")
+
+
+def _fields(arguments: str) -> str | dict[str, str]:
+    """The fields of a call's arguments as text; free text as it is."""
+    try:
+        read = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        return {key: _value(value) for key, value in read.items()}
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return arguments
+
+
+def _value(raw: msgspec.Raw) -> str:
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except msgspec.ValidationError:
+        return bytes(raw).decode()
+
+
+def _told(arguments: str) -> str:
+    """Arguments as one reads them: a single one without its name."""
+    told = _fields(arguments)
+    if isinstance(told, str):
+        return _short(told, LONGEST_ERROR)
+    values = [*told.values()] if len(told) == 1 else [f"{key}={value}" for key, value in told.items()]
+    return _short(" ".join(values), LONGEST_ERROR)
+
+
+def _clean(text: str) -> str:
+    """The text without what would steer a terminal."""
+    return _STEERING.sub("", _ANSI.sub("", text))
+
+
+def _short(text: str, longest: int) -> str:
     """The text on one short line."""
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+    line = " ".join(_clean(text[: 10 * longest]).split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def _window(minutes: float | None) -> str:

@@ -1,0 +1,678 @@
+"""`toolwire run` as people use it: the real program, in a real terminal where it matters."""
+
+import json
+import re
+import shlex
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.agent.terminal import PATIENCE, PROGRAM, Terminal, environment
+from tests.agent.test_process import die_soon
+from tests.support import tellers
+from tests.support.gateway import PROXIES, backend
+from tests.support.scripts import NAMES, Calls, Item, Name, Says, Script
+from tests.support.upstream import Pause, Reply, Upstream
+from toolwire.agent.view import SPINNER
+from toolwire.cli import app
+
+MCP_SERVER = Path(__file__).with_name("mcp_server.py")
+SESSION = re.compile(r"toolwire run --resume (\d{8}-\d{6}-[0-9a-f]{6})( --backend \S+)? goes on from here")
+USED = re.compile(r"[\d,]+ tokens in \([\d,]+ cached\), [\d,]+ out")
+
+
+def bash(command: str, *more: str) -> tuple[str, ...]:
+    """What makes the demo model call Bash."""
+    return (f"Run the bash command `{command}`", "--tools", "bash", *more)
+
+
+class Desk:
+    """A folder to work in, and the program started there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = environment(folder)
+
+    @property
+    def sessions(self) -> list[Path]:
+        return sorted((self.folder / "state/toolwire/sessions").glob("*.jsonl"))
+
+    def terminal(self, *args: str, columns: int = 80, stdout: int | None = None, **more: str) -> Terminal:
+        argv = (*PROGRAM, "run", *args)
+        return Terminal(argv, {**self.environment, **more}, columns=columns, cwd=self.folder, stdout=stdout)
+
+    def start(self, *args: str, stdout: int = subprocess.PIPE, **more: str) -> "subprocess.Popen[bytes]":
+        """Without a terminal."""
+        return subprocess.Popen(
+            (*PROGRAM, "run", *args),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            cwd=self.folder,
+            env={**self.environment, **more},
+        )
+
+    def shell(self, line: str, **more: str) -> "subprocess.CompletedProcess[bytes]":
+        """A line of shell in which `toolwire` is our program; its exit code is that of the first failure."""
+        program = f'toolwire() {{ {shlex.join(PROGRAM)} "$@"; }}; set -o pipefail; {line}'
+        return subprocess.run(
+            ["bash", "-c", program],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd=self.folder,
+            env={**self.environment, **more},
+            check=False,
+        )
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+class Ran:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def session(self) -> str:
+        found = SESSION.search(self.out)
+        assert found is not None, self.out
+        return found[1]
+
+    def of(self, type: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["type"] == type]
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command in this process, which is faster, without a terminal."""
+    monkeypatch.chdir(desk.folder)
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "FORCE_COLOR", "COLUMNS", *PROXIES):
+        monkeypatch.delenv(name, raising=False)
+
+    def invoke(*args: str) -> Ran:
+        result = CliRunner().invoke(app, ["run", *args], env=desk.environment)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Ran(result.exit_code, result.stdout, result.stderr)
+
+    return invoke
+
+
+# A run in a terminal
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_run_from_its_first_row_to_its_last(desk: Desk, columns: int) -> None:
+    command = "echo one [bold] ü; sleep 0.6; echo two; sleep 0.5"
+    with desk.terminal(*bash(command, "--approve", "never"), columns=columns) as terminal:
+        assert terminal.end() == 0
+    *lines, used, session = terminal.lines if columns == 80 else [*terminal.lines[:-2], "".join(terminal.lines[-2:])]
+    shown = command if columns == 80 else "echo one [bold] ü; s…"
+    assert re.fullmatch(rf"✓ Bash {re.escape(shown)} 1\.\d s · two", lines[0])
+    assert re.fullmatch(r"According to Bash: Wall time: 1\.\d seconds", " ".join(lines[1:-3]))
+    assert lines[-3:] == ["Output:", "one [bold] ü", "two"]
+    assert USED.fullmatch(used)
+    assert SESSION.fullmatch(session)
+    running = [frame for frame in terminal.frames if frame and frame[-1][0] in SPINNER]
+    assert {len(frame) for frame in running} == {1}
+    rows = [re.fullmatch(r". Bash echo one .* (\d\.\d) s(?: · (one \[bol.*|two))?", frame[0]) for frame in running]
+    assert all(rows), [frame[0] for frame in running]
+    times = [float(row[1]) for row in rows if row]
+    assert times == sorted(times)
+    assert len(set(times)) > 5
+    assert next(row[2] for row in rows if row and row[2]).startswith("one")
+    assert len({frame[0][0] for frame in running}) > 5
+    assert terminal.is_as_before
+
+
+def test_text_is_shown_while_it_comes(desk: Desk, upstream: Upstream) -> None:
+    text = "日本語 and [red]no[/red] colours.\nA second line, which is longer than the terminal is wide, and ends."
+    reply = tellers.reply(Script((Says(text),), letters=6), "responses", stream=True)
+    upstream.replies["run-streams"] = Reply([each for step in reply.steps for each in (step, Pause(0.02))])
+    with desk.terminal(
+        "Talk.", "--backend", f"responses:{upstream.url}", "--model", "run-streams", columns=40
+    ) as terminal:
+        assert terminal.end() == 0
+    lines = [
+        "日本語 and [red]no[/red] colours.",
+        "A second line, which is longer than the",
+        "terminal is wide, and ends.",
+    ]
+    assert terminal.lines[:3] == lines
+    assert terminal.screen.colours <= {"36"}, "that of the spinner"
+    grown = [" ".join(frame) for frame in terminal.frames if frame and frame[0][0] not in SPINNER]
+    assert len(grown) > 8
+    assert all(" ".join(lines).startswith(each) for each in grown[:8])
+
+
+def test_without_colours_the_rest_is_the_same(desk: Desk) -> None:
+    with desk.terminal(*bash("false", "--approve", "never"), NO_COLOR="1") as terminal:
+        assert terminal.end() == 0
+    assert terminal.screen.colours == set()
+    assert terminal.lines[0].startswith("✗ Bash false 0.0 s · Exit code: 1 ")
+
+
+def test_what_is_typed_meanwhile_leaves_no_trace(desk: Desk) -> None:
+    with desk.terminal(*bash("sleep 1", "--approve", "never")) as terminal:
+        terminal.until("0.3 s")
+        terminal.type("\n\nhello\n")
+        assert terminal.end() == 0
+    assert [line[:14] for line in terminal.lines] == [
+        "✓ Bash sleep 1",
+        "According to B",
+        "Output:",
+        terminal.lines[3][:14],
+        "toolwire run -",
+    ]
+    assert terminal.is_as_before
+
+
+def test_a_terminal_that_cannot_show_a_letter_shows_another(desk: Desk) -> None:
+    with desk.terminal(*bash("echo ü", "--approve", "never"), PYTHONIOENCODING="ascii") as terminal:
+        assert terminal.end() == 0
+    assert terminal.lines[0] == "? Bash echo ? 0.0 s ? ?"
+
+
+# Questions
+
+
+ASKED = ["Bash wants to run:", "  command: echo ran > mark"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "line", "runs"),
+    [
+        ("y\n", "allow? [y/N] y", True),
+        ("n\n", "allow? [y/N] n", False),
+        ("\n", "allow? [y/N]", False),
+        ("\x04", "allow? [y/N]", False),
+    ],
+    ids=["y", "n", "Enter", "Ctrl-D"],
+)
+def test_a_question_and_its_answer(desk: Desk, keys: str, line: str, runs: bool) -> None:
+    with desk.terminal(*bash("echo ran > mark")) as terminal:
+        terminal.until("allow? [y/N]")
+        assert terminal.lines == [*ASKED, "allow? [y/N]"]
+        assert terminal.screen.has_cursor
+        before = terminal.output
+        time.sleep(0.25)
+        terminal.look()
+        assert terminal.output == before, "nothing moves meanwhile"
+        terminal.type(keys)
+        assert terminal.end() == 0
+    assert terminal.lines[:3] == [*ASKED, line]
+    assert terminal.lines[3].startswith("✓ Bash echo ran > mark 0." if runs else "✗ Bash echo ran > mark 0.")
+    assert ("The user did not allow this call." in terminal.text) is not runs
+    assert (desk.folder / "mark").exists() is runs
+    assert terminal.is_as_before
+
+
+def test_one_question_at_a_time(desk: Desk) -> None:
+    """Both calls may run side by side, and so may the questions come."""
+    prompt = "Run commands: `echo first; sleep 0.5` `echo second`"
+    with desk.terminal(prompt, "--tools", "exec") as terminal:
+        terminal.until("allow? [y/N]")
+        assert terminal.lines == ["exec_command wants to run:", "  cmd: echo first; sleep 0.5", "allow? [y/N]"]
+        terminal.type("yes\n")
+        terminal.until("  cmd: echo second\nallow? [y/N]")
+        assert terminal.lines[2:] == [
+            "allow? [y/N] yes",
+            "exec_command wants to run:",
+            "  cmd: echo second",
+            "allow? [y/N]",
+        ]
+        time.sleep(0.2)  # the first one runs meanwhile
+        terminal.look()
+        assert len(terminal.lines) == 6
+        terminal.type("n\n")
+        assert terminal.end() == 0
+    assert terminal.lines[5] == "allow? [y/N] n"
+    assert sorted(line[:24] for line in terminal.lines if line[0] in "✓✗") == [
+        "✓ exec_command echo firs",
+        "✗ exec_command echo seco",
+    ]
+
+
+def test_what_was_typed_before_a_question_is_no_answer(desk: Desk) -> None:
+    with desk.terminal(*bash("echo ran > mark"), "--model", "demo-slow") as terminal:
+        terminal.until("thinking")
+        terminal.type("y\n")
+        terminal.until("allow? [y/N]")
+        time.sleep(0.3)
+        assert not (desk.folder / "mark").exists()
+        terminal.type("n\n")
+        terminal.until("✗ Bash")
+    assert not (desk.folder / "mark").exists()
+
+
+def test_a_question_is_asked_where_it_is_seen(desk: Desk) -> None:
+    with (desk.folder / "out").open("wb") as file, desk.terminal(*bash("echo hi"), stdout=file.fileno()) as terminal:
+        terminal.until("allow? [y/N]")
+        terminal.type("y\n")
+        assert terminal.end() == 0
+    assert terminal.lines == ["Bash wants to run:", "  command: echo hi", "allow? [y/N] y"]
+    assert (desk.folder / "out").read_text().startswith("✓ Bash echo hi 0.")
+
+
+def test_where_nobody_can_be_asked_the_call_is_refused(run: Run) -> None:
+    ran = run(*bash("echo ran > mark"))
+    assert ran.code == 0
+    assert "✗ Bash echo ran > mark 0.0 s · This call needs the approval of the user, and nobody is there" in ran.out
+    assert not Path("mark").exists()
+
+
+def test_every_call_is_asked_about_if_that_is_wanted(run: Run) -> None:
+    Path("a.txt").write_text("hello")
+    assert "✓ Read a.txt" in run("Read a.txt", "--tools", "read").out
+    assert "✗ Read a.txt 0.0 s · This call needs" in run("Read a.txt", "--tools", "read", "--approve", "always").out
+
+
+# Ctrl-C
+
+FAMILY = "echo $$ > pids; sleep 300 & echo $! >> pids; wait"
+STUBBORN = f"trap '' TERM; {FAMILY}; while :; do sleep 1; done"
+
+
+def pids_in(desk: Desk, count: int = 2) -> list[int]:
+    """The processes that a command has written down."""
+    deadline = time.monotonic() + PATIENCE
+    path = desk.folder / "pids"
+    while not path.exists() or len(path.read_text().split()) < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return [int(pid) for pid in path.read_text().split()]
+
+
+def test_ctrl_c_stops_the_tool_and_all_it_started_and_the_session_goes_on(desk: Desk, run: Run) -> None:
+    with desk.terminal(*bash(FAMILY, "--approve", "never")) as terminal:
+        terminal.until(" 0.2 s")
+        pids = pids_in(desk)
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+    assert die_soon(pids)
+    *call, stopped, used, session = terminal.lines
+    shown = r"✗ Bash echo \$\$ > pids; sleep 300 .*… 0\.\d s · Wall time: 0\.\d seconds aborted by user"
+    assert re.fullmatch(shown, " ".join(call))
+    assert stopped == "stopped: cancelled"
+    assert USED.fullmatch(used)
+    assert terminal.is_as_before
+    found = SESSION.fullmatch(session)
+    assert found is not None
+    again = run("And now?", "--resume", found[1], "--tools", "none")
+    assert again.code == 0
+    assert again.out.startswith("This is the demo model. You said: And now?\n")
+    (path,) = desk.sessions
+    kept = [item for line in path.read_text().splitlines() for item in json.loads(line).get("items", [])]
+    assert [item["type"] for item in kept if item["type"] != "reasoning"] == [
+        "message",
+        "function_call",
+        "function_call_output",
+        "message",
+        "message",
+    ]
+
+
+def test_ctrl_c_twice_leaves_at_once_and_leaves_nothing(desk: Desk) -> None:
+    with desk.terminal(*bash(STUBBORN, "--approve", "never")) as terminal:
+        terminal.until(" 0.2 s")
+        pids = pids_in(desk)
+        terminal.press_ctrl_c()
+        time.sleep(0.15)
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+    assert die_soon(pids)
+    assert SESSION.search(terminal.text)
+    assert not any(line[0] in SPINNER for line in terminal.lines)
+    assert terminal.is_as_before
+    assert len(desk.sessions) == 1
+
+
+def test_ctrl_c_at_a_question(desk: Desk) -> None:
+    with desk.terminal(*bash("echo ran > mark")) as terminal:
+        terminal.until("allow? [y/N]")
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+    assert terminal.lines[2] == "allow? [y/N] ^C"
+    assert terminal.lines[3].startswith("✗ Bash echo ran > mark 0.")
+    assert terminal.lines[4] == "stopped: cancelled"
+    assert not (desk.folder / "mark").exists()
+    assert terminal.is_as_before
+
+
+def test_ctrl_c_while_the_model_is_silent(desk: Desk) -> None:
+    with desk.terminal("Hello?", "--model", "demo-silent") as terminal:
+        terminal.until("waiting for demo-silent 0.7 s")
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+    assert terminal.lines[0] == "stopped: cancelled"
+
+
+def test_ctrl_c_between_two_attempts(desk: Desk) -> None:
+    with desk.terminal("Hello?", "--backend", "chat:http://127.0.0.1:9", "--model", "m") as terminal:
+        terminal.until("asking again, 2 of 5")
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+    assert terminal.lines[2] == "stopped: cancelled"
+
+
+SILENT = "import os, signal, time; signal.signal(15, 1); open('pids', 'w').write(str(os.getpid())); time.sleep(300)"
+
+
+def test_ctrl_c_while_mcp_servers_start(desk: Desk) -> None:
+    """One that does not answer, and does not want to end. The second one does not wait for it."""
+    servers = {"mcpServers": {"silent": {"command": sys.executable, "args": ["-c", SILENT]}}}
+    (desk.folder / "mcp.json").write_text(json.dumps(servers))
+    with desk.terminal("Hello?", "--mcp", "mcp.json") as terminal:
+        terminal.until("waiting for MCP servers")
+        pids = pids_in(desk, 1)
+        terminal.press_ctrl_c()
+        time.sleep(0.3)
+        assert terminal.process.poll() is None
+        began = time.monotonic()
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+        assert time.monotonic() - began < 1.5
+    assert die_soon(pids)
+    assert terminal.lines == ["toolwire: cancelled"]
+    assert terminal.is_as_before
+    assert desk.sessions == [], "nothing has begun"
+
+
+def test_a_window_that_is_closed_stops_the_tools(desk: Desk) -> None:
+    with desk.terminal(*bash(FAMILY, "--approve", "never")) as terminal:
+        pids = pids_in(desk)
+        terminal.hang_up()
+        terminal.end()
+    assert die_soon(pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_a_run_without_a_terminal(desk: Desk, number: signal.Signals) -> None:
+    with desk.start(*bash(FAMILY, "--approve", "never", "--json")) as process:
+        pids = pids_in(desk)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE)
+    ran = Ran(process.returncode, out.decode(), err.decode())
+    assert (ran.code, ran.err) == (130, "")
+    assert ran.events[-1]["type"] == "task_ended"
+    assert ran.events[-1]["reason"] == "cancelled"
+    assert [event["failed"] for event in ran.of("call_ended")] == [True]
+    assert die_soon(pids)
+
+
+# Lines of JSON, files and pipes
+
+
+def test_everything_that_happens_as_lines_of_json(run: Run) -> None:
+    ran = run(*bash("echo hi [b] ü", "--approve", "never", "--json"))
+    assert (ran.code, ran.err) == (0, "")
+    types = [event["type"] for event in ran.events]
+    assert types[0] == "task_started"
+    assert types[-1] == "task_ended"
+    expected = ["turn_started", "call_started", "tool_started", "tool_output", "call_ended", "turn_ended"]
+    assert [type for type in types if type in expected] == [*expected, "turn_started", "turn_ended"]
+    assert ran.of("tool_output")[0]["text"] == "hi [b] ü\n"
+    assert ran.events[-1]["reason"] == "done"
+    assert ran.events[-1]["text"].startswith("According to Bash: ")
+
+
+def test_a_session_that_json_names_can_be_resumed(run: Run) -> None:
+    first = run("Hello", "--tools", "none", "--json")
+    again = run("Again", "--tools", "none", "--json", "--resume", first.events[0]["session"])
+    assert again.events[0]["session"] == first.events[0]["session"]
+    assert again.events[-1]["reason"] == "done"
+
+
+@pytest.mark.parametrize("as_json", ["--json", ""], ids=["json", "text"])
+def test_a_reader_that_goes_away_is_no_reason_to_complain(desk: Desk, as_json: str) -> None:
+    told = f"toolwire run 'Run the bash command `echo hi; sleep 0.3`' --tools bash --approve never {as_json}"
+    ran = desk.shell(f"{told} | true")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, b"", b"")
+
+
+def test_output_that_cannot_be_written_is_said_in_one_line(desk: Desk) -> None:
+    ran = desk.shell("toolwire run hi --tools none --json > /dev/full; echo $?; toolwire run hi >&-; echo $? >&2")
+    assert ran.stdout == b"1\n"
+    assert ran.stderr == b"toolwire: No space left on device\ntoolwire: stdout is closed\n2\n"
+
+
+def test_a_file_gets_the_answer_as_it_is(run: Run) -> None:
+    text = f"{'a long line ' * 20}[bold]\n\tx\x1b[31my"
+    ran = run(text, "--tools", "none")
+    assert ran.out.startswith(f"This is the demo model. You said: {text}\n")
+    assert SESSION.fullmatch(ran.out.splitlines()[-1])
+
+
+def test_colours_in_a_pipe_are_no_reason_to_move_about(desk: Desk) -> None:
+    ran = desk.shell("toolwire run 'Run the bash command `echo hi`' --tools bash --approve never", FORCE_COLOR="1")
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert re.sub(r"\x1b\[\d+m", "", ran.stdout.decode()).startswith("✓ Bash echo hi 0.0 s · hi\nAccording to Bash: ")
+    assert b"\x1b[32m" in ran.stdout
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (
+            "--tools read,nope",
+            "--tools: there is no tool 'nope'; there are read, write, edit, glob, grep, bash, patch,",
+        ),
+        ("--approve sometimes", "--approve: 'sometimes' is none of never, on-write, always"),
+        ("--resume 20200101-000000-abcdef", "there is no session '20200101-000000-abcdef' in "),
+        ("--resume ../x", "'../x' is not the id of a session"),
+        ("--model nope", "There is no model 'nope' here."),
+        ("--cwd nowhere", "--cwd: there is no directory 'nowhere'"),
+        ("--cwd file", "--cwd: there is no directory 'file'"),
+        ("--mcp nowhere.json", "--mcp: nowhere.json: No such file or directory"),
+        ("--mcp file", "--mcp: file: the configuration of MCP servers is not JSON: "),
+        ("--mcp empty.json", "--mcp: empty.json: mcpServers: is missing"),
+        ("--backend nope --model m", "--backend: there is no backend 'nope'; there are demo"),
+        ("--backend soap:http://127.0.0.1 --model m", "--backend: 'soap' is none of responses, chat and messages"),
+        ("--backend chat:ftp://127.0.0.1 --model m", "--backend: 'ftp://127.0.0.1' is not an address: no http://HOST"),
+        ("--backend chat:http:// --model m", "--backend: 'http://' is not an address: no http://HOST[:PORT]"),
+        (
+            "--backend chat:http://127.0.0.1:99999 --model m",
+            "--backend: 'http://127.0.0.1:99999' is not an address: Port",
+        ),
+        ("--backend chat:http://127.0.0.1:x --model m", "--backend: 'http://127.0.0.1:x' is not an address: Port"),
+        ("--backend chat:http://[::1 --model m", "--backend: 'http://[::1' is not an address: Invalid IPv6 URL"),
+        ("--backend 'chat:http://a b' --model m", "--backend: 'http://a b' is not an address: it has a space"),
+        ("--backend chat:http://127.0.0.1", "--backend: say with --model which of its models"),
+        ("--rounds -1", "--rounds: -1 is less than 0"),
+        ("--context-window -1", "--context-window: -1 is less than 0"),
+        ("--config nowhere.toml", "nowhere.toml: there is no such file"),
+        ("--config file", "file: Expected '=' after a key"),
+    ],
+)
+def test_an_option_that_cannot_be_is_said_in_one_line(run: Run, desk: Desk, options: str, line: str) -> None:
+    Path("file").write_text("what")
+    Path("empty.json").write_text("{}")
+    ran = run("Hello", *shlex.split(options))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"toolwire: {line}")
+    assert ran.err.count("\n") == 1
+    assert desk.sessions == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "line"),
+    [("", "the prompt is empty"), (" \n", "the prompt is empty"), ("a\udcffb", "the prompt is not UTF-8")],
+)
+def test_a_prompt_that_cannot_be(run: Run, prompt: str, line: str) -> None:
+    ran = run(prompt)
+    assert (ran.code, ran.out, ran.err) == (2, "", f"toolwire: {line}\n")
+
+
+def test_a_session_that_cannot_be_kept(run: Run, desk: Desk) -> None:
+    (desk.folder / "state").write_text("in the way")
+    ran = run("Hello")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("toolwire: the session cannot be kept in ")
+
+
+# Backends
+
+
+def script(kind: Name, *items: Item) -> Reply:
+    return tellers.reply(Script(items), kind, stream=True)
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_server_of_any_kind_and_the_session_goes_on(run: Run, upstream: Upstream, kind: Name) -> None:
+    model = f"run-{kind}"
+    call = Calls("call_1", "Read", '{"path":"a.txt"}')
+    upstream.replies[model] = [
+        script(kind, Says("I look."), call),
+        script(kind, Says("It says [hi].")),
+        script(kind, Says("Bye.")),
+    ]
+    Path("a.txt").write_text("hi")
+    server = ("--backend", f"{kind}:{upstream.url}")
+    ran = run("What does it say?", *server, "--model", model, "--tools", "read")
+    assert (ran.code, ran.err) == (0, "")
+    assert [line for line in ran.out.splitlines() if line[0] != "·"] == [
+        "I look.",
+        "✓ Read a.txt 0.0 s · 1 hi",
+        "It says [hi].",
+        "20 tokens in (0 cached), 12 out",
+        f"toolwire run --resume {ran.session} --backend {kind}:{upstream.url} goes on from here",
+    ]
+    assert upstream.of(model)[0].path == {"chat": "/v1/chat/completions"}.get(kind, f"/v1/{kind}")
+
+    again = run("Thank you.", *server, "--resume", ran.session)
+    assert again.code == 0
+    assert again.out.startswith("Bye.\n")
+    asked = json.dumps(upstream.of(model)[-1].body)
+    assert [each in asked for each in ("What does it say?", "I look.", "call_1", "It says [hi].", "Thank you.")] == [
+        True
+    ] * 5
+
+
+def test_a_backend_of_the_settings_is_remembered(run: Run, upstream: Upstream) -> None:
+    upstream.replies["run-named"] = [script("responses", Says("One.")), script("responses", Says("Two."))]
+    Path("toolwire.toml").write_text(backend(upstream.url))
+    first = run("Count.", "--backend", "up", "--model", "run-named")
+    assert first.out.startswith("One.\n")
+    assert f"toolwire run --resume {first.session} goes on" in first.out
+    assert run("On.", "--resume", first.session).out.startswith("Two.\n")
+    assert run("On.", "--resume", first.session, "--backend", "up").out.startswith("Two.\n")
+    assert run("On.", "--resume", first.session, "--model", "demo", "--tools", "none").out.startswith(
+        "This is the demo"
+    )
+
+
+def test_a_server_that_was_given_has_to_be_given_again(run: Run, upstream: Upstream) -> None:
+    upstream.replies["run-given"] = script("chat", Says("One."))
+    first = run("Count.", "--backend", f"chat:{upstream.url}", "--model", "run-given")
+    again = run("On.", "--resume", first.session)
+    assert (again.code, again.err) == (2, "toolwire: --resume: say again with --backend where the model is\n")
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_server_that_refuses_is_quoted(run: Run, upstream: Upstream, kind: Name) -> None:
+    body = tellers.refusal(kind, 400, "The [model] is :tired:.")
+    upstream.replies["run-refuses"] = Reply([body], status=400, content_type="application/json")
+    ran = run("Hello", "--backend", f"{kind}:{upstream.url}", "--model", "run-refuses")
+    assert (ran.code, ran.err) == (1, "")
+    assert ran.out.splitlines()[0] == "failed: The [model] is :tired:."
+    assert SESSION.search(ran.out)
+
+
+def test_the_limits_of_an_account_stand_at_the_end(run: Run, upstream: Upstream) -> None:
+    reply = script("responses", Says("Hi."))
+    reply.headers = {"x-codex-primary-used-percent": "12", "x-codex-primary-window-minutes": "300"}
+    upstream.replies["run-limits"] = reply
+    ran = run("Hello", "--backend", f"responses:{upstream.url}", "--model", "run-limits")
+    assert "10 tokens in (0 cached), 6 out · codex 5 h: 12%\n" in ran.out
+
+
+# Tools
+
+
+def test_read_only_changes_nothing(run: Run) -> None:
+    ran = run("Write the file `a.txt`", "--tools", "write", "--read-only", "--approve", "never")
+    assert ran.code == 0
+    assert "✗ Write" in ran.out
+    assert "read-only mode: Write may change something, and is off." in ran.out
+    assert not Path("a.txt").exists()
+
+
+def test_the_working_directory(run: Run, desk: Desk) -> None:
+    (desk.folder / "inside").mkdir()
+    assert f"· {desk.folder / 'inside'}\n" in run(*bash("pwd", "--approve", "never", "--cwd", "inside")).out
+
+
+def test_a_run_ends_at_its_limit(run: Run) -> None:
+    ran = run(*bash("echo hi", "--approve", "never", "--rounds", "1"))
+    assert ran.code == 0
+    assert ran.out.splitlines()[:2] == ["✓ Bash echo hi 0.0 s · hi", "stopped: rounds"]
+
+
+def test_tools_of_an_mcp_server(run: Run, desk: Desk) -> None:
+    servers = {
+        "real": {"command": sys.executable, "args": [str(MCP_SERVER)], "allow": ["echo"]},
+        "missing": {"command": "/nowhere/at/all"},
+    }
+    Path("mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    ran = run("Say it again: `[hello]`", "--tools", "none", "--mcp", "mcp.json")
+    assert ran.code == 0
+    assert re.match(r"✓ real__echo \[hello\] \d\.\d s · \[hello\]\nAccording to real__echo: \[hello\]\n", ran.out)
+    assert ran.err.count("\n") == 1
+    assert ran.err.startswith("toolwire: MCP server missing: is not running: ")
+
+
+# Around it
+
+
+def test_sessions_are_kept_where_they_belong_for_their_owner_alone(run: Run, desk: Desk) -> None:
+    ran = run("Hello", "--tools", "none")
+    (path,) = desk.sessions
+    assert path.stem == ran.session
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_without_xdg_they_are_kept_at_home(run: Run, desk: Desk) -> None:
+    desk.environment["XDG_STATE_HOME"] = ""
+    ran = run("Hello", "--tools", "none")
+    assert (desk.folder / ".local/state/toolwire/sessions" / f"{ran.session}.jsonl").exists()
+
+
+def imported(desk: Desk, *args: str) -> set[str]:
+    """The packages that a run imports."""
+    ran = subprocess.run(
+        [sys.executable, "-X", "importtime", *PROGRAM[1:], "run", *args],
+        capture_output=True,
+        cwd=desk.folder,
+        env=desk.environment,
+        text=True,
+        check=True,
+    )
+    return {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
+
+
+def test_a_run_imports_what_it_needs(desk: Desk) -> None:
+    assert not imported(desk, "--help") & {"toolwire.agent", "aiohttp", "mcp"}
+    modules = imported(desk, "Hello", "--tools", "none")
+    assert "toolwire.agent" in modules
+    assert not modules & {"mcp", "httpx2", "anyio", "starlette", "uvicorn", "jsonschema", "toolwire.service"}
