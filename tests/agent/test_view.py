@@ -149,6 +149,20 @@ def test_text_of_any_kind_keeps_its_form(text: str, lines: list[str], size: int)
     assert watched.lines == lines
 
 
+def test_blank_lines_are_shown_if_something_follows() -> None:
+    watched = Watched()
+    assert watched.show(TextDelta("One.\n"), TextDelta("\n"), TextDelta("\n\n")).lines == ["One."]
+    assert watched.show(TextDelta("Two.\n\n\n"), *called(), TextDelta("Three.")).close().lines == [
+        "One.",
+        "",
+        "",
+        "",
+        "Two.",
+        "✓ Bash sleep 1 1.2 s · well done",
+        "Three.",
+    ]
+
+
 words = st.text("abcdefghij[]\\:日é", min_size=1, max_size=9)
 texts = st.lists(st.lists(words, max_size=12).map(" ".join), max_size=5).map("\n".join)
 
@@ -286,7 +300,7 @@ def test_what_is_short_leaves_its_room_to_what_is_long() -> None:
     ("arguments", "shown"),
     [
         ('{"path":"README.md"}', "README.md"),
-        ('{"pattern":"a b","limit":3,"all":true}', "pattern=a b limit=3 all=true"),
+        ('{"pattern":"a b","limit":3,"all":true}', "a b limit=3 all=true"),
         ('{"lines":["a","b"]}', '["a","b"]'),
         ('{"content":"one\\n\\ttwo"}', "one two"),
         ("{}", ""),
@@ -354,7 +368,7 @@ def test_what_is_no_part_of_the_answer_stands_on_lines_of_its_own() -> None:
         TextDelta("A whole answer."),
         Compacted(12, 3),
         Noted("call_incomplete", "call_1"),
-        Noted("tokens_estimated"),
+        Noted("call_incomplete", "call_2"),
         Noted("tokens_estimated"),
     )
     assert watched.close().lines == [
@@ -362,8 +376,8 @@ def test_what_is_no_part_of_the_answer_stands_on_lines_of_its_own() -> None:
         "· asking again, 2 of 5, in 0.4 s: The server is overloaded.",
         "A whole answer.",
         "· the conversation was summarised: 12 items are 3 now",
-        "· call incomplete call_1",
-        "· tokens estimated",
+        "· note: call_incomplete call_1",
+        "· note: tokens_estimated",
     ]
 
 
@@ -485,7 +499,7 @@ def test_a_file_gets_a_line_for_every_call_and_nothing_that_moves() -> None:
     assert first == "I look."
     assert call.startswith("✗ Bash word0 word1")
     assert len(call) < 450
-    assert rest == ["Done.", "· call incomplete", NOTHING_USED]
+    assert rest == ["Done.", "· note: call_incomplete", NOTHING_USED]
     assert "\x1b" not in written
 
 

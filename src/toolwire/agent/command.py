@@ -96,7 +96,7 @@ def run(order: Order) -> int:
     except OSError as error:  # what we write cannot be written
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nor what is still to be flushed
         if not isinstance(error, BrokenPipeError):
-            print(f"toolwire: {error.strerror}", file=sys.stderr)
+            print(f"toolwire: {error.strerror or error}", file=sys.stderr)
         return FAILED
 
 

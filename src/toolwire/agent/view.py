@@ -70,11 +70,12 @@ class View:
         self.console = console
         self._clock = clock
         self._line = ""  # of the answer, not whole yet
+        self._blank = ""
         self._model = "the model"
         self._waits_for: tuple[str, float] | None = None
         self._thoughts = _Tail()
         self._calls: dict[str, _Call] = {}
-        self._noted: set[events.Noted] = set()
+        self._noted: set[str] = set()
         self._total = Tokens()
         self._limits: tuple[RateLimit, ...] = ()
         self._answered: set[str] = set()
@@ -91,7 +92,10 @@ class View:
     def close(self) -> None:
         """Take away what still changes, and leave the terminal as it was."""
         self._is_closed = True
-        self._stop()
+        try:
+            self._finish_line()
+        finally:
+            self._stop()
 
     def _start(self) -> None:
         if self.console.is_interactive and not self._is_closed:
@@ -167,9 +171,9 @@ class View:
                 self.wait_for(self._model)
             case events.Compacted(before, after):
                 self.note(f"the conversation was summarised: {before} items are {after} now")
-            case events.Noted(code, subject) if event not in self._noted:
-                self._noted.add(event)
-                self.note(f"{code.replace('_', ' ')} {subject}".rstrip())
+            case events.Noted(code, subject) if code not in self._noted:  # most come with every turn
+                self._noted.add(code)
+                self.note(f"note: {code} {subject}".rstrip())
             case _:
                 pass
 
@@ -193,9 +197,12 @@ class View:
         self._line = (self._line + text).rpartition("\n")[2]
 
     def _say_in_rows(self, text: str) -> None:
-        *lines, last = (self._line + text).expandtabs().split("\n")
+        *lines, last = (self._blank + self._line + text).expandtabs().split("\n")
+        self._line = self._blank = ""
+        while lines and not lines[-1] and not last:  # blank lines wait for what comes after them
+            lines.pop()
+            self._blank += "\n"
         for line in lines:
-            self._line = ""
             self.console.print(Text(line))
         self._line = last
         rows = Text(last).wrap(self.console, self.console.width)
@@ -207,6 +214,7 @@ class View:
 
     def _finish_line(self) -> None:
         line, self._line = self._line, ""
+        self._blank = ""
         if line and self.console.is_interactive:
             self.console.print(Text(line))
         elif line:
@@ -325,12 +333,12 @@ def _value(raw: msgspec.Raw) -> str:
 
 
 def _told(arguments: str) -> str:
-    """Arguments as one reads them: a single one without its name."""
+    """Arguments as one reads them: the first one without its name."""
     told = _fields(arguments)
     if isinstance(told, str):
         return _short(told, LONGEST_ERROR)
-    values = [*told.values()] if len(told) == 1 else [f"{key}={value}" for key, value in told.items()]
-    return _short(" ".join(values), LONGEST_ERROR)
+    parts = [f"{key}={value}" if place else value for place, (key, value) in enumerate(told.items())]
+    return _short(" ".join(parts), LONGEST_ERROR)
 
 
 def _clean(text: str) -> str:
