@@ -255,15 +255,16 @@ def test_one_question_at_a_time(desk: Desk) -> None:
     ]
 
 
-def test_what_was_typed_before_a_question_is_no_answer(desk: Desk) -> None:
-    with desk.terminal(*bash("echo ran > mark"), "--model", "demo-slow") as terminal:
-        terminal.until("thinking")
-        terminal.type("y\n")
-        terminal.until("allow? [y/N]")
-        time.sleep(0.3)
-        assert not (desk.folder / "mark").exists()
-        terminal.type("n\n")
-        terminal.until("✗ Bash")
+@pytest.mark.parametrize("redirected", [False, True], ids=["terminal", "file"])
+def test_what_was_typed_before_a_question_is_no_answer(desk: Desk, redirected: bool) -> None:
+    with (desk.folder / "out").open("wb") as file:
+        with desk.terminal(*bash("echo ran > mark"), stdout=file.fileno() if redirected else None) as terminal:
+            terminal.type("y\n")
+            terminal.until("allow? [y/N]")
+            time.sleep(0.3)
+            assert not (desk.folder / "mark").exists()
+            terminal.type("n\n")
+            assert terminal.end() == 0
     assert not (desk.folder / "mark").exists()
 
 

@@ -320,12 +320,13 @@ class Keys:
     """What is typed while nobody asks: it is not shown, which would tear the rows that change, and is no answer."""
 
     def __init__(self, is_interactive: bool) -> None:
-        self._terminal = sys.stdin.fileno() if is_interactive and _is_terminal(sys.stdin) else None
-        self._usual = termios.tcgetattr(self._terminal) if self._terminal is not None else []
+        self._terminal = sys.stdin.fileno() if _is_terminal(sys.stdin) else None
+        self._usual = termios.tcgetattr(self._terminal) if is_interactive and self._terminal is not None else []
 
     def hide(self) -> None:
-        *flags, local, speed_in, speed_out, characters = self._usual or [0] * 7
-        self._set([*flags, local & ~termios.ECHO, speed_in, speed_out, characters])
+        if self._usual:
+            *flags, local, speed_in, speed_out, characters = self._usual
+            self._set([*flags, local & ~termios.ECHO, speed_in, speed_out, characters])
 
     def show(self) -> None:
         self._set(self._usual)
@@ -343,7 +344,7 @@ class Keys:
     def _set(self, attributes: list[Any]) -> None:
         """Unless we are in the background: the terminal is somebody else's then, and we would be stopped."""
         with contextlib.suppress(OSError, termios.error):
-            if self._terminal is not None and os.tcgetpgrp(self._terminal) == os.getpgrp():
+            if attributes and self._terminal is not None and os.tcgetpgrp(self._terminal) == os.getpgrp():
                 termios.tcsetattr(self._terminal, termios.TCSANOW, attributes)
 
 
