@@ -8,27 +8,15 @@ from typing import TypeAlias
 
 import msgspec
 
+from toolwire.core.events import Usage
+
 
 def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
-class Tokens(msgspec.Struct, frozen=True):
-    """Token counts. `input` includes cached tokens, `output` includes reasoning."""
-
-    input: int = 0
-    output: int = 0
-    cached: int = 0
-    cache_write: int = 0
-    reasoning: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.input + self.output
-
-    def plus(self, other: "Tokens") -> "Tokens":
-        fields = self.__struct_fields__
-        return Tokens(*(getattr(self, name) + getattr(other, name) for name in fields))
+Tokens: TypeAlias = Usage
+"""Token counts, as the backends tell them."""
 
 
 class Window(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.agent.call import CustomPayload, FunctionPayload, LocalShellPayload, ToolCall
+from toolwire.agent.call import LOCAL_SHELL, CustomPayload, FunctionPayload, LocalShellPayload, ToolCall
 from toolwire.agent.registry import Result
-from toolwire.core.request import ImagePart, Part, TextPart
+from toolwire.backends.responses.encode import encoded_entry
+from toolwire.core.request import ImagePart, Message, ResultEntry, TextPart
 from toolwire.core.text import arguments_text
 
 
@@ -167,9 +168,7 @@ def _shell(action: _Action) -> LocalShellPayload:
 
 def user_message(text: str, images: tuple[str, ...] = ()) -> MessageItem:
     """What a user says, with images as data URLs."""
-    content: list[dict[str, str]] = [{"type": "input_text", "text": text}]
-    content += [{"type": "input_image", "image_url": url, "detail": "auto"} for url in images]
-    raw = _encoded({"type": "message", "role": "user", "content": content})
+    raw = _encoded(encoded_entry(Message("user", (TextPart(text), *map(ImagePart, images)))))
     return MessageItem(raw, "user", text)
 
 
@@ -179,25 +178,11 @@ def output_item(call: ToolCall, result: Result) -> OutputItem:
     if isinstance(call.payload, LocalShellPayload):
         fields = {"type": "local_shell_call_output", "id": call.call_id, "output": result.text}
     else:
-        custom = isinstance(call.payload, CustomPayload)
-        type = "custom_tool_call_output" if custom else "function_call_output"
-        fields = {"type": type, "call_id": call.call_id, "output": _output(result.parts)}
+        kind = "custom" if isinstance(call.payload, CustomPayload) else "function"
+        fields = encoded_entry(ResultEntry(call.call_id, result.parts, kind))
     if result.failed:
         fields["status"] = "incomplete"
     return OutputItem(_encoded(fields), call.call_id, result.text)
-
-
-def _output(parts: tuple[Part, ...]) -> Any:
-    texts = [part.text for part in parts if isinstance(part, TextPart)]
-    if len(texts) == len(parts):
-        return "".join(texts)
-    return [_part(part) for part in parts]
-
-
-def _part(part: Part) -> dict[str, str]:
-    if isinstance(part, ImagePart):
-        return {"type": "input_image", "image_url": part.url, "detail": part.detail or "auto"}
-    return {"type": "input_text", "text": part.text if isinstance(part, TextPart) else ""}
 
 
 def call_of(item: FunctionCallItem | CustomCallItem | LocalShellCallItem) -> ToolCall:
@@ -208,7 +193,7 @@ def call_of(item: FunctionCallItem | CustomCallItem | LocalShellCallItem) -> Too
         case CustomCallItem(_, call_id, name, input):
             return ToolCall(name, call_id, CustomPayload(input))
         case LocalShellCallItem(_, call_id, action):
-            return ToolCall("local_shell", call_id, action)
+            return ToolCall(LOCAL_SHELL, call_id, action)
 
 
 def _encoded(fields: dict[str, Any]) -> msgspec.Raw:

@@ -14,20 +14,20 @@ import msgspec
 
 from toolwire.agent import events as happened
 from toolwire.agent.approval import Approvals, Policy
-from toolwire.agent.call import LOCAL_SHELL, CustomPayload, Fatal, FunctionPayload, ToolCall
+from toolwire.agent.call import LOCAL_SHELL, Fatal, ToolCall
 from toolwire.agent.events import Tokens
 from toolwire.agent.feed import Feed
 from toolwire.agent.history import read_items
 from toolwire.agent.items import LocalShellCallItem, output_item, read_item
 from toolwire.agent.limits import Limits, limits_from_usage, limits_in
 from toolwire.agent.model import Model, Turn
-from toolwire.agent.registry import Context, Registry, Tool
+from toolwire.agent.registry import Context, Registry
 from toolwire.agent.retry import pause
-from toolwire.agent.router import declared, routed
+from toolwire.agent.router import declared, heard
 from toolwire.agent.runtime import Finished, Runtime
 from toolwire.agent.session import Session
 from toolwire.core import events
-from toolwire.core.errors import Failure, ToolwireError
+from toolwire.core.errors import BackendFault, Failure, ToolwireError
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Reason, Told, TurnEnded, TurnFailed, Usage
 from toolwire.dialects.responses import compaction
 
@@ -53,14 +53,6 @@ class Setup(msgspec.Struct, frozen=True):
     """When somebody is asked before a call runs."""
     read_only: bool = False
     """Nothing may be changed."""
-
-
-class Broken(Exception):
-    """A turn that could not be finished."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
 
 
 class LimitReached(Exception):
@@ -105,8 +97,6 @@ class Loop:
             reason = "cancelled"
         except LimitReached as limit:
             reason = str(limit)
-        except Broken as broken:
-            reason, error = "failed", broken.failure.message
         except (Fatal, ToolwireError) as fault:
             reason, error = "failed", str(fault)
         self._feed.put(happened.TaskEnded(reason, self._text, self._spent, error))
@@ -131,7 +121,7 @@ class Loop:
             step = Step(self)
             try:
                 calls = await step.take(self._model.turn(self._fields()))
-            except Broken as broken:
+            except BackendFault as broken:
                 attempt += 1
                 seconds = pause(broken.failure, attempt, self._setup.longest_wait)
                 if seconds is None or attempt > self._setup.retries:
@@ -170,7 +160,7 @@ class Loop:
             lambda call: self._make_context(call, partial(self._output, call.call_id)),
             lambda call: self._feed.put(happened.ToolStarted(call.call_id, call.name)),
             self._call_ended,
-            self._why_not,
+            self._approvals.why_not,
         )
 
     def _output(self, call_id: str, text: str) -> None:
@@ -181,22 +171,17 @@ class Loop:
         result = done.result
         self._feed.put(happened.CallEnded(done.call.call_id, done.call.name, result.text, result.failed, seconds))
 
-    async def _why_not(self, tool: Tool, call: ToolCall) -> str:
-        return await self._approvals.why_not(tool, call)
-
-    def routed(self, call: ToolCall, namespace: str) -> ToolCall:
-        """The call as the tool that it names takes it."""
-        return routed(call, namespace, self._registry)
+    def heard(self, call: CallStarted, text: str) -> ToolCall:
+        return heard(call, text, self._registry)
 
     def said(self, text: str) -> None:
         self._text = text
 
     def spend(self, usage: Usage) -> None:
-        tokens = Tokens(usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning)
-        self._last = tokens
-        self._spent = self._spent.plus(tokens)
-        self._session.spend(tokens)
-        self._feed.put(happened.UsageUpdated(tokens, self._session.usage))
+        self._last = usage
+        self._spent = self._spent.plus(usage)
+        self._session.spend(usage)
+        self._feed.put(happened.UsageUpdated(usage, self._session.usage))
 
     def saw_limits(self, limits: tuple[happened.RateLimit, ...]) -> None:
         if limits and limits != self._limits:
@@ -243,7 +228,7 @@ class Loop:
             while not turn.run.finished:
                 for event in await turn.run.read(FOREVER):
                     if isinstance(event, TurnFailed):
-                        raise Broken(event.failure)
+                        raise BackendFault(event.failure)
                     if isinstance(event, Usage):
                         self.spend(event)
                     turn.encoder.feed(event)
@@ -251,7 +236,7 @@ class Loop:
             turn.run.close()
         made = [item for item in read_items(turn.encoder.output) if getattr(item, "type", "") == "compaction"]
         if not made:
-            raise Broken(Failure(502, "no_summary", "The model gave no summary of the conversation."))
+            raise BackendFault(Failure(502, "no_summary", "The model gave no summary of the conversation."))
         return [*made]
 
 
@@ -283,14 +268,14 @@ class Step:
             turn.run.close()
         await self._settle(turn)
         if broken is not None:
-            raise Broken(broken)
+            raise BackendFault(broken)
         if self._said:
             self._loop.said("".join(self._said))
         return self._calls
 
     async def _read(self, turn: Turn) -> Failure | None:
         """Read to the end; why it failed, if it did."""
-        run = turn.run
+        run, seen = turn.run, False
         while not run.finished:
             for event in await run.read(FOREVER):
                 if isinstance(event, TurnFailed):
@@ -298,8 +283,11 @@ class Step:
                     return event.failure
                 turn.encoder.feed(event)
                 self._see(event)
-            self._loop.saw_limits(limits_in(run.headers))
+            if not seen:
+                seen = True
+                self._loop.saw_limits(limits_in(run.headers))
             await self._loop.room()
+        self._loop.saw_limits(limits_in(run.headers))  # a worker tells of them at the end
         self._tell_notes(turn)
         await run.finish()
         await self._loop.look_at_usage()
@@ -338,9 +326,7 @@ class Step:
         call, self._call = self._call, None
         if call is None or not event.complete:
             return
-        text = "".join(self._pieces)
-        payload = CustomPayload(text) if call.kind == "custom" else FunctionPayload(text)
-        self._start(self._loop.routed(ToolCall(call.name, call.id, payload), call.namespace))
+        self._start(self._loop.heard(call, "".join(self._pieces)))
 
     def _hear_item(self, event: Told) -> None:
         """An item that there are no events for: perhaps a command for the shell."""

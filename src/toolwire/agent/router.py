@@ -2,8 +2,17 @@
 
 from typing import Any
 
-from toolwire.agent.call import LOCAL_SHELL, SESSION_TOOLS, ExecPayload, FunctionPayload, McpPayload, ToolCall
+from toolwire.agent.call import (
+    LOCAL_SHELL,
+    SESSION_TOOLS,
+    CustomPayload,
+    ExecPayload,
+    FunctionPayload,
+    McpPayload,
+    ToolCall,
+)
 from toolwire.agent.registry import Registry, Tool
+from toolwire.core.events import CallStarted
 from toolwire.core.names import SEPARATOR, flat_name
 from toolwire.core.request import NO_PARAMETERS
 
@@ -25,6 +34,12 @@ def routed(call: ToolCall, namespace: str, registry: Registry) -> ToolCall:
         elif name in SESSION_TOOLS:
             payload = ExecPayload(payload.arguments)
     return ToolCall(name, call.call_id, payload)
+
+
+def heard(call: CallStarted, text: str, registry: Registry) -> ToolCall:
+    """A call that a turn has told, with what it carries, as the tool that it names takes it."""
+    payload = CustomPayload(text) if call.kind == "custom" else FunctionPayload(text)
+    return routed(ToolCall(call.name, call.id, payload), call.namespace, registry)
 
 
 def _names(namespace: str, name: str) -> list[str]:

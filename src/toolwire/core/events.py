@@ -133,6 +133,16 @@ class Usage(Event, frozen=True, gc=False):
     cache_write: int = 0
     reasoning: int = 0
 
+    @property
+    def total(self) -> int:
+        return self.input + self.output
+
+    def plus(self, other: "Usage") -> "Usage":
+        return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+
+    def minus(self, other: "Usage") -> "Usage":
+        return Usage(*(max(0, getattr(self, name) - getattr(other, name)) for name in self.__struct_fields__))
+
 
 class Note(Event, frozen=True, gc=False):
     """One recorded deviation: something dropped, repaired, renamed, cut or synthesised."""

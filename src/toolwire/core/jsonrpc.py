@@ -55,6 +55,24 @@ class LineReader:
         return []
 
 
+class Asked(msgspec.Struct):
+    """The least that must be readable of a request."""
+
+    id: Id
+    method: str
+
+
+_decode_asked = msgspec.json.Decoder(Asked).decode
+
+
+def request_in(line: bytes) -> Asked | None:
+    """The request in a line, whatever its parameters are; None if it is none."""
+    try:
+        return _decode_asked(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def request(id: Id, method: str, params: Any) -> bytes:
     return _encode({"method": method, "id": id, "params": params}) + b"\n"
 

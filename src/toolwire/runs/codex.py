@@ -35,11 +35,10 @@ def codex_upstream(backend: Backend, profile: codex.Profile, timeouts: Timeouts)
         declined=codex.declined,
     )
     bounds = Bounds(backend.workers, profile.turns, profile.queue, profile.patience, profile.threads)
-    names = (*backend.models, *backend.aliases.values())
     return CodexUpstream(
         recipe,
         bounds,
-        frozenset(name for name in names if not any(mark in name for mark in "*?[")),
+        frozenset((*backend.literal_models, *backend.aliases.values())),
         profile.keep,
         profile.silence,
         codex.limit_headers,

@@ -18,7 +18,7 @@ from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
 from toolwire.core.tokens import estimated_tokens
 from toolwire.runs.codex import codex_upstream
-from toolwire.runs.settings import Backend, Settings, SettingsError
+from toolwire.runs.settings import Backend, Settings, SettingsError, is_glob
 from toolwire.transport.codex.upstream import CodexUpstream
 from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
 from toolwire.transport.http import Credentials, HttpUpstream
@@ -118,13 +118,12 @@ class Router:
         found: dict[str, str] = {}
         for route in self._routes.values():
             backend = route.backend
-            literal = [name for name in backend.models if not _is_glob(name)]
-            for name in (*literal, *backend.aliases, *await self._matching(route, key)):
+            for name in (*backend.literal_models, *backend.aliases, *await self._matching(route, key)):
                 found.setdefault(name, backend.name)
         return list(found.items())
 
     async def _matching(self, route: Route, key: str) -> list[str]:
-        globs = [name for name in route.backend.models if _is_glob(name)]
+        globs = [name for name in route.backend.models if is_glob(name)]
         if not globs or not isinstance(route.upstream, HttpUpstream):
             return []
         names = await self._ask((route.backend.name, key), route.upstream)
@@ -162,10 +161,6 @@ def check_backends(settings: Settings) -> None:
                 _replaying(backend, _recording(backend))
         except (msgspec.ValidationError, ValueError) as error:
             raise SettingsError(f"backends[{place}] ({backend.name}): {error}") from None
-
-
-def _is_glob(name: str) -> bool:
-    return any(mark in name for mark in "*?[")
 
 
 def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:

@@ -61,6 +61,10 @@ class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+def is_glob(name: str) -> bool:
+    return any(mark in name for mark in "*?[")
+
+
 class Own(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tools that the gateway runs itself; off by default."""
 
@@ -89,6 +93,11 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     overrides: dict[str, Any] = {}
     """Further settings of Codex, as in `codex -c key=value`."""
     workers: int = 1
+
+    @property
+    def literal_models(self) -> tuple[str, ...]:
+        """The names among `models` that are no globs."""
+        return tuple(name for name in self.models if not is_glob(name))
 
     def serves(self, model: str) -> str | None:
         """The name to ask the backend for, if it serves this one."""

@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.agent.call import CustomPayload, FunctionPayload, ToolCall
+from toolwire.agent.call import ToolCall
 from toolwire.agent.mcp import Server, Servers, read_config
 from toolwire.agent.registry import Context, Registry, Tool, tool
-from toolwire.agent.router import routed
+from toolwire.agent.router import heard
 from toolwire.agent.runtime import Finished, Runtime
 from toolwire.assembly import Assembly
 from toolwire.core.events import (
@@ -214,9 +214,7 @@ class _Turn:
     def __init__(self, registry: Registry, names: Set[str]) -> None:
         self._registry = registry
         self._names = names
-        self._runtime = Runtime(registry, _context, _nothing, self._finish)
-        self._left = 0
-        self._done = asyncio.Event()
+        self._runtime = Runtime(registry, _context, _nothing, _nothing)
         self.entries: list[Entry] = []
         self.ours: list[CallEntry] = []
         self.theirs: list[CallEntry] = []
@@ -246,16 +244,10 @@ class _Turn:
 
     async def results(self) -> list[Finished]:
         """Our results, in the order of the calls."""
-        await self._done.wait()  # the runtime can stop its calls only while nobody has asked for their results
         return await self._runtime.results()
 
     def cancel(self) -> None:
         self._runtime.cancel()
-
-    def _finish(self, _: Finished) -> None:
-        self._left -= 1
-        if not self._left:
-            self._done.set()
 
     def _is_ours(self, call: CallStarted) -> bool:
         return call.name in self._names and not call.namespace
@@ -282,10 +274,7 @@ class _Turn:
             return True
         self.entries.append(entry)
         self.ours.append(entry)
-        self._left += 1
-        self._done.clear()
-        payload = CustomPayload(entry.arguments) if call.kind == "custom" else FunctionPayload(entry.arguments)
-        self._runtime.start(routed(ToolCall(call.name, call.id, payload), call.namespace, self._registry))
+        self._runtime.start(heard(call, entry.arguments, self._registry))
         return True
 
 
@@ -364,7 +353,7 @@ class OwnRun:
             self._started = True
             return ()
         if isinstance(event, Usage):
-            self._used = event if self._used is None else _sum(self._used, event)
+            self._used = event if self._used is None else self._used.plus(event)
             return ()
         if isinstance(event, TurnFailed):
             return self._over(event)
@@ -438,7 +427,3 @@ def _context(call: ToolCall) -> Context:
 
 def _nothing(_: object) -> None:
     pass
-
-
-def _sum(one: Usage, other: Usage) -> Usage:
-    return Usage(*(getattr(one, name) + getattr(other, name) for name in one.__struct_fields__))

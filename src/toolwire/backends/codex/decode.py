@@ -7,7 +7,6 @@ would say nothing more before they are answered.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 
 import msgspec
@@ -16,7 +15,7 @@ from toolwire.backends.codex.calls import Calls
 from toolwire.backends.codex.declined import CALL, declined
 from toolwire.backends.codex.failures import stopped, turn_failure
 from toolwire.backends.codex.resume import Continuation
-from toolwire.backends.codex.wire import NO_TOKENS, Bare, Item, Line, Params, Tokens
+from toolwire.backends.codex.wire import Item, Line, Params
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -31,10 +30,12 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
+from toolwire.core.jsonrpc import request_in
 from toolwire.core.sse import Frame
 
 _decode = msgspec.json.Decoder(Line).decode
-_decode_bare = msgspec.json.Decoder(Bare).decode
+
+NOTHING = Usage()
 
 LONG = 4
 """How often a silent thread is looked at before its calls count as all there are."""
@@ -62,8 +63,8 @@ class Decoder(TurnDecoder):
         self._send = send
         self._answer = answer
         self._answered = goes_on.answered if goes_on is not None else frozenset[str]()  # results that are ours
-        self._told = goes_on.told if goes_on is not None else NO_TOKENS  # tokens that the client knows of
-        self._used = NO_TOKENS  # in the responses of this turn
+        self._told = goes_on.told if goes_on is not None else NOTHING  # tokens that the client knows of
+        self._used = NOTHING  # in the responses of this turn
         self._total = self._told  # in the thread, as app-server counts
         self._waiting = Calls(self._table, names)
         self._running = goes_on is not None
@@ -81,10 +82,9 @@ class Decoder(TurnDecoder):
 
     def _skip(self, frame: Frame) -> Sequence[Event]:
         self._unreadable += 1
-        with suppress(*UNREADABLE):
-            bare = _decode_bare(frame.data)
-            if bare.method and bare.id is not None:  # even such a request wants an answer
-                self._send(declined(bare.method, bare.id, "Error: the call cannot be read."))
+        bare = request_in(frame.data)
+        if bare is not None:  # even such a request wants an answer
+            self._send(declined(bare.method, bare.id, "Error: the call cannot be read."))
         if self._started:
             return () if self.ended else [Note("frame_skipped")]
         self._opening.append(Note("frame_skipped"))
@@ -119,7 +119,7 @@ class Decoder(TurnDecoder):
         return "".join(piece for pieces in self._texts.values() for piece in pieces)
 
     @property
-    def reported(self) -> Tokens:
+    def reported(self) -> Usage:
         """The tokens that clients know of when this turn is over."""
         return self._told.plus(self._spent)
 
@@ -250,12 +250,12 @@ class Decoder(TurnDecoder):
         return self._begun([Note("output_dropped", call)]) if events is None else self._end_with_calls(events)
 
     def _response_completed(self, params: Params) -> Sequence[Event]:
-        self._used = self._used.plus(params.usage or NO_TOKENS)
+        self._used = self._used.plus(params.usage.usage if params.usage is not None else NOTHING)
         return self._end_with_calls(self._waiting.complete())
 
     def _token_usage(self, params: Params) -> Sequence[Event]:
         if params.token_usage is not None:
-            self._total = params.token_usage.total
+            self._total = params.token_usage.total.usage
         return ()
 
     def _error(self, params: Params) -> Sequence[Event]:
@@ -283,15 +283,15 @@ class Decoder(TurnDecoder):
         spent = self._spent
         self.ended = True
         out: list[Event] = [] if reason == "calls" else [*self._table.finish(cut=reason != "stop")]
-        if spent.all:
-            out.append(_usage(spent))
+        if spent.total:
+            out.append(spent)
         return self._begun([*out, TurnEnded("stop" if reason == "calls" else reason)])
 
     @property
-    def _spent(self) -> Tokens:
+    def _spent(self) -> Usage:
         """The tokens of this turn. A response that broke off is in the thread's total only."""
         counted = self._total.minus(self._told)
-        return counted if counted.all > self._used.all else self._used
+        return counted if counted.total > self._used.total else self._used
 
     def _rerouted(self, params: Params) -> Sequence[Event]:
         return self._begun([Note("model_changed", params.to_model or "")])
@@ -327,13 +327,3 @@ def _texts(parts: Sequence[Any] | None) -> list[str]:
 
 def _joined(parts: Sequence[Any] | None) -> str:
     return "".join(_texts(parts))
-
-
-def _usage(tokens: Tokens) -> Usage:
-    return Usage(
-        tokens.input_tokens,
-        tokens.output_tokens,
-        tokens.cached_input_tokens,
-        tokens.cache_write_input_tokens,
-        tokens.reasoning_output_tokens,
-    )

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.codex.profile import Profile
-from toolwire.backends.responses.encode import encoded_entry, own_words, returning
+from toolwire.backends.responses.encode import as_developer, encoded_entry, own_words, returning
 from toolwire.core.events import Note
 from toolwire.core.request import (
     NO_PARAMETERS,
@@ -101,7 +101,7 @@ def _instructions(request: Request) -> tuple[str, list[str], tuple[Entry, ...]]:
     system = [*takewhile(lambda entry: isinstance(entry, Message) and entry.role == "system", entries)]
     entries = entries[len(system) :]
     others = [*takewhile(lambda entry: isinstance(entry, Message) and entry.role in ("system", "developer"), entries)]
-    rest = tuple(map(_as_developer, entries[len(others) :]))
+    rest = tuple(map(as_developer, entries[len(others) :]))
     base = "\n\n".join(text for text in (request.instructions, *map(_text, system)) if text)
     return base, [text for text in map(_text, others) if text], rest
 
@@ -109,13 +109,6 @@ def _instructions(request: Request) -> tuple[str, list[str], tuple[Entry, ...]]:
 def _text(entry: Entry) -> str:
     parts = entry.parts if isinstance(entry, Message) else ()
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
-
-
-def _as_developer(entry: Entry) -> Entry:
-    """App-server drops what a system says later."""
-    if isinstance(entry, Message) and entry.role == "system":
-        return msgspec.structs.replace(entry, role="developer", raw=None)
-    return entry
 
 
 def _sealed(entries: Sequence[Entry], notes: list[Note]) -> Iterator[Entry]:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.codex.declined import failed_call
-from toolwire.backends.codex.wire import Tokens
 from toolwire.core import jsonrpc
+from toolwire.core.events import Usage
 from toolwire.core.jsonrpc import Id
 from toolwire.core.request import (
     CallEntry,
@@ -44,7 +44,7 @@ class Held(msgspec.Struct, frozen=True):
     calls: tuple[CallEntry, ...]
     asked: dict[str, tuple[Id, ...]]
     """The requests of app-server that wait for an answer, by call."""
-    told: Tokens
+    told: Usage
     """The tokens that clients were told of so far."""
 
 
@@ -55,7 +55,7 @@ class Continuation(msgspec.Struct, frozen=True):
     answers: list[bytes]
     words: list[dict[str, Any]]
     """What the user says beside the results."""
-    told: Tokens
+    told: Usage
     answered: frozenset[str]
 
 

@@ -4,6 +4,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from toolwire.core.events import Usage
 from toolwire.core.jsonrpc import Id
 
 ErrorInfo: TypeAlias = str | dict[str, Any] | None
@@ -17,24 +18,18 @@ class Tokens(msgspec.Struct, frozen=True, rename="camel"):
     reasoning_output_tokens: int = 0
 
     @property
-    def all(self) -> int:
-        return self.input_tokens + self.output_tokens
-
-    def plus(self, other: "Tokens") -> "Tokens":
-        return Tokens(*(one + another for one, another in self._pairs(other)))
-
-    def minus(self, other: "Tokens") -> "Tokens":
-        return Tokens(*(max(0, one - another) for one, another in self._pairs(other)))
-
-    def _pairs(self, other: "Tokens") -> list[tuple[int, int]]:
-        return [(getattr(self, name), getattr(other, name)) for name in self.__struct_fields__]
-
-
-NO_TOKENS = Tokens()
+    def usage(self) -> Usage:
+        return Usage(
+            self.input_tokens,
+            self.output_tokens,
+            self.cached_input_tokens,
+            self.cache_write_input_tokens,
+            self.reasoning_output_tokens,
+        )
 
 
 class TokenUsage(msgspec.Struct):
-    total: Tokens = NO_TOKENS
+    total: Tokens = Tokens()
 
 
 class Item(msgspec.Struct):
@@ -105,13 +100,6 @@ class RpcError(msgspec.Struct):
     code: int = 0
     message: str = ""
     data: Any = None
-
-
-class Bare(msgspec.Struct):
-    """The least that must be readable of a request."""
-
-    id: Id | None = None
-    method: str = ""
 
 
 class Line(msgspec.Struct):

@@ -175,7 +175,7 @@ def own_words(entry: Entry, notes: list[Note]) -> Entry | None:
 
 def _as_written(entry: Entry, profile: Profile) -> Any:
     if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
-        return encoded_entry(_as_developer(entry))
+        return encoded_entry(as_developer(entry))
     raw = entry.raw
     if raw is None:
         return encoded_entry(entry)
@@ -199,7 +199,7 @@ def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry
         for part in entry.parts
         if isinstance(part, TextPart)
     ]
-    later = tuple(_as_developer(entry) for entry in request.entries[len(opening) :])
+    later = tuple(as_developer(entry) for entry in request.entries[len(opening) :])
     return later, "\n\n".join(texts) or profile.instructions
 
 
@@ -207,7 +207,7 @@ def _instructs(entry: Entry) -> bool:
     return isinstance(entry, Message) and entry.role in ("system", "developer")
 
 
-def _as_developer(entry: Entry) -> Entry:
+def as_developer(entry: Entry) -> Entry:
     if isinstance(entry, Message) and entry.role == "system":
         return msgspec.structs.replace(entry, role="developer")
     return entry

@@ -53,11 +53,6 @@ class _Result(msgspec.Struct, rename="camel"):
     user_agent: str = ""
 
 
-class _Bare(msgspec.Struct):
-    id: Id | None = None
-    method: str = ""
-
-
 class Envelope(msgspec.Struct):
     """As much of a message as it takes to know whose it is."""
 
@@ -73,7 +68,6 @@ class Envelope(msgspec.Struct):
 
 
 _decode = msgspec.json.Decoder(Envelope).decode
-_decode_bare = msgspec.json.Decoder(_Bare).decode
 
 
 class Listener(Protocol):
@@ -291,10 +285,9 @@ class Worker(asyncio.SubprocessProtocol):
 
     def _decline_unread(self, line: bytes) -> None:
         """Even a request that is not as it should be wants an answer."""
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            bare = _decode_bare(line)
-            if bare.method and bare.id is not None:
-                self.write(self._recipe.declined(bare.method, bare.id))
+        asked = jsonrpc.request_in(line)
+        if asked is not None:
+            self.write(self._recipe.declined(asked.method, asked.id))
 
     def _listener(self, envelope: Envelope) -> Listener | None:
         if envelope.method:
