@@ -87,7 +87,7 @@ async def odd_ways(context: ServerRequestContext[Any, Any], call_next: CallNext)
     return page
 
 
-server = MCPServer("tests", log_level="ERROR", middleware=[odd_ways])
+server = MCPServer("tests", instructions="Echo before you grow.", log_level="ERROR", middleware=[odd_ways])
 
 
 @server.tool(annotations=ToolAnnotations(read_only_hint=True))

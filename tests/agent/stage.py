@@ -31,6 +31,7 @@ from toolwire.agent.items import CustomCallItem, FunctionCallItem, LocalShellCal
 from toolwire.agent.loop import Loop
 from toolwire.agent.model import Model
 from toolwire.agent.registry import FunctionTool, Registry, Tool, tool
+from toolwire.agent.task import Task
 from toolwire.runs.settings import DEMO, Backend, Settings
 
 T = TypeVar("T")
@@ -295,7 +296,8 @@ def engine(model: Model, *tools: Tool, setup: Setup | None = None, session: Sess
     kept = session or Session("s", "m", None)
     kept.add([user_message("go")])
     chosen = setup or Setup(retries=0)
-    return Loop(model, kept, Registry(tools), chosen, Approvals(chosen.approve), _context, feed), feed
+    task = Task(model, kept, Registry(tools), Approvals(chosen.approve), _context, feed)
+    return Loop(task, chosen), feed
 
 
 def _context(call: ToolCall, emit: Callable[[str], None]) -> Context:

@@ -174,9 +174,6 @@ def test_every_kind_of_item_is_read_and_keeps_its_json(item: Json, expected: Any
     assert read == given
 
 
-@pytest.mark.xfail(
-    strict=True, raises=msgspec.ValidationError, reason="items.py:127 reads the type where there is none"
-)
 @pytest.mark.parametrize("data", [b'{"type":7}', b"[]", b"null", b'"x"'], ids=repr)
 def test_what_is_no_item_is_kept_as_something_else(data: bytes) -> None:
     read = read_item(data)
@@ -287,70 +284,52 @@ def returned(item: Json, *before: bytes) -> list[Json]:
 
 
 SEAL = "gAAAAABo+/" + "x" * 200 + "=="
-TOUCHED = pytest.mark.xfail(
-    strict=True,
-    reason="loop.py:312 keeps the encoder's item, which has an id and a status of its own, not the one told",
-)
-RETURNED: dict[str, tuple[Json, Any]] = {
-    "sealed reasoning": (
-        {
-            "type": "reasoning",
-            "id": "rs_1",
-            "summary": [{"type": "summary_text", "text": "é \u2028 \\"}],
-            "encrypted_content": SEAL,
-            "status": "completed",
-        },
-        (),
-    ),
-    "sealed reasoning without a status": (
-        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEAL},
-        TOUCHED,
-    ),
-    "a message with what we have no word for": (
-        {
-            "type": "message",
-            "id": "msg_1",
-            "role": "assistant",
-            "status": "completed",
-            "phase": "commentary",
-            "content": [
-                {
-                    "type": "output_text",
-                    "text": "hi",
-                    "annotations": [
-                        {"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}
-                    ],
-                    "logprobs": [],
-                }
-            ],
-        },
-        (),
-    ),
-    "a web search": (
-        {
-            "type": "web_search_call",
-            "id": "ws_1",
-            "status": "completed",
-            "action": {"type": "search", "query": "q", "sources": [{"type": "url", "url": "u"}]},
-        },
-        (),
-    ),
-    "an image that was made": (
-        {"type": "image_generation_call", "id": "ig_1", "status": "completed", "result": "AAAA", "size": None},
-        (),
-    ),
-    "an item of a later version": (
-        {"type": "later", "id": "l_1", "status": "completed", "n": 1.10, "deep": [None]},
-        (),
-    ),
-    "an item with another status": ({"type": "later", "id": "l_1", "status": "searching"}, ()),
-    "a snapshot": ({"type": "ghost_snapshot", "ghost_commit": {"id": "abc", "parent": None}}, TOUCHED),
-    "an item with an id and no status": ({"type": "later", "id": "l_1", "x": 1}, TOUCHED),
-    "a compaction": ({"type": "compaction", "id": "cmp_1", "encrypted_content": "opaque"}, TOUCHED),
+RETURNED: dict[str, Json] = {
+    "sealed reasoning": {
+        "type": "reasoning",
+        "id": "rs_1",
+        "summary": [{"type": "summary_text", "text": "é \u2028 \\"}],
+        "encrypted_content": SEAL,
+        "status": "completed",
+    },
+    "sealed reasoning without a status": {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEAL},
+    "a message with what we have no word for": {
+        "type": "message",
+        "id": "msg_1",
+        "role": "assistant",
+        "status": "completed",
+        "phase": "commentary",
+        "content": [
+            {
+                "type": "output_text",
+                "text": "hi",
+                "annotations": [{"type": "url_citation", "url": "u", "title": "t", "start_index": 0, "end_index": 1}],
+                "logprobs": [],
+            }
+        ],
+    },
+    "a web search": {
+        "type": "web_search_call",
+        "id": "ws_1",
+        "status": "completed",
+        "action": {"type": "search", "query": "q", "sources": [{"type": "url", "url": "u"}]},
+    },
+    "an image that was made": {
+        "type": "image_generation_call",
+        "id": "ig_1",
+        "status": "completed",
+        "result": "AAAA",
+        "size": None,
+    },
+    "an item of a later version": {"type": "later", "id": "l_1", "status": "completed", "n": 1.10, "deep": [None]},
+    "an item with another status": {"type": "later", "id": "l_1", "status": "searching"},
+    "a snapshot": {"type": "ghost_snapshot", "ghost_commit": {"id": "abc", "parent": None}},
+    "an item with an id and no status": {"type": "later", "id": "l_1", "x": 1},
+    "a compaction": {"type": "compaction", "id": "cmp_1", "encrypted_content": "opaque"},
 }
 
 
-@pytest.mark.parametrize("item", [pytest.param(item, id=id, marks=marks) for id, (item, marks) in RETURNED.items()])
+@pytest.mark.parametrize("item", RETURNED.values(), ids=RETURNED)
 def test_an_item_returns_to_a_responses_server_as_it_came(item: Json) -> None:
     assert returned(item)[1] == item
 
@@ -448,14 +427,12 @@ def test_a_local_shell_call_without_such_a_tool_is_answered() -> None:
     assert only(events, CallEnded)[0].failed
 
 
-@pytest.mark.xfail(strict=True, reason="loop.py:347 runs a command that has no id, and answers nobody")
 def test_a_local_shell_call_without_any_id_is_answered() -> None:
     item = {name: value for name, value in SHELL.items() if name not in ("call_id", "id")}
     sent, _ = shell_said([item], shell)
     assert sent[2]["id"]
 
 
-@pytest.mark.xfail(strict=True, reason="loop.py:347 does not look at the status of a command")
 def test_a_local_shell_call_that_was_cut_is_not_run() -> None:
     ran: list[str] = []
 
@@ -650,7 +627,7 @@ def test_a_history_with_items_of_a_responses_server_goes_to_another_kind(kind: N
         session = Session.begin("up/m", tmp_path, None)
         search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
         snapshot = {"type": "ghost_snapshot", "ghost_commit": {"id": "abc"}}
-        items = [RETURNED["sealed reasoning"][0], search, snapshot, SHELL, call_item("c1", "look", "{}")]
+        items = [RETURNED["sealed reasoning"], search, snapshot, SHELL, call_item("c1", "look", "{}")]
         steps = [item_done(item, place) for place, item in enumerate(items)]
         async with Far(streams(created(), *steps, completed()), turn(Says("seen"))) as far:
             await worked(agent_on(far, echo(), shell, session=session), "first")

@@ -766,6 +766,18 @@ def test_a_server_may_have_nothing():
     assert run(main()) == ((), Result((TextPart("[]"),)))
 
 
+def test_what_a_server_says_about_its_tools_is_told_to_the_model(reach: Reach):
+    async def main() -> str:
+        async with Servers([reach()], Said()) as servers:
+            await servers.ready()
+            registry = Registry()
+            servers.update(registry)
+            servers.update(registry)
+            return registry.advice
+
+    assert run(main()) == "About the tools of the MCP server s:\nEcho before you grow."
+
+
 def test_a_tool_that_is_gone_leaves_the_registry():
     async def main() -> None:
         async with Servers([stdio()], Said()) as servers:

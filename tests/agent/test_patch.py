@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from tests.agent.test_files import names, ordinary_user, own_folder, small_disk
 from toolwire.agent.call import CustomPayload, FunctionPayload, Payload, ToolCall, ToolError
 from toolwire.agent.registry import Context
-from toolwire.agent.tools.patch import GRAMMAR, Plan, apply_patch, parse
+from toolwire.agent.tools.patch import Plan, apply_patch
+from toolwire.agent.tools.patch_format import GRAMMAR, parse
 
 __all__ = ["own_folder"]
 

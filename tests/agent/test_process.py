@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import needs
 from toolwire.agent.call import ToolError
-from toolwire.agent.tools.process import KEPT, MOST_EMITTED, NOT_SHOWN, Command, Excerpt, Family, Process
+from toolwire.agent.tools.excerpt import KEPT, Excerpt
+from toolwire.agent.tools.family import Family
+from toolwire.agent.tools.process import MOST_EMITTED, NOT_SHOWN, Command, Process
 from toolwire.agent.tools.shell import Outcome, run, shell
 
 Loop = Callable[[Coroutine[Any, Any, Any]], Any]

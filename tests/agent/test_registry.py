@@ -161,11 +161,7 @@ def test_what_the_engine_gives_is_no_part_of_the_schema() -> None:
 
 
 @pytest.mark.parametrize("default", [[], {}, [1], {"a": 1}], ids=repr)
-def test_a_default_may_be_a_list_or_an_object(default: Any, request: pytest.FixtureRequest) -> None:
-    if default:
-        reason = "registry.py:163 gives the default to msgspec, which takes no such list"
-        request.applymarker(pytest.mark.xfail(strict=True, raises=TypeError, reason=reason))
-
+def test_a_default_may_be_a_list_or_an_object(default: Any) -> None:
     def look(value: Any = default) -> Any:
         return value
 
@@ -238,7 +234,6 @@ def test_an_annotation_that_describes_is_kept_beside_a_docstring() -> None:
     assert schema_of(look)["properties"]["path"] == {"type": "string", "description": "From the type.", "maxLength": 9}
 
 
-@pytest.mark.xfail(strict=True, reason="registry.py:159 msgspec knows descriptions in a Meta only")
 def test_a_text_in_an_annotation_describes_too() -> None:
     def look(path: Annotated[str, "From the type."]) -> None:
         """Look."""
@@ -386,7 +381,6 @@ def test_a_method_is_a_tool_too() -> None:
     assert answered(made).text == "a box"
 
 
-@pytest.mark.xfail(strict=True, reason="registry.py:89 looks at the function and not at what it returns")
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 def test_a_decorated_async_function_is_awaited() -> None:
     async def look() -> str:
@@ -468,7 +462,6 @@ def test_a_result_passes_as_it_is() -> None:
     assert result.text == "no"
 
 
-@pytest.mark.xfail(strict=True, reason="registry.py:119 writes parts in a list as JSON")
 @pytest.mark.parametrize("kind", [list, tuple])
 def test_a_list_of_parts_is_a_result_of_these_parts(kind: type) -> None:
     assert as_result(kind((TextPart("a"), IMAGE))) == Result((TextPart("a"), IMAGE))
@@ -519,11 +512,6 @@ def test_a_source_puts_its_tools_right_at_every_refresh() -> None:
     offered[:] = ["y"]
     registry.refresh()
     assert [each.name for each in registry] == ["own", "y"]
-
-
-def test_a_registry_declares_its_tools() -> None:
-    [declared] = Registry([made("a")]).declared()
-    assert (declared.name, declared.kind, declared.description) == ("a", "function", "")
 
 
 def test_tools_do_not_share_what_they_are_given() -> None:

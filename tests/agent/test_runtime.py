@@ -419,7 +419,6 @@ def test_a_call_that_may_not_run_is_not_run() -> None:
     assert held.log == []
 
 
-@pytest.mark.xfail(strict=True, reason="runtime.py:150 says that the tool runs before it knows that it may")
 def test_a_call_that_may_not_run_does_not_say_that_it_runs() -> None:
     _, bench = ran(call("work"), tools=(Held().tool,), why_not="no")
     assert bench.told == ["end c1"]
@@ -640,7 +639,6 @@ def test_a_custom_call_keeps_its_text() -> None:
     assert routed(asked, "", REGISTRY) == asked
 
 
-@pytest.mark.xfail(strict=True, reason="router.py:33 strips any server's name: a tool of another server becomes ours")
 @pytest.mark.parametrize(("namespace", "name"), [("", "gone__look"), ("gone", "look"), ("", "mcp__gone__look")])
 def test_a_tool_of_a_server_that_is_not_there_is_no_tool_of_ours(namespace: str, name: str) -> None:
     assert REGISTRY.get(routed(call(name), namespace, REGISTRY).name) is None

@@ -18,7 +18,8 @@ from tests.agent.test_files import ordinary_user, own_folder
 from toolwire.agent.call import CustomPayload, FunctionPayload, ToolCall, ToolError
 from toolwire.agent.registry import Context, Tool
 from toolwire.agent.tools import search
-from toolwire.agent.tools.search import glob, grep, walk
+from toolwire.agent.tools.search import glob, grep
+from toolwire.agent.tools.walk import walk
 
 __all__ = ["own_folder"]
 

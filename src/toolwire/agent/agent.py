@@ -25,6 +25,7 @@ from toolwire.agent.loop import Loop, Setup
 from toolwire.agent.model import Model, with_backend
 from toolwire.agent.registry import Context, FunctionTool, Registry, Tool, tool
 from toolwire.agent.session import Session
+from toolwire.agent.task import Task
 from toolwire.runs.settings import Settings, load
 
 
@@ -53,7 +54,7 @@ class Agent:
         self.cwd = Path(cwd).resolve()
         self.registry = Registry(_as_tool(each) for each in tools)
         self.session = session or Session.begin(name, self.cwd, None)
-        self._model = Model(chosen, name)
+        self._model = Model(chosen, name, idle=self.setup.idle)
         self._approver = approver
         asks = self._asked if approver is not None else None
         self._approvals = Approvals(self.setup.approve, asks, read_only=self.setup.read_only)
@@ -97,11 +98,13 @@ class Agent:
         """Work on a prompt, and tell everything that happens. Whoever stops listening cancels the task."""
         if self._task is not None and not self._task.done():
             raise RuntimeError("this agent is at work already")
+        if not self._model.is_open:
+            raise RuntimeError("this agent is not open: work with it inside of `async with agent:`")
         self._feed = feed = Feed()
         feed.put(TaskStarted(self.session.id, self._model.name, prompt))
         self.session.add([user_message(prompt, tuple(images))])
-        loop = Loop(self._model, self.session, self.registry, self.setup, self._approvals, self._context, feed)
-        self._task = task = asyncio.get_running_loop().create_task(loop.work())
+        work = Task(self._model, self.session, self.registry, self._approvals, self._context, feed)
+        self._task = task = asyncio.get_running_loop().create_task(Loop(work, self.setup).work())
         task.add_done_callback(_ended(feed))
         try:
             async for event in feed:

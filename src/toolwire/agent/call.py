@@ -4,7 +4,7 @@ Arguments stay text until the tool reads them. A call without an id, or of a too
 a turn: the model is told, and goes on.
 """
 
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
@@ -46,6 +46,7 @@ class McpPayload(msgspec.Struct, frozen=True):
     arguments: str
 
 
+Arguments = TypeVar("Arguments")
 Payload: TypeAlias = FunctionPayload | CustomPayload | LocalShellPayload | ExecPayload | McpPayload
 
 
@@ -74,6 +75,18 @@ class ToolError(Exception):
 
 class Fatal(Exception):
     """Something no answer to the model can mend: the turn ends."""
+
+
+def read_arguments(call: ToolCall, kind: type[Arguments]) -> Arguments:
+    """What a call carries, as a value of this type. What it cannot be is told to the model."""
+    if isinstance(call.payload, CustomPayload):
+        raise ToolError(f"{call.name} takes arguments, not free text")
+    try:
+        return msgspec.json.decode(call.text or "{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise ToolError(f"invalid arguments for {call.name}: {error}") from None
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise ToolError(f"failed to parse function arguments: {error}") from None
 
 
 def mcp_name(server: str, tool: str) -> str:

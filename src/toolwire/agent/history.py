@@ -49,29 +49,34 @@ class History:
 
     def open_calls(self) -> list[ToolCall]:
         """Calls without a result."""
-        answered = {item.call_id for item in self._items if isinstance(item, OutputItem)}
-        return [
-            call_of(item)
-            for item in self._items
-            if isinstance(item, FunctionCallItem | CustomCallItem | LocalShellCallItem) and item.call_id not in answered
-        ]
+        return [*self._open_calls().values()]
+
+    def _open_calls(self) -> dict[int, ToolCall]:
+        """The same by their place. A result belongs to the first call of its id that stands before it and has none."""
+        waiting: dict[int, ToolCall] = {}
+        for place, item in enumerate(self._items):
+            if isinstance(item, FunctionCallItem | CustomCallItem | LocalShellCallItem):
+                waiting[place] = call_of(item)
+            elif isinstance(item, OutputItem):
+                answered = next((at for at, call in waiting.items() if call.call_id == item.call_id), None)
+                if answered is not None:
+                    del waiting[answered]
+        return waiting
 
     def close_calls(self) -> list[OutputItem]:
         """Give every call that has none a result; those that were made."""
-        made = [output_item(call, ABORTED) for call in self.open_calls()]
-        by_call = {item.call_id: item for item in made}
-        if made:
-            out: list[AnyItem] = []
-            waiting: list[OutputItem] = []
-            for item in self._items:
-                if waiting and not isinstance(item, (*CALLS, OutputItem)):
-                    out += waiting
-                    waiting = []
-                out.append(item)
-                if isinstance(item, CALLS) and item.call_id in by_call:
-                    waiting.append(by_call[item.call_id])
-            self._items = [*out, *waiting]
-        return made
+        made = {place: output_item(call, ABORTED) for place, call in self._open_calls().items()}
+        out: list[AnyItem] = []
+        waiting: list[OutputItem] = []
+        for place, item in enumerate(self._items):
+            if waiting and not isinstance(item, (*CALLS, OutputItem)):
+                out += waiting
+                waiting = []
+            out.append(item)
+            if place in made:
+                waiting.append(made[place])
+        self._items = [*out, *waiting]
+        return [*made.values()]
 
     def tail(self) -> list[AnyItem]:
         """The items from the last message of the user on."""

@@ -37,18 +37,22 @@ class FunctionCallItem(Item, frozen=True):
     name: str
     arguments: str
     namespace: str = ""
+    is_cut: bool = False
+    """The model was stopped while it wrote the call, which is not to be run."""
 
 
 class CustomCallItem(Item, frozen=True):
     call_id: str
     name: str
     input: str
+    is_cut: bool = False
 
 
 class LocalShellCallItem(Item, frozen=True):
     call_id: str
     """Its own id, where it has no other."""
     action: LocalShellPayload
+    is_cut: bool = False
 
 
 class WebSearchCallItem(Item, frozen=True):
@@ -97,6 +101,7 @@ class _Fields(msgspec.Struct):
     type: str = ""
     id: str | None = None
     call_id: str | None = None
+    status: str | None = None
     role: str | None = None
     content: list[_Part] | str | None = None
     summary: list[_Part] | None = None
@@ -125,7 +130,8 @@ def read_item(raw: bytes | msgspec.Raw) -> AnyItem:
     try:
         fields = _decode(raw)
     except msgspec.ValidationError:
-        return OtherItem(raw, _decode_type(raw).type)
+        return OtherItem(raw, _type_of(raw))
+    call_id, is_cut = fields.call_id or "", fields.status == "incomplete"
     match fields.type:
         case "message":
             return MessageItem(raw, fields.role or "", _joined(fields.content))
@@ -134,17 +140,24 @@ def read_item(raw: bytes | msgspec.Raw) -> AnyItem:
             return ReasoningItem(raw, fields.id or "", summary, fields.encrypted_content or "")
         case "function_call":
             text = arguments_text(fields.arguments)
-            return FunctionCallItem(raw, fields.call_id or "", fields.name or "", text, fields.namespace or "")
+            return FunctionCallItem(raw, call_id, fields.name or "", text, fields.namespace or "", is_cut)
         case "custom_tool_call":
-            return CustomCallItem(raw, fields.call_id or "", fields.name or "", arguments_text(fields.input))
+            return CustomCallItem(raw, call_id, fields.name or "", arguments_text(fields.input), is_cut)
         case "local_shell_call" if isinstance(fields.action, _Action):
-            return LocalShellCallItem(raw, fields.call_id or fields.id or "", _shell(fields.action))
+            return LocalShellCallItem(raw, call_id or fields.id or "", _shell(fields.action), is_cut)
         case "web_search_call":
             return WebSearchCallItem(raw)
         case type if type in OUTPUTS:
-            return OutputItem(raw, fields.call_id or fields.id or "", _output_text(fields.output))
+            return OutputItem(raw, call_id or fields.id or "", _output_text(fields.output))
         case type:
             return OtherItem(raw, type)
+
+
+def _type_of(raw: msgspec.Raw) -> str:
+    try:
+        return _decode_type(raw).type
+    except msgspec.ValidationError:
+        return ""
 
 
 def _joined(content: list[_Part] | str | None) -> str:

@@ -1,7 +1,8 @@
 """Bounds of a task, and what is known of the account's rate limits."""
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -55,21 +56,32 @@ def limits_in(headers: Mapping[str, str]) -> tuple[RateLimit, ...]:
         told = _HEADER.fullmatch(name.lower())
         if told is None:
             continue
-        try:
-            number = float(value)
-        except ValueError:
-            continue
-        found.setdefault(told[1], {}).setdefault(told[2], {})[told[3]] = number
-    return tuple(
+        number = _number(value)
+        if number is not None:
+            found.setdefault(told[1], {}).setdefault(told[2], {})[told[3]] = number
+    return _known(
         RateLimit(name, _window(windows.get("primary")), _window(windows.get("secondary")))
         for name, windows in found.items()
     )
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _window(told: dict[str, float] | None) -> Window | None:
     if told is None or "used-percent" not in told:
         return None
     return Window(told["used-percent"], told.get("window-minutes"), told.get("reset-at"))
+
+
+def _known(limits: Iterable[RateLimit]) -> tuple[RateLimit, ...]:
+    """Those of which anything is known."""
+    return tuple(limit for limit in limits if limit.primary is not None or limit.secondary is not None)
 
 
 class _UsageWindow(msgspec.Struct):
@@ -101,7 +113,7 @@ def limits_from_usage(body: bytes) -> tuple[RateLimit, ...]:
         return ()
     families = [("codex", usage.rate_limit)]
     families += [(extra.limit_name or "other", extra.rate_limit) for extra in usage.additional_rate_limits or ()]
-    return tuple(
+    return _known(
         RateLimit(name, _usage_window(limit.primary_window), _usage_window(limit.secondary_window))
         for name, limit in families
         if limit is not None

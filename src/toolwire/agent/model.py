@@ -15,7 +15,6 @@ import aiohttp
 import msgspec
 
 from toolwire.assembly import ToolRules
-from toolwire.core.errors import BadRequest
 from toolwire.core.policies import Policy
 from toolwire.core.request import Request
 from toolwire.dialects import responses
@@ -61,13 +60,17 @@ class Model:
 
     async def open(self) -> None:
         self._session = make_session(self._settings.timeouts)
-        self._router = Router(self._settings, self._session)
         self._ticker = Ticker(asyncio.get_running_loop())
         try:
+            self._router = Router(self._settings, self._session)
             self._router.find(self.name)
-        except BadRequest:
+        except Exception:
             await self.close()
             raise
+
+    @property
+    def is_open(self) -> bool:
+        return self._session is not None and not self._session.closed
 
     async def close(self) -> None:
         if self._router is not None:

@@ -6,18 +6,18 @@ async def weather(city: str, unit: Literal["C", "F"] = "C") -> str:
 """
 
 import asyncio
+import copy
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeAlias, cast, get_type_hints, overload
 
 import msgspec
 
-from toolwire.agent.call import CustomPayload, ToolCall, ToolError
+from toolwire.agent.call import ToolCall, read_arguments
 from toolwire.core.events import CallKind
 from toolwire.core.request import ImagePart, Part, TextPart
-from toolwire.core.request import Tool as Declared
 
 Emit: TypeAlias = Callable[[str], None]
 
@@ -83,29 +83,25 @@ class FunctionTool:
         self.parameters: msgspec.Raw | None = msgspec.Raw(msgspec.json.encode(_schema(self._type)))
 
     async def run(self, call: ToolCall, context: Context) -> Result:
-        arguments = self._arguments(call)
-        for name in self._given:
-            arguments[name] = context if name == "context" else call
-        if inspect.iscoroutinefunction(self._function):
-            value = await cast("Awaitable[Any]", self._function(**arguments))
-        else:
-            value = await asyncio.to_thread(self._function, **arguments)
-        return as_result(value)
-
-    def _arguments(self, call: ToolCall) -> dict[str, Any]:
-        if isinstance(call.payload, CustomPayload):
-            raise ToolError(f"{self.name} takes arguments, not free text")
-        try:
-            read = msgspec.json.decode(call.text or "{}", type=self._type)
-        except msgspec.ValidationError as error:
-            raise ToolError(f"invalid arguments for {self.name}: {error}") from None
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-            raise ToolError(f"failed to parse function arguments: {error}") from None
-        return {field: getattr(read, field) for field in read.__struct_fields__}
+        is_async = inspect.iscoroutinefunction(inspect.unwrap(self._function))
+        read = read_arguments(call, self._type)
+        arguments: dict[str, Any] = {field: getattr(read, field) for field in read.__struct_fields__}
+        if "call" in self._given:
+            arguments["call"] = call
+        if "context" in self._given:
+            arguments["context"] = context if is_async else _for_thread(context)
+        value = self._function(**arguments) if is_async else await asyncio.to_thread(self._function, **arguments)
+        return as_result(await value if inspect.isawaitable(value) else value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself still works."""
         return self._function(*args, **kwargs)
+
+
+def _for_thread(context: Context) -> Context:
+    """The context with an `emit` that works outside of the event loop."""
+    emit = partial(asyncio.get_running_loop().call_soon_threadsafe, context.emit)
+    return msgspec.structs.replace(context, emit=emit)
 
 
 def as_result(value: Any) -> Result:
@@ -114,6 +110,8 @@ def as_result(value: Any) -> Result:
         return value
     if isinstance(value, ImagePart | TextPart):
         return Result((value,))
+    if isinstance(value, list | tuple) and value and all(isinstance(each, Part) for each in cast("list[Any]", value)):
+        return Result(tuple(cast("list[Part]", value)))
     if value is None or isinstance(value, str):
         return Result((TextPart(value or ""),))
     return Result((TextPart(msgspec.json.encode(value, enc_hook=str).decode()),))
@@ -156,17 +154,24 @@ def _parameters(
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise TypeError(f"{name}: the parameter {parameter.name} cannot be given by name")
-        kind: Any = hints.get(parameter.name, Any)
-        if parameter.name in described:
-            kind = _described(kind, described[parameter.name])
-        has_default = parameter.default is not parameter.empty
-        fields.append((parameter.name, kind, parameter.default) if has_default else (parameter.name, kind))
+        kind = _described(hints.get(parameter.name, Any), described.get(parameter.name, ""))
+        default = () if parameter.default is parameter.empty else (_default(parameter.default),)
+        fields.append((parameter.name, kind, *default))
     fields.sort(key=len)  # those without a default first
     return given, msgspec.defstruct(f"{name}_arguments", fields, forbid_unknown_fields=True, kw_only=True)
 
 
 def _described(kind: Any, text: str) -> Any:
-    return Annotated[kind, msgspec.Meta(description=text)]
+    """The type with a description: the one given, or the first text among its annotations."""
+    text = text or next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, str)), "")
+    return Annotated[kind, msgspec.Meta(description=text)] if text else kind
+
+
+def _default(value: Any) -> Any:
+    """A default that each call has for itself."""
+    if isinstance(value, list | dict | set | bytearray):
+        return msgspec.field(default_factory=partial(copy.deepcopy, cast("Any", value)))
+    return value
 
 
 def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -205,6 +210,7 @@ class Registry:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self._tools: dict[str, Tool] = {}
         self._sources: list[Callable[[Registry], None]] = []
+        self._advice: dict[str, str] = {}
         for each in tools:
             self.add(each)
 
@@ -221,6 +227,14 @@ class Registry:
         for source in self._sources:
             source(self)
 
+    def advise(self, source: str, text: str) -> None:
+        """Something that a model should know about the tools of a source, in place of what was said before."""
+        self._advice[source] = text
+
+    @property
+    def advice(self) -> str:
+        return "\n\n".join(f"About the tools of {source}:\n{text}" for source, text in self._advice.items() if text)
+
     def remove(self, name: str) -> None:
         self._tools.pop(name, None)
 
@@ -232,10 +246,3 @@ class Registry:
 
     def __len__(self) -> int:
         return len(self._tools)
-
-    def declared(self) -> tuple[Declared, ...]:
-        """The tools as a request declares them."""
-        return tuple(
-            Declared(each.name, each.description, each.parameters, kind=each.kind, format=each.format)
-            for each in self._tools.values()
-        )

@@ -1,6 +1,7 @@
 """When a stream has failed: whether to ask again, and when."""
 
 import random
+import time
 
 from toolwire.core.errors import Failure
 
@@ -15,10 +16,7 @@ def pause(failure: Failure, attempt: int, longest: float) -> float | None:
     """Seconds before the `attempt`-th new request, or None if it is not to be made."""
     if not failure.retryable and failure.code != "backend_timeout":
         return None
-    if failure.retry_after:
-        try:
-            asked = float(failure.retry_after)
-        except ValueError:
-            asked = FIRST_PAUSE
+    asked = failure.pause(time.time())
+    if asked is not None:
         return asked if asked <= longest else None
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1)) * _ids.uniform(0.9, 1.1)

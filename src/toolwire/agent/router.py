@@ -16,8 +16,8 @@ from toolwire.core.events import CallStarted
 from toolwire.core.names import SEPARATOR, flat_name
 from toolwire.core.request import NO_PARAMETERS
 
-MCP = "mcp__"
-"""How some models begin the names of tools that come from an MCP server."""
+MARKS = ("mcp__", f"functions{SEPARATOR}")
+"""How some models begin the names of tools that come from an MCP server, and of those that do not."""
 
 
 def routed(call: ToolCall, namespace: str, registry: Registry) -> ToolCall:
@@ -25,7 +25,8 @@ def routed(call: ToolCall, namespace: str, registry: Registry) -> ToolCall:
 
     A name that is not there stays as it is: running it gives the answer that the model reads.
     """
-    name = next((name for name in _names(namespace, call.name) if registry.get(name) is not None), call.name)
+    names = _names(namespace, call.name)
+    name = next((name for name in names if registry.get(name) is not None), names[0])
     payload = call.payload
     if isinstance(payload, FunctionPayload):
         server, tool = getattr(registry.get(name), "server", ""), getattr(registry.get(name), "tool", "")
@@ -43,9 +44,9 @@ def heard(call: CallStarted, text: str, registry: Registry) -> ToolCall:
 
 
 def _names(namespace: str, name: str) -> list[str]:
-    """What a tool may be called here: with its namespace or without, and without what marks a server's tools."""
-    names = [flat_name(namespace, name), name]
-    return [*names, *(each.removeprefix(MCP) for each in names if each.startswith(MCP)), name.rpartition(SEPARATOR)[2]]
+    """What a tool may be called here: with its namespace, and without what marks functions or a server's tools."""
+    flat = flat_name(namespace, name)
+    return [flat, *(flat.removeprefix(mark) for mark in MARKS if flat.startswith(mark))]
 
 
 def declared(tool: Tool) -> dict[str, Any]:

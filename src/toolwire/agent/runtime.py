@@ -7,9 +7,9 @@ When a turn is cancelled, what still runs is stopped and says so, so that every 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -87,10 +87,11 @@ class Finished(msgspec.Struct, frozen=True):
 class Running:
     """A call under way."""
 
-    def __init__(self, call: ToolCall, task: "asyncio.Task[Result]", began: float) -> None:
+    def __init__(self, call: ToolCall, run: "Callable[[Running], Coroutine[Any, Any, Result]]") -> None:
         self.call = call
-        self.task = task
-        self.began = began
+        self.began = time.monotonic()
+        """When it came; from when its tool runs, that."""
+        self.task = asyncio.get_running_loop().create_task(run(self))
         self.result: Finished | None = None
         self.is_stopping = False
 
@@ -122,11 +123,9 @@ class Runtime:
 
     def start(self, call: ToolCall) -> None:
         """Run a call now, or as soon as the others let it."""
-        began = time.monotonic()
-        task = asyncio.get_running_loop().create_task(self._run(call))
-        running = Running(call, task, began)
+        running = Running(call, self._run)
         self._running.append(running)
-        task.add_done_callback(lambda _: self._note(running))
+        running.task.add_done_callback(lambda _: self._note(running))
 
     async def results(self) -> list[Finished]:
         """All results, in the order of the calls. `fatal` is set if one of them must end the turn.
@@ -151,16 +150,18 @@ class Runtime:
                 each.is_stopping = True
                 each.task.cancel()
 
-    async def _run(self, call: ToolCall) -> Result:
+    async def _run(self, running: Running) -> Result:
+        call = running.call
         tool = self._registry.get(call.name)
         if tool is None:
             raise ToolError(_unknown(call))
         async with self._gate.pass_through(shared=tool.parallel):
-            self._started(call)
             if self._approve is not None:
                 why_not = await self._approve(tool, call)
                 if why_not:
                     raise ToolError(why_not)
+            running.began = time.monotonic()
+            self._started(call)
             return await tool.run(call, self._context(call))
 
     def _note(self, running: Running) -> None:

@@ -3,7 +3,7 @@
 {"toolwire_session":1,"id":"…","model":"…","cwd":"…","created":1730000000}
 {"items":[…]}              added to the history
 {"history":[…]}            in its place, after a compaction
-{"usage":{…}}              the tokens so far
+{"usage":{…},"last":{…}}   the tokens so far, and those of the last turn
 """
 
 import os
@@ -18,6 +18,9 @@ import msgspec
 from toolwire.agent.events import Tokens
 from toolwire.agent.history import History, read_items
 from toolwire.agent.items import AnyItem
+
+UNKNOWN = Tokens()
+"""The tokens of a history that no model has seen."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -38,6 +41,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
     items: list[msgspec.Raw] | None = None
     history: list[msgspec.Raw] | None = None
     usage: Tokens | None = None
+    last: Tokens | None = None
 
 
 def folder() -> Path:
@@ -58,6 +62,8 @@ class Session:
         self.model = model
         self.history = History()
         self.usage = Tokens()
+        self.last = UNKNOWN
+        """The tokens of the last turn, which say how full the model's window is."""
         self._path = path
 
     @classmethod
@@ -84,7 +90,7 @@ class Session:
             session._take(line)
         session._end_line()
         if session.history.close_calls():
-            session.replace(session.history.items)
+            session.replace(session.history.items, session.last)
         return session
 
     def add(self, items: Sequence[AnyItem]) -> None:
@@ -93,14 +99,16 @@ class Session:
             self.history.add(items)
             self._write(_Line(items=[item.raw for item in items]))
 
-    def replace(self, items: Sequence[AnyItem]) -> None:
+    def replace(self, items: Sequence[AnyItem], last: Tokens = UNKNOWN) -> None:
         """Put another history in its place."""
         self.history.replace(items)
-        self._write(_Line(history=self.history.raw))
+        self.last = last
+        self._write(_Line(history=self.history.raw, last=last))
 
     def spend(self, tokens: Tokens) -> None:
         self.usage = self.usage.plus(tokens)
-        self._write(_Line(usage=self.usage))
+        self.last = tokens
+        self._write(_Line(usage=self.usage, last=tokens))
 
     def _take(self, line: bytes) -> None:
         try:
@@ -113,6 +121,8 @@ class Session:
             self.history.add(read_items(read.items))
         if read.usage is not None:
             self.usage = read.usage
+        if read.last is not None:
+            self.last = read.last
 
     def _end_line(self) -> None:
         """A last line that was cut must not swallow the next."""

@@ -9,6 +9,8 @@
 A `Failure` is the same fact as a value: it travels inside `TurnFailed` and every dialect can write it.
 """
 
+from email.utils import parsedate_to_datetime
+
 import msgspec
 
 
@@ -22,6 +24,18 @@ class Failure(msgspec.Struct, frozen=True):
     param: str | None = None
     retry_after: str = ""
     retryable: bool = False
+
+    def pause(self, now: float) -> float | None:
+        """Seconds that the server asks to wait, by number or by date; None if it says nothing that can be read."""
+        try:
+            return float(self.retry_after)
+        except ValueError:
+            pass
+        try:
+            seconds = parsedate_to_datetime(self.retry_after).timestamp() - now
+        except (ValueError, OverflowError):
+            return None
+        return seconds if seconds > 0 else None
 
 
 def complaint(error: msgspec.ValidationError) -> tuple[str, str]:

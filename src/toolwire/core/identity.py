@@ -253,9 +253,12 @@ class CallTable:
         return call.given and bool(fragment.name) and fragment.id not in SILENT and fragment.id != call.id
 
     def _is_another(self, call: Call, fragment: Fragment) -> bool:
-        if fragment.total or not fragment.name or fragment.index is None:
+        if not fragment.name or fragment.index is None or call.index in (None, fragment.index):
             return False
-        return call.index is not None and call.index != fragment.index
+        if not fragment.total:
+            return True
+        # A call that is told once more is the same. Another item with other arguments is not.
+        return call.ended and bool(call.item and fragment.item) and fragment.text != call.text
 
     def _begins_again(self, call: Call, fragment: Fragment) -> bool:
         """A name and a fresh object after complete arguments: a second call under the same index."""

@@ -6,6 +6,7 @@ has a deadline. Until the first event with content a failure may be answered by 
 
 import asyncio
 import random
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -405,13 +406,10 @@ def _is_about_seals(failure: Failure) -> bool:
 
 def _pause(failure: Failure, attempts: int) -> float | None:
     """Seconds before the next attempt, or None if the backend asks for more than we wait."""
-    if not failure.retry_after:
+    asked = failure.pause(time.time())
+    if asked is None:
         return 0.25 * 2**attempts * (0.75 + random.random() / 2)
-    try:
-        seconds = float(failure.retry_after)
-    except ValueError:
-        return None
-    return seconds if seconds <= LONGEST_PAUSE else None
+    return asked if asked <= LONGEST_PAUSE else None
 
 
 def _too_slow(name: str, seconds: float) -> BackendFault:

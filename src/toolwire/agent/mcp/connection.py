@@ -114,6 +114,7 @@ class Connection:
         way = transport(self._server, self._health)
         async with Client(way, mode=mode, client_info=about, message_handler=self._hear, cache=None) as client:
             self._owner.offer(await offers(client))
+            self._owner.instructions = client.instructions or ""
             self._timer.cancel()
             self._client = client
             self._settled.set()

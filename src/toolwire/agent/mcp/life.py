@@ -59,6 +59,9 @@ class Life(Protocol):
 class Owner(Protocol):
     """Whom a connection tells what becomes of it."""
 
+    instructions: str
+    """What the server says about the use of its tools."""
+
     def offer(self, offers: tuple[Offer, ...]) -> None: ...
 
     def say(self, message: str) -> None: ...

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.agent.call import CustomPayload, ToolCall, ToolError
+from toolwire.agent.call import ToolCall, ToolError, read_arguments
 from toolwire.agent.mcp.life import CallFailed, Life, NotRunning, Offer, Owner, SessionGone
 from toolwire.agent.mcp.settings import Server
 from toolwire.agent.registry import Context, Result
@@ -50,18 +50,8 @@ class McpTool:
     async def run(self, call: ToolCall, context: Context) -> Result:
         if self.writes and not context.writable:
             raise ToolError(f"{self.name} may change something, and nothing may be changed now")
-        arguments = self._arguments(call)
+        arguments = read_arguments(call, dict[str, Any])
         return await self.remote.ask(lambda life: life.call(self.tool, arguments, context.emit))
-
-    def _arguments(self, call: ToolCall) -> dict[str, Any]:
-        if isinstance(call.payload, CustomPayload):
-            raise ToolError(f"{self.name} takes arguments, not free text")
-        try:
-            return msgspec.json.decode(call.text or "{}", type=dict[str, Any])
-        except msgspec.ValidationError as error:
-            raise ToolError(f"invalid arguments for {self.name}: {error}") from None
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-            raise ToolError(f"failed to parse function arguments: {error}") from None
 
 
 class Remote:
@@ -71,6 +61,7 @@ class Remote:
         self.server = server
         self.tools: tuple[McpTool, ...] = ()
         """Those that it listed last; they stay while it is not running."""
+        self.instructions = ""
         self._load = load
         self._name = name
         self._say = say

@@ -18,6 +18,9 @@ from toolwire.core.names import Limits
 
 _LIMITS = Limits()
 
+MOST_ADVICE = 4000
+"""Characters of a server's instructions that a model is given."""
+
 
 class Names:
     """What tools are called here. A name is given once and for good, and never to another tool."""
@@ -96,6 +99,8 @@ class Servers:
 
     def update(self, registry: Registry) -> None:
         """Make a registry hold these tools as they are now. The others in it stay as they are."""
+        for remote in self._remotes.values():
+            registry.advise(f"the MCP server {remote.server.name}", remote.instructions[:MOST_ADVICE])
         now = set(self.tools)
         for old in [each for each in registry if isinstance(each, McpTool) and self._has_lost(each, now)]:
             registry.remove(old.name)

@@ -77,9 +77,10 @@ def shown(path: Path, context: Context) -> str:
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
 
 
-def must_be_writable(context: Context, tool: str) -> None:
+def must_be_writable(context: Context, refusal: str) -> None:
+    """Go no further in read-only mode; `refusal` says what is off."""
     if not context.writable:
-        raise ToolError(f"read-only mode: {tool} may not change files")
+        raise ToolError(f"read-only mode: {refusal}")
 
 
 def opened(place: Place, context: Context) -> BinaryIO:

@@ -63,7 +63,7 @@ async def write(path: str, content: str, *, context: Context) -> str:
         path: The file, absolute or from the working directory.
         content: All that the file shall hold.
     """
-    must_be_writable(context, "Write")
+    must_be_writable(context, "Write may not change files")
     return await undisturbed(partial(_write, path, content, context))
 
 
@@ -77,7 +77,7 @@ async def edit(path: str, old: str, new: str, all: bool = False, *, context: Con
         new: What takes its place.
         all: Replace it wherever it stands.
     """
-    must_be_writable(context, "Edit")
+    must_be_writable(context, "Edit may not change files")
     return await undisturbed(partial(_edit, path, old, new, context, everywhere=all))
 
 

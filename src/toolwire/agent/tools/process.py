@@ -19,6 +19,8 @@ import msgspec
 
 from toolwire.agent.call import ToolError
 from toolwire.agent.registry import Emit
+from toolwire.agent.tools.excerpt import Excerpt
+from toolwire.agent.tools.family import Family
 
 TIMEOUT = 120.0
 """Seconds that a command has, if nobody says otherwise."""
@@ -31,11 +33,6 @@ DRAIN = 0.25
 PAUSE = 0.01
 POLL = 0.05
 CHUNK = 1 << 16
-BYTES_PER_TOKEN = 4
-"""How Codex estimates tokens."""
-MOST_TOKENS = 10_000
-"""Of one result, as in Codex."""
-KEPT = MOST_TOKENS * BYTES_PER_TOKEN
 MOST_EMITTED = 1 << 20
 """Characters that whoever watches a call is shown."""
 NOT_SHOWN = "\n… the rest is not shown …\n"
@@ -51,56 +48,6 @@ class Command(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     """What is added to the inherited environment."""
     terminal: bool = False
-
-
-class Excerpt:
-    """Text of any length in bounded memory: its beginning and its end."""
-
-    def __init__(self, limit: int = KEPT) -> None:
-        self.size = 0  # bytes of all that was added
-        self._half = limit // 2
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._newlines = 0
-        self._is_open_line = False
-
-    def add(self, text: str) -> None:
-        data = text.encode()
-        self.size += len(data)
-        self._newlines += data.count(b"\n")
-        self._is_open_line = not text.endswith("\n") if text else self._is_open_line
-        room = self._half - len(self._head)
-        self._head += data[:room]
-        self._tail += data[room:]
-        del self._tail[: -self._half]
-
-    @property
-    def tokens(self) -> int:
-        return tokens(self.size)
-
-    @property
-    def lines(self) -> int:
-        return self._newlines + self._is_open_line
-
-    def fits(self, budget: int) -> bool:
-        """Whether nothing has to be cut out for this many bytes."""
-        return self.size <= min(budget, 2 * self._half)
-
-    def text(self, budget: int = KEPT) -> str:
-        """All of it, or as much of both ends as the budget of bytes allows. No letter is cut."""
-        kept = bytes(self._head + self._tail)
-        if self.fits(budget):
-            return kept.decode()
-        half = min(budget // 2, self._half)
-        head = kept[:half].decode(errors="ignore")
-        tail = kept[len(kept) - half :].decode(errors="ignore")
-        lost = self.size - len(head.encode()) - len(tail.encode())
-        return f"{head}…{tokens(lost)} tokens truncated…{tail}"
-
-
-def tokens(size: int) -> int:
-    """About how many tokens so many bytes are."""
-    return -(-size // BYTES_PER_TOKEN)
 
 
 class Process:
@@ -297,64 +244,3 @@ async def _within(seconds: float, event: asyncio.Event) -> bool:
         async with asyncio.timeout(seconds):
             await event.wait()
     return event.is_set()
-
-
-class Family:
-    """A process with all that it started, in its session or in others.
-
-    Its group is not enough: `timeout`, and shells with job control, make groups of their own. What starts a session is
-    found if we look while its parents live. Without /proc it is the group or nothing.
-    """
-
-    def __init__(self, leader: int) -> None:
-        self._leader = leader
-        self._sessions = {leader}
-
-    def living(self) -> set[int]:
-        try:
-            pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        except OSError:
-            return self._group()
-        if not any(_session(pid) in self._sessions for pid in pids):
-            return set()
-        all = {pid: stat for pid in pids if (stat := _stat(pid)) is not None}
-        found = {pid for pid, (_, session) in all.items() if session in self._sessions}
-        while children := {pid for pid, (parent, _) in all.items() if parent in found} - found:
-            found |= children
-        self._sessions |= {all[pid][1] for pid in found}
-        return found
-
-    def signal(self, number: signal.Signals) -> None:
-        living = self.living()
-        if not living:
-            return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._leader, number)  # what is born meanwhile gets it too
-        for pid in living:
-            with suppress(ProcessLookupError, PermissionError):
-                if os.getpgid(pid) != self._leader:
-                    os.kill(pid, number)
-
-    def _group(self) -> set[int]:
-        try:
-            os.killpg(self._leader, 0)
-        except (ProcessLookupError, PermissionError):
-            return set()
-        return {self._leader}
-
-
-def _session(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except OSError:
-        return -1
-
-
-def _stat(pid: int) -> tuple[int, int] | None:
-    """The parent and the session of a process, if it lives."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    state, parent, _, session = stat[stat.rindex(b")") + 2 :].split(maxsplit=4)[:4]
-    return None if state in (b"Z", b"X") else (int(parent), int(session))

@@ -19,8 +19,10 @@ import time
 
 from toolwire.agent.call import ToolError
 from toolwire.agent.registry import Context, FunctionTool, Result
-from toolwire.agent.tools.process import BYTES_PER_TOKEN, MOST_TOKENS, Command, Excerpt, Process
-from toolwire.agent.tools.shell import directory, require_writable, shell
+from toolwire.agent.tools.confine import must_be_writable
+from toolwire.agent.tools.excerpt import BYTES_PER_TOKEN, MOST_TOKENS, Excerpt
+from toolwire.agent.tools.process import Command, Process
+from toolwire.agent.tools.shell import NO_COMMANDS, directory, shell
 from toolwire.core.request import TextPart
 
 MOST_SESSIONS = 64
@@ -87,7 +89,7 @@ class Sessions:
             yield_time_ms: Wait before yielding output. Defaults to 10000 ms; effective range is 250-30000 ms.
             max_output_tokens: Output token budget. Defaults to 10000 tokens, which is the most.
         """
-        require_writable(context)
+        must_be_writable(context, NO_COMMANDS)
         began = time.monotonic()
         session = self._start(Command(shell(cmd), directory(context, workdir), terminal=tty))
         try:
@@ -118,7 +120,7 @@ class Sessions:
         """
         session = self._find(session_id, "write_stdin")
         if chars:
-            require_writable(context)
+            must_be_writable(context, NO_COMMANDS)
         least, most = (LEAST_YIELD, MOST_YIELD) if chars else (LEAST_POLL, MOST_POLL)
         seconds = _seconds(yield_time_ms, least, most)
         began = time.monotonic()

@@ -17,9 +17,11 @@ import msgspec
 
 from toolwire.agent.call import LOCAL_SHELL, ToolError
 from toolwire.agent.registry import Context, Emit, Result, tool
-from toolwire.agent.tools.confine import confined
+from toolwire.agent.tools.confine import confined, must_be_writable
 from toolwire.agent.tools.process import LEAST_TIMEOUT, MOST_TIMEOUT, TIMEOUT, Command, Process
 from toolwire.core.request import TextPart
+
+NO_COMMANDS = "commands cannot be run, because nothing keeps them from writing"
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -43,7 +45,7 @@ async def bash(command: str, context: Context, cwd: str = "", timeout: float = T
         cwd: Where to run it. Defaults to the working directory.
         timeout: Seconds after which it is ended. Defaults to 120; at most 600.
     """
-    require_writable(context)
+    must_be_writable(context, NO_COMMANDS)
     outcome = await run(Command(shell(command), directory(context, cwd)), context.emit, timeout)
     return _result(outcome)
 
@@ -68,7 +70,7 @@ async def local_shell(
         with_escalated_permissions: Ask for more than is allowed by default.
         justification: Why that is needed; whoever approves the command reads it.
     """
-    require_writable(context)
+    must_be_writable(context, NO_COMMANDS)
     if with_escalated_permissions and not justification.strip():
         raise ToolError("with_escalated_permissions needs a justification")
     if not command:
@@ -104,11 +106,6 @@ def _result(outcome: Outcome) -> Result:
 def shell(command: str) -> tuple[str, ...]:
     """The program and arguments that run a line of shell."""
     return (shutil.which("bash") or "/bin/sh", "-c", command)
-
-
-def require_writable(context: Context) -> None:
-    if not context.writable:
-        raise ToolError("read-only mode: commands cannot be run, because nothing keeps them from writing")
 
 
 def directory(context: Context, path: str) -> Path:

@@ -196,6 +196,11 @@ class StreamEncoder:
         return [self._lifecycle(type), sse.write_comment(self.tally.comment()), sse.DONE]
 
     @property
+    def items(self) -> Sequence[OutputItem]:
+        """All items so far; the status of those that still grow is `in_progress`."""
+        return self._items
+
+    @property
     def output(self) -> list[msgspec.Raw]:
         """The finished items, in order."""
         return [item.encoded for item in self._items if item.status != "in_progress"]

@@ -5,7 +5,8 @@ says about it; that is laid under our own fields, so that what we have no word f
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from itertools import zip_longest
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -41,6 +42,7 @@ class OutputItem:
         self.status = "in_progress"
         self.pieces: list[str] = []
         self.encoded = msgspec.Raw(b"null")
+        self._told: msgspec.Raw | None = None
         self.keeps_place = False
         """The backend calls the item as we do and counts it as we do."""
 
@@ -57,8 +59,16 @@ class OutputItem:
         yield from self.close_part(told)
         self.status = status
         under = told(DONE, self.name)
+        self._told = under.get("item")
         self.encoded = self._written(under)
         yield DONE, {**under, "output_index": self.place, "item": self.encoded}
+
+    @property
+    def as_told(self) -> msgspec.Raw:
+        """The item as the backend wrote it, if it means the same as ours, which may have more fields."""
+        if self._told is None or not _agrees(msgspec.json.decode(self._told), msgspec.json.decode(self.encoded)):
+            return self.encoded
+        return self._told
 
     def delta_place(self) -> bytes:
         """The fields of a delta that say where in the item it belongs."""
@@ -81,6 +91,17 @@ class OutputItem:
 def _said(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
     """The fields of an object that say something: clients take a null for a value."""
     return {name: value for name, value in _fields(raw).items() if value != _NULL} if raw is not None else {}
+
+
+def _agrees(theirs: Any, ours: Any) -> bool:
+    """Whether everything that is said there is said here too, but for the names of items."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        said, here = cast("Fields", theirs), cast("Fields", ours)
+        return all(said[name] is None or name == "id" or _agrees(said[name], here.get(name)) for name in said)
+    if isinstance(theirs, list) and isinstance(ours, list):
+        pairs = zip_longest(cast("list[Any]", theirs), cast("list[Any]", ours))
+        return all(_agrees(there, here) for there, here in pairs)
+    return theirs == ours
 
 
 class MessageItem(OutputItem):
@@ -287,5 +308,7 @@ class OtherItem(OutputItem):
 
     def close(self, told: Told, status: str) -> Steps:
         self.status = status
+        under = told(DONE, self.name)
+        self._told = under.get("item")
         self.encoded = self._written({})
-        yield DONE, {**told(DONE, self.name), "output_index": self.place, "item": self.encoded}
+        yield DONE, {**under, "output_index": self.place, "item": self.encoded}

@@ -1,0 +1,57 @@
+"""Output of any length for a model: its beginning and its end, within a budget of tokens."""
+
+BYTES_PER_TOKEN = 4
+"""How Codex estimates tokens."""
+MOST_TOKENS = 10_000
+"""Of one result, as in Codex."""
+KEPT = MOST_TOKENS * BYTES_PER_TOKEN
+
+
+class Excerpt:
+    """Text of any length in bounded memory: its beginning and its end."""
+
+    def __init__(self, limit: int = KEPT) -> None:
+        self.size = 0  # bytes of all that was added
+        self._half = limit // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._newlines = 0
+        self._is_open_line = False
+
+    def add(self, text: str) -> None:
+        data = text.encode()
+        self.size += len(data)
+        self._newlines += data.count(b"\n")
+        self._is_open_line = not text.endswith("\n") if text else self._is_open_line
+        room = self._half - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        del self._tail[: -self._half]
+
+    @property
+    def tokens(self) -> int:
+        return tokens(self.size)
+
+    @property
+    def lines(self) -> int:
+        return self._newlines + self._is_open_line
+
+    def fits(self, budget: int) -> bool:
+        """Whether nothing has to be cut out for this many bytes."""
+        return self.size <= min(budget, 2 * self._half)
+
+    def text(self, budget: int = KEPT) -> str:
+        """All of it, or as much of both ends as the budget of bytes allows. No letter is cut."""
+        kept = bytes(self._head + self._tail)
+        if self.fits(budget):
+            return kept.decode()
+        half = min(budget // 2, self._half)
+        head = kept[:half].decode(errors="ignore")
+        tail = kept[len(kept) - half :].decode(errors="ignore")
+        lost = self.size - len(head.encode()) - len(tail.encode())
+        return f"{head}…{tokens(lost)} tokens truncated…{tail}"
+
+
+def tokens(size: int) -> int:
+    """About how many tokens so many bytes are."""
+    return -(-size // BYTES_PER_TOKEN)

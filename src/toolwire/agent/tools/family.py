@@ -1,0 +1,67 @@
+"""Processes by their descent, to end a command with all that it started."""
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+
+class Family:
+    """A process with all that it started, in its session or in others.
+
+    Its group is not enough: `timeout`, and shells with job control, make groups of their own. What starts a session is
+    found if we look while its parents live. Without /proc it is the group or nothing.
+    """
+
+    def __init__(self, leader: int) -> None:
+        self._leader = leader
+        self._sessions = {leader}
+
+    def living(self) -> set[int]:
+        try:
+            pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        except OSError:
+            return self._group()
+        if not any(_session(pid) in self._sessions for pid in pids):
+            return set()
+        all = {pid: stat for pid in pids if (stat := _stat(pid)) is not None}
+        found = {pid for pid, (_, session) in all.items() if session in self._sessions}
+        while children := {pid for pid, (parent, _) in all.items() if parent in found} - found:
+            found |= children
+        self._sessions |= {all[pid][1] for pid in found}
+        return found
+
+    def signal(self, number: signal.Signals) -> None:
+        living = self.living()
+        if not living:
+            return
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._leader, number)  # what is born meanwhile gets it too
+        for pid in living:
+            with suppress(ProcessLookupError, PermissionError):
+                if os.getpgid(pid) != self._leader:
+                    os.kill(pid, number)
+
+    def _group(self) -> set[int]:
+        try:
+            os.killpg(self._leader, 0)
+        except (ProcessLookupError, PermissionError):
+            return set()
+        return {self._leader}
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+def _stat(pid: int) -> tuple[int, int] | None:
+    """The parent and the session of a process, if it lives."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    state, parent, _, session = stat[stat.rindex(b")") + 2 :].split(maxsplit=4)[:4]
+    return None if state in (b"Z", b"X") else (int(parent), int(session))

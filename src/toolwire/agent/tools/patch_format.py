@@ -1,0 +1,279 @@
+"""The patches of Codex: reading one, and what it makes of a text.
+
+*** Begin Patch
+*** Update File: src/app.py
+*** Move to: src/main.py
+@@ def greet():
+-    print("Hi")
++    print("Hello")
+     return
+*** Add File: notes.txt
++one line
+*** Delete File: old.txt
+*** End Patch
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from toolwire.agent.call import ToolError
+
+GRAMMAR = """\
+start: begin_patch hunk+ end_patch
+begin_patch: "*** Begin Patch" LF
+end_patch: "*** End Patch" LF?
+
+hunk: add_hunk | delete_hunk | update_hunk
+add_hunk: "*** Add File: " filename LF add_line+
+delete_hunk: "*** Delete File: " filename LF
+update_hunk: "*** Update File: " filename LF change_move? change?
+
+filename: /(.+)/
+add_line: "+" /(.*)/ LF -> line
+
+change_move: "*** Move to: " filename LF
+change: (change_context | change_line)+ eof_line?
+change_context: ("@@" | "@@ " /(.+)/) LF
+change_line: ("+" | "-" | " ") /(.*)/ LF
+eof_line: "*** End of File" LF
+
+%import common.LF
+"""
+"""The grammar as Codex declares it on the wire."""
+
+BEGIN, END = "*** Begin Patch", "*** End Patch"
+ADD, DELETE, UPDATE = "*** Add File: ", "*** Delete File: ", "*** Update File: "
+MOVE, END_OF_FILE = "*** Move to: ", "*** End of File"
+
+_WHITE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""White space as Rust knows it; Python's own `strip` takes four control characters more."""
+_PLAIN = str.maketrans(
+    dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-")
+    | dict.fromkeys("\u2018\u2019\u201a\u201b", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f", '"')
+    | dict.fromkeys("\xa0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " ")
+)
+
+Mark: TypeAlias = Literal[" ", "-", "+"]
+Change: TypeAlias = tuple[Mark, str]
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Lines that stand together: kept, removed and added. They follow a line `after`, if one is named."""
+
+    after: str
+    changes: tuple[Change, ...]
+    at_end: bool
+
+
+class AddFile(msgspec.Struct, frozen=True):
+    path: str
+    content: str
+
+
+class DeleteFile(msgspec.Struct, frozen=True):
+    path: str
+
+
+class UpdateFile(msgspec.Struct, frozen=True):
+    path: str
+    move_to: str
+    chunks: tuple[Chunk, ...]
+
+
+Hunk: TypeAlias = AddFile | DeleteFile | UpdateFile
+
+
+def parse(patch: str) -> list[Hunk]:
+    lines = [line.rstrip("\r") for line in patch.strip(_WHITE).split("\n")]
+    # GPT-4.1 wraps patches in a here-document, which nobody unwraps when there is no shell.
+    if lines[0] in ("<<EOF", "<<'EOF'", '<<"EOF"') and lines[-1].endswith("EOF") and len(lines) >= 4:
+        lines = lines[1:-1]
+    if lines[0].strip(_WHITE) != BEGIN:
+        raise ToolError(f"the first line of a patch must be '{BEGIN}'")
+    if lines[-1].strip(_WHITE) != END:
+        raise ToolError(f"the last line of a patch must be '{END}'")
+    return list(_Reader(lines[:-1]).hunks())
+
+
+class _Reader:
+    """Reads the lines of a patch, from the second one on."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+        self._at = 1
+
+    @property
+    def _line(self) -> str | None:
+        return self._lines[self._at] if self._at < len(self._lines) else None
+
+    def hunks(self) -> Iterator[Hunk]:
+        while self._line is not None:
+            header = self._line.strip(_WHITE)
+            if header.startswith(ADD):
+                yield AddFile(header.removeprefix(ADD), self._added())
+            elif header.startswith(DELETE):
+                self._at += 1
+                yield DeleteFile(header.removeprefix(DELETE))
+            elif header.startswith(UPDATE):
+                yield UpdateFile(header.removeprefix(UPDATE), self._move(), tuple(self._chunks(header)))
+            elif header == END and not any(line.strip(_WHITE) for line in self._lines[self._at + 1 :]):
+                return  # there are two of them
+            else:
+                raise self._wrong(f"expected '{ADD}PATH', '{UPDATE}PATH' or '{DELETE}PATH'")
+
+    def _added(self) -> str:
+        self._at += 1
+        first = self._at
+        while self._line is not None and self._line.startswith("+"):
+            self._at += 1
+        return "".join(f"{line[1:]}\n" for line in self._lines[first : self._at])
+
+    def _move(self) -> str:
+        self._at += 1
+        move = ""
+        while self._line is not None:
+            line = self._line.rstrip(_WHITE)
+            if line.startswith(MOVE) and not move:
+                move = line.removeprefix(MOVE)
+            elif line != END_OF_FILE:  # it says nothing here, and is let pass
+                break
+            self._at += 1
+        return move
+
+    def _chunks(self, header: str) -> Iterator[Chunk]:
+        chunk: Chunk | None = None
+        while self._line is not None and not self._line.startswith((ADD, DELETE, UPDATE, END)):
+            if chunk is not None and chunk.at_end and not self._line.strip(_WHITE):
+                self._at += 1
+                continue
+            line = self._line.rstrip(_WHITE)
+            is_marked = line == "@@" or line.startswith("@@ ")
+            if not is_marked and chunk is not None:
+                raise self._wrong("expected '@@' or the next file")
+            self._at += is_marked
+            chunk = Chunk(line[3:] if is_marked else "", *self._changes())
+            yield chunk
+        if chunk is None:
+            raise ToolError(f"invalid patch: nothing is changed under '{header}'")
+
+    def _changes(self) -> tuple[tuple[Change, ...], bool]:
+        """The lines of a chunk, and whether the file ends with them."""
+        changes: list[Change] = []
+        while (line := self._line) is not None:
+            match line[:1]:
+                case " " | "-" | "+" as mark:
+                    changes.append((mark, line[1:]))
+                case "":
+                    changes.append((" ", ""))
+                case _:
+                    break
+            self._at += 1
+        if not changes:
+            raise self._wrong("expected a line that starts with ' ', '-' or '+'")
+        at_end = line is not None and line.rstrip(_WHITE) == END_OF_FILE
+        self._at += at_end
+        return tuple(changes), at_end
+
+    def _wrong(self, expected: str) -> ToolError:
+        found = "the end" if self._line is None else repr(self._line)
+        return ToolError(f"invalid patch: {expected} at line {self._at + 1}, found {found}")
+
+
+class _Line(msgspec.Struct):
+    text: str
+    ending: str
+
+
+def updated(text: str, chunks: tuple[Chunk, ...], name: str) -> str:
+    """A text with its chunks applied. New lines end as the first line does; what is kept is kept as it is."""
+    lines = _lines(text)
+    ending = lines[0].ending or "\n" if lines else "\n"
+    texts = [line.text for line in lines]
+    edits: list[tuple[int, int, list[_Line]]] = []
+    at = 0
+    for chunk in chunks:
+        if chunk.after:
+            at = _seek(texts, [chunk.after], at)
+            if at < 0:
+                raise ToolError(f"there is no line '{chunk.after}' in {name}")
+            at += 1
+        if not _old(chunk.changes):
+            edits.append((len(lines), 0, [_Line(added, ending) for _, added in chunk.changes]))
+            continue
+        start, changes = _located(texts, chunk, at, name)
+        at = start
+        made: list[_Line] = []
+        for mark, line in changes:
+            if mark == "+":
+                made.append(_Line(line, ending))
+                continue
+            if mark == " ":
+                made.append(lines[at])
+            at += 1
+        edits.append((start, at - start, made))
+    out: list[_Line] = []
+    done = 0
+    for start, count, made in sorted(edits, key=lambda edit: edit[0]):
+        out += lines[done:start] + made
+        done = start + count
+    return "".join(line.text + (line.ending or ending) for line in out + lines[done:])
+
+
+def _lines(text: str) -> list[_Line]:
+    *whole, last = re.split(r"(\r\n|\n|\r)", text)
+    lines = [_Line(line, ending) for line, ending in zip(whole[::2], whole[1::2], strict=True)]
+    return [*lines, _Line(last, "")] if last else lines
+
+
+def _located(texts: list[str], chunk: Chunk, at: int, name: str) -> tuple[int, tuple[Change, ...]]:
+    """Where a chunk belongs, and what it changes there: models add an empty line at the end that the file has not."""
+    changes = chunk.changes
+    start = _seek(texts, _old(changes), at, at_end=chunk.at_end)
+    if start < 0 and not _old(changes)[-1]:
+        changes = _without_last_blank(changes)
+        start = _seek(texts, _old(changes), at, at_end=chunk.at_end)
+    if start < 0:
+        where = f"at the end of {name}" if chunk.at_end else f"in {name}"
+        raise ToolError(f"these lines were not found {where}:\n" + "\n".join(_old(chunk.changes)))
+    return start, changes
+
+
+def _old(changes: tuple[Change, ...]) -> list[str]:
+    return [line for mark, line in changes if mark != "+"]
+
+
+def _without_last_blank(changes: tuple[Change, ...]) -> tuple[Change, ...]:
+    out = list(changes)
+    last = max(number for number, (mark, _) in enumerate(out) if mark != "+")
+    out[last : last + 1] = [("+", "")] if out[last][0] == " " else []
+    new = [number for number, (mark, _) in enumerate(out) if mark != "-"]
+    if new and not out[new[-1]][1]:
+        out[new[-1] : new[-1] + 1] = [("-", "")] if out[new[-1]][0] == " " else []
+    return tuple(out)
+
+
+_LOOKS: tuple[Callable[[str], str], ...] = (
+    lambda line: line,
+    lambda line: line.rstrip(_WHITE),
+    lambda line: line.strip(_WHITE),
+    lambda line: line.strip(_WHITE).translate(_PLAIN),
+)
+"""How closely lines are looked at: first as they are, at last without their white space and typography."""
+
+
+def _seek(texts: list[str], wanted: list[str], at: int, *, at_end: bool = False) -> int:
+    """Where lines stand, from a line on; -1 if nowhere."""
+    last = len(texts) - len(wanted)
+    if not wanted:
+        return at
+    for look in _LOOKS:
+        seen = [look(line) for line in texts]
+        lines = [look(line) for line in wanted]
+        for start in range(max(at, last) if at_end else at, last + 1):
+            if seen[start] == lines[0] and seen[start : start + len(lines)] == lines:
+                return start
+    return -1

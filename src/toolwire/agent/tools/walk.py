@@ -1,0 +1,247 @@
+"""Walking a tree as ripgrep does, and the names by which files are wanted or ignored.
+
+Unlike ripgrep and git, `?` is a letter here, not a byte.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from toolwire.agent.call import ToolError
+
+GIT = ".git"
+
+Parts: TypeAlias = tuple[str, ...]
+Names: TypeAlias = Callable[[Parts], bool]
+"""Whether a file is wanted, by the parts of its path from the folder that is searched."""
+_Part: TypeAlias = "re.Pattern[str] | None"
+"""What one part of a path must look like; None is `**`, any number of parts."""
+
+
+def wanted(pattern: str) -> tuple[str, Names]:
+    """The folder in which all files of a pattern are, and which of its files are meant."""
+    is_negated = pattern.startswith("!")
+    parts = pattern[is_negated:].split("/")
+    fixed = 0
+    while not is_negated and fixed < len(parts) - 1 and not re.search(r"[*?\[{\\]", parts[fixed]):
+        fixed += 1
+    folder = "/".join(parts[:fixed]) or "/" * fixed
+    rest = [part for part in parts[fixed:] if part != "."] if len(parts) > 1 else ["**", *parts]
+    if not parts[-1]:
+        rest.append("**")
+    try:
+        ways = [_parts(way.split("/")) for way in _alternatives("/".join(rest))]
+    except (re.error, ValueError, RecursionError) as error:
+        raise ToolError(f"the glob {pattern!r} cannot be used: {error}") from None
+    return folder, lambda found: is_negated != any(_fits(way, found) for way in ways)
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """A pattern with `{a,b}` as one pattern for each."""
+    depth, start, commas = 0, -1, list[int]()
+    for at, letter in _letters(pattern):
+        if letter == "{":
+            depth += 1
+            start = at if depth == 1 else start
+        elif letter == "," and depth == 1:
+            commas.append(at)
+        elif letter == "}" and depth:
+            depth -= 1
+            if not depth:
+                cuts = [start, *commas, at]
+                inner = [pattern[left + 1 : right] for left, right in pairwise(cuts)]
+                made = [way for each in inner for way in _alternatives(pattern[:start] + each + pattern[at + 1 :])]
+                if len(made) > 1000:
+                    raise ValueError("too many alternatives")
+                return made
+    if depth:
+        raise ValueError("a { is not closed")
+    return [pattern]
+
+
+def _letters(pattern: str) -> Iterator[tuple[int, str]]:
+    """The letters of a pattern that are not escaped, and where they are."""
+    for found in re.finditer(r"\\.|(.)", pattern, re.DOTALL):
+        if found[1]:
+            yield found.start(), found[1]
+
+
+def _parts(pattern: Sequence[str]) -> list[_Part]:
+    """One for each part of a path. `**` at the end stands for one part at least."""
+    parts = [None if part == "**" else _part(part) for part in pattern if part]
+    return [*parts, _part("*")] if parts and parts[-1] is None else parts
+
+
+@lru_cache(maxsize=4096)
+def _part(pattern: str) -> re.Pattern[str]:
+    """The expression for one part. What follows a star is looked for once only, so no pattern takes for ever."""
+    pieces = [""]
+    at = 0
+    while at < len(pattern):
+        letter = pattern[at]
+        at += 1
+        if letter == "*":
+            pieces += [""] if pieces[-1] or len(pieces) == 1 else []
+        elif letter == "?":
+            pieces[-1] += "."
+        elif letter == "[":
+            end = pattern.find("]", at + 1 + (pattern[at : at + 1] in ("!", "^")))
+            if end < 0:
+                raise ValueError("a [ is not closed")
+            pieces[-1] += _class(pattern[at:end])
+            at = end + 1
+        else:
+            if letter == "\\" and at < len(pattern):
+                letter = pattern[at]
+                at += 1
+            pieces[-1] += re.escape(letter)
+    first, *rest = pieces
+    if not rest:
+        return re.compile(first, re.DOTALL)
+    return re.compile(first + "".join(f"(?>.*?{piece})" for piece in rest[:-1]) + f".*{rest[-1]}", re.DOTALL)
+
+
+def _class(inside: str) -> str:
+    negated = inside.startswith(("!", "^"))
+    letters = re.sub(r"([\\\[\]^&~|])", r"\\\1", inside[negated:])
+    return f"[{'^' if negated else ''}{letters}]"
+
+
+def _fits(pattern: Sequence[_Part], parts: Parts) -> bool:
+    """Follow all ways through a pattern at once."""
+    if len(pattern) == 2 and pattern[0] is None and pattern[1] is not None:
+        return pattern[1].fullmatch(parts[-1]) is not None
+    states = _reached(pattern, {0})
+    for part in parts:
+        following: set[int] = set()
+        for state in states:
+            if state < len(pattern):
+                one = pattern[state]
+                if one is None:
+                    following.add(state)
+                elif one.fullmatch(part):
+                    following.add(state + 1)
+        states = _reached(pattern, following)
+    return len(pattern) in states
+
+
+def _reached(pattern: Sequence[_Part], states: set[int]) -> set[int]:
+    """With those behind a `**`, which may be no part at all."""
+    for state in range(len(pattern)):
+        if state in states and pattern[state] is None:
+            states.add(state + 1)
+    return states
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """A line of a `.gitignore`."""
+
+    parts: list[_Part]
+    is_negated: bool
+    only_folders: bool
+
+
+Layers: TypeAlias = tuple[tuple[int, list[Rule]], ...]
+"""The rules of each folder on the way down, with the number of its parts."""
+
+
+class Folder(msgspec.Struct, frozen=True):
+    """A folder on the way: its parts from where the search began, and the rules that hold in it.
+
+    Rules hold within a repository only, and end where another one begins.
+    """
+
+    parts: Parts
+    layers: Layers
+    in_repository: bool
+
+
+def walk(root: Path) -> Iterator[Parts]:
+    """The files below a folder that are not ignored, in the order of their names.
+
+    Hidden files too, but no links, nothing in `.git` and nothing that a `.gitignore` of the repository names. A folder
+    that is named outright is searched even if it is ignored. What ripgrep would also read is not read: `.ignore`,
+    `.rgignore`, `.git/info/exclude`, the user's own excludes. Outside of a repository, a `.gitignore` means nothing.
+    """
+    prefix, folder = _above(root)
+    stack = [_entries(root, prefix, folder)]
+    while stack:
+        found = next(stack[-1], None)
+        if found is None:
+            stack.pop()
+        elif isinstance(found, Folder):
+            stack.append(_entries(root, prefix, found))
+        else:
+            yield found
+
+
+def _above(root: Path) -> tuple[Parts, Folder]:
+    """Where a folder is in its repository, and what it has from the folders above it."""
+    top = root
+    while not os.path.lexists(top / GIT):
+        if top.parent == top:
+            return (), Folder((), (), in_repository=False)
+        top = top.parent
+    prefix = root.relative_to(top).parts
+    layers = tuple((depth, _rules(top.joinpath(*prefix[:depth]))) for depth in range(len(prefix)))
+    return prefix, Folder((), layers, in_repository=True)
+
+
+def _entries(root: Path, prefix: Parts, folder: Folder) -> Iterator[Parts | Folder]:
+    """The files and folders in a folder."""
+    path = root.joinpath(*folder.parts)
+    entries: list[os.DirEntry[str]] = []
+    with suppress(OSError), os.scandir(path) as found:
+        entries = sorted(found, key=lambda each: os.fsencode(each.name))
+    begins = any(each.name == GIT for each in entries)
+    layers = () if begins else folder.layers
+    in_repository = begins or folder.in_repository
+    if in_repository:
+        layers = (*layers, (len(prefix) + len(folder.parts), _rules(path)))
+    for each in entries:
+        parts = (*folder.parts, each.name)
+        is_folder = each.is_dir(follow_symlinks=False)
+        if each.name == GIT or not (is_folder or each.is_file(follow_symlinks=False)):
+            continue
+        if not _is_ignored((*prefix, *parts), layers, is_folder):
+            yield Folder(parts, layers, in_repository) if is_folder else parts
+
+
+def _is_ignored(parts: Parts, layers: Layers, is_folder: bool) -> bool:
+    """The last rule that fits decides, in the deepest folder that has one."""
+    for depth, rules in reversed(layers):
+        for rule in reversed(rules):
+            if (is_folder or not rule.only_folders) and _fits(rule.parts, parts[depth:]):
+                return not rule.is_negated
+    return False
+
+
+def _rules(folder: Path) -> list[Rule]:
+    text = ""
+    with suppress(OSError):
+        text = (folder / ".gitignore").read_text("utf-8-sig", errors="surrogateescape")
+    return [rule for line in text.split("\n") if (rule := _rule(line.removesuffix("\r"))) is not None]
+
+
+def _rule(line: str) -> Rule | None:
+    if line.startswith("#"):
+        return None
+    line = re.sub(r"(?<!\\)[ \t]+$", "", line)
+    is_negated = line.startswith("!")
+    line = line[is_negated:]
+    only_folders = line.endswith("/")
+    line = line.rstrip("/")
+    if not line:
+        return None
+    parts = line.removeprefix("/").split("/") if "/" in line else ["**", line]
+    try:
+        return Rule(_parts(parts), is_negated, only_folders)
+    except (re.error, ValueError):
+        return None  # git takes no notice of it either
