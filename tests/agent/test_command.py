@@ -409,7 +409,7 @@ def test_a_window_that_is_closed_stops_the_tools(desk: Desk) -> None:
     assert die_soon(pids)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_a_run_without_a_terminal(desk: Desk, number: signal.Signals) -> None:
     with desk.start(*bash(FAMILY, "--approve", "never", "--json")) as process:
         pids = pids_in(desk)

@@ -535,3 +535,15 @@ def test_tools_do_not_share_what_they_are_given() -> None:
         return [each.text for each in results]
 
     assert play(main()) == ["0", "1", "2"]
+
+
+def test_a_function_that_hangs_does_not_keep_the_process() -> None:
+    assert answered(lambda: threading.current_thread().daemon).text == "true"
+
+
+def test_a_function_may_raise_what_no_future_takes() -> None:
+    def look() -> None:
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        answered(look)

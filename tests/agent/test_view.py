@@ -32,7 +32,8 @@ from toolwire.agent.events import (
     UsageUpdated,
     Window,
 )
-from toolwire.agent.view import SPINNER, View, question
+from toolwire.agent.view import SPINNER, View
+from toolwire.agent.words import question
 
 BASH = '{"command":"sleep 1"}'
 DONE = TaskEnded("done", "", Tokens())

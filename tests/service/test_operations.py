@@ -41,7 +41,29 @@ def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
             "[[backends]]\nname = 'a'\nkind = 'demo'\n[[backends]]\nname = 'a'\nkind = 'demo'\n",
             "another backend has this name",
         ),
-        ("[[backends]]\nname = 'a'\nkind = 'responses'\nbase_url = 'ftp://x'\n", "does not begin with http"),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'responses'\nbase_url = 'ftp://x'\n",
+            "backends[0] (a).base_url: 'ftp://x' is not an address: no http://HOST[:PORT]",
+        ),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'chat'\nbase_url = 'http://127.0.0.1:99999/v1'\n",
+            "backends[0] (a).base_url: 'http://127.0.0.1:99999/v1' is not an address: Port",
+        ),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'messages'\nbase_url = 'http://127.0.0.1:x'\n",
+            "backends[0] (a).base_url: 'http://127.0.0.1:x' is not an address: Port",
+        ),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'chat'\nbase_url = 'http://'\n",
+            "backends[0] (a).base_url: 'http://' is not an address: no http://HOST[:PORT]",
+        ),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'codex'\nbase_url = 'http://[::1'\n",
+            "backends[0] (a).base_url: 'http://[::1' is not an address: Invalid IPv6 URL",
+        ),
+        ("[own]\nrounds = 0\n", "toolwire.toml: own.rounds: Expected `int` >= 1"),
+        ("[own]\nrounds = -3\n", "toolwire.toml: own.rounds: Expected `int` >= 1"),
+        ("[own]\ntimeout = 0\n", "toolwire.toml: own.timeout: Expected `float` > 0"),
         (
             "[[backends]]\nname = 'a'\nkind = 'responses'\nbase_url = 'http://x'\napi_key_env = 'NO_SUCH'\n",
             "NO_SUCH is not set",

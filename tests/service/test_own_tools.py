@@ -40,7 +40,7 @@ from tests.support.tellers import STREAMED, refusal, reply
 from tests.support.transcripts import Model, Tools, User, expected, transcript
 from tests.support.upstream import Hold, Pause, Reply, Upstream
 from toolwire.runs.settings import SettingsError
-from toolwire.service.own import found_servers, found_tool
+from toolwire.service.own.tools import found_servers, found_tool
 
 pytestmark = pytest.mark.xdist_group("own")  # its gateways are started once
 
@@ -81,6 +81,15 @@ async def hangs(mark: str) -> str:
         raise
     return "done"
 
+def sleeps(mark: str) -> str:
+    """Take long, and be nothing that could be cancelled."""
+    Path(mark).write_text("begun")
+    time.sleep(1)
+    return "done"
+
+def times_out() -> str:
+    raise TimeoutError("the sky is silent")
+
 def marks(mark: str) -> str:
     """Tell that it ran."""
     Path(mark).write_text("ran")
@@ -90,8 +99,14 @@ def bare(*values: int) -> str:
     return ""
 
 number = 1
+
+class Half:
+    name = "half"
+    async def run(self, call, context): ...
+
+half = Half()
 '''
-TOOLS = ("weather", "look", "fails", "takes", "hangs", "marks")
+TOOLS = ("weather", "look", "fails", "takes", "hangs", "marks", "times_out")
 OWN = f"[own]\ntools = {json.dumps([f'shed:{name}' for name in TOOLS])}\nrounds = 4\n"
 ROME, OSLO = Calls("call_a", "weather", '{"city":"Rome"}'), Calls("call_b", "weather", '{"city":"Oslo"}')
 IN_ROME, IN_OSLO = Result("call_a", "18 degrees in Rome"), Result("call_b", "18 degrees in Oslo")
@@ -277,6 +292,29 @@ def test_the_model_is_told_what_went_wrong(own: Routes, tells: Any, kind: Name, 
     [(_, text, failed, _)] = service.transcript()[-1].results
     assert failed
     assert text.startswith(said)
+
+
+@pytest.mark.parametrize("name", ["hangs", "sleeps"])
+def test_a_tool_that_takes_too_long_has_failed(
+    upstream: Upstream, http: httpx.Client, tmp_path: Path, shed: Path, name: str
+):
+    mark = tmp_path / "mark"
+    gateway = served(tmp_path, shed, f'[own]\ntools = ["shed:{name}"]\ntimeout = 0.2\n' + backends(upstream.url))
+    call = Calls("call_h", name, json.dumps({"mark": str(mark)}))
+    service = Told(upstream, f"late {name}", "chat", (then(call), DONE), stream=False)
+    held = Routes(gateway, upstream, http).ask("chat", question("chat", service.model, (), stream=False))
+    assert held.seen.text == "It is mild."
+    [(_, text, failed, _)] = service.transcript()[-1].results
+    assert failed
+    assert f"{name} did not answer within 0.2 seconds and was cancelled" in text
+    assert mark.read_text() == ("cancelled" if name == "hangs" else "begun")
+    assert gateway.stop() == 0
+
+
+def test_a_timeout_of_the_tools_own_is_told_as_such(own: Routes, tells: Any):
+    service = tells("chat", then(Calls("call_t", "times_out", "{}")), DONE)
+    own.ask("chat", question("chat", service.model, (), stream=False))
+    assert "TimeoutError: the sky is silent" in service.transcript()[-1].results[0][1]
 
 
 @pytest.mark.parametrize("kind", ["chat", "responses"])
@@ -534,6 +572,81 @@ def test_a_backend_that_compacts_itself_is_asked_to(own: Routes, http: httpx.Cli
     assert names_in(told.body) == []
 
 
+HOSTED: dict[Name, Json] = {
+    "chat": {"type": "web_search"},
+    "responses": {"type": "web_search", "search_context_size": "low"},
+    "messages": {"type": "web_search_20250305", "name": "web_search", "max_uses": 3},
+}
+LEFT_OUT = {"code": "own_tools_left_out"}
+
+
+def with_hosted(dialect: Name, model: str, *, stream: bool, **fields: Any) -> Json:
+    body = question(dialect, model, (FIND,), stream=stream, **fields)
+    return {**body, "tools": [*body["tools"], HOSTED[dialect]]}
+
+
+def notes_of(response: httpx.Response) -> list[Json]:
+    assert response.status_code == 200, response.text
+    return json.loads(response.headers.get("x-toolwire-notes", "[]"))
+
+
+@pytest.mark.parametrize("forced", [False, True], ids=["free", "forced"])
+@pytest.mark.parametrize(
+    ("dialect", "kind"), [("responses", "responses"), ("chat", "responses"), ("messages", "messages")]
+)
+def test_a_tool_of_the_backends_own_stays_and_ours_do_not_come(own: Routes, dialect: Name, kind: Name, forced: bool):
+    choice = {"type": "tool", "name": "web_search"} if dialect == "messages" else {"type": "web_search"}
+    name = f"hosted {dialect} {kind} {forced}"
+    own.upstream.replies[name] = reply(DONE, kind, stream=False)
+    body = with_hosted(dialect, f"{kind}/{name}", stream=False, **({"tool_choice": choice} if forced else {}))
+    assert notes_of(own.post(dialect, body)) == [LEFT_OUT]
+    [told] = own.upstream.of(name)
+    assert HOSTED[dialect] in told.body["tools"]
+    assert [tool["name"] for tool in told.body["tools"] if tool != HOSTED[dialect]] == ["find"]
+    assert ("tool_choice" in told.body) is forced
+
+
+def test_an_answer_with_such_a_tool_is_told_as_it_came(own: Routes):
+    name = "searched"
+    item = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}}
+    answer = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "status": "completed"}
+    body = json.dumps({**answer, "error": None, "incomplete_details": None, "output": [item], "usage": None}).encode()
+    own.upstream.replies[name] = Reply([body], content_type="application/json")
+    response = own.post("responses", with_hosted("responses", f"responses/{name}", stream=False))
+    assert notes_of(response) == [LEFT_OUT]
+    assert response.json()["output"] == [item]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "kind"), [("responses", "chat"), ("responses", "messages"), ("messages", "responses")]
+)
+def test_where_the_backend_has_no_such_tool_ours_come(own: Routes, tells: Any, dialect: Name, kind: Name):
+    service = tells(kind, then(ROME), DONE)
+    notes = notes_of(own.post(dialect, with_hosted(dialect, service.model, stream=False)))
+    assert notes == [{"code": "tool_dropped", "subject": HOSTED[dialect]["type"]}]
+    assert service.declared() == ["find", *TOOLS]
+    assert service.transcript()[-1] == Tools(((0, IN_ROME.text, False, False),))
+
+
+STRANGE: list[Any] = [
+    pytest.param("responses", "input", {"type": "web_search_call", "id": "ws_1", "status": "completed"}, id="responses"),
+    pytest.param("responses", "input", {"type": "compaction", "encrypted_content": "SEALED"}, id="compaction"),
+    pytest.param("messages", "messages", {"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}, id="messages"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dialect", "field", "strange"), STRANGE)
+def test_a_history_that_only_its_dialect_can_tell_stays_whole(own: Routes, dialect: Name, field: str, strange: Json):
+    name = f"strange {dialect} {strange.get('type')}"
+    own.upstream.replies[name] = reply(DONE, dialect, stream=False)
+    body = question(dialect, f"{dialect}/{name}", (FIND,), stream=False)
+    body[field] = [*body[field], strange] if dialect == "responses" else [strange]
+    assert notes_of(own.post(dialect, body)) == [LEFT_OUT]
+    [told] = own.upstream.of(name)
+    assert told.body[field] == body[field]
+    assert names_in(told.body) == ["find"]
+
+
 def test_a_forced_call_is_forced_once(own: Routes, tells: Any):
     service = tells("chat", then(ROME), DONE)
     held = own.ask("chat", question("chat", service.model, (FIND,), stream=False, tool_choice="required"))
@@ -775,13 +888,6 @@ def test_tools_of_mcp_servers(upstream: Upstream, http: httpx.Client, tmp_path: 
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}))
     gateway = start('[own]\nmcp = "servers.json"\n' + backends(upstream.url))
     routes = Routes(gateway, upstream, http)
-    upstream.replies["mcp ready"] = reply(DONE, "chat", stream=False)
-
-    def declared() -> list[str]:
-        routes.ask("chat", question("chat", "chat/mcp ready", (), stream=False))
-        return names_in(upstream.of("mcp ready")[-1].body)
-
-    gateway.wait_until(lambda: "tests__echo" in declared(), 20)
     calls = (Calls("call_e", "tests__echo", '{"text":"hello"}'), Calls("call_x", "tests__fails", "{}"))
     service = Told(upstream, "mcp", "messages", (then(*calls), DONE), stream=False)
     held = routes.ask("messages", question("messages", service.model, (FIND,), stream=False))
@@ -791,6 +897,72 @@ def test_tools_of_mcp_servers(upstream: Upstream, http: httpx.Client, tmp_path: 
     assert (failed[2], "no such luck" in failed[1]) == (True, True)
     assert any(line.startswith("toolwire: MCP server gone: ") for line in gateway.log)
     assert gateway.stop() == 0
+
+
+@pytest.fixture
+def slowly(
+    upstream: Upstream, http: httpx.Client, tmp_path: Path, start: Callable[..., Gateway]
+) -> Callable[..., Routes]:
+    """A gateway whose MCP server takes some time to start. It is ready before that."""
+
+    def begin(seconds: float, **fields: Any) -> Routes:
+        program = f"sleep {seconds}; exec {sys.executable} {MCP_SERVER}"
+        servers = {"slow": {"command": "sh", "args": ["-c", program], **fields}}
+        (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+        pace = "[server]\nkeepalive = 0.1\ncommit_after = 0.1\n"
+        return Routes(start(pace + '[own]\nmcp = "servers.json"\n' + backends(upstream.url)), upstream, http)
+
+    return begin
+
+
+def test_the_first_requests_wait_for_the_tools_and_show_signs_of_life(slowly: Callable[..., Routes]):
+    routes = slowly(1)
+    call = Calls("call_e", "slow__echo", '{"text":"hello"}')
+    service = Told(routes.upstream, "slow mcp", "chat", (then(call), DONE), stream=True)
+    comments, words = telling(routes.post("chat", question("chat", service.model, (FIND,), stream=True)))
+    assert comments[0] == "keepalive"
+    assert json.loads(comments[-1])["notes"] == []
+    assert "mild" in words
+    assert "slow__echo" in service.declared()
+    assert service.transcript()[-1] == Tools(((0, "hello", False, False),))
+    assert line_of(routes, service.model)["reason"] == "stop"
+
+
+def telling(response: httpx.Response) -> tuple[list[str], str]:
+    """The comments of a stream, and all else."""
+    told = list(read_sse(response))
+    return [text for kind, text in told if kind == "comment"], json.dumps(
+        [data for kind, data in told if kind == "data"]
+    )
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+def test_they_wait_no_longer_than_a_server_may_take(slowly: Callable[..., Routes], stream: bool):
+    routes = slowly(60, startTimeout=0.5)
+    routes.upstream.replies["never mcp"] = reply(DONE, "chat", stream=stream)
+    held = routes.ask("chat", with_hosted("chat", "chat/never mcp", stream=stream))
+    assert (held.seen.text, held.seen.finish) == ("It is mild.", "stop")
+    line = line_of(routes, "chat/never mcp")
+    assert (line["reason"], line["notes"], line["input_tokens"]) == ("stop", {"tool_dropped": 1}, 10)
+    assert any("did not start within 0.5 seconds" in line for line in routes.gateway.log)
+
+
+def test_a_request_that_cannot_be_is_refused_after_the_wait(slowly: Callable[..., Routes]):
+    refused = slowly(60, startTimeout=0.5).refused("chat", question("chat", "nobody", (), stream=False))
+    assert (refused.status, refused.body["error"]["code"]) == (404, "model_not_found")
+
+
+def test_who_leaves_meanwhile_stops_nobody_else(slowly: Callable[..., Routes]):
+    routes = slowly(1)
+    body = question("chat", "chat/left early", (), stream=True)
+    with httpx.Client(trust_env=False) as client:
+        with client.stream("POST", routes.gateway.url + PATHS["chat"], json=body) as response:
+            next(response.iter_bytes())
+    assert line_of(routes, "chat/left early")["status"] == 499
+    assert routes.upstream.of("left early") == []
+    service = Told(routes.upstream, "stayed", "chat", (DONE,), stream=False)
+    routes.ask("chat", question("chat", service.model, (), stream=False))
+    assert "slow__echo" in service.declared()
 
 
 # Settings
@@ -816,6 +988,7 @@ BAD_SETTINGS = [
     pytest.param('tools = ["nowhere:tool"]', "own.tools: 'nowhere:tool' cannot be found", id="tool"),
     pytest.param('mcp = "missing.json"', "own.mcp: missing.json: ", id="file"),
     pytest.param('tools = ["shed:weather", "shed:weather"]', "own.tools: ", id="twice"),
+    pytest.param('tools = ["shed:half"]', "own.tools: 'Half' object has no attribute 'description'", id="half a tool"),
 ]
 
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Protocol, TypeAlias, cast, get_type_hints, ov
 import msgspec
 
 from toolwire.agent.call import ToolCall, read_arguments
+from toolwire.agent.threads import in_thread
 from toolwire.core.events import CallKind
 from toolwire.core.request import ImagePart, Part, TextPart
 
@@ -90,7 +91,7 @@ class FunctionTool:
             arguments["call"] = call
         if "context" in self._given:
             arguments["context"] = context if is_async else _for_thread(context)
-        value = self._function(**arguments) if is_async else await asyncio.to_thread(self._function, **arguments)
+        value = self._function(**arguments) if is_async else await in_thread(partial(self._function, **arguments))
         return as_result(await value if inspect.isawaitable(value) else value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -5,62 +5,24 @@ such as in a file, only the former is written, and the answer as it came. Nothin
 terminal.
 """
 
-import re
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
-import msgspec
-from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.live import Live
 from rich.text import Text
 
 from toolwire.agent import events
 from toolwire.agent.events import AgentEvent, RateLimit, Tokens
+from toolwire.agent.words import LONGEST_ERROR, Call, Tail, clean, short, span, told
 
-LONGEST = 100
-"""Letters of a call or a result that one line of a file shows; in a terminal it is one row."""
-LONGEST_ERROR = 300
-"""Letters of the result of a call that failed."""
-LONGEST_QUESTION = 20_000
-"""Letters of a call that somebody is asked about."""
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS = 10
 """Pictures a second."""
 SOON = 0.5
 """Seconds of silence that need no explanation."""
-
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-"""What steers a terminal, or would show something else than is there."""
-
-
-class _Tail:
-    """The last line of a text that comes in pieces."""
-
-    def __init__(self) -> None:
-        self.line = ""
-        self._open = ""
-
-    def add(self, text: str) -> None:
-        *whole, self._open = re.split(r"[\r\n]+", self._open + text)
-        self._open = self._open[:LONGEST_ERROR]
-        cleaned = (_clean(line).strip() for line in (self._open, *reversed(whole)))
-        self.line = next(filter(None, cleaned), self.line)
-
-
-class _Call:
-    """A call until its end. It waits for others before it begins."""
-
-    def __init__(self, name: str, arguments: str) -> None:
-        self.name = name
-        self.arguments = arguments
-        self.began: float | None = None
-        self.output = _Tail()
-        self.is_asked = False
 
 
 class View:
@@ -73,8 +35,8 @@ class View:
         self._blank = ""
         self._model = "the model"
         self._waits_for: tuple[str, float] | None = None
-        self._thoughts = _Tail()
-        self._calls: dict[str, _Call] = {}
+        self._thoughts = Tail()
+        self._calls: dict[str, Call] = {}
         self._noted: set[str] = set()
         self._total = Tokens()
         self._limits: tuple[RateLimit, ...] = ()
@@ -141,11 +103,11 @@ class View:
             case events.ReasoningDelta(text):
                 self._think(text)
             case events.CallStarted(id, name, arguments):
-                self._calls[id] = _Call(name, _told(arguments))
+                self._calls[id] = Call(name, told(arguments))
             case events.ToolStarted(id, name):
-                self._calls.setdefault(id, _Call(name, "")).began = self._clock()
+                self._calls.setdefault(id, Call(name, "")).began = self._clock()
             case events.ApprovalAsked(id):
-                self._calls.setdefault(id, _Call(event.name, "")).is_asked = id not in self._answered
+                self._calls.setdefault(id, Call(event.name, "")).is_asked = id not in self._answered
             case events.ToolOutput(id, text) if id in self._calls:
                 self._calls[id].output.add(text)
             case events.CallEnded():
@@ -181,7 +143,7 @@ class View:
 
     def note(self, text: str) -> None:
         """Something that is not of the model."""
-        self._print(Text(f"· {_clean(text)}", "yellow"))
+        self._print(Text(f"· {clean(text)}", "yellow"))
 
     def _print(self, text: Text) -> None:
         self._finish_line()
@@ -189,9 +151,9 @@ class View:
 
     def _say(self, text: str) -> None:
         if self.console.is_interactive:
-            self._say_in_rows(_clean(text))
+            self._say_in_rows(clean(text))
             return
-        text = _clean(text) if self.console.is_terminal else text
+        text = clean(text) if self.console.is_terminal else text
         self.console.file.write(text)
         self.console.file.flush()
         self._line = (self._line + text).rpartition("\n")[2]
@@ -227,30 +189,30 @@ class View:
 
     def _end_call(self, event: events.CallEnded) -> None:
         self.wait_for(self._model)
-        call = self._calls.pop(event.call_id, _Call(event.name, ""))
+        call = self._calls.pop(event.call_id, Call(event.name, ""))
         time = f"{event.seconds:.1f} s"
         if event.failed:
-            self._print(self._row(("✗", "red"), call, time, _short(event.result, LONGEST_ERROR), ""))
+            self._print(self._row(("✗", "red"), call, time, short(event.result, LONGEST_ERROR), ""))
         else:
             last = call.output.line  # unless it only told of progress
-            result = last if last and last in _clean(event.result) else event.result
+            result = last if last and last in clean(event.result) else event.result
             self._print(self._row(("✓", "green"), call, time, result, "dim"))
 
     def _end(self, event: events.TaskEnded) -> None:
         self._waits_for = None
         self._calls.clear()
         if event.reason == "failed":
-            self._print(Text.assemble(("failed:", "red"), " ", _clean(event.error) or "nobody knows why"))
+            self._print(Text.assemble(("failed:", "red"), " ", clean(event.error) or "nobody knows why"))
         elif event.reason != "done":
             self._print(Text(f"stopped: {event.reason}", "yellow"))
-        self._print(Text(_clean(self._sums()), "dim"))
+        self._print(Text(clean(self._sums()), "dim"))
 
     def _sums(self) -> str:
         total = self._total
         parts = [f"{total.input:,} tokens in ({total.cached:,} cached), {total.output:,} out"]
         for limit in self._limits:
             windows = [window for window in (limit.primary, limit.secondary) if window is not None]
-            parts += [f"{limit.name} {_window(window.window_minutes)}: {window.used_percent:g}%" for window in windows]
+            parts += [f"{limit.name} {span(window.window_minutes)}: {window.used_percent:g}%" for window in windows]
         return " · ".join(parts)
 
     # What still changes
@@ -272,22 +234,10 @@ class View:
         what, began = self._waits_for or ("", now)
         if now - began > SOON and not self._line and not self._calls:
             thought = self._thoughts.line if what == "thinking" else ""
-            yield self._row(spinner, _Call("", what), f"{now - began:.1f} s", thought, "dim")
+            yield self._row(spinner, Call("", what), f"{now - began:.1f} s", thought, "dim")
 
-    def _row(self, mark: tuple[str, str], call: _Call, time: str, rest: str, style: str) -> Text:
-        """A mark, what is called, for how long, and what has come of it: in one row, unless it is an error."""
-        width = self.console.width if self.console.is_interactive else 0
-        longest = max(LONGEST, width)
-        rest = _short(rest, longest) if style == "dim" else rest
-        head = Text(" ").join(Text(part, kind) for part, kind in ((call.name, "bold"), (call.arguments, "")) if part)
-        head.plain = _short(head.plain, longest)
-        tail = Text.assemble((f" {time}" if time else "", "dim"), (f" · {rest}" if rest else "", style))
-        if width:
-            head.truncate(max(width // 2, width - 2 - cell_len(tail.plain)), overflow="ellipsis")
-        row = Text.assemble(mark, " ", head, tail)
-        if width and style == "dim":
-            row.truncate(width, overflow="ellipsis")
-        return row
+    def _row(self, mark: tuple[str, str], call: Call, time: str, rest: str, style: str) -> Text:
+        return call.row(mark, time, rest, style, self.console.width if self.console.is_interactive else 0)
 
 
 class _Moving:
@@ -298,63 +248,3 @@ class _Moving:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         yield from self._rows()
-
-
-def question(name: str, arguments: str) -> Text:
-    """What somebody is asked before a call runs. Nothing of it is hidden."""
-    told = _fields(arguments)
-    shown = told if isinstance(told, str) else "\n".join(_field(key, value) for key, value in told.items())
-    shown = _HIDDEN.sub(lambda hidden: f"\\u{ord(hidden[0]):04x}", shown)
-    lost = len(shown) - LONGEST_QUESTION
-    if lost > 0:
-        shown = f"{shown[:LONGEST_QUESTION]}\n… and {lost:,} letters more, which are not shown"
-    lines = "".join(f"  {line}\n" for line in shown.expandtabs().split("\n"))
-    return Text.assemble((name, "bold yellow"), " wants to run:\n", lines, "allow? [y/N] ")
-
-
-def _field(key: str, value: str) -> str:
-    return f"{key}: {value}" if "\n" not in value else f"{key}:\n  " + value.rstrip("\n").replace("\n", "\n  ")
-
-
-def _fields(arguments: str) -> str | dict[str, str]:
-    """The fields of a call's arguments as text; free text as it is."""
-    try:
-        read = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-        return {key: _value(value) for key, value in read.items()}
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return arguments
-
-
-def _value(raw: msgspec.Raw) -> str:
-    try:
-        return msgspec.json.decode(raw, type=str)
-    except msgspec.ValidationError:
-        return bytes(raw).decode()
-
-
-def _told(arguments: str) -> str:
-    """Arguments as one reads them: the first one without its name."""
-    told = _fields(arguments)
-    if isinstance(told, str):
-        return _short(told, LONGEST_ERROR)
-    parts = [f"{key}={value}" if place else value for place, (key, value) in enumerate(told.items())]
-    return _short(" ".join(parts), LONGEST_ERROR)
-
-
-def _clean(text: str) -> str:
-    """The text without what would steer a terminal."""
-    return _STEERING.sub("", _ANSI.sub("", text))
-
-
-def _short(text: str, longest: int) -> str:
-    """The text on one short line."""
-    line = " ".join(_clean(text[: 10 * longest]).split())
-    return line if len(line) <= longest else line[: longest - 1] + "…"
-
-
-def _window(minutes: float | None) -> str:
-    if not minutes:
-        return "limit"
-    return (
-        f"{minutes / 1440:g} d" if minutes >= 1440 else f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min"
-    )

@@ -42,6 +42,7 @@ CODES: dict[str, str] = {
     "name_inferred": "the backend sent no tool name; it was inferred",
     "name_suspect": "a tool name holds control tokens and is not a declared tool",
     "output_dropped": "the backend told of a result that answers no call of this turn",
+    "own_tools_left_out": "the gateway's own tools were not added: something in the request would be lost beside them",
     "part_dropped": "a content part has no counterpart in the backend's protocol",
     "reason_missing": "the backend never said why the turn ended",
     "reason_unfounded": "the backend says that it calls a tool, and calls none",

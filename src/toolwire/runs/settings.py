@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -72,8 +73,10 @@ class Own(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Names of entry points in the group `toolwire.tools`, or `module:object`."""
     mcp: str = ""
     """A file with MCP servers."""
-    rounds: int = 10
+    rounds: Annotated[int, msgspec.Meta(ge=1)] = 10
     """Most turns of the model for one request."""
+    timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    """Seconds that one of the `tools` may take; MCP servers have a timeout of their own."""
 
 
 class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -320,11 +323,24 @@ def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> N
         _check_backend(backend, where, environment)
 
 
+def address_fault(url: str) -> str:
+    """What is wrong with the address of a server; nothing, if it can be asked."""
+    if any(letter.isspace() for letter in url):
+        return "it has a space"
+    try:
+        told = urlsplit(url)
+        is_whole = told.scheme in ("http", "https") and told.hostname and told.port != 0
+    except ValueError as error:
+        return str(error)
+    return "" if is_whole else "no http://HOST[:PORT]"
+
+
 def _check_backend(backend: Backend, where: str, environment: Mapping[str, str]) -> None:
     if backend.kind in ("responses", "chat", "messages") and not backend.base_url and backend.auth != "codex":
         raise SettingsError(f"{where}.base_url: a {backend.kind} backend needs an address")
-    if backend.base_url and not re.match(r"https?://", backend.base_url):
-        raise SettingsError(f"{where}.base_url: {backend.base_url!r} does not begin with http:// or https://")
+    fault = address_fault(backend.base_url) if backend.base_url else ""
+    if fault:
+        raise SettingsError(f"{where}.base_url: {backend.base_url!r} is not an address: {fault}")
     if backend.api_key_env and not environment.get(backend.api_key_env):
         raise SettingsError(f"{where}.api_key_env: the variable {backend.api_key_env} is not set")
     if backend.workers < 1:

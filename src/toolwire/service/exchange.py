@@ -69,7 +69,7 @@ class DialectModule(Protocol):
 class OwnToolbox(Protocol):
     """Tools that the gateway runs itself."""
 
-    def added_to(self, request: Request, owner: str) -> Request | None: ...
+    def may_join(self, request: Request) -> bool: ...
 
     def run(self, owner: str, request: Request, begin: Callable[[Request], Run]) -> AnyRun: ...
 
@@ -197,12 +197,11 @@ class Exchange:
         """The run of this request. The given policies come after all others, new ones for each attempt."""
         planning = self._planning(request, caller, policies)
         own = self._shared.own
-        asked = own.added_to(request, caller.owner) if own is not None and planning.mode == "openai-json" else None
-        if own is None or asked is None:
+        if own is None or planning.mode != "openai-json" or not own.may_join(request):
             run: AnyRun = self._run(planning.plan())
         else:
             rounds = count()
-            run = own.run(caller.owner, asked, lambda request: self._run(planning.about(request, next(rounds)).plan()))
+            run = own.run(caller.owner, request, lambda about: self._run(planning.about(about, next(rounds)).plan()))
         self._bound.run = run
         return run
 

@@ -1,0 +1,122 @@
+"""What models and tools say, as a terminal may show it: nothing in it steers the terminal or hides something."""
+
+import re
+
+import msgspec
+from rich.cells import cell_len
+from rich.text import Text
+
+LONGEST = 100
+"""Letters of a call or a result that one line of a file shows; in a terminal it is one row."""
+LONGEST_ERROR = 300
+"""Letters of the result of a call that failed."""
+LONGEST_QUESTION = 20_000
+"""Letters of a call that somebody is asked about."""
+
+_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+"""What steers a terminal, or would show something else than is there."""
+
+
+class Tail:
+    """The last line of a text that comes in pieces."""
+
+    def __init__(self) -> None:
+        self.line = ""
+        self._open = ""
+
+    def add(self, text: str) -> None:
+        *whole, self._open = re.split(r"[\r\n]+", self._open + text)
+        self._open = self._open[:LONGEST_ERROR]
+        cleaned = (clean(line).strip() for line in (self._open, *reversed(whole)))
+        self.line = next(filter(None, cleaned), self.line)
+
+
+class Call:
+    """A call until its end. It waits for others before it begins."""
+
+    def __init__(self, name: str, arguments: str) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.began: float | None = None
+        self.output = Tail()
+        self.is_asked = False
+
+    def row(self, mark: tuple[str, str], time: str, rest: str, style: str, width: int) -> Text:
+        """A mark, what is called, for how long, and what has come of it: in one row, unless it is an error.
+
+        A file has rows of no `width`.
+        """
+        longest = max(LONGEST, width)
+        rest = short(rest, longest) if style == "dim" else rest
+        head = Text(" ").join(Text(part, kind) for part, kind in ((self.name, "bold"), (self.arguments, "")) if part)
+        head.plain = short(head.plain, longest)
+        tail = Text.assemble((f" {time}" if time else "", "dim"), (f" · {rest}" if rest else "", style))
+        if width:
+            head.truncate(max(width // 2, width - 2 - cell_len(tail.plain)), overflow="ellipsis")
+        row = Text.assemble(mark, " ", head, tail)
+        if width and style == "dim":
+            row.truncate(width, overflow="ellipsis")
+        return row
+
+
+def question(name: str, arguments: str) -> Text:
+    """What somebody is asked before a call runs. Nothing of it is hidden."""
+    fields = _fields(arguments)
+    shown = fields if isinstance(fields, str) else "\n".join(_field(key, value) for key, value in fields.items())
+    shown = _HIDDEN.sub(lambda hidden: f"\\u{ord(hidden[0]):04x}", shown)
+    lost = len(shown) - LONGEST_QUESTION
+    if lost > 0:
+        shown = f"{shown[:LONGEST_QUESTION]}\n… and {lost:,} letters more, which are not shown"
+    lines = "".join(f"  {line}\n" for line in shown.expandtabs().split("\n"))
+    return Text.assemble((name, "bold yellow"), " wants to run:\n", lines, "allow? [y/N] ")
+
+
+def _field(key: str, value: str) -> str:
+    return f"{key}: {value}" if "\n" not in value else f"{key}:\n  " + value.rstrip("\n").replace("\n", "\n  ")
+
+
+def _fields(arguments: str) -> str | dict[str, str]:
+    """The fields of a call's arguments as text; free text as it is."""
+    try:
+        read = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        return {key: _value(value) for key, value in read.items()}
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return arguments
+
+
+def _value(raw: msgspec.Raw) -> str:
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except msgspec.ValidationError:
+        return bytes(raw).decode()
+
+
+def told(arguments: str) -> str:
+    """Arguments as one reads them: the first one without its name."""
+    fields = _fields(arguments)
+    if isinstance(fields, str):
+        return short(fields, LONGEST_ERROR)
+    parts = [f"{key}={value}" if place else value for place, (key, value) in enumerate(fields.items())]
+    return short(" ".join(parts), LONGEST_ERROR)
+
+
+def clean(text: str) -> str:
+    """The text without what would steer a terminal."""
+    return _STEERING.sub("", _ANSI.sub("", text))
+
+
+def short(text: str, longest: int) -> str:
+    """The text on one short line."""
+    line = " ".join(clean(text[: 10 * longest]).split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def span(minutes: float | None) -> str:
+    """How long a limit counts."""
+    if not minutes:
+        return "limit"
+    return (
+        f"{minutes / 1440:g} d" if minutes >= 1440 else f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min"
+    )

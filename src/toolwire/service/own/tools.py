@@ -1,0 +1,167 @@
+"""The tools that the operator has declared, and which requests they are added to."""
+
+import asyncio
+import importlib
+import importlib.metadata
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from toolwire.agent.call import ToolCall, ToolError
+from toolwire.agent.mcp import Server, Servers, read_config
+from toolwire.agent.registry import Context, Registry, Result, Tool, tool
+from toolwire.core.events import CallKind, Note
+from toolwire.core.request import Entry, Message, OtherEntry, OtherPart, Request, ResultEntry, TextPart
+from toolwire.core.request import Tool as Declared
+from toolwire.dialects.responses import compaction
+from toolwire.runs.run import AnyRun, Run
+from toolwire.runs.settings import Own, SettingsError
+from toolwire.service.own.kept import KeptResults
+from toolwire.service.own.late import LateRun
+from toolwire.service.own.run import Begin, OwnRun
+
+ENTRY_POINTS = "toolwire.tools"
+"""The group in which installed packages name tools for the gateway."""
+
+
+class OwnTools:
+    """The gateway's tools, and results that wait for those of clients."""
+
+    def __init__(self, settings: Own, say: Callable[[str, str], None]) -> None:
+        try:
+            self._registry = Registry(Timed(found_tool(name), settings.timeout) for name in settings.tools)
+        except (ValueError, AttributeError) as error:
+            raise SettingsError(f"own.tools: {error}") from None
+        self._rounds = settings.rounds
+        self._servers = Servers(found_servers(settings.mcp), say) if settings.mcp else None
+        self._listing: asyncio.Task[None] | None = None
+        self._kept = KeptResults()
+
+    async def open(self) -> None:
+        """Start the MCP servers, and wait for nobody."""
+        if self._servers is not None:
+            await self._servers.__aenter__()
+            self._registry.follow(self._servers.update)
+            self._listing = asyncio.get_running_loop().create_task(self._servers.ready())
+
+    async def close(self) -> None:
+        if self._listing is not None:
+            self._listing.cancel()
+        if self._servers is not None:
+            await self._servers.__aexit__(None, None, None)
+
+    def may_join(self, request: Request) -> bool:
+        """Whether the request may have other tools than its own. Which ones there are is found out by its run."""
+        choice = request.tool_choice
+        if request.choices > 1 or (choice is not None and (choice.mode == "none" or choice.limited)):
+            return False
+        return not _is_about_compaction(request)
+
+    def run(self, owner: str, request: Request, begin: Begin) -> AnyRun:
+        """The run of a request with our tools. It waits for the first listing of every MCP server, or its failure."""
+        start = partial(self._begin, owner, request, begin)
+        return start() if self._listing is None or self._listing.done() else LateRun(self._listing, start)
+
+    def _begin(self, owner: str, request: Request, begin: Begin) -> AnyRun:
+        self._registry.refresh()
+        theirs = {each.name for each in request.tools}
+        ours = [each for each in self._registry if each.name not in theirs]
+        if not ours:
+            return begin(request)
+        alone = _alone(request, begin)
+        if alone is not None:
+            return alone
+        tools = (*request.tools, *map(_declared, ours))
+        entries = self._kept.added_to(request.entries, owner)
+        asked = msgspec.structs.replace(request, tools=tools, entries=entries, dialect="")
+        names = {each.name for each in ours}
+        return OwnRun(self._registry, names, self._rounds, partial(self._kept.keep, owner), asked, begin)
+
+
+def _declared(tool: Tool) -> Declared:
+    return Declared(tool.name, tool.description, tool.parameters, kind=tool.kind, format=tool.format)
+
+
+def _alone(request: Request, begin: Begin) -> Run | None:
+    """The run of a request that goes on as its client sent it, because something in it would be lost beside our tools.
+
+    That are tools which the backend runs itself, and parts of the history that only its own dialect has. None if there
+    are none, or if the backend takes no such tools in any case.
+    """
+    hosted = {each.type for each in request.hosted_tools}
+    if not hosted and not any(map(_is_strange, request.entries)):
+        return None
+    run = begin(msgspec.structs.replace(request, notes=(*request.notes, Note("own_tools_left_out"))))
+    dropped = {note.subject for note in run.assembly.tally.notes if note.code == "tool_dropped"}
+    if not hosted or not hosted <= dropped:
+        return run
+    run.close()
+    return None
+
+
+def _is_strange(entry: Entry) -> bool:
+    """Whether there is something in an entry that we have no word for."""
+    if isinstance(entry, Message | ResultEntry):
+        return any(isinstance(part, OtherPart) for part in entry.parts)
+    return isinstance(entry, OtherEntry)
+
+
+class Timed:
+    """A tool that has some seconds to answer. A function in a thread goes on there, and nobody hears of it."""
+
+    def __init__(self, tool: Tool, seconds: float) -> None:
+        self._tool = tool
+        self._seconds = seconds
+        self.name = tool.name
+        self.description = tool.description
+        self.kind: CallKind = tool.kind
+        self.parallel = tool.parallel
+        self.writes = tool.writes
+        self.parameters = tool.parameters
+        self.format = tool.format
+
+    async def run(self, call: ToolCall, context: Context) -> Result:
+        limit = asyncio.timeout(self._seconds)
+        try:
+            async with limit:
+                return await self._tool.run(call, context)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            message = f"{self.name} did not answer within {self._seconds:g} seconds and was cancelled"
+            raise ToolError(message) from None
+
+
+def _is_about_compaction(request: Request) -> bool:
+    """Whether the request asks for a compaction, or for the summary that we make one of."""
+    last = request.entries[-1] if request.entries else None
+    return compaction.is_asked(request) or (isinstance(last, Message) and last.parts == (TextPart(compaction.ASK),))
+
+
+def found_tool(name: str) -> Tool:
+    """A tool by the name of an entry point, or as `module:object`. A plain function is made into one."""
+    try:
+        if ":" in name:
+            module, _, path = name.partition(":")
+            found: Any = importlib.import_module(module)
+            for step in path.split("."):
+                found = getattr(found, step)
+        else:
+            [point] = importlib.metadata.entry_points(group=ENTRY_POINTS, name=name)
+            found = point.load()
+    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
+        raise SettingsError(f"own.tools: {name!r} cannot be found: {error}") from None
+    try:
+        return found if hasattr(found, "run") else tool(found)
+    except (TypeError, AttributeError, NameError) as error:
+        raise SettingsError(f"own.tools: {name!r} is no tool: {error}") from None
+
+
+def found_servers(path: str) -> tuple[Server, ...]:
+    try:
+        return read_config(Path(path).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"own.mcp: {path}: {error}") from None
