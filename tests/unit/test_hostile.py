@@ -132,8 +132,8 @@ def test_instructions_of_a_chat_client_reach_a_chat_server():
 
 def test_a_thought_of_an_attempt_that_failed_is_not_kept():
     thoughts = Thoughts()
-    KeepThoughts(thoughts, "me").feed(ReasoningEnded("", "lost", "messages"))
-    again = KeepThoughts(thoughts, "me")
+    KeepThoughts(thoughts, "me", ()).feed(ReasoningEnded("", "lost", "messages"))
+    again = KeepThoughts(thoughts, "me", ())
     again.feed(ReasoningEnded("", "kept", "messages"))
     again.feed(CallStarted("c", "f"))
     restored = thoughts.restored("me", msgspec.structs.replace(ASK, entries=(call("c"),)))
@@ -142,7 +142,7 @@ def test_a_thought_of_an_attempt_that_failed_is_not_kept():
 
 def test_a_call_is_known_by_its_name_too():
     thoughts = Thoughts()
-    keeper = KeepThoughts(thoughts, "me")
+    keeper = KeepThoughts(thoughts, "me", ())
     keeper.feed(ReasoningEnded("", "S", "messages"))
     keeper.feed(CallStarted("call_0", "f"))
     asked = msgspec.structs.replace(ASK, entries=(call("call_0", "g"),))

@@ -141,6 +141,7 @@ class Runtime:
         running, self._running = self._running, []
         for each in running:
             self.fatal = self.fatal or _fatal(each.task)
+            self._note(each)
         return [self._result(each) for each in running]
 
     def cancel(self) -> None:
@@ -165,7 +166,9 @@ class Runtime:
             return await tool.run(call, self._context(call))
 
     def _note(self, running: Running) -> None:
-        self._finished(self._result(running))
+        """Tell once that a call has ended: when its task is done, or when its result is taken before that is heard."""
+        if running.result is None:
+            self._finished(self._result(running))
 
     def _result(self, running: Running) -> Finished:
         if running.result is None:

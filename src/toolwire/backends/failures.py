@@ -81,7 +81,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
 def failed(error: Error | None) -> Failure:
     """The failure behind an error inside a stream."""
     error = error or Error()
-    code = _word(error.code) or _word(error.type) or "server_error"
+    kind = _word(error.type)
+    code = _word(error.code) or kind or "server_error"
     message = error.message or "The backend failed without saying why."
     limited = code in _RATE_LIMITS
     return Failure(
@@ -90,7 +91,7 @@ def failed(error: Error | None) -> Failure:
         message,
         param=_word(error.param) or None,
         retry_after=(pause_in(message) or "1") if limited else "",
-        retryable=code in _RETRYABLE,
+        retryable=code in _RETRYABLE or (code not in STATUS and kind in _RETRYABLE),
     )
 
 

@@ -63,7 +63,7 @@ class Planning(msgspec.Struct, frozen=True):
         if route.forgets_schemas and rules.arguments == "pass":
             rules = msgspec.structs.replace(rules, arguments="check")
         thoughts, owner, name = self.thoughts, self.caller.owner, route.backend.name
-        lasting = (*self.policies, partial(KeepSeals, thoughts, owner, name))
+        lasting = (*self.policies, partial(KeepSeals, thoughts, name, owner, self.request.entries))
         request = thoughts.fit_for(name, owner, self.request)
         request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
         if request.dialect not in route.hosts_tools:

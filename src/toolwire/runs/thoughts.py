@@ -7,14 +7,14 @@ whoever asked.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import ClassVar, Generic, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from toolwire.core.events import CallStarted, Event, Note, ReasoningDelta, ReasoningEnded
 from toolwire.core.policies import Kinds
-from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request
+from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request, TextPart
 
 KEPT = 4096
 """Calls whose thoughts are kept; the oldest go first."""
@@ -44,20 +44,72 @@ class Kept(Generic[Key, Value]):
         return self._table.get(key)
 
 
+Place: TypeAlias = tuple[int, int]
+"""Where in a conversation a call stands: behind which words of the user, as a hash, and behind how many calls."""
+CallKey: TypeAlias = tuple[str, str, str, Place]
+"""What a call is known by: owner, id, name and place. Some servers count their calls, so an id alone is not enough."""
+
+
+def _words(entry: Entry) -> int | None:
+    """What the user says there, as a hash; None if it is not the user who speaks."""
+    if not isinstance(entry, Message) or entry.role != "user":
+        return None
+    return hash(tuple(part.text for part in entry.parts if isinstance(part, TextPart)))
+
+
+def _places(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Place]]:
+    """Every entry, with the place that it has as a call."""
+    words, calls = 0, 0
+    for entry in entries:
+        said = _words(entry)
+        if said is not None:
+            words, calls = said, 0
+        yield entry, (words, calls)
+        calls += isinstance(entry, CallEntry)
+
+
+class NextCalls:
+    """The calls with which a conversation goes on, one after the other."""
+
+    def __init__(self, owner: str, entries: Sequence[Entry]) -> None:
+        self._owner = owner
+        self._entries = entries
+        self._seen = 0
+        self._place: Place | None = None
+
+    def see(self) -> None:
+        self._seen += 1
+
+    def key(self, call: CallStarted) -> CallKey:
+        """What the call that was seen last is known by."""
+        self._place = self._place or self._place_behind()
+        words, calls = self._place
+        return self._owner, call.id, call.name, (words, calls + self._seen)
+
+    def _place_behind(self) -> Place:
+        """The place before the first of them."""
+        calls = -1
+        for entry in reversed(self._entries):
+            words = _words(entry)
+            if words is not None:
+                return words, calls
+            calls += isinstance(entry, CallEntry)
+        return 0, calls
+
+
 class Thoughts:
-    """What models thought before their calls and sealed into them, by owner and call, and who sealed it."""
+    """What models thought before their calls and sealed into them, and who sealed it."""
 
     def __init__(self) -> None:
-        # Some servers count their calls, so an id alone is not enough to know one by.
-        self._kept: Kept[tuple[str, str, str], tuple[ReasoningEntry, ...]] = Kept(KEPT)
-        self._call_seals: Kept[tuple[str, str, str], str] = Kept(KEPT)
+        self._kept: Kept[CallKey, tuple[ReasoningEntry, ...]] = Kept(KEPT)
+        self._call_seals: Kept[CallKey, str] = Kept(KEPT)
         self._issuers: Kept[int, str] = Kept(4 * KEPT)  # backends by name
 
-    def keep(self, owner: str, call: CallStarted, thoughts: tuple[ReasoningEntry, ...]) -> None:
-        self._kept.put((owner, call.id, call.name), thoughts)
+    def keep(self, key: CallKey, thoughts: tuple[ReasoningEntry, ...]) -> None:
+        self._kept.put(key, thoughts)
 
-    def keep_call_seal(self, owner: str, call: CallStarted) -> None:
-        self._call_seals.put((owner, call.id, call.name), call.seal)
+    def keep_call_seal(self, key: CallKey, seal: str) -> None:
+        self._call_seals.put(key, seal)
 
     def issued(self, seal: str, backend: str) -> None:
         self._issuers.put(hash(seal), backend)
@@ -65,17 +117,18 @@ class Thoughts:
     def fit_for(self, backend: str, owner: str, request: Request) -> Request:
         """The request with nothing in it that another backend has sealed, and its calls with their own seals."""
         notes: list[Note] = []
-        entries = tuple(self._fit(entry, backend, owner, notes) for entry in request.entries)
+        entries = tuple(self._fit(entry, backend, (owner, place), notes) for entry, place in _places(request.entries))
         if all(one is other for one, other in zip(entries, request.entries, strict=True)):
             return request
         return msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes))
 
-    def _fit(self, entry: Entry, backend: str, owner: str, notes: list[Note]) -> Entry:
+    def _fit(self, entry: Entry, backend: str, at: tuple[str, Place], notes: list[Note]) -> Entry:
         if isinstance(entry, ReasoningEntry) and entry.seal and not self._may_read(backend, entry.seal):
             notes.append(Note("reasoning_dropped", entry.id))
             return forgotten(entry)
         if isinstance(entry, CallEntry):
-            seal = entry.seal or self._call_seals.get((owner, entry.id, entry.name)) or ""
+            owner, place = at
+            seal = entry.seal or self._call_seals.get((owner, entry.id, entry.name, place)) or ""
             seal = seal if self._may_read(backend, seal) else ""
             return entry if seal == entry.seal else msgspec.structs.replace(entry, seal=seal)
         return entry
@@ -90,8 +143,8 @@ class Thoughts:
             return request
         out: list[Entry] = []
         known: set[int] = set()  # the same thoughts led to all calls of a batch
-        for entry in request.entries:
-            thoughts = self._kept.get((owner, entry.id, entry.name)) if isinstance(entry, CallEntry) else None
+        for entry, place in _places(request.entries):
+            thoughts = self._kept.get((owner, entry.id, entry.name, place)) if isinstance(entry, CallEntry) else None
             if thoughts is not None and id(thoughts) not in known:
                 known.add(id(thoughts))
                 _put_back(thoughts, out)
@@ -120,16 +173,18 @@ class KeepSeals:
 
     handles: ClassVar[Kinds] = (ReasoningEnded, CallStarted)
 
-    def __init__(self, thoughts: Thoughts, owner: str, backend: str) -> None:
+    def __init__(self, thoughts: Thoughts, backend: str, owner: str, entries: Sequence[Entry]) -> None:
         self._thoughts = thoughts
-        self._owner = owner
         self._backend = backend
+        self._calls = NextCalls(owner, entries)
 
     def feed(self, event: Event) -> Sequence[Event]:
+        if isinstance(event, CallStarted):
+            self._calls.see()
+            if event.seal:
+                self._thoughts.keep_call_seal(self._calls.key(event), event.seal)
         if isinstance(event, ReasoningEnded | CallStarted) and event.seal:
             self._thoughts.issued(event.seal, self._backend)
-            if isinstance(event, CallStarted):
-                self._thoughts.keep_call_seal(self._owner, event)
         return (event,)
 
     def end(self) -> Sequence[Event]:
@@ -141,9 +196,9 @@ class KeepThoughts:
 
     handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded, CallStarted)
 
-    def __init__(self, thoughts: Thoughts, owner: str) -> None:
+    def __init__(self, thoughts: Thoughts, owner: str, entries: Sequence[Entry]) -> None:
         self._thoughts = thoughts
-        self._owner = owner
+        self._calls = NextCalls(owner, entries)
         self._texts: list[str] = []
         self._sealed: tuple[ReasoningEntry, ...] = ()
         self._led = False  # they have led to a call
@@ -158,9 +213,11 @@ class KeepThoughts:
                 thought = ReasoningEntry(event.id, shown, (), event.seal, event.issuer, event.redacted)
                 self._sealed = (thought,) if self._led else (*self._sealed, thought)
                 self._led = False
-        elif isinstance(event, CallStarted) and self._sealed:
-            self._thoughts.keep(self._owner, event, self._sealed)
-            self._led = True
+        elif isinstance(event, CallStarted):
+            self._calls.see()
+            if self._sealed:
+                self._thoughts.keep(self._calls.key(event), self._sealed)
+                self._led = True
         return (event,)
 
     def end(self) -> Sequence[Event]:

@@ -182,8 +182,8 @@ class Exchange:
             request = msgspec.structs.replace(request, betas=self._header(b"anthropic-beta"))
         if not request.carries_seals and request.tools:
             thoughts = self._shared.thoughts
-            request = thoughts.restored(caller.owner, request)
-            run = self._begin(request, caller, partial(KeepThoughts, thoughts, caller.owner))
+            kept = partial(KeepThoughts, thoughts, caller.owner, request.entries)
+            run = self._begin(thoughts.restored(caller.owner, request), caller, kept)
         else:
             run = self._begin(request, caller)
         await self._deliver(run, receive)

@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Mapping
+from io import BytesIO
 from typing import Protocol
 from urllib.request import getproxies, proxy_bypass
 
@@ -12,6 +13,9 @@ from yarl import URL
 from toolwire.core.backend import Opening, Post
 from toolwire.transport.drain import arrived, drained
 from toolwire.transport.reply import Broken, Timeouts, broken
+
+LARGE = 1 << 20
+"""Bytes of a body from which it is written in pieces."""
 
 _SKIPPED = ("User-Agent", "Accept-Encoding", "Accept")
 
@@ -61,7 +65,7 @@ class HttpUpstream:
         try:
             response = await self._session.post(
                 self._url(opening.path),
-                data=aiohttp.BytesPayload(opening.body, content_type="application/json"),
+                data=_payload(opening.body),
                 headers=headers,
                 proxy=self._proxy,
                 allow_redirects=False,
@@ -85,7 +89,7 @@ class HttpUpstream:
 
     async def _fetch(self, method: str, post: Post, key: str) -> bytes:
         headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
-        body = aiohttp.BytesPayload(post.body, content_type="application/json") if post.body else None
+        body = _payload(post.body) if post.body else None
         asked = self._session.request(method, self._url(post.path), headers=headers, data=body, proxy=self._proxy)
         try:
             async with asyncio.timeout(8), asked as response:
@@ -98,6 +102,13 @@ class HttpUpstream:
         if path not in self._urls:
             self._urls[path] = URL(self._base + path)
         return self._urls[path]
+
+
+def _payload(body: bytes) -> aiohttp.payload.Payload:
+    """A body of JSON. A large one is written in pieces, between which others have their turn."""
+    if len(body) < LARGE:
+        return aiohttp.BytesPayload(body, content_type="application/json")
+    return aiohttp.BytesIOPayload(BytesIO(body), content_type="application/json")
 
 
 class HttpReply:
