@@ -149,6 +149,29 @@ def test_a_call_is_known_by_its_name_too():
     assert thoughts.restored("me", asked) is asked
 
 
+def thought_of(thoughts: Thoughts, seal: str, *entries: Any) -> None:
+    keeper = KeepThoughts(thoughts, "me", entries)
+    keeper.feed(ReasoningEnded("", seal, "messages"))
+    keeper.feed(CallStarted("call_0", "f"))
+
+
+def test_the_thoughts_of_servers_that_count_return_to_their_own_calls():
+    """Every response of theirs has a `call_0`."""
+    thoughts = Thoughts()
+    one, other = (Message("user", (TextPart(words),)) for words in ("one", "other"))
+    asked = (call("call_0"), result("call_0"))
+    thought_of(thoughts, "a", one)
+    thought_of(thoughts, "b", one, *asked)
+    thought_of(thoughts, "c", one, *asked, *asked, other)
+    entries = (one, *asked, *asked, other, *asked)
+    restored = thoughts.restored("me", msgspec.structs.replace(ASK, entries=entries)).entries
+    seals = [getattr(entry, "seal", "") for entry in restored]
+    assert [seal for seal in seals if seal] == ["a", "b", "c"]
+    assert [place for place, seal in enumerate(seals) if seal] == [1, 4, 8]
+    foreign = msgspec.structs.replace(ASK, entries=(Message("user", (TextPart("third"),)), *asked))
+    assert thoughts.restored("me", foreign) is foreign
+
+
 def test_a_frame_that_cannot_be_read_is_noted_before_the_end():
     conversation = messages_backend.Conversation(ASK, "s")
     events: list[Event] = []

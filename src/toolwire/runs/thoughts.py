@@ -6,8 +6,8 @@ every seal it is known which backend made it, because no other can read it. What
 whoever asked.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -44,57 +44,34 @@ class Kept(Generic[Key, Value]):
         return self._table.get(key)
 
 
-Place: TypeAlias = tuple[int, int]
-"""Where in a conversation a call stands: behind which words of the user, as a hash, and behind how many calls."""
-CallKey: TypeAlias = tuple[str, str, str, Place]
-"""What a call is known by: owner, id, name and place. Some servers count their calls, so an id alone is not enough."""
+CallKey: TypeAlias = tuple[str, str, str, int, int]
+"""What a call is known by: owner, id, name, the words of the user behind which it stands, as a hash, and how many calls
+with the same id and name stand between. Some servers only count the calls of a response, so an id is not enough."""
 
 
-def _words(entry: Entry) -> int | None:
-    """What the user says there, as a hash; None if it is not the user who speaks."""
-    if not isinstance(entry, Message) or entry.role != "user":
-        return None
-    return hash(tuple(part.text for part in entry.parts if isinstance(part, TextPart)))
+class Places:
+    """Finds the keys of calls on a walk through a conversation."""
 
-
-def _places(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Place]]:
-    """Every entry, with the place that it has as a call."""
-    words, calls = 0, 0
-    for entry in entries:
-        said = _words(entry)
-        if said is not None:
-            words, calls = said, 0
-        yield entry, (words, calls)
-        calls += isinstance(entry, CallEntry)
-
-
-class NextCalls:
-    """The calls with which a conversation goes on, one after the other."""
-
-    def __init__(self, owner: str, entries: Sequence[Entry]) -> None:
+    def __init__(self, owner: str, entries: Sequence[Entry] = ()) -> None:
         self._owner = owner
-        self._entries = entries
-        self._seen = 0
-        self._place: Place | None = None
+        self._words = 0
+        self._seen: Counter[tuple[str, str]] = Counter()
+        for entry in entries:
+            self.see(entry)
 
-    def see(self) -> None:
-        self._seen += 1
+    def see(self, entry: Entry) -> CallKey | None:
+        """The key of an entry, if it is a call."""
+        if isinstance(entry, CallEntry):
+            return self.key(entry.id, entry.name)
+        if isinstance(entry, Message) and entry.role == "user":
+            self._words = hash(tuple(part.text for part in entry.parts if isinstance(part, TextPart)))
+            self._seen.clear()
+        return None
 
-    def key(self, call: CallStarted) -> CallKey:
-        """What the call that was seen last is known by."""
-        self._place = self._place or self._place_behind()
-        words, calls = self._place
-        return self._owner, call.id, call.name, (words, calls + self._seen)
-
-    def _place_behind(self) -> Place:
-        """The place before the first of them."""
-        calls = -1
-        for entry in reversed(self._entries):
-            words = _words(entry)
-            if words is not None:
-                return words, calls
-            calls += isinstance(entry, CallEntry)
-        return 0, calls
+    def key(self, id: str, name: str) -> CallKey:
+        """The key of the next call."""
+        self._seen[id, name] += 1
+        return self._owner, id, name, self._words, self._seen[id, name]
 
 
 class Thoughts:
@@ -117,18 +94,18 @@ class Thoughts:
     def fit_for(self, backend: str, owner: str, request: Request) -> Request:
         """The request with nothing in it that another backend has sealed, and its calls with their own seals."""
         notes: list[Note] = []
-        entries = tuple(self._fit(entry, backend, (owner, place), notes) for entry, place in _places(request.entries))
+        places = Places(owner)
+        entries = tuple(self._fit(entry, places.see(entry), backend, notes) for entry in request.entries)
         if all(one is other for one, other in zip(entries, request.entries, strict=True)):
             return request
         return msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes))
 
-    def _fit(self, entry: Entry, backend: str, at: tuple[str, Place], notes: list[Note]) -> Entry:
+    def _fit(self, entry: Entry, key: CallKey | None, backend: str, notes: list[Note]) -> Entry:
         if isinstance(entry, ReasoningEntry) and entry.seal and not self._may_read(backend, entry.seal):
             notes.append(Note("reasoning_dropped", entry.id))
             return forgotten(entry)
-        if isinstance(entry, CallEntry):
-            owner, place = at
-            seal = entry.seal or self._call_seals.get((owner, entry.id, entry.name, place)) or ""
+        if isinstance(entry, CallEntry) and key is not None:
+            seal = entry.seal or self._call_seals.get(key) or ""
             seal = seal if self._may_read(backend, seal) else ""
             return entry if seal == entry.seal else msgspec.structs.replace(entry, seal=seal)
         return entry
@@ -143,8 +120,10 @@ class Thoughts:
             return request
         out: list[Entry] = []
         known: set[int] = set()  # the same thoughts led to all calls of a batch
-        for entry, place in _places(request.entries):
-            thoughts = self._kept.get((owner, entry.id, entry.name, place)) if isinstance(entry, CallEntry) else None
+        places = Places(owner)
+        for entry in request.entries:
+            key = places.see(entry)
+            thoughts = self._kept.get(key) if key is not None else None
             if thoughts is not None and id(thoughts) not in known:
                 known.add(id(thoughts))
                 _put_back(thoughts, out)
@@ -176,15 +155,16 @@ class KeepSeals:
     def __init__(self, thoughts: Thoughts, backend: str, owner: str, entries: Sequence[Entry]) -> None:
         self._thoughts = thoughts
         self._backend = backend
-        self._calls = NextCalls(owner, entries)
+        self._owner = owner
+        self._entries = entries
+        self._places: Places | None = None
 
     def feed(self, event: Event) -> Sequence[Event]:
-        if isinstance(event, CallStarted):
-            self._calls.see()
-            if event.seal:
-                self._thoughts.keep_call_seal(self._calls.key(event), event.seal)
         if isinstance(event, ReasoningEnded | CallStarted) and event.seal:
             self._thoughts.issued(event.seal, self._backend)
+            if isinstance(event, CallStarted):
+                self._places = self._places or Places(self._owner, self._entries)
+                self._thoughts.keep_call_seal(self._places.key(event.id, event.name), event.seal)
         return (event,)
 
     def end(self) -> Sequence[Event]:
@@ -198,7 +178,9 @@ class KeepThoughts:
 
     def __init__(self, thoughts: Thoughts, owner: str, entries: Sequence[Entry]) -> None:
         self._thoughts = thoughts
-        self._calls = NextCalls(owner, entries)
+        self._owner = owner
+        self._entries = entries
+        self._places: Places | None = None
         self._texts: list[str] = []
         self._sealed: tuple[ReasoningEntry, ...] = ()
         self._led = False  # they have led to a call
@@ -213,11 +195,10 @@ class KeepThoughts:
                 thought = ReasoningEntry(event.id, shown, (), event.seal, event.issuer, event.redacted)
                 self._sealed = (thought,) if self._led else (*self._sealed, thought)
                 self._led = False
-        elif isinstance(event, CallStarted):
-            self._calls.see()
-            if self._sealed:
-                self._thoughts.keep(self._calls.key(event), self._sealed)
-                self._led = True
+        elif isinstance(event, CallStarted) and self._sealed:
+            self._places = self._places or Places(self._owner, self._entries)
+            self._thoughts.keep(self._places.key(event.id, event.name), self._sealed)
+            self._led = True
         return (event,)
 
     def end(self) -> Sequence[Event]:
