@@ -1,4 +1,4 @@
-"""The command line: `toolwire serve`, `toolwire run` and `toolwire replay`."""
+"""The command line: `toolwire serve`, `toolwire run`, `toolwire check` and `toolwire replay`."""
 
 import sys
 from pathlib import Path
@@ -67,6 +67,33 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
         order = Order(prompt, model, backend, tools, mcp, cwd, config, resume, json, setup)
         raise typer.Exit(carry_out(order))
     except (SettingsError, SessionError, OrderError, BadRequest) as error:
+        raise _stop(error) from None
+
+
+@app.command()
+def check(  # noqa: PLR0913, PLR0917 - each is an option of its own
+    url: Annotated[str, typer.Argument(help="The address of an endpoint, with or without /v1.")] = "",
+    api: Annotated[str, typer.Option(help="APIs with commas: chat,responses,messages; all by default.")] = "",
+    model: Annotated[str, typer.Option(help="The model to ask; the first one listed by default.")] = "",
+    key: Annotated[str, typer.Option(envvar="TOOLWIRE_CHECK_KEY", help="The key to send.", show_envvar=True)] = "",
+    only: Annotated[list[str] | None, typer.Option(help="A rule, or an area of rules; may be repeated.")] = None,
+    report: Annotated[list[Path] | None, typer.Option(help="A file ending with .html, .json or .xml (JUnit).")] = None,
+    record: Annotated[Path | None, typer.Option(help="A directory for all requests and answers.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Check a captured stream or answer instead.")] = None,
+    har: Annotated[Path | None, typer.Option(help="Check the turns of a HAR archive instead.")] = None,
+    budget: Annotated[int, typer.Option(help="Most requests.")] = 150,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 120.0,
+) -> None:
+    """Tell what an endpoint does wrong about tool calls, with the bytes to prove it."""
+    from toolwire.check.command import Order, OrderError
+    from toolwire.check.command import run as carry_out
+
+    try:
+        order = Order(
+            url, file, har, api, model, key, tuple(only or ()), tuple(report or ()), record, budget, timeout
+        )  # fmt: skip
+        raise typer.Exit(carry_out(order))
+    except OrderError as error:
         raise _stop(error) from None
 
 

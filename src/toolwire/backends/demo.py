@@ -326,10 +326,7 @@ def _length(voice: Voice) -> Iterator[Step]:
     name, arguments = _any_call(voice)
     steps = list(voice.call(name, arguments, step=4))
     yield from steps[:3]
-    yield voice.event(
-        "response.incomplete",
-        response={"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}, "output": []},
-    )
+    yield voice.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
 
 
 def _silent(voice: Voice) -> Iterator[Step]:

@@ -1,0 +1,384 @@
+"""Chat Completions: the rules of its form, streamed and plain."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from toolwire.check.turns.frames import Heard
+from toolwire.check.turns.loose import Json, as_list, as_object, as_objects, as_text, shown
+from toolwire.check.turns.rule import Asked, Finding, Rule
+from toolwire.check.turns.turn import Call, Finish, Turn, as_usage
+
+RULES = (
+    Rule(
+        "chat.done-marker",
+        "MUST",
+        "The last thing in a stream is `[DONE]`, once.",
+        "OpenAI Chat Completions",
+        "Clients wait for more, or take a stream that was cut for a whole one.",
+    ),
+    Rule(
+        "chat.chunk",
+        "MUST",
+        "Every chunk is a `chat.completion.chunk` with a list of choices, each with an index and a delta.",
+        "OpenAI Chat Completions; the openai SDK reads `choices[0].delta`",
+        "The SDK raises in the middle of a turn.",
+    ),
+    Rule(
+        "chat.identity",
+        "SHOULD",
+        "Id, model and time are the same in all chunks.",
+        "OpenAI Chat Completions; LangChain merges chunks by id",
+        "One turn is taken for several.",
+    ),
+    Rule(
+        "chat.role",
+        "SHOULD",
+        "The role is said once, in the first chunk.",
+        "OpenAI Chat Completions; clients that add up deltas",
+        "The role becomes `assistantassistant`, or is missing.",
+    ),
+    Rule(
+        "chat.finish",
+        "MUST",
+        "Every choice has exactly one finish reason, which is one of the API's words.",
+        "OpenAI Chat Completions",
+        "Clients take the turn for cut, or end it twice; typed SDKs refuse other words.",
+        on="turn",
+    ),
+    Rule(
+        "chat.after-finish",
+        "MUST",
+        "Nothing of a choice follows its finish reason.",
+        "agents that run calls when they see the finish reason",
+        "What follows is lost.",
+    ),
+    Rule(
+        "chat.error-frame",
+        "SHOULD",
+        "An error inside of a stream is an object `error` with a message, and only `[DONE]` follows.",
+        "the openai SDK, which raises on `error`",
+        "The error is taken for the end of the turn, or is not seen at all.",
+        needs="error",
+    ),
+    Rule(
+        "chat.usage",
+        "SHOULD",
+        "The tokens are told once, in a last chunk without choices, if they were asked for, and else not.",
+        "OpenAI Chat Completions, `stream_options.include_usage`",
+        "Tokens are counted twice or not at all; clients that read `choices[0]` of every chunk raise.",
+    ),
+    Rule(
+        "chat.call-index",
+        "MUST",
+        "Every fragment of a call has its index, a number.",
+        "the openai SDK, which puts fragments together by index",
+        "Fragments of several calls become one call.",
+        needs="call",
+    ),
+    Rule(
+        "chat.call-opening",
+        "MUST",
+        "The first fragment of a call has its id, its type and its name.",
+        "OpenAI Chat Completions; Codex, LangChain and the Vercel AI SDK open a call with it",
+        "The call has no id to answer to, or is dropped.",
+        needs="call",
+    ),
+    Rule(
+        "chat.call-once",
+        "MUST",
+        "Id, type and name of a call are said once, whole.",
+        "the openai SDK, which adds up the texts of fragments",
+        "The name becomes `get_weatherget_weather`, and no tool has it.",
+        needs="call",
+    ),
+    Rule(
+        "chat.call-fragment",
+        "MUST",
+        "Arguments are text in every fragment.",
+        "OpenAI Chat Completions",
+        "The SDK raises, or writes the object in Python's notation.",
+        needs="call",
+    ),
+    Rule(
+        "chat.call-order",
+        "SHOULD",
+        "Indexes count from 0, and no fragment follows one of a later call.",
+        "clients that run a call when the next one begins",
+        "They run it with half of its arguments.",
+        needs="call",
+    ),
+    Rule(
+        "chat.completion",
+        "MUST",
+        "A plain answer is a `chat.completion` whose choices have a message of the assistant and a finish reason.",
+        "OpenAI Chat Completions",
+        "The SDK raises.",
+        on="plain",
+    ),
+    Rule(
+        "chat.message",
+        "MUST",
+        "In a message the content is text or null, and calls have id, type, name and arguments, which are text.",
+        "OpenAI Chat Completions",
+        "The SDK raises, or the message is refused when it comes back in the history.",
+        on="plain",
+    ),
+    Rule(
+        "chat.index",
+        "SHOULD",
+        "Calls of a message have no index; that is for fragments.",
+        "servers that refuse unknown fields in a history",
+        "The message cannot be sent back.",
+        on="plain",
+        needs="call",
+    ),
+)
+
+FINISHES: dict[str, Finish] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "calls",
+    "function_call": "calls",
+    "content_filter": "filter",
+}
+
+# A stream
+
+
+class ChatStream:
+    """Reads a finished stream as the openai SDK does, and complains on the way."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._choices: dict[int, _Choice] = {}
+        self._usage: list[int] = []
+        self._tokens: Any = None
+        self._identity: Any = None
+        self._id = ""
+        self._failed = False
+
+    def read(self, heard: Sequence[Heard]) -> Iterator[Finding]:
+        yield from _ending(heard)
+        chunks = [each for each in heard if not each.is_done and each.value is not None]
+        for each in chunks:
+            if "error" in each.fields:
+                yield from self._error(each, chunks)
+            else:
+                yield from self._chunk(each)
+        yield from self._check_usage([each for each in chunks if "error" not in each.fields])
+        for index, choice in self._choices.items():
+            if not choice.finished and not self._failed:
+                yield Finding("chat.finish", f"Choice {index} has no finish reason.", _last(chunks))
+
+    @property
+    def turn(self) -> Turn:
+        choice = self._choices.get(0) or _Choice()
+        finish: Finish = "failed" if self._failed else FINISHES.get(as_text(choice.finish), "")
+        usage = as_usage(self._tokens, "prompt_tokens", "completion_tokens")
+        return Turn("".join(choice.text), choice.whole_calls(), finish, usage, self._id, tuple(choice.finished))
+
+    def _error(self, each: Heard, chunks: Sequence[Heard]) -> Iterator[Finding]:
+        self._failed = True
+        error = each.fields["error"]
+        if not isinstance(as_object(error).get("message"), str):
+            yield Finding("chat.error-frame", f"The error is {shown(error)}.", (each.place,))
+        if each is not chunks[-1]:
+            yield Finding("chat.error-frame", "Something follows an error.", (each.place,))
+
+    def _chunk(self, each: Heard) -> Iterator[Finding]:
+        chunk, choices = each.fields, each.fields.get("choices")
+        self._id = self._id or str(chunk.get("id") or "")
+        if chunk.get("object") != "chat.completion.chunk" or not isinstance(choices, list):
+            yield Finding(
+                "chat.chunk",
+                f"A chunk is a {shown(chunk.get('object'))} with the choices {shown(choices)}.",
+                (each.place,),
+            )
+        identity = chunk.get("id"), chunk.get("created"), chunk.get("model")
+        if self._identity is None:
+            self._identity = identity
+        elif identity != self._identity:
+            yield Finding("chat.identity", f"A chunk has {identity} after {self._identity}.", (each.place,))
+            self._identity = identity
+        if chunk.get("usage"):
+            self._usage.append(each.place)
+            self._tokens = chunk["usage"]
+        for choice in as_list(choices):
+            index, delta = as_object(choice).get("index"), as_object(choice).get("delta")
+            if type(index) is not int or not isinstance(delta, dict):
+                yield Finding(
+                    "chat.chunk", f"A choice has the index {shown(index)} and the delta {shown(delta)}.", (each.place,)
+                )
+                continue
+            yield from self._choices.setdefault(index, _Choice()).see(each, as_object(delta), choice)
+
+    def _check_usage(self, chunks: Sequence[Heard]) -> Iterator[Finding]:
+        places = tuple(self._usage)
+        last = chunks[-1] if chunks else None
+        told_at_the_end = last is not None and places == (last.place,) and last.fields.get("choices") == []
+        if places and self._asked.usage is False:
+            yield Finding("chat.usage", "Tokens are told that nobody asked for.", places)
+        elif places and not told_at_the_end:
+            yield Finding("chat.usage", "Tokens are told elsewhere than in a last chunk without choices.", places)
+        elif not places and self._asked.usage and not self._failed:
+            yield Finding("chat.usage", "The tokens that were asked for are not told.", _last(chunks))
+        empty = [each.place for each in chunks if each.fields.get("choices") == [] and each.place not in places]
+        if empty:
+            yield Finding("chat.usage", "A chunk has neither choices nor tokens.", tuple(empty))
+
+
+def _ending(heard: Sequence[Heard]) -> Iterator[Finding]:
+    places = tuple(each.place for each in heard if each.is_done)
+    if len(places) != 1 or not heard[-1].is_done:
+        yield Finding("chat.done-marker", f"`[DONE]` comes {len(places)} times, or not last.", places or _last(heard))
+
+
+def _last(heard: Sequence[Heard]) -> tuple[int, ...]:
+    return (heard[-1].place,) if heard else ()
+
+
+class _Choice:
+    """One choice, put together."""
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.finish: Any = None
+        self.finished: list[int] = []
+        self._calls: dict[int, _Fragments] = {}
+        self._legacy = _Fragments(0)
+        self._chunks = 0
+
+    def whole_calls(self) -> tuple[Call, ...]:
+        legacy = [self._legacy] if self._legacy.frames else []
+        return tuple(each.call() for each in [*self._calls.values(), *legacy])
+
+    def see(self, each: Heard, delta: Json, choice: Json) -> Iterator[Finding]:
+        here = (each.place,)
+        said = {name: value for name, value in delta.items() if value not in (None, "", [])}
+        if ("role" in delta) != (self._chunks == 0):
+            yield Finding("chat.role", f"Chunk {self._chunks + 1} of a choice has the delta {shown(delta)}.", here)
+        self._chunks += 1
+        if self.finished and said:
+            yield Finding("chat.after-finish", f"{', '.join(said)} comes after the finish reason.", here)
+        content = delta.get("content")
+        if content is not None and not isinstance(content, str):
+            yield Finding("chat.chunk", f"The content is {shown(content)}.", here)
+        self.text.append(content if isinstance(content, str) else "")
+        if isinstance(delta.get("function_call"), dict):
+            self._legacy.add({"id": "-", "type": "function", "function": delta["function_call"]}, each.place)
+        for part in as_list(delta.get("tool_calls")):
+            yield from self._part(as_object(part), here)
+        reason = choice.get("finish_reason")
+        if reason is not None:
+            self.finished.append(each.place)
+            self.finish = reason
+            if as_text(reason) not in FINISHES:
+                yield Finding("chat.finish", f"The finish reason is {shown(reason)}.", here)
+            if len(self.finished) == 2:
+                yield Finding("chat.finish", "A choice has two finish reasons.", tuple(self.finished))
+
+    def _part(self, part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
+        index = part.get("index")
+        if type(index) is not int:
+            yield Finding("chat.call-index", f"A fragment has the index {shown(index)}.", here)
+            index = max(self._calls, default=0)
+        call = self._calls.get(index)
+        if call is None:
+            if index != len(self._calls):
+                yield Finding("chat.call-order", f"Index {index} comes where {len(self._calls)} is next.", here)
+            call = self._calls[index] = _Fragments(index)
+            yield from _opening(part, here)
+        else:
+            if index != max(self._calls):
+                yield Finding("chat.call-order", f"A fragment of call {index} comes after one of a later call.", here)
+            inner = _inner(part)
+            if any(part.get(key) for key in ("id", "type")) or inner.get("name"):
+                yield Finding("chat.call-once", f"Call {index} is begun again by {shown(part)}.", here)
+        text = _inner(part).get("input" if part.get("custom") else "arguments")
+        if text is not None and not isinstance(text, str):
+            yield Finding("chat.call-fragment", f"A fragment has the arguments {shown(text)}.", here)
+        call.add(part, here[0])
+
+
+def _inner(part: Json) -> Json:
+    return as_object(part.get("custom") or part.get("function"))
+
+
+def _opening(part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
+    missing = [key for key in ("id", "type") if not part.get(key)]
+    missing += [] if _inner(part).get("name") else ["name"]
+    if missing:
+        yield Finding("chat.call-opening", f"A call begins without its {' and '.join(missing)}.", here)
+
+
+class _Fragments:
+    """A call, put together as the openai SDK does it: texts are added up."""
+
+    def __init__(self, index: int) -> None:
+        self._id = self._name = ""
+        self._text: list[str] = []
+        self._is_custom = False
+        self.frames: list[int] = []
+
+    def add(self, part: Json, place: int) -> None:
+        inner = _inner(part)
+        self._id += as_text(part.get("id"))
+        self._name += as_text(inner.get("name"))
+        self._is_custom = self._is_custom or bool(part.get("custom"))
+        self._text.append(as_text(inner.get("input")) + as_text(inner.get("arguments")))
+        self.frames.append(place)
+
+    def call(self) -> Call:
+        kind = "custom" if self._is_custom else "function"
+        return Call(self._id, self._name, "".join(self._text), kind, tuple(self.frames))
+
+
+# A plain answer
+
+
+def check_plain(body: Json) -> Iterator[Finding]:
+    choices = as_objects(body.get("choices"))
+    if body.get("object") != "chat.completion" or not choices:
+        yield Finding("chat.completion", f"The answer is a {shown(body.get('object'))} with {len(choices)} choices.")
+    for choice in choices:
+        message, reason = as_object(choice.get("message")), choice.get("finish_reason")
+        if message.get("role") != "assistant":
+            yield Finding("chat.completion", f"The message has the role {shown(message.get('role'))}.")
+        if as_text(reason) not in FINISHES:
+            yield Finding("chat.finish", f"The finish reason is {shown(reason)}.")
+        yield from _check_message(message)
+
+
+def _check_message(message: Json) -> Iterator[Finding]:
+    content, calls = message.get("content"), message.get("tool_calls")
+    if "content" not in message or (content is not None and not isinstance(content, str)):
+        yield Finding("chat.message", f"The content is {shown(content)}.")
+    if calls is not None and (not isinstance(calls, list) or not calls):
+        yield Finding("chat.message", f"The calls are {shown(calls)}.")
+    for call in as_objects(calls):
+        inner = _inner(call)
+        text = inner.get("input" if call.get("custom") else "arguments")
+        if not all(isinstance(each, str) and each for each in (call.get("id"), call.get("type"), inner.get("name"))):
+            yield Finding("chat.message", f"A call lacks its id, type or name: {shown(call)}.")
+        if not isinstance(text, str):
+            yield Finding("chat.message", f"A call has the arguments {shown(text)}.")
+        if "index" in call:
+            yield Finding("chat.index", f"A call of a message has the index {call['index']!r}.")
+
+
+def plain_turn(body: Json) -> Turn:
+    """The turn in a plain answer."""
+    choice = as_object((as_list(body.get("choices")) or [{}])[0])
+    message = as_object(choice.get("message"))
+    parts = as_objects(message.get("tool_calls"))
+    legacy = message.get("function_call")
+    if isinstance(legacy, dict):
+        parts.append({"id": "-", "function": legacy})
+    calls: list[Call] = []
+    for part in parts:
+        fragments = _Fragments(0)
+        fragments.add(part, 0)
+        calls.append(fragments.call())
+    usage = as_usage(body.get("usage"), "prompt_tokens", "completion_tokens")
+    finish = FINISHES.get(as_text(choice.get("finish_reason")), "")
+    return Turn(as_text(message.get("content")), tuple(calls), finish, usage, as_text(body.get("id")))

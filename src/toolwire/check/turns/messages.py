@@ -1,0 +1,361 @@
+"""Messages: the rules of its form, streamed and plain."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from toolwire.check.turns.frames import Heard
+from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, shown
+from toolwire.check.turns.rule import Asked, Finding, Rule
+from toolwire.check.turns.turn import Call, Finish, Turn, Usage
+
+_API = "Anthropic Messages"
+_SDK = "the anthropic SDK, which builds the message from its events"
+
+RULES = (
+    Rule(
+        "messages.event-name",
+        "MUST",
+        "Every event is sent under its type as its name.",
+        f"{_API}; {_SDK}",
+        "The SDK passes over events without a name it knows: the turn is empty.",
+    ),
+    Rule(
+        "messages.opening",
+        "MUST",
+        "A stream begins with one `message_start`, whose message has an id, no content and no stop reason.",
+        f"{_API}; {_SDK}",
+        "The SDK raises at the first event.",
+    ),
+    Rule(
+        "messages.start-usage",
+        "MUST",
+        "The message of `message_start` has its usage.",
+        f"{_API}; Claude Code reads it",
+        "Clients raise on the missing object.",
+    ),
+    Rule(
+        "messages.closing",
+        "MUST",
+        "A stream ends with one `message_delta`, which has a stop reason of the API, and `message_stop`.",
+        f"{_API}; {_SDK}",
+        "Clients wait for more, or do not know that calls wait.",
+    ),
+    Rule(
+        "messages.delta-usage",
+        "SHOULD",
+        "`message_delta` tells the tokens of the output.",
+        _API,
+        "Budgets count nothing.",
+    ),
+    Rule(
+        "messages.error-event",
+        "MUST",
+        "An error inside of a stream is an `error` event with type and message, and the last one.",
+        f"{_API}; {_SDK}",
+        "A turn that failed is taken for one that ended.",
+        needs="error",
+    ),
+    Rule(
+        "messages.unknown-event",
+        "SHOULD",
+        "Every event is one of the API.",
+        _API,
+        "Typed clients refuse it.",
+    ),
+    Rule(
+        "messages.block-order",
+        "MUST",
+        "One block is open at a time: it starts, grows and stops before the next.",
+        f"{_API}; {_SDK}",
+        "The input of one call is written into another.",
+    ),
+    Rule(
+        "messages.block-index",
+        "MUST",
+        "Blocks are counted from 0, and their events carry their index.",
+        f"{_API}; {_SDK}",
+        "The SDK raises on an index that is not there.",
+    ),
+    Rule(
+        "messages.block-start",
+        "MUST",
+        'A block starts empty: text `""`, input `{}`.',
+        _SDK,
+        "What is there is doubled, or the SDK raises when it adds text to an object.",
+    ),
+    Rule(
+        "messages.block-keys",
+        "MUST",
+        "A `tool_use` block has an id and a name when it starts.",
+        _API,
+        "The call cannot be answered.",
+        on="turn",
+        needs="call",
+    ),
+    Rule(
+        "messages.delta",
+        "MUST",
+        "A delta is of the kind of its block and holds text.",
+        f"{_API}; {_SDK}",
+        "The SDK raises, or drops it.",
+    ),
+    Rule(
+        "messages.block-empty",
+        "SHOULD",
+        "A text block has text.",
+        f"{_API}, which refuses empty text in a history",
+        "The next request is refused with `text content blocks must be non-empty`.",
+        on="turn",
+        needs="text",
+    ),
+    Rule(
+        "messages.message",
+        "MUST",
+        "A plain answer is a `message` of the assistant with an id, a list of blocks, a stop reason and its usage.",
+        _API,
+        "The SDK raises.",
+        on="plain",
+    ),
+    Rule(
+        "messages.input",
+        "MUST",
+        "The input of a `tool_use` block in a plain answer is an object.",
+        _API,
+        "Clients that pass it on as keywords raise.",
+        on="plain",
+        needs="call",
+    ),
+)
+
+STOPS: dict[str, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "filter",
+}
+DELTAS = {
+    "text_delta": (("text",), "text"),
+    "citations_delta": (("text",), ""),
+    "input_json_delta": (("tool_use", "server_tool_use", "mcp_tool_use"), "partial_json"),
+    "thinking_delta": (("thinking",), "thinking"),
+    "signature_delta": (("thinking",), "signature"),
+    "compaction_delta": (("compaction",), ""),
+}
+"""The kinds of deltas: the blocks they belong to, and the field that holds their text, if one does."""
+EMPTY: dict[str, Json] = {
+    "text": {"text": ""},
+    "thinking": {"thinking": ""},
+    "tool_use": {"input": {}},
+}
+"""What a block that grows has when it starts."""
+KNOWN = {
+    "message_start",
+    "message_delta",
+    "message_stop",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "error",
+    "ping",
+}
+
+
+def _broken(rule: str, says: str, *heard: Heard) -> Finding:
+    return Finding(f"messages.{rule}", says, tuple(each.place for each in heard))
+
+
+class MessagesStream:
+    """Reads a finished stream as the anthropic SDK does, and complains on the way."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._blocks: list[_Block] = []
+        self._open: _Block | None = None
+        self._message: Json = {}
+        self._end: Json = {}
+        self._stopped: list[int] = []
+        self._failed = False
+
+    def read(self, heard: Sequence[Heard]) -> Iterator[Finding]:
+        events = [each for each in heard if each.fields.get("type") != "ping" and not each.is_done]
+        for each in events:
+            kind = as_text(each.fields.get("type"))
+            if each.event != kind:
+                yield _broken("event-name", f"{kind or 'An event'} is sent under the name {each.event!r}.", each)
+            if kind not in KNOWN:
+                yield _broken("unknown-event", f"{kind!r} is no event of the API.", each)
+        self._failed = any(each.fields.get("type") == "error" for each in events)
+        yield from self._opening(events)
+        yield from self._closing(events)
+        for each in events:
+            yield from self._see(each)
+        if self._open is not None and not self._failed:
+            yield _broken("block-order", f"Block {len(self._blocks) - 1} is never stopped.", *events[-1:])
+
+    @property
+    def turn(self) -> Turn:
+        text = "".join(block.text for block in self._blocks if block.kind == "text")
+        calls = tuple(block.call() for block in self._blocks if block.kind == "tool_use")
+        reason = as_text(as_object(self._end.get("delta")).get("stop_reason"))
+        finish: Finish = "failed" if self._failed else STOPS.get(reason, "")
+        usage = _usage({**as_object(self._message.get("usage")), **as_object(self._end.get("usage"))})
+        return Turn(text, calls, finish, usage, as_text(self._message.get("id")), tuple(self._stopped))
+
+    def _opening(self, events: Sequence[Heard]) -> Iterator[Finding]:
+        starts = [each for each in events if each.fields.get("type") == "message_start"]
+        if not starts or starts[0] is not events[0] or len(starts) > 1:
+            if [each.fields.get("type") for each in events] != ["error"]:
+                yield _broken("opening", f"message_start comes {len(starts)} times, or not first.", *events[:1])
+            return
+        self._message = message = as_object(starts[0].fields.get("message"))
+        if not as_text(message.get("id")) or message.get("content") != [] or message.get("stop_reason") is not None:
+            yield _broken("opening", f"message_start holds {shown(message)}.", starts[0])
+        if type(as_object(message.get("usage")).get("input_tokens")) is not int:
+            yield _broken("start-usage", f"message_start has the usage {shown(message.get('usage'))}.", starts[0])
+
+    def _closing(self, events: Sequence[Heard]) -> Iterator[Finding]:
+        ends = [each for each in events if each.fields.get("type") == "message_delta"]
+        types = [as_text(each.fields.get("type")) for each in events]
+        if self._failed:
+            if types[-1] != "error" or ends or "message_stop" in types:
+                yield _broken("error-event", "Something follows an error, or the turn ended before it.", *events[-1:])
+            return
+        if types[-2:] != ["message_delta", "message_stop"] or len(ends) != 1 or types.count("message_stop") != 1:
+            yield _broken("closing", f"The stream ends with {' and '.join(types[-2:])}.", *events[-2:])
+        if not ends:
+            return
+        self._end, self._stopped = ends[-1].fields, [ends[-1].place]
+        reason = as_object(self._end.get("delta")).get("stop_reason")
+        if as_text(reason) not in STOPS:
+            yield _broken("closing", f"The stop reason is {shown(reason)}.", ends[-1])
+        if type(as_object(self._end.get("usage")).get("output_tokens")) is not int:
+            yield _broken("delta-usage", f"message_delta has the usage {shown(self._end.get('usage'))}.", ends[-1])
+
+    def _see(self, each: Heard) -> Iterator[Finding]:
+        match each.fields.get("type"):
+            case "content_block_start":
+                yield from self._start(each)
+            case "content_block_delta":
+                yield from self._grow(each)
+            case "content_block_stop":
+                yield from self._stop(each)
+            case "error":
+                error = as_object(each.fields.get("error"))
+                if not as_text(error.get("type")) or not as_text(error.get("message")):
+                    yield _broken("error-event", f"The error is {shown(each.fields.get('error'))}.", each)
+            case _:
+                pass
+
+    def _start(self, each: Heard) -> Iterator[Finding]:
+        if self._open is not None:
+            yield _broken("block-order", "A block starts while another is open.", each)
+        index = each.fields.get("index")
+        if type(index) is not int or index != len(self._blocks):
+            yield _broken("block-index", f"A block starts at {shown(index)} where {len(self._blocks)} is next.", each)
+        self._open = block = _Block(as_object(each.fields.get("content_block")), each.place)
+        self._blocks.append(block)
+        for field, empty in EMPTY.get(block.kind, {}).items():
+            if block.start.get(field) != empty:
+                says = f"A {block.kind} block starts with the {field} {shown(block.start.get(field))}."
+                yield _broken("block-start", says, each)
+        if block.kind == "tool_use" and not (as_text(block.start.get("id")) and as_text(block.start.get("name"))):
+            yield _broken("block-keys", f"A call starts as {shown(block.start)}.", each)
+
+    def _grow(self, each: Heard) -> Iterator[Finding]:
+        delta, block = as_object(each.fields.get("delta")), self._open
+        kind = as_text(delta.get("type"))
+        kinds, field = DELTAS.get(kind, ((), ""))
+        if not self._is_open(each) or block is None:
+            yield _broken(
+                "block-order", f"A delta is for block {shown(each.fields.get('index'))}, which is not open.", each
+            )
+        elif block.kind not in kinds or (field and not isinstance(delta.get(field), str)):
+            yield _broken("delta", f"{shown(delta)} comes in a {block.kind} block.", each)
+        else:
+            yield from block.grow(kind, as_text(delta.get(field)), each)
+
+    def _stop(self, each: Heard) -> Iterator[Finding]:
+        block = self._open
+        if not self._is_open(each) or block is None:
+            yield _broken("block-order", f"Block {shown(each.fields.get('index'))} stops and is not open.", each)
+        elif block.kind == "text" and not block.text:
+            yield _broken("block-empty", "A text block has no text.", each)
+        self._open = None
+
+    def _is_open(self, each: Heard) -> bool:
+        return self._open is not None and each.fields.get("index") == len(self._blocks) - 1
+
+
+class _Block:
+    """One block, put together."""
+
+    def __init__(self, start: Json, place: int) -> None:
+        self.start = start
+        self.kind = as_text(start.get("type"))
+        self._pieces: list[str] = []
+        self._frames = [place]
+        self._is_signed = False
+
+    @property
+    def text(self) -> str:
+        return "".join(self._pieces)
+
+    def grow(self, kind: str, text: str, each: Heard) -> Iterator[Finding]:
+        self._frames.append(each.place)
+        if kind in ("signature_delta", "thinking_delta"):
+            if self._is_signed:
+                yield _broken("delta", "A thought goes on behind its signature.", each)
+            self._is_signed = kind == "signature_delta"
+        if kind != "signature_delta":
+            self._pieces.append(text)
+
+    def call(self) -> Call:
+        """The call, with the input that an SDK makes of the pieces: none of them is an empty object."""
+        id, name = as_text(self.start.get("id")), as_text(self.start.get("name"))
+        return Call(id, name, self.text or "{}", frames=tuple(self._frames))
+
+
+def _usage(counts: Json) -> Usage | None:
+    given = [counts.get(key) or 0 for key in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")]
+    made = counts.get("output_tokens")
+    if type(made) is not int or not all(type(each) is int for each in given):
+        return None
+    return Usage(sum(given), made)
+
+
+# A plain answer
+
+
+def check_plain(body: Json) -> Iterator[Finding]:
+    about = {key: body.get(key) for key in ("type", "role", "id", "stop_reason")}
+    sound = about["type"] == "message" and about["role"] == "assistant" and as_text(about["id"])
+    if not sound or as_text(about["stop_reason"]) not in STOPS or not isinstance(body.get("content"), list):
+        yield _broken("message", f"The answer is {shown(about)} with the content {shown(body.get('content'))}.")
+    if _usage(as_object(body.get("usage"))) is None:
+        yield _broken("message", f"The answer has the usage {shown(body.get('usage'))}.")
+    for block in as_objects(body.get("content")):
+        if block.get("type") == "tool_use":
+            if not (as_text(block.get("id")) and as_text(block.get("name"))):
+                yield _broken("block-keys", f"A call is {shown(block)}.")
+            if not isinstance(block.get("input"), dict):
+                yield _broken("input", f"A call has the input {shown(block.get('input'))}.")
+        if block.get("type") == "text" and not block.get("text"):
+            yield _broken("block-empty", "A text block has no text.")
+
+
+def plain_turn(body: Json) -> Turn:
+    """The turn in a plain answer."""
+    blocks = as_objects(body.get("content"))
+    text = "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")
+    calls = tuple(_plain_call(block) for block in blocks if block.get("type") == "tool_use")
+    finish = STOPS.get(as_text(body.get("stop_reason")), "")
+    return Turn(text, calls, finish, _usage(as_object(body.get("usage"))), as_text(body.get("id")))
+
+
+def _plain_call(block: Json) -> Call:
+    value: Any = block.get("input")
+    return Call(as_text(block.get("id")), as_text(block.get("name")), msgspec.json.encode(value).decode())
