@@ -415,6 +415,12 @@ def test_a_local_shell_call_is_run_and_answered_as_such() -> None:
     assert [event.name for event in only(events, CallEnded)] == ["local_shell"]
 
 
+def test_a_local_shell_call_that_is_done_twice_is_run_once() -> None:
+    sent, events = shell_said([SHELL, SHELL], shell)
+    assert [event.call_id for event in only(events, CallEnded)] == ["s1"]
+    assert types_of(sent) == ["message", "local_shell_call", "local_shell_call_output"]
+
+
 def test_a_local_shell_call_goes_by_its_item_where_it_has_no_other_id() -> None:
     item = {name: value for name, value in SHELL.items() if name != "call_id"}
     sent, _ = shell_said([item], shell)

@@ -34,6 +34,7 @@ class Step:
         self._call: CallStarted | None = None
         self._pieces: list[str] = []
         self._said: list[str] = []
+        self._commands: set[str] = set()
         self._kept = 0
         self.calls = 0
         self.reason: Reason = "stop"
@@ -113,8 +114,11 @@ class Step:
 
     def _hear_item(self, name: str) -> None:
         """An item that there are no events for: perhaps a command for the shell."""
+        if name in self._commands:
+            return  # some servers say twice that an item is done
         for item in _as_kept(each for each in self._encoder.items if each.name == name):
             if isinstance(item, LocalShellCallItem):
+                self._commands.add(name)
                 self._start(call_of(item))
 
     def _start(self, call: ToolCall) -> None:
