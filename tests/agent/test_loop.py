@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from email.utils import formatdate
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -145,6 +146,22 @@ def test_what_there_is_to_say_about_tools_follows_the_instructions() -> None:
             return far.asked[0].body
 
     assert play(main())["instructions"] == "Be brief.\n\nAbout the tools of a:\nLook twice."
+
+
+def test_images_are_files_or_urls(tmp_path: Path) -> None:
+    file = tmp_path / "p"
+    file.write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0" * 9)
+
+    async def main() -> list[str]:
+        async with Far(turn(Says("hi"))) as far, agent_on(far) as agent:
+            await agent.run("Look!", [file, "https://host/a.png"])
+            for wrong in ("p.png", tmp_path / "none", Path(__file__)):
+                with pytest.raises((ValueError, OSError)):
+                    await agent.run("Look!", [wrong])
+            assert len(agent.history) == 2
+            return [part.get("image_url", "") for part in far.asked[0].body["input"][0]["content"]]
+
+    assert play(main())[1:] == ["data:image/png;base64,iVBORw0KGgoAAAAAAAAAAAA=", "https://host/a.png"]
 
 
 def test_an_agent_remembers_its_tasks() -> None:
@@ -532,7 +549,7 @@ def test_a_server_that_is_not_there_is_asked_again() -> None:
 
     events = play(main())
     assert [event.attempt for event in only(events, Retrying)] == [1, 2]
-    assert ended(events) == TaskEnded("failed", "", Tokens(), "The backend cannot be reached.")
+    assert ended(events) == TaskEnded("failed", "", Tokens(), "The backend cannot be reached: connection refused.")
 
 
 def test_a_model_that_is_not_there_is_said_before_anything_is_asked() -> None:
@@ -1558,6 +1575,18 @@ async def _() -> None:
     events, far, _ = await after(streams(created(), called("c1", "look", '{"path":"a'), completed()))
     assert results_of(events)[0].startswith("failed to parse function arguments")
     assert far.inputs[1][1]["arguments"] == '{"path":"a'
+
+
+@pytest.mark.parametrize("text", ["{path: a", "{'path': 'a'}", '{"path": "a",}', '{"path": "a"} x', '{"path":"a"}{}'])
+@pytest.mark.parametrize("kind", NAMES)
+def test_arguments_that_are_no_json_are_told_to_the_model(kind: Name, text: str) -> None:
+    async def main() -> None:
+        events, _, agent = await after(turn(Calls("c1", "look", text), kind=kind), kind=kind)
+        assert results_of(events)[0].startswith("failed to parse function arguments")
+        assert ended(events).text == "done"
+        assert_whole(agent.history)
+
+    play(main())
 
 
 def _cut_at_length(kind: Name) -> Case:

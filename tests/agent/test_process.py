@@ -352,6 +352,18 @@ class TestEnding:
         found = loop(cancelled_once_running(command, pids, 1))
         assert die_soon(found)
 
+    @pytest.mark.parametrize("goes_on", [True, False], ids=["cancelled", "ended"])
+    def test_a_daemon_that_nobody_is_the_parent_of_is_ended_too(self, loop: Loop, tmp_path: Path, goes_on: bool):
+        needs("setsid")
+        pids = tmp_path / "pids"
+        daemon = f"(setsid sh -c 'echo $$ >> {pids}; exec sleep 1000' >/dev/null 2>&1 &)"
+        if goes_on:
+            found = loop(cancelled_once_running(in_shell(f"{daemon}; sleep 1000"), pids, 1))
+        else:
+            loop(run_command(in_shell(f"{daemon}; while ! test -s {pids}; do sleep 0.01; done")))
+            found = [int(pid) for pid in pids.read_text().split()]
+        assert die_soon(found)
+
     @pytest.mark.parametrize("ticks", range(8))
     def test_cancelling_while_it_starts_leaves_nothing(self, loop: Loop, ticks: int):
         word = f"tick-{os.getpid()}-{ticks}-{loop.__module__}"

@@ -17,7 +17,7 @@ from toolwire.agent import Context, Fatal, ToolError, tool
 from toolwire.agent.call import CustomPayload, ExecPayload, FunctionPayload, LocalShellPayload, McpPayload, ToolCall
 from toolwire.agent.registry import FunctionTool, Registry, Result, Tool
 from toolwire.agent.router import declared, routed
-from toolwire.agent.runtime import Finished, Gate, Runtime, aborted
+from toolwire.agent.runtime import MOST_LETTERS, Finished, Gate, Runtime, aborted
 from toolwire.core.request import TextPart
 
 # The gate
@@ -422,6 +422,28 @@ def test_a_call_that_may_not_run_is_not_run() -> None:
 def test_a_call_that_may_not_run_does_not_say_that_it_runs() -> None:
     _, bench = ran(call("work"), tools=(Held().tool,), why_not="no")
     assert bench.told == ["end c1"]
+
+
+@pytest.mark.parametrize("leaves", [SystemExit(3), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "in a thread"])
+def test_a_tool_that_wants_to_leave_has_failed(leaves: BaseException, is_async: bool) -> None:
+    def beside() -> None:
+        raise leaves
+
+    async def inside() -> None:
+        raise leaves
+
+    [(_, text, failed)], _ = ran(call("work"), tools=(tool(name="work")(inside if is_async else beside),))
+    assert failed
+    assert text.startswith(type(leaves).__name__)
+
+
+def test_a_result_that_is_far_too_long_keeps_its_ends() -> None:
+    text = "a" * MOST_LETTERS + "b" * MOST_LETTERS
+    [(_, kept, _)], _ = ran(call("work"), tools=(tool(name="work")(lambda: text),))
+    assert len(kept) < MOST_LETTERS + 100
+    assert (kept[0], kept[-1]) == ("a", "b")
+    assert f"{MOST_LETTERS} letters left out" in kept
 
 
 def test_whoever_cannot_be_asked_has_not_agreed() -> None:

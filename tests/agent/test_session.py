@@ -278,6 +278,7 @@ def test_calls_that_nobody_ended_are_aborted_when_a_session_is_resumed_and_stay_
         session = Session.resume("x", tmp_path)
         assert_whole(session.history)
         assert session.history.items[-1] == read_item(session.history.items[-1].raw)
+        session.close()
     assert len(lines_of(tmp_path / "x.jsonl")) == 3, "it is written once"
 
 
@@ -434,8 +435,8 @@ def test_a_prompt_that_cannot_be_kept_is_an_error_and_no_task(tmp_path: Path) ->
     async def main() -> None:
         async with Far(turn(Says("hi"))) as far:
             session = begun(tmp_path)
-            spoil(session, tmp_path)
             async with agent_on(far, session=session) as agent:
+                spoil(session, tmp_path)
                 with pytest.raises(SessionError):
                     await agent.run("go")
             assert far.asked == []
@@ -489,10 +490,29 @@ def test_an_agent_without_a_session_of_its_own_keeps_nothing(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_session_in_use_is_not_resumed_by_others(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Far(turn(Says("hi"))) as far:
+            session = begun(tmp_path)
+            async with agent_on(far, session=session) as agent:
+                before = path_of(session, tmp_path).read_bytes()
+                with pytest.raises(SessionError, match="is in use"):
+                    Session.resume(session.id, tmp_path)
+                assert path_of(session, tmp_path).read_bytes() == before
+                await agent.run("go")
+            resumed = Session.resume(session.id, tmp_path)
+            with pytest.raises(SessionError, match="is in use"):
+                Session.resume(session.id, tmp_path)
+            resumed.close()
+            Session.resume(session.id, tmp_path)
+
+    play(main())
+
+
 def test_a_session_says_which_model_it_was(tmp_path: Path) -> None:
     async def main() -> None:
         async with Agent("demo", settings=Far().settings, session=Session.begin("demo", HERE, tmp_path)) as agent:
             await agent.run("Hello")
-            assert Session.resume(agent.session.id, tmp_path).model == "demo"
+        assert Session.resume(agent.session.id, tmp_path).model == "demo"
 
     play(main())

@@ -26,6 +26,7 @@ from toolwire.core.names import Limits
 from toolwire.core.repair import mend
 from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart, Tool
 from toolwire.core.sse import Frame
+from toolwire.core.text import is_begun_object
 from toolwire.dialects import chat, messages
 from toolwire.notations.known import THOUGHTS
 from toolwire.notations.thoughts import ReadThoughts
@@ -210,3 +211,13 @@ def test_a_tool_with_a_field_called_tools_is_no_namespace():
 def test_a_result_without_a_call_is_refused_by_name():
     with pytest.raises(BadRequest, match="nobody"):
         closed((result("nobody"),), "strict")
+
+
+@pytest.mark.parametrize("text", ["{", '{"a', '{"a":1', '{"a":-', '{"é":1.', '{"a":"\\', '{"a":nul', '{"a":1, '])
+def test_what_is_only_too_short_is_the_beginning_of_an_object(text: str):
+    assert is_begun_object(text)
+
+
+@pytest.mark.parametrize("text", ["", "a", '"a', "[1", '{"a":1}', "{a: 1", "{'a':1}", '{"a":1,}', '{"a":1} x', '{}{"a"'])
+def test_what_is_whole_or_wrong_is_no_beginning_of_an_object(text: str):
+    assert not is_begun_object(text)

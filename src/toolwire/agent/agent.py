@@ -20,6 +20,7 @@ from toolwire.agent.call import ToolCall
 from toolwire.agent.events import AgentEvent, ApprovalAsked, TaskEnded, TaskStarted, Tokens
 from toolwire.agent.feed import Feed
 from toolwire.agent.history import History
+from toolwire.agent.images import image_url
 from toolwire.agent.items import user_message
 from toolwire.agent.loop import Loop, Setup
 from toolwire.agent.model import Model, with_backend
@@ -63,6 +64,7 @@ class Agent:
         self._closers: list[Callable[[], Any]] = []
 
     async def __aenter__(self) -> "Agent":
+        self.session.hold()
         await self._model.open()
         return self
 
@@ -80,6 +82,7 @@ class Agent:
             await closer()
         self._closers.clear()
         await self._model.close()
+        self.session.close()
 
     def on_close(self, closer: Callable[[], Any]) -> None:
         """Something to be awaited when the agent is closed, such as the servers its tools come from."""
@@ -94,15 +97,18 @@ class Agent:
         """The tokens of the session."""
         return self.session.usage
 
-    async def stream(self, prompt: str, images: Sequence[str] = ()) -> AsyncIterator[AgentEvent]:
-        """Work on a prompt, and tell everything that happens. Whoever stops listening cancels the task."""
+    async def stream(self, prompt: str, images: Sequence[str | Path] = ()) -> AsyncIterator[AgentEvent]:
+        """Work on a prompt, and tell everything that happens. Whoever stops listening cancels the task.
+
+        Images are files, or URLs as text.
+        """
         if self._task is not None and not self._task.done():
             raise RuntimeError("this agent is at work already")
         if not self._model.is_open:
             raise RuntimeError("this agent is not open: work with it inside of `async with agent:`")
         self._feed = feed = Feed()
         feed.put(TaskStarted(self.session.id, self._model.name, prompt))
-        self.session.add([user_message(prompt, tuple(images))])
+        self.session.add([user_message(prompt, tuple(map(image_url, images)))])
         work = Task(self._model, self.session, self.registry, self._approvals, self._context, feed)
         self._task = task = asyncio.get_running_loop().create_task(Loop(work, self.setup).work())
         task.add_done_callback(_ended(feed))
@@ -114,7 +120,7 @@ class Agent:
                 task.cancel()
                 await asyncio.wait([task])
 
-    async def run(self, prompt: str, images: Sequence[str] = ()) -> TaskEnded:
+    async def run(self, prompt: str, images: Sequence[str | Path] = ()) -> TaskEnded:
         """Work on a prompt to its end."""
         ended: TaskEnded | None = None
         async for event in self.stream(prompt, images):

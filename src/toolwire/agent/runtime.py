@@ -15,7 +15,10 @@ import msgspec
 
 from toolwire.agent.call import Fatal, LocalShellPayload, ToolCall, ToolError
 from toolwire.agent.registry import Context, Registry, Result, Tool
-from toolwire.core.request import TextPart
+from toolwire.core.request import Part, TextPart
+
+MOST_LETTERS = 400_000
+"""Of a result: more than any tool here gives, and about as much as a model's window may hold."""
 
 
 class Gate:
@@ -163,7 +166,11 @@ class Runtime:
                     raise ToolError(why_not)
             running.began = time.monotonic()
             self._started(call)
-            return await tool.run(call, self._context(call))
+            try:
+                return bounded(await tool.run(call, self._context(call)))
+            except (SystemExit, KeyboardInterrupt) as error:
+                # A tool that wants to leave has failed; nobody else leaves with it.
+                raise ToolError(_named(error)) from None
 
     def _note(self, running: Running) -> None:
         """Tell once that a call has ended: when its task is done, or when its result is taken before that is heard."""
@@ -194,7 +201,11 @@ def _result_of(task: "asyncio.Task[Result]", call: ToolCall, seconds: float) -> 
         return task.result()
     if isinstance(error, ToolError | Fatal):
         return failure(str(error))
-    return failure(f"{type(error).__name__}: {error}")
+    return failure(_named(error))
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def aborted(call: ToolCall, seconds: float) -> str:
@@ -203,6 +214,21 @@ def aborted(call: ToolCall, seconds: float) -> str:
     if isinstance(call.payload, LocalShellPayload) or call.name in ("exec_command", "Bash"):
         return f"Wall time: {shown} seconds\naborted by user"
     return f"aborted by user after {shown}s"
+
+
+def bounded(result: Result) -> Result:
+    """A result that fits into a request: of a text that is far too long, the beginning and the end."""
+    if sum(len(part.text) for part in result.parts if isinstance(part, TextPart)) <= MOST_LETTERS:
+        return result
+    most = MOST_LETTERS // sum(isinstance(part, TextPart) for part in result.parts)
+    return Result(tuple(_shortened(part, most) for part in result.parts), result.failed)
+
+
+def _shortened(part: Part, most: int) -> Part:
+    if not isinstance(part, TextPart) or len(part.text) <= most:
+        return part
+    head, tail = most * 3 // 4, most // 4
+    return TextPart(f"{part.text[:head]}\n… {len(part.text) - head - tail} letters left out …\n{part.text[-tail:]}")
 
 
 def failure(text: str) -> Result:

@@ -11,9 +11,15 @@ import re
 import secrets
 import time
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
 
 import msgspec
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 from toolwire.agent.events import Tokens
 from toolwire.agent.history import History, read_items
@@ -57,20 +63,23 @@ def new_id() -> str:
 class Session:
     """A session and its file. Without a path nothing is written."""
 
-    def __init__(self, id: str, model: str, path: Path | None) -> None:
+    def __init__(self, id: str, model: str, path: Path | None, cwd: str = "") -> None:
         self.id = id
         self.model = model
+        self.cwd = cwd
+        """Where it was begun."""
         self.history = History()
         self.usage = Tokens()
         self.last = UNKNOWN
         """The tokens of the last turn, which say how full the model's window is."""
         self._path = path
+        self._lock: BufferedReader | None = None
 
     @classmethod
     def begin(cls, model: str, cwd: Path, kept_in: Path | None) -> "Session":
         """A new session, which is kept in this folder."""
         id = new_id()
-        session = cls(id, model, kept_in / f"{id}.jsonl" if kept_in is not None else None)
+        session = cls(id, model, kept_in / f"{id}.jsonl" if kept_in is not None else None, str(cwd))
         session._write(_Head(1, id, model, str(cwd), time.time()))
         return session
 
@@ -80,18 +89,40 @@ class Session:
         path = kept_in / f"{id}.jsonl"
         if not _ID.fullmatch(id):
             raise SessionError(f"{id!r} is not the id of a session")
+        session = cls(id, "", path)
         try:
+            session.hold()
             first, *rest = path.read_bytes().splitlines()
             head = msgspec.json.decode(first, type=_Head)
         except (OSError, ValueError) as error:
             raise SessionError(f"there is no session {id!r} in {kept_in}") from error
-        session = cls(head.id, head.model, path)
+        session.id, session.model, session.cwd = head.id, head.model, head.cwd
         for line in rest:
             session._take(line)
         session._end_line()
         if session.history.close_calls():
             session.replace(session.history.items, session.last)
         return session
+
+    def close(self) -> None:
+        """Let others go on with it."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def hold(self) -> None:
+        """Keep it from others until it is closed: both would write what the other does not know."""
+        if self._path is None or self._lock is not None or fcntl is None:
+            return
+        self._lock = open(self._path, "rb")  # noqa: SIM115 - it is open as long as it is held
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise SessionError(f"the session {self.id!r} is in use") from None
 
     def add(self, items: Sequence[AnyItem]) -> None:
         """Add to the history, and to the file."""

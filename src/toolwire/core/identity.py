@@ -24,7 +24,7 @@ import msgspec
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
 from toolwire.core.sse import Frame
-from toolwire.core.text import is_blank, is_json
+from toolwire.core.text import is_begun_object, is_blank, is_json
 
 LIMIT = 64 * 1024 * 1024
 """Most characters that all arguments of one turn may have, until told otherwise."""
@@ -106,8 +106,8 @@ class Call:
         return is_blank(self.text)
 
     def is_other(self) -> bool:
-        """Whether this is no JSON that was cut, but something else: models give a tool for text plain text."""
-        return not self.text.lstrip().startswith("{")
+        """Whether this is no JSON that was cut, but something else, which nothing that follows could make whole."""
+        return not is_begun_object(self.text)
 
     def is_whole(self) -> bool:
         return self.kind == "custom" or is_json(self.text)

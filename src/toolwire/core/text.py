@@ -1,5 +1,6 @@
 """Small facts about text that several stages need."""
 
+import re
 from hashlib import sha256
 
 import msgspec
@@ -16,6 +17,25 @@ def is_json(text: str) -> bool:
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return False
     return True
+
+
+_PLACE = re.compile(r"\(byte (\d+)\)$")
+
+
+def is_begun_object(text: str) -> bool:
+    """Whether the text is the beginning of a JSON object: nothing in it is wrong but that it ends too early."""
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        _raw.decode(text)
+    except msgspec.DecodeError as error:
+        if "trailing" in str(error):
+            return False
+        wrong = _PLACE.search(str(error))
+        return wrong is None or int(wrong[1]) >= len(text.encode())
+    except (UnicodeEncodeError, RecursionError):
+        return True
+    return False
 
 
 def is_blank(arguments: str) -> bool:

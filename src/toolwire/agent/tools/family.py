@@ -1,20 +1,32 @@
 """Processes by their descent, to end a command with all that it started."""
 
+import itertools
 import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+
+MARK = "TOOLWIRE_COMMAND"
+"""The variable by which a command and all that it starts are known, wherever they go."""
+
+_numbers = itertools.count(1)
+
+
+def new_mark() -> str:
+    """A value of it that no other command has."""
+    return f"{os.getpid()}.{next(_numbers)}"
 
 
 class Family:
     """A process with all that it started, in its session or in others.
 
     Its group is not enough: `timeout`, and shells with job control, make groups of their own. What starts a session is
-    found if we look while its parents live. Without /proc it is the group or nothing.
+    found while its parents live, and later by its mark. Without /proc it is the group or nothing.
     """
 
-    def __init__(self, leader: int) -> None:
+    def __init__(self, leader: int, mark: str = "") -> None:
         self._leader = leader
+        self._mark = mark
         self._sessions = {leader}
 
     def living(self) -> set[int]:
@@ -32,6 +44,8 @@ class Family:
         return found
 
     def signal(self, number: signal.Signals) -> None:
+        if self._mark:
+            self._sessions |= {_session(pid) for pid in marked(f"{self._mark}\0")} - {os.getsid(0), -1}
         living = self.living()
         if not living:
             return
@@ -48,6 +62,18 @@ class Family:
         except (ProcessLookupError, PermissionError):
             return set()
         return {self._leader}
+
+
+def marked(mark: str) -> set[int]:
+    """The processes whose mark begins so."""
+    wanted = f"\0{MARK}={mark}".encode()
+    found: set[int] = set()
+    with suppress(OSError):
+        for name in os.listdir("/proc"):
+            with suppress(OSError):
+                if name.isdigit() and wanted in b"\0" + Path(f"/proc/{name}/environ").read_bytes():
+                    found.add(int(name))
+    return found
 
 
 def _session(pid: int) -> int:

@@ -20,7 +20,7 @@ import msgspec
 from toolwire.agent.call import ToolError
 from toolwire.agent.registry import Emit
 from toolwire.agent.tools.excerpt import Excerpt
-from toolwire.agent.tools.family import Family
+from toolwire.agent.tools.family import MARK, Family, new_mark
 
 TIMEOUT = 120.0
 """Seconds that a command has, if nobody says otherwise."""
@@ -61,8 +61,9 @@ class Process:
         self._silent = asyncio.Event()
         self._over = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._popen, self._fd = _start(command)
-        self._family = Family(self._popen.pid)
+        mark = new_mark()
+        self._popen, self._fd = _start(command, mark)
+        self._family = Family(self._popen.pid, mark)
         loop.add_reader(self._fd, self._read)
         self._life = loop.create_task(self._live())
         self._life.add_done_callback(self._bury)
@@ -175,7 +176,7 @@ class Process:
             self._life.cancel()
 
 
-def _start(command: Command) -> tuple[subprocess.Popen[bytes], int]:
+def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int]:
     """Start a command; also our end of its pipe or terminal.
 
     Not through the event loop: uvloop leaves copies of the pipe open in the command, and starting could be cancelled
@@ -194,7 +195,7 @@ def _start(command: Command) -> tuple[subprocess.Popen[bytes], int]:
             stdout=theirs,
             stderr=theirs,
             cwd=command.cwd,
-            env={**os.environ, **ENVIRONMENT, **command.env},
+            env={**os.environ, **ENVIRONMENT, **command.env, MARK: mark},
             start_new_session=True,
         )
     except (OSError, ValueError) as error:

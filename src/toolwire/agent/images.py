@@ -1,0 +1,41 @@
+"""Images for a model to look at, as data URLs.
+
+What a file is, its first bytes say, not its name: servers refuse an image whose type is told wrong.
+"""
+
+from base64 import b64encode
+from pathlib import Path
+
+MAX_BYTES = 5 * 1024 * 1024 // 4 * 3
+"""What fits into 5 MB of base64, the least that a server is known to take of one image (Anthropic)."""
+
+
+def data_url(data: bytes, name: str) -> str:
+    """An image as a URL. Raises `ValueError` if it is none, or too large."""
+    kind = _kind(data)
+    if not kind:
+        raise ValueError(f"{name} is not a PNG, JPEG, GIF or WebP image")
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{name} is too large to look at (more than {MAX_BYTES} bytes); make it smaller first")
+    return f"data:image/{kind};base64,{b64encode(data).decode()}"
+
+
+def image_url(image: str | Path) -> str:
+    """A URL as it is, or an image file as a URL."""
+    if isinstance(image, Path):
+        return data_url(image.read_bytes(), image.name)
+    if not image.startswith(("data:", "http://", "https://")):
+        raise ValueError(f"{image[:80]!r} is no URL; a file is given as a Path")
+    return image
+
+
+def _kind(data: bytes) -> str:
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "webp"
+    return ""
