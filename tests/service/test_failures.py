@@ -50,6 +50,7 @@ def test_an_unreachable_backend_is_a_502(http, start, streamed):
     gateway = start(backend("http://127.0.0.1:9/v1"))
     response = post(http, gateway, "up/x", stream=streamed)
     assert (response.status_code, response.json()["error"]["code"]) == (502, "backend_unreachable")
+    assert response.json()["error"]["message"] == "The backend cannot be reached: connection refused."
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ class Planning(msgspec.Struct, frozen=True):
         request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
         if request.dialect not in route.hosts_tools:
             request = without_hosted_tools(request, rules, route.hosts if route.recorded_as == request.dialect else ())
+        if not request.tools and not request.hosted_tools and request.tool_choice is not None:
+            request = msgspec.structs.replace(request, tool_choice=None)  # of nothing, which some servers refuse
         asked = msgspec.structs.replace(request, model=target)
         self.facts["backend"] = name
         return Plan(

@@ -70,9 +70,9 @@ class Own(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tools that the gateway runs itself; off by default."""
 
     tools: tuple[str, ...] = ()
-    """Names of entry points in the group `toolwire.tools`, or `module:object`."""
+    """Names of entry points in the group `toolwire.tools`, or `module:object`, also in the working directory."""
     mcp: str = ""
-    """A file with MCP servers."""
+    """A file with MCP servers; a relative path counts from the working directory."""
     rounds: Annotated[int, msgspec.Meta(ge=1)] = 10
     """Most turns of the model for one request."""
     timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
@@ -118,6 +118,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     debug: Debug = Debug()
     own: Own = Own()
     backends: tuple[Backend, ...] = ()
+    file: str = ""
+    """Where these were read, for what is only found to be wrong later. Not a setting itself."""
 
     def key_of(self, key: Key) -> str:
         return key.key or os.environ.get(key.key_env, "")
@@ -214,7 +216,9 @@ def _read_file(path: Path) -> Settings:
         raise SettingsError(f"{path}: there is no such file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise SettingsError(f"{path}: {error}") from None
-    return _converted(table, Settings, str(path))
+    if "file" in table:
+        raise SettingsError(f"{path}: file: unknown key")
+    return msgspec.structs.replace(_converted(table, Settings, str(path)), file=str(path))
 
 
 T = TypeVar("T")

@@ -71,7 +71,11 @@ class OwnToolbox(Protocol):
 
     def may_join(self, request: Request) -> bool: ...
 
-    def run(self, owner: str, request: Request, begin: Callable[[Request], Run]) -> AnyRun: ...
+    def run(
+        self, owner: str, request: Request, begin: Callable[[Request], Run], ran: Callable[[str, str], None]
+    ) -> AnyRun:
+        """A run with these tools. `ran` hears the name and the outcome of each call of them."""
+        ...
 
 
 class Shared(msgspec.Struct, frozen=True):
@@ -201,9 +205,19 @@ class Exchange:
             run: AnyRun = self._run(planning.plan())
         else:
             rounds = count()
-            run = own.run(caller.owner, request, lambda about: self._run(planning.about(about, next(rounds)).plan()))
+
+            def begin(about: Request) -> Run:
+                return self._run(planning.about(about, next(rounds)).plan())
+
+            self._facts |= {"own_calls": 0, "own_calls_failed": 0}
+            run = own.run(caller.owner, request, begin, self._count_own)
         self._bound.run = run
         return run
+
+    def _count_own(self, tool: str, outcome: str) -> None:
+        self._facts["own_calls"] += 1
+        self._facts["own_calls_failed"] += outcome != "ok"
+        self._shared.metrics.own_call(tool, outcome)
 
     def _run(self, plan: Plan) -> Run:
         task = asyncio.current_task(self._shared.loop)

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus. Labels come from the settings, never from a client, so their number is bounded.
+"""Numbers for Prometheus. Labels come from the operator, never from a client, so their number is bounded.
 
 Turns count into plain dicts; the library's own families are made from them when somebody asks.
 """
@@ -22,6 +22,7 @@ _COUNTERS = {
     "toolwire_turns": ("Turns, by outcome", (*_WHERE, "status")),
     "toolwire_calls": ("Calls delivered", _WHERE),
     "toolwire_truncated_turns": ("Turns with calls withheld", _WHERE),
+    "toolwire_own_calls": ("Calls that the gateway ran itself, by outcome", ("tool", "outcome")),
     "toolwire_notes": ("Deviations, by code", ("code",)),
     "toolwire_tokens": ("Tokens", (*_WHERE, "direction")),
 }
@@ -52,6 +53,10 @@ class Metrics(Collector):
         if tally.usage is not None:
             counts["toolwire_tokens"][*where, "input"] += tally.usage.input
             counts["toolwire_tokens"][*where, "output"] += tally.usage.output
+
+    def own_call(self, tool: str, outcome: str) -> None:
+        """A call of one of the gateway's own tools."""
+        self._counts["toolwire_own_calls"][tool, outcome] += 1
 
     def collect(self) -> Iterator[Metric]:
         for name, (says, labels) in _COUNTERS.items():

@@ -67,7 +67,10 @@ def check_own(settings: Settings) -> None:
     if settings.own.tools or settings.own.mcp:
         from toolwire.service.own import OwnTools  # noqa: PLC0415
 
-        OwnTools(settings.own, _unheard)
+        try:
+            OwnTools(settings.own, _unheard)
+        except SettingsError as error:
+            raise SettingsError(f"{settings.file}: {error}" if settings.file else str(error)) from None
 
 
 def _unheard(server: str, message: str) -> None:

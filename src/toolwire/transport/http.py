@@ -1,6 +1,7 @@
 """Upstream HTTP: one pooled aiohttp session for all backends."""
 
 import asyncio
+import os
 import ssl
 from collections.abc import Mapping
 from io import BytesIO
@@ -142,10 +143,30 @@ class HttpReply:
 
 
 def _broken(error: Exception) -> Broken:
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
-        return broken("backend_certificate", f"The backend's certificate was refused: {error}.")
-    if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
-        return broken("backend_unreachable", "The backend cannot be reached.")
+    """What went wrong, in words for the client: the address may be nobody's business, so they never hold it."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return _distrusted(error.certificate_error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _distrusted(error)
     if isinstance(error, TimeoutError):
         return broken("backend_unreachable", "The backend cannot be reached in time.", 504)
+    if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
+        reason = _reason(error)
+        return broken("backend_unreachable", f"The backend cannot be reached{f': {reason}' if reason else ''}.")
     return broken("backend_broke_off", "The connection to the backend broke.")
+
+
+def _distrusted(error: Exception) -> Broken:
+    # What follows a comma names the host.
+    reason = str(getattr(error, "verify_message", "")).partition(",")[0]
+    return broken("backend_certificate", f"The backend's certificate was refused{f': {reason}' if reason else ''}.")
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "unknown host"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "TLS failed"
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    reason = os.strerror(cause.errno).lower() if cause.errno and cause.errno > 0 else ""
+    return f"proxy: {reason}" if reason and isinstance(error, aiohttp.ClientProxyConnectionError) else reason

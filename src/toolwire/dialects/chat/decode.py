@@ -232,7 +232,7 @@ def _tool_choice(read: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedT
     if not tools and not hosted:
         if choice.mode == "required" or choice.name:
             raise BadRequest(f"{field} asks for a call, but no tools are declared.", field)
-        return None
+        return choice if choice.mode == "none" else None  # there may be others than the client's
     for name in (choice.name, *choice.allowed):
         if name and name not in declared:
             raise BadRequest(f"{field} names {name!r}, which is not a declared tool.", field)

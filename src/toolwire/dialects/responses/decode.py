@@ -219,7 +219,7 @@ def _tool_choice(body: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedT
     if not tools and not hosted:
         if choice.name or choice.limited or choice.mode == "required":
             raise BadRequest("tool_choice asks for a call, but no tools are declared.", "tool_choice")
-        return None
+        return choice if choice.mode == "none" else None  # there may be others than the client's
     for name in (choice.name, *choice.allowed):
         if name and name not in declared:
             raise BadRequest(f"tool_choice names {name!r}, which is not a declared tool.", "tool_choice")

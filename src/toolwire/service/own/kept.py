@@ -87,10 +87,10 @@ def _told_again(told: tuple[Entry, ...], out: list[Entry]) -> bool:
     return True
 
 
-def _words(entries: Sequence[Entry]) -> list[str]:
-    """What the model said."""
+def _words(entries: Sequence[Entry]) -> str:
+    """What the model said, without the spaces: the client has blank lines between rounds."""
     parts = [part for entry in entries if isinstance(entry, Message) for part in entry.parts]
-    return "".join(part.text for part in parts if isinstance(part, TextPart)).split()
+    return "".join("".join(part.text.split()) for part in parts if isinstance(part, TextPart))
 
 
 _Key: TypeAlias = tuple[str, str, str, bytes]

@@ -6,7 +6,7 @@ A turn that calls tools of both is the client's: our results wait until the clie
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    Dialect,
     Event,
     Note,
     ReasoningDelta,
@@ -33,20 +34,35 @@ from toolwire.core.notes import Tally
 from toolwire.core.policies import Policies
 from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request, ResultEntry, TextPart
 from toolwire.runs.run import AnyRun, Run
+from toolwire.service.own.apart import Apart
 from toolwire.service.own.late import is_done, take_notes
 
 Begin: TypeAlias = Callable[[Request], Run]
 Keep: TypeAlias = Callable[[tuple[Entry, ...], Sequence[Entry], Sequence[ResultEntry]], None]
 """Takes a turn that the client must go on with: what happened before it, the turn, and our results."""
+Outcome: TypeAlias = Literal["ok", "failed", "cancelled"]
+Ran: TypeAlias = Callable[[str, Outcome], None]
+"""Hears of every call of ours what became of it."""
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """Our tools beside those of a request, and who hears of them. `dialect` is the client's."""
+
+    registry: Registry
+    names: Set[str]
+    rounds: int
+    dialect: Dialect
+    keep: Keep
+    ran: Ran
 
 
 class _Turn:
     """What happened in one turn: its entries for the history, our calls under way, and whose calls were made."""
 
-    def __init__(self, registry: Registry, names: Set[str]) -> None:
-        self._registry = registry
-        self._names = names
-        self._runtime = Runtime(registry, _context, _nothing, _nothing)
+    def __init__(self, tools: Joined) -> None:
+        self._tools = tools
+        self._runtime = Runtime(tools.registry, _context, _nothing, self._count)
+        self._under_way: dict[str, str] = {}  # names by the ids of calls
         self.entries: list[Entry] = []
         self.ours: list[CallEntry] = []
         self.theirs: list[CallEntry] = []
@@ -79,10 +95,19 @@ class _Turn:
         return await self._runtime.results()
 
     def cancel(self) -> None:
+        """Stop what runs. It is counted now: who stops us does not wait for it."""
+        for name in self._under_way.values():
+            self._tools.ran(name, "cancelled")
+        self._under_way.clear()
         self._runtime.cancel()
 
+    def _count(self, done: Finished) -> None:
+        name = self._under_way.pop(done.call.call_id, None)
+        if name is not None:
+            self._tools.ran(name, "failed" if done.result.failed else "ok")
+
     def _is_ours(self, call: CallStarted) -> bool:
-        return call.name in self._names and not call.namespace
+        return call.name in self._tools.names and not call.namespace
 
     def _say(self, text: str) -> None:
         last = self.entries[-1] if self.entries else None
@@ -106,25 +131,22 @@ class _Turn:
             return True
         self.entries.append(entry)
         self.ours.append(entry)
-        self._runtime.start(heard(call, entry.arguments, self._registry))
+        self._under_way[entry.id] = entry.name
+        self._runtime.start(heard(call, entry.arguments, self._tools.registry))
         return True
 
 
 class OwnRun:
     """A run that goes on by itself while only our tools were called. To whoever reads it, it is one turn."""
 
-    def __init__(
-        self, registry: Registry, names: Set[str], rounds: int, keep: Keep, request: Request, begin: Begin
-    ) -> None:
-        self._registry = registry
-        self._names = names
-        self._most_rounds = rounds
-        self._keep = keep
+    def __init__(self, tools: Joined, request: Request, begin: Begin) -> None:
+        self._tools = tools
+        self._apart = Apart(tools.dialect)
         self._request = request
         self._asked = len(request.entries)
         self._begin = begin
         self._run: AnyRun = begin(request)
-        self._turn = _Turn(registry, names)
+        self._turn = _Turn(tools)
         self._rounds = 1
         self._started = False
         self._held: list[Event] = []  # until there is something to show
@@ -201,7 +223,7 @@ class OwnRun:
             self._headers = self._run.headers
             self._working = asyncio.get_running_loop().create_task(self._work())
             return ()
-        return () if self._turn.hides(event) else (event,)
+        return () if self._turn.hides(event) else self._apart.feed(event)
 
     async def _work(self) -> list[Finished]:
         """Wait for our tools, and meanwhile read the reply's last bytes, so that its connection can be used again."""
@@ -216,21 +238,23 @@ class OwnRun:
         if turn.theirs:
             self._leave_to_the_client(answers)
             return self._over(self._ending)
-        if self._rounds >= self._most_rounds:
-            return [Note("rounds_reached"), *self._over(TurnEnded())]
+        if self._rounds >= self._tools.rounds:
+            # The model had not finished, and a client knows that of no other reason.
+            return [Note("rounds_reached"), *self._over(TurnEnded("length"))]
         take_notes(self._run, self.assembly.tally)
         self._rounds += 1
+        self._apart.next_round()
         self._request = msgspec.structs.replace(
-            self._request, entries=(*self._request.entries, *turn.entries, *answers), notes=(), tool_choice=None
+            self._request, entries=(*self._request.entries, *turn.entries, *answers), notes=()
         )
-        self._turn = _Turn(self._registry, self._names)
+        self._turn = _Turn(self._tools)
         self._run = self._begin(self._request)
         return ()
 
     def _leave_to_the_client(self, answers: tuple[ResultEntry, ...]) -> None:
         earlier = self._request.entries[self._asked :]
         if self._turn.theirs and (answers or earlier):
-            self._keep(earlier, self._turn.entries, answers)
+            self._tools.keep(earlier, self._turn.entries, answers)
 
     def _over(self, event: TurnEnded | TurnFailed) -> Sequence[Event]:
         take_notes(self._run, self.assembly.tally)

@@ -3,10 +3,12 @@
 import asyncio
 import importlib
 import importlib.metadata
+import inspect
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -21,7 +23,7 @@ from toolwire.runs.run import AnyRun, Run
 from toolwire.runs.settings import Own, SettingsError
 from toolwire.service.own.kept import KeptResults
 from toolwire.service.own.late import LateRun
-from toolwire.service.own.run import Begin, OwnRun
+from toolwire.service.own.run import Begin, Joined, OwnRun, Ran
 
 ENTRY_POINTS = "toolwire.tools"
 """The group in which installed packages name tools for the gateway."""
@@ -33,7 +35,7 @@ class OwnTools:
     def __init__(self, settings: Own, say: Callable[[str, str], None]) -> None:
         try:
             self._registry = Registry(Timed(found_tool(name), settings.timeout) for name in settings.tools)
-        except (ValueError, AttributeError) as error:
+        except ValueError as error:
             raise SettingsError(f"own.tools: {error}") from None
         self._rounds = settings.rounds
         self._servers = Servers(found_servers(settings.mcp), say) if settings.mcp else None
@@ -56,16 +58,16 @@ class OwnTools:
     def may_join(self, request: Request) -> bool:
         """Whether the request may have other tools than its own. Which ones there are is found out by its run."""
         choice = request.tool_choice
-        if request.choices > 1 or (choice is not None and (choice.mode == "none" or choice.limited)):
+        if request.choices > 1 or (choice is not None and (choice.mode != "auto" or choice.limited)):
             return False
         return not _is_about_compaction(request)
 
-    def run(self, owner: str, request: Request, begin: Begin) -> AnyRun:
+    def run(self, owner: str, request: Request, begin: Begin, ran: Ran) -> AnyRun:
         """The run of a request with our tools. It waits for the first listing of every MCP server, or its failure."""
-        start = partial(self._begin, owner, request, begin)
+        start = partial(self._begin, owner, request, begin, ran)
         return start() if self._listing is None or self._listing.done() else LateRun(self._listing, start)
 
-    def _begin(self, owner: str, request: Request, begin: Begin) -> AnyRun:
+    def _begin(self, owner: str, request: Request, begin: Begin, ran: Ran) -> AnyRun:
         self._registry.refresh()
         theirs = {each.name for each in request.tools}
         ours = [each for each in self._registry if each.name not in theirs]
@@ -78,7 +80,8 @@ class OwnTools:
         entries = self._kept.added_to(request.entries, owner)
         asked = msgspec.structs.replace(request, tools=tools, entries=entries, dialect="")
         names = {each.name for each in ours}
-        return OwnRun(self._registry, names, self._rounds, partial(self._kept.keep, owner), asked, begin)
+        keep = partial(self._kept.keep, owner)
+        return OwnRun(Joined(self._registry, names, self._rounds, request.dialect, keep, ran), asked, begin)
 
 
 def _declared(tool: Tool) -> Declared:
@@ -143,25 +146,82 @@ def _is_about_compaction(request: Request) -> bool:
 
 def found_tool(name: str) -> Tool:
     """A tool by the name of an entry point, or as `module:object`. A plain function is made into one."""
-    try:
-        if ":" in name:
-            module, _, path = name.partition(":")
-            found: Any = importlib.import_module(module)
-            for step in path.split("."):
-                found = getattr(found, step)
-        else:
-            [point] = importlib.metadata.entry_points(group=ENTRY_POINTS, name=name)
-            found = point.load()
-    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
-        raise SettingsError(f"own.tools: {name!r} cannot be found: {error}") from None
+    module, colon, path = name.partition(":")
+    found = _imported(name, module, path) if colon else _installed(name)
+    fault = _fault(found)
+    if fault:
+        raise SettingsError(f"own.tools: {name!r} is no tool: {fault}")
     try:
         return found if hasattr(found, "run") else tool(found)
-    except (TypeError, AttributeError, NameError) as error:
-        raise SettingsError(f"own.tools: {name!r} is no tool: {error}") from None
+    except (TypeError, ValueError, AttributeError, NameError) as error:
+        raise SettingsError(f"own.tools: {name!r} is no tool: {_line(error)}") from None
+
+
+def _imported(name: str, module: str, path: str) -> Any:
+    if not module or not path:
+        raise SettingsError(f"own.tools: {name!r} cannot be found: it must be module:object")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # at the end: what is installed comes first
+    found = _loaded(name, partial(importlib.import_module, module))
+    for step in path.split("."):
+        if not hasattr(found, step):
+            raise SettingsError(f"own.tools: {name!r} cannot be found: the module {module} has no {path}")
+        found = getattr(found, step)
+    return found
+
+
+def _installed(name: str) -> Any:
+    points = list(importlib.metadata.entry_points(group=ENTRY_POINTS, name=name))
+    if not points:
+        message = f"it is neither module:object nor an entry point of the group {ENTRY_POINTS}"
+        raise SettingsError(f"own.tools: {name!r} cannot be found: {message}")
+    if len(points) > 1:
+        raise SettingsError(f"own.tools: {name!r}: {len(points)} installed packages have an entry point of this name")
+    return _loaded(name, points[0].load)
+
+
+def _loaded(name: str, load: Callable[[], Any]) -> Any:
+    """What is loaded, or one line why not: it is the operator's code, and anything may happen in it."""
+    try:
+        return load()
+    except ImportError as error:
+        raise SettingsError(f"own.tools: {name!r} cannot be found: {_line(error)}") from None
+    except SystemExit:
+        raise SettingsError(f"own.tools: {name!r} cannot be loaded: its module ends the program") from None
+    except Exception as error:  # noqa: BLE001 - whatever it is, the operator reads of it
+        raise SettingsError(f"own.tools: {name!r} cannot be loaded: {type(error).__name__}: {_line(error)}") from None
+
+
+_TOOL = ("name", "description", "kind", "parallel", "writes", "parameters", "format")
+"""What a tool has beside `run`."""
+
+
+def _fault(found: Any) -> str:
+    """Why something cannot be a tool."""
+    kind = cast("type[Any]", type(found)).__name__
+    if inspect.isclass(found):
+        return "it is a class; a function is needed, or an object"
+    if hasattr(found, "run"):
+        missing = [each for each in _TOOL if not hasattr(found, each)]
+        return f"this {kind} has no {', '.join(missing)}" if missing else ""
+    if not callable(found) or not hasattr(found, "__name__"):
+        return f"it is of the type {kind}, and no function"
+    return ""
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())
 
 
 def found_servers(path: str) -> tuple[Server, ...]:
     try:
         return read_config(Path(path).read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"own.mcp: {path}: {error}") from None
+    except FileNotFoundError:
+        raise SettingsError(f"own.mcp: {path}: there is no such file in {Path.cwd()}") from None
+    except OSError as error:
+        raise SettingsError(f"own.mcp: {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"own.mcp: {path}: it is not text in UTF-8") from None
+    except ValueError as error:
+        raise SettingsError(f"own.mcp: {path}: {_line(error)}") from None
