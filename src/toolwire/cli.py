@@ -38,15 +38,15 @@ def serve(
 
 @app.command()
 def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
-    prompt: Annotated[str, typer.Argument(help="What to do.")],
+    prompt: Annotated[str, typer.Argument(help="What to do; - reads it from standard input.")],
     model: Annotated[str, typer.Option(help="A model of your backends; demo needs none.")] = "",
     backend: Annotated[str, typer.Option(help="The backend by name, or as KIND:URL, such as chat:http://….")] = "",
-    tools: Annotated[str, typer.Option(help="Tools by name, with commas: read,grep,…; or none.")] = "",
+    tools: Annotated[str | None, typer.Option(help="Tools by name, with commas: read,grep,…; or none.")] = None,
     mcp: Annotated[str, typer.Option(help="A file with MCP servers.")] = "",
     approve: Annotated[
         str, typer.Option(help="When to ask before a call runs: never, on-write or always.")
     ] = "on-write",
-    cwd: Annotated[str, typer.Option(help="The working directory.")] = ".",
+    cwd: Annotated[str, typer.Option(help="The working directory; that of the session, or this one.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Write events as lines of JSON.")] = False,
     resume: Annotated[str, typer.Option(help="The id of a session to go on with.")] = "",
     read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing.")] = False,

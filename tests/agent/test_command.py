@@ -25,7 +25,7 @@ from toolwire.agent.view import SPINNER
 from toolwire.cli import app
 
 MCP_SERVER = Path(__file__).with_name("mcp_server.py")
-SESSION = re.compile(r"toolwire run --resume (\d{8}-\d{6}-[0-9a-f]{6})( --backend \S+)? goes on from here")
+SESSION = re.compile(r'.*toolwire run --resume (\d{8}-\d{6}-[0-9a-f]{6})( --backend \S+)? "Go on\."')
 USED = re.compile(r"[\d,]+ tokens in \([\d,]+ cached\), [\d,]+ out")
 
 
@@ -48,6 +48,12 @@ class Desk:
     def terminal(self, *args: str, columns: int = 80, stdout: int | None = None, **more: str) -> Terminal:
         argv = (*PROGRAM, "run", *args)
         return Terminal(argv, {**self.environment, **more}, columns=columns, cwd=self.folder, stdout=stdout)
+
+    @property
+    def kept(self) -> list[dict[str, Any]]:
+        """The items of the only session."""
+        (path,) = self.sessions
+        return [item for line in path.read_text().splitlines() for item in json.loads(line).get("items", [])]
 
     def start(self, *args: str, stdout: int = subprocess.PIPE, **more: str) -> "subprocess.Popen[bytes]":
         """Without a terminal."""
@@ -103,11 +109,12 @@ Run = Callable[..., Ran]
 def run(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Run:
     """The command in this process, which is faster, without a terminal."""
     monkeypatch.chdir(desk.folder)
+    monkeypatch.setattr(sys, "argv", ["toolwire"])
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "FORCE_COLOR", "COLUMNS", *PROXIES):
         monkeypatch.delenv(name, raising=False)
 
-    def invoke(*args: str) -> Ran:
-        result = CliRunner().invoke(app, ["run", *args], env=desk.environment)
+    def invoke(*args: str, stdin: bytes = b"") -> Ran:
+        result = CliRunner().invoke(app, ["run", *args], env=desk.environment, input=stdin)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Ran(result.exit_code, _timeless(result.stdout), result.stderr)
@@ -120,6 +127,11 @@ def _timeless(text: str) -> str:
     return re.sub(r"\b\d+\.\d s\b", "0.0 s", text)
 
 
+def unwrapped(rows: list[str], columns: int = 80) -> str:
+    """The rows of a line that the terminal has wrapped."""
+    return "".join(row.ljust(columns) for row in rows).rstrip()
+
+
 # A run in a terminal
 
 
@@ -128,12 +140,12 @@ def test_a_run_from_its_first_row_to_its_last(desk: Desk, columns: int) -> None:
     command = "echo one [bold] ü; sleep 0.6; echo two; sleep 0.5"
     with desk.terminal(*bash(command, "--approve", "never"), columns=columns) as terminal:
         assert terminal.end() == 0
-    *lines, used, session = terminal.lines if columns == 80 else [*terminal.lines[:-2], "".join(terminal.lines[-2:])]
+    (place,) = [place for place, line in enumerate(terminal.lines) if USED.fullmatch(line)]
+    lines, session = terminal.lines[:place], unwrapped(terminal.lines[place + 1 :], columns)
     shown = command if columns == 80 else "echo one [bold] ü; s…"
     assert re.fullmatch(rf"✓ Bash {re.escape(shown)} \d\.\d s · two", lines[0])
-    assert re.fullmatch(r"According to Bash: Wall time: \d\.\d seconds", " ".join(lines[1:-3]))
+    assert re.fullmatch(r"According to Bash: Wall time: \d\.\d seconds", "".join(lines[1:-3]))
     assert lines[-3:] == ["Output:", "one [bold] ü", "two"]
-    assert USED.fullmatch(used)
     assert SESSION.fullmatch(session)
     running = [frame for frame in terminal.frames if frame and frame[-1][0] in SPINNER]
     assert {len(frame) for frame in running} == {1}
@@ -161,6 +173,7 @@ def test_text_is_shown_while_it_comes(desk: Desk, upstream: Upstream) -> None:
         "terminal is wide, and ends.",
     ]
     assert terminal.lines[:3] == lines
+    assert text.encode().split(b"\n")[1] in terminal.output, "the terminal wraps it, so that it can be copied"
     assert terminal.screen.colours <= {"36"}, "that of the spinner"
     grown = [" ".join(frame) for frame in terminal.frames if frame and frame[0][0] not in SPINNER]
     assert len(grown) > 8
@@ -171,7 +184,7 @@ def test_without_colours_the_rest_is_the_same(desk: Desk) -> None:
     with desk.terminal(*bash("false", "--approve", "never"), NO_COLOR="1") as terminal:
         assert terminal.end() == 0
     assert terminal.screen.colours == set()
-    assert _timeless(terminal.lines[0]).startswith("✗ Bash false 0.0 s · Exit code: 1 ")
+    assert _timeless(terminal.lines[0]) == "✗ Bash false 0.0 s · Exit code: 1"
 
 
 def test_what_is_typed_meanwhile_leaves_no_trace(desk: Desk) -> None:
@@ -179,13 +192,9 @@ def test_what_is_typed_meanwhile_leaves_no_trace(desk: Desk) -> None:
         terminal.until("Bash sleep 1 0.")
         terminal.type("\n\nhello\n")
         assert terminal.end() == 0
-    assert [line[:14] for line in terminal.lines] == [
-        "✓ Bash sleep 1",
-        "According to B",
-        "Output:",
-        terminal.lines[3][:14],
-        "toolwire run -",
-    ]
+    assert [line[:14] for line in terminal.lines[:3]] == ["✓ Bash sleep 1", "According to B", "Output:"]
+    assert USED.fullmatch(terminal.lines[3])
+    assert SESSION.fullmatch(unwrapped(terminal.lines[4:]))
     assert terminal.is_as_before
 
 
@@ -223,8 +232,10 @@ def test_a_question_and_its_answer(desk: Desk, keys: str, line: str, runs: bool)
         terminal.type(keys)
         assert terminal.end() == 0
     assert terminal.lines[:3] == [*ASKED, line]
-    assert terminal.lines[3].startswith("✓ Bash echo ran > mark " if runs else "✗ Bash echo ran > mark ")
-    assert ("The user did not allow this call." in terminal.text) is not runs
+    assert re.fullmatch(
+        r"✓ Bash echo ran > mark \d\.\d s" if runs else "✗ Bash echo ran > mark · refused", terminal.lines[3]
+    )
+    assert any("The user did not allow this call." in item.get("output", "") for item in desk.kept) is not runs
     assert (desk.folder / "mark").exists() is runs
     assert terminal.is_as_before
 
@@ -280,14 +291,15 @@ def test_a_question_is_asked_where_it_is_seen(desk: Desk) -> None:
 def test_where_nobody_can_be_asked_the_call_is_refused(run: Run) -> None:
     ran = run(*bash("echo ran > mark"))
     assert ran.code == 0
-    assert "✗ Bash echo ran > mark 0.0 s · This call needs the approval of the user, and nobody is there" in ran.out
+    assert "✗ Bash echo ran > mark · refused: nobody is there to allow it\n" in ran.out
+    assert "According to Bash: This call needs the approval of the user, and nobody is there" in ran.out
     assert not Path("mark").exists()
 
 
 def test_every_call_is_asked_about_if_that_is_wanted(run: Run) -> None:
     Path("a.txt").write_text("hello")
     assert "✓ Read a.txt" in run("Read a.txt", "--tools", "read").out
-    assert "✗ Read a.txt 0.0 s · This call needs" in run("Read a.txt", "--tools", "read", "--approve", "always").out
+    assert "✗ Read a.txt · refused: nobody" in run("Read a.txt", "--tools", "read", "--approve", "always").out
 
 
 # Ctrl-C
@@ -313,10 +325,10 @@ def test_ctrl_c_stops_the_tool_and_all_it_started_and_the_session_goes_on(desk: 
         terminal.press_ctrl_c()
         assert terminal.end() == 130
     assert die_soon(pids)
-    *call, stopped, used, session = terminal.lines
+    place = terminal.lines.index("stopped: cancelled")
+    call, used, session = terminal.lines[:place], terminal.lines[place + 1], unwrapped(terminal.lines[place + 2 :])
     shown = r"✗ Bash echo \$\$ > pids; sleep 300 .*… \d+\.\d s · Wall time: \d+\.\d seconds aborted by user"
     assert re.fullmatch(shown, " ".join(call))
-    assert stopped == "stopped: cancelled"
     assert USED.fullmatch(used)
     assert terminal.is_as_before
     found = SESSION.fullmatch(session)
@@ -324,9 +336,7 @@ def test_ctrl_c_stops_the_tool_and_all_it_started_and_the_session_goes_on(desk: 
     again = run("And now?", "--resume", found[1], "--tools", "none")
     assert again.code == 0
     assert again.out.startswith("This is the demo model. You said: And now?\n")
-    (path,) = desk.sessions
-    kept = [item for line in path.read_text().splitlines() for item in json.loads(line).get("items", [])]
-    assert [item["type"] for item in kept if item["type"] != "reasoning"] == [
+    assert [item["type"] for item in desk.kept if item["type"] != "reasoning"] == [
         "message",
         "function_call",
         "function_call_output",
@@ -340,11 +350,11 @@ def test_ctrl_c_twice_leaves_at_once_and_leaves_nothing(desk: Desk) -> None:
         terminal.until(" s")
         pids = pids_in(desk)
         terminal.press_ctrl_c()
-        time.sleep(0.15)
+        terminal.until(" s · cancelling")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
     assert die_soon(pids)
-    assert SESSION.search(terminal.text)
+    assert SESSION.search(unwrapped(terminal.lines))
     assert not any(line[0] in SPINNER for line in terminal.lines)
     assert terminal.is_as_before
     assert len(desk.sessions) == 1
@@ -375,7 +385,7 @@ def test_ctrl_c_between_two_attempts(desk: Desk) -> None:
         terminal.until("asking again, 2 of 5")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
-    assert terminal.lines[2] == "stopped: cancelled"
+    assert "stopped: cancelled" in terminal.lines
 
 
 SILENT = "import os, signal, time; signal.signal(15, 1); open('pids', 'w').write(str(os.getpid())); time.sleep(300)"
@@ -389,7 +399,7 @@ def test_ctrl_c_while_mcp_servers_start(desk: Desk) -> None:
         terminal.until("waiting for MCP servers")
         pids = pids_in(desk, 1)
         terminal.press_ctrl_c()
-        time.sleep(0.3)
+        terminal.until(" cancelling ")
         assert terminal.process.poll() is None
         began = time.monotonic()
         terminal.press_ctrl_c()
@@ -407,6 +417,19 @@ def test_a_window_that_is_closed_stops_the_tools(desk: Desk) -> None:
         terminal.hang_up()
         terminal.end()
     assert die_soon(pids)
+
+
+@pytest.mark.parametrize("redirected", [False, True], ids=["terminal", "file"])
+def test_a_window_that_is_closed_at_a_question_stops_the_task(desk: Desk, redirected: bool) -> None:
+    with (desk.folder / "out").open("wb") as file:
+        with desk.terminal(*bash("echo ran > mark"), stdout=file.fileno() if redirected else None) as terminal:
+            terminal.until("allow? [y/N]")
+            terminal.hang_up()
+            terminal.end()
+    assert not (desk.folder / "mark").exists()
+    (result,) = [item["output"] for item in desk.kept if item["type"] == "function_call_output"]
+    assert re.fullmatch(r"Wall time: \d+\.\d seconds\naborted by user", result)
+    assert desk.kept[-1]["type"] == "function_call_output", "nobody is asked any more"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -489,6 +512,9 @@ def test_colours_in_a_pipe_are_no_reason_to_move_about(desk: Desk) -> None:
         ("--resume 20200101-000000-abcdef", "there is no session '20200101-000000-abcdef' in "),
         ("--resume ../x", "'../x' is not the id of a session"),
         ("--model nope", "There is no model 'nope' here."),
+        ("--tools ,", "--tools: ',' names no tool; none is the word for no tools"),
+        ("--tools ''", "--tools: '' names no tool"),
+        ("--tools none,read", "--tools: none goes with no other name"),
         ("--cwd nowhere", "--cwd: there is no directory 'nowhere'"),
         ("--cwd file", "--cwd: there is no directory 'file'"),
         ("--mcp nowhere.json", "--mcp: nowhere.json: No such file or directory"),
@@ -531,6 +557,114 @@ def test_a_prompt_that_cannot_be(run: Run, prompt: str, line: str) -> None:
     assert (ran.code, ran.out, ran.err) == (2, "", f"toolwire: {line}\n")
 
 
+def test_a_prompt_from_standard_input(run: Run) -> None:
+    ran = run("-", "--tools", "none", stdin="Grüße,\nund mehr\n".encode())
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("This is the demo model. You said: Grüße,\nund mehr\n")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "line"),
+    [
+        ("</dev/null", "the prompt is empty"),
+        ("<<<$'\\xff'", "the prompt is not UTF-8"),
+        ("<&-", "stdin is closed"),
+    ],
+)
+def test_a_standard_input_that_is_no_prompt(desk: Desk, redirection: str, line: str) -> None:
+    ran = desk.shell(f"toolwire run - {redirection}")
+    assert (ran.returncode, ran.stdout, ran.stderr.decode()) == (2, b"", f"toolwire: {line}\n")
+
+
+def test_ctrl_c_while_the_prompt_is_typed(desk: Desk) -> None:
+    with desk.terminal("-") as terminal:
+        terminal.type("Hel")
+        time.sleep(1)
+        terminal.press_ctrl_c()
+        assert terminal.end() == 130
+    assert terminal.lines == ["Hel^C", "toolwire: cancelled"]
+    assert desk.sessions == []
+
+
+def test_a_directory_that_is_gone(desk: Desk) -> None:
+    (desk.folder / "here").mkdir()
+    ran = desk.shell("cd here; rmdir ../here; toolwire run Hello; echo $?; toolwire run Hello --tools none --cwd ..")
+    assert ran.stdout == b"2\n"
+    assert (
+        ran.stderr.splitlines() == [b"toolwire: the directory that you are in is gone; choose another with --cwd"] * 2
+    )
+    ran = desk.shell(f"mkdir here; cd here; rmdir ../here; toolwire run Hello --tools none --cwd {desk.folder}")
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+# Going on
+
+
+def test_the_last_line_can_be_pasted(desk: Desk) -> None:
+    with desk.terminal("Hello", "--tools", "none", columns=200) as terminal:
+        assert terminal.end() == 0
+    assert terminal.lines[-1].startswith(f"{shlex.join(PROGRAM)} run --resume ")
+    again = desk.shell(terminal.lines[-1])
+    assert again.returncode == 0
+    assert [item["content"][0]["text"] for item in desk.kept if item.get("role") == "user"] == ["Hello", "Go on."]
+
+
+@pytest.mark.parametrize(
+    ("called", "shown"),
+    [
+        ("toolwire", "toolwire"),
+        (".venv/bin/toolwire", ".venv/bin/toolwire"),
+        ("{bin}/toolwire", "toolwire"),
+        ("/else where/toolwire", "'/else where/toolwire'"),
+    ],
+)
+def test_the_last_line_calls_the_program_as_it_was_called(
+    run: Run, desk: Desk, monkeypatch: pytest.MonkeyPatch, called: str, shown: str
+) -> None:
+    found = desk.folder / "toolwire"
+    found.touch(mode=0o755)
+    desk.environment["PATH"] = str(desk.folder)
+    monkeypatch.setattr(sys, "argv", [called.format(bin=desk.folder)])
+    ran = run("Hello", "--tools", "none")
+    assert ran.out.splitlines()[-1] == f'{shown} run --resume {desk.sessions[0].stem} "Go on."'
+
+
+def test_the_last_line_has_what_the_session_does_not_know(run: Run, desk: Desk) -> None:
+    Path("a b.toml").touch()
+    Path("there").mkdir()
+    ran = run("Hello", "--tools", "none", "--config", "a b.toml", "--cwd", "there", "--model", "demo-slow")
+    id = desk.sessions[0].stem
+    assert ran.out.splitlines()[-1] == f"toolwire run --resume {id} --config 'a b.toml' \"Go on.\""
+    ran = run("Hello", "--tools", "none", "--cwd", ".", "--model", "demo", "--backend", "demo", "--resume", id)
+    assert ran.out.splitlines()[-1] == (f'toolwire run --resume {id} --backend demo --model demo --cwd . "Go on."')
+
+
+def test_a_session_goes_on_in_its_own_directory(run: Run, desk: Desk) -> None:
+    for name in ("one", "two"):
+        Path(name).mkdir()
+        Path(name, "a.txt").write_text(f"this is {name}")
+    read = ("Read a.txt", "--tools", "read")
+    first = run(*read, "--cwd", "one")
+    assert "this is one" in run(*read, "--resume", first.session).out
+    assert "this is two" in run(*read, "--resume", first.session, "--cwd", "two").out
+    assert "this is one" in run(*read, "--resume", first.session).out
+    Path("one").rename("three")
+    gone = run(*read, "--resume", first.session)
+    assert (gone.code, gone.out) == (2, "")
+    where = desk.folder / "one"
+    assert gone.err == f"toolwire: --resume: the directory of the session is gone: {where}; choose another with --cwd\n"
+    assert "this is one" in run(*read, "--resume", first.session, "--cwd", "three").out
+
+
+def test_the_tokens_after_a_resume_are_those_of_the_session(run: Run) -> None:
+    first = run("Hello", "--tools", "none")
+    used = first.out.splitlines()[-2]
+    assert USED.fullmatch(used)
+    *_, sums, _ = run("Again", "--tools", "none", "--resume", first.session).out.splitlines()
+    assert re.fullmatch(rf"{USED.pattern} in the whole session", sums)
+    assert int(sums.split()[0].replace(",", "")) > int(used.split()[0].replace(",", ""))
+
+
 def test_a_session_that_cannot_be_kept(run: Run, desk: Desk) -> None:
     (desk.folder / "state").write_text("in the way")
     ran = run("Hello")
@@ -563,7 +697,7 @@ def test_a_server_of_any_kind_and_the_session_goes_on(run: Run, upstream: Upstre
         "✓ Read a.txt 0.0 s · 1 hi",
         "It says [hi].",
         "20 tokens in (0 cached), 12 out",
-        f"toolwire run --resume {ran.session} --backend {kind}:{upstream.url} goes on from here",
+        f'toolwire run --resume {ran.session} --backend {kind}:{upstream.url} "Go on."',
     ]
     assert upstream.of(model)[0].path == {"chat": "/v1/chat/completions"}.get(kind, f"/v1/{kind}")
 
@@ -581,7 +715,7 @@ def test_a_backend_of_the_settings_is_remembered(run: Run, upstream: Upstream) -
     Path("toolwire.toml").write_text(backend(upstream.url))
     first = run("Count.", "--backend", "up", "--model", "run-named")
     assert first.out.startswith("One.\n")
-    assert f"toolwire run --resume {first.session} goes on" in first.out
+    assert f'toolwire run --resume {first.session} "Go on."\n' in first.out
     assert run("On.", "--resume", first.session).out.startswith("Two.\n")
     assert run("On.", "--resume", first.session, "--backend", "up").out.startswith("Two.\n")
     assert run("On.", "--resume", first.session, "--model", "demo", "--tools", "none").out.startswith(
@@ -620,7 +754,7 @@ def test_the_limits_of_an_account_stand_at_the_end(run: Run, upstream: Upstream)
 def test_read_only_changes_nothing(run: Run) -> None:
     ran = run("Write the file `a.txt`", "--tools", "write", "--read-only", "--approve", "never")
     assert ran.code == 0
-    assert "✗ Write" in ran.out
+    assert "✗ Write a.txt content=a.txt · refused: read-only\n" in ran.out
     assert "read-only mode: Write may change something, and is off." in ran.out
     assert not Path("a.txt").exists()
 
@@ -628,6 +762,19 @@ def test_read_only_changes_nothing(run: Run) -> None:
 def test_the_working_directory(run: Run, desk: Desk) -> None:
     (desk.folder / "inside").mkdir()
     assert f"· {desk.folder / 'inside'}\n" in run(*bash("pwd", "--approve", "never", "--cwd", "inside")).out
+
+
+@pytest.mark.parametrize("model", ["demo-parallel", "demo-use-tool"])
+def test_a_demo_model_with_calls_comes_to_an_end(run: Run, model: str) -> None:
+    ran = run("Read a.txt", "--tools", "read", "--model", model)
+    assert ran.code == 0
+    assert "\nAccording to Read: " in ran.out
+    assert "stopped" not in ran.out
+
+
+def test_the_row_of_a_session_shows_its_output(run: Run) -> None:
+    ran = run("Run the command `echo hi; echo ho`", "--tools", "exec", "--approve", "never")
+    assert ran.out.startswith("✓ exec_command echo hi; echo ho 0.0 s · ho\n")
 
 
 def test_a_run_ends_at_its_limit(run: Run) -> None:

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from tests.agent.terminal import Screen
+from toolwire.agent.approval import DENIED, NOBODY, READ_ONLY
 from toolwire.agent.events import (
     AgentEvent,
     ApprovalAsked,
@@ -38,6 +39,8 @@ from toolwire.agent.words import question
 BASH = '{"command":"sleep 1"}'
 DONE = TaskEnded("done", "", Tokens())
 NOTHING_USED = "0 tokens in (0 cached), 0 out"
+USED_IN_20 = ["0 tokens in (0", "cached), 0 out"]
+"""The same in so many columns."""
 
 
 @pytest.fixture(autouse=True)
@@ -123,11 +126,30 @@ def test_text_is_shown_as_it_comes() -> None:
     assert watched.show(DONE).close().lines == ["Hello,", "world.", NOTHING_USED]
 
 
-def test_text_is_wrapped_at_words() -> None:
+def test_long_lines_are_left_to_the_terminal_to_wrap() -> None:
     watched = Watched(columns=20)
     text = "the quick brown fox jumps over the lazy dog"
+    lines = ["the quick brown fox", "jumps over the lazy", "dog"]
     watched.show(*(TextDelta(f"{word} ") for word in text.split()))
-    assert watched.lines == ["the quick brown fox", "jumps over the lazy", "dog"]
+    assert watched.lines == lines, "while it comes"
+    watched.show(TextDelta("\n\n    indented, and longer than the terminal"), DONE)
+    assert watched.lines == [*lines, "", "    indented, and lo", "nger than the termin", "al", *USED_IN_20]
+    for line in (text, "    indented, and longer than the terminal"):
+        assert line in watched.file.getvalue(), "copied, it is one line"
+
+
+def test_of_a_line_longer_than_the_screen_the_end_is_shown() -> None:
+    watched = Watched(columns=20, rows=5).show(*started())
+    text = "".join(f"<{number:08}>" for number in range(40))
+    for place in range(0, len(text), 7):
+        watched.show(TextDelta(text[place : place + 7]))
+        *rows, call = watched.lines
+        assert call[2:] == "Bash sleep 1 0.0 s"
+        assert text[: place + 7].endswith("".join(rows))
+        assert len(rows) == min(4, -(-(place + 7) // 20))
+    watched.show(CallEnded("1", "Bash", "ok", False, 1.0), DONE).close()
+    whole = [text[place : place + 20] for place in range(0, len(text), 20)]
+    assert watched.lines == [*whole, "✓ Bash slee… 1.0 s …", *USED_IN_20]
 
 
 @pytest.mark.parametrize(
@@ -268,6 +290,72 @@ def test_a_call_that_went_well_shows_its_last_output_or_else_its_result() -> Non
     assert busy.lines == ["✓ Bash sleep 1 1.0 s · The result."]
 
 
+RAN = "Chunk ID: 84809a\nWall time: 0.0012 seconds\n{}\nOriginal token count: 4\nOutput:\n{}"
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        (RAN.format("Process exited with code 0", "hi\nho\n"), " · hi ho"),
+        (RAN.format("Process exited with code 0", ""), ""),
+        (RAN.format("Process exited with code 3", "hi\n"), " · Process exited with code 3 hi"),
+        (RAN.format("Process running with session ID 27299", "hi\n"), " · hi"),
+        (RAN.format("Process running with session ID 27299", ""), " · Process running with session ID 27299"),
+        ("Wall time: 0.1 seconds\nOutput:\nhi\n", " · hi"),
+        ("Wall time: 0.1 seconds\nOutput:\n", ""),
+        ("Wall time: 0.1 seconds\nnothing else", " · Wall time: 0.1 seconds nothing else"),
+    ],
+)
+def test_of_a_command_the_output_is_shown(result: str, shown: str) -> None:
+    assert Watched().show(*called(result=result)).lines == [f"✓ Bash sleep 1 1.2 s{shown}"]
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        ("Exit code: 1\nWall time: 0.1 seconds\nOutput:\nhi\n", "Exit code: 1 hi"),
+        (
+            "Timed out and was stopped after 0.1 seconds\nWall time: 0.1 seconds\nOutput:\n",
+            "Timed out and was stopped after 0.1 seconds",
+        ),
+        ("Wall time: 0.1 seconds\naborted by user", "Wall time: 0.1 seconds aborted by user"),
+    ],
+)
+def test_of_a_command_that_failed_it_is_shown_how(result: str, shown: str) -> None:
+    assert Watched().show(*called(result=result, failed=True)).lines == [f"✗ Bash sleep 1 1.2 s · {shown}"]
+
+
+@pytest.mark.parametrize(
+    ("why", "shown"),
+    [
+        (DENIED, "refused"),
+        (NOBODY, "refused: nobody is there to allow it"),
+        (READ_ONLY.format("Bash"), "refused: read-only"),
+    ],
+)
+def test_a_call_that_was_refused_has_no_time_and_no_words_for_the_model(why: str, shown: str) -> None:
+    assert Watched().show(*called(result=why, failed=True)).lines == [f"✗ Bash sleep 1 · {shown}"]
+
+
+def test_what_runs_on_after_ctrl_c_is_being_cancelled() -> None:
+    watched = Watched().show(*started(), ToolOutput("1", "busy\n"), CallStarted("2", "Write", '{"path":"a"}')).later(1)
+    watched.view.cancelling()
+    assert [line[2:] for line in watched.lines] == ["Bash sleep 1 1.0 s · cancelling", "Write a"]
+
+
+def test_without_a_tool_that_runs_it_is_said_at_once_too() -> None:
+    watched = Watched().show(TurnStarted(1)).later(3)
+    watched.view.cancelling()
+    watched.show(ReasoningDelta("Hm."), TurnEnded(1, 0))
+    assert watched.later(0.2).lines[0][2:] == "cancelling 0.2 s"
+    assert watched.show(TextDelta("So")).lines[1][2:] == "cancelling 0.2 s"
+    assert watched.show(TaskEnded("cancelled", "", Tokens())).close().lines == [
+        "So",
+        "stopped: cancelled",
+        NOTHING_USED,
+    ]
+
+
 def test_a_call_that_failed_shows_why_on_as_many_rows_as_it_takes() -> None:
     why = "there is no such file, and no folder either, where it could have been"
     assert Watched(columns=40).show(*called(result=why, failed=True)).lines == [
@@ -404,15 +492,31 @@ def test_the_sums_are_those_of_the_session_with_the_limits() -> None:
         RateLimit("bare", None, Window(99.0)),
     )
     watched = Watched(columns=120).show(
+        TextDelta("Hi."),
         UsageUpdated(Tokens(10, 5), Tokens(10, 5)),
         UsageUpdated(Tokens(1, 1), Tokens(1234567, 890, cached=1000)),
         LimitsUpdated(limits),
         DONE,
     )
     assert watched.lines == [
+        "Hi.",
         "1,234,567 tokens in (1,000 cached), 890 out"
-        " · codex 5 h: 42% · codex 7 d: 7.5% · other 45 min: 1% · bare limit: 99%"
+        " · codex 5 h: 42% · codex 7 d: 7.5% · other 45 min: 1% · bare limit: 99%",
     ]
+
+
+def test_the_sums_of_a_session_that_goes_on_say_so_even_if_nothing_is_added() -> None:
+    watched = Watched()
+    watched.view.resume(Tokens(1234, 56))
+    watched.show(TaskEnded("failed", "", Tokens(), "no"))
+    assert watched.lines[1] == "1,234 tokens in (0 cached), 56 out in the whole session"
+
+
+@pytest.mark.parametrize("said", ["", "\n\n"])
+def test_an_empty_answer_is_said(said: str) -> None:
+    events = (TurnStarted(1), TextDelta("I look."), *called(), TurnStarted(2), TextDelta(said), DONE)
+    assert Watched().show(*events).close().lines[2:] == ["(no answer)", NOTHING_USED]
+    assert in_file(DONE) == f"(no answer)\n{NOTHING_USED}\n"
 
 
 # Questions

@@ -69,6 +69,37 @@ def test_it_answers_from_the_result():
     assert turn(Request("demo", entries, tools=(Tool("get_weather"),))).text == "According to get_weather: 12 degrees"
 
 
+@pytest.mark.parametrize("model", ["demo-parallel", "demo-use-tool", "demo-huge"])
+def test_a_situation_with_calls_answers_from_their_results_too(model: str):
+    entries = (
+        Message("user", (TextPart("weather?"),)),
+        CallEntry("a", "get_weather", "{}"),
+        CallEntry("b", "get_weather", "{}"),
+        ResultEntry("a", (TextPart("12 degrees"),)),
+        ResultEntry("b", (TextPart("13 degrees"),)),
+    )
+    result = turn(Request(model, entries, tools=(Tool("get_weather"),)))
+    assert (result.text, result.calls) == ("According to get_weather: 12 degrees 13 degrees", ())
+
+
+@pytest.mark.parametrize(
+    ("prompt", "found"),
+    [
+        ("Read the file /etc/hostname", ["/etc/hostname"]),
+        ("Read /etc/hostname and /var/log/x.log.", ["/etc/hostname", "/var/log/x.log"]),
+        ("What is in /srv/my-files/?", ["/srv/my-files/"]),
+        ("Read the file docs/a.md", ["docs/a.md"]),
+        ("Is it and/or?", ["Is it and/or"]),
+    ],
+)
+def test_it_finds_files(prompt: str, found: list[str]):
+    read = {
+        "type": "function",
+        "function": {"name": "read", "parameters": {"properties": {"path": {"type": "string"}}}},
+    }
+    assert arguments(asking(prompt, tools=[read])) == [{"path": path} for path in found]
+
+
 def test_it_is_deterministic():
     request = asking("Weather in Oslo?", tools=[WEATHER])
     assert turn(request) == turn(request)

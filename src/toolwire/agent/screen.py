@@ -5,6 +5,7 @@ What is drawn there is `view.py`'s. Whatever happens, the terminal is left as it
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ from rich.text import Text
 
 from toolwire.agent.approval import Approver
 from toolwire.agent.call import ToolCall
-from toolwire.agent.events import AgentEvent
+from toolwire.agent.events import AgentEvent, Tokens
 from toolwire.agent.registry import Tool
 from toolwire.agent.view import SPINS, View
 from toolwire.agent.words import question
@@ -44,6 +45,8 @@ class Screen:
         self._taken = asyncio.Lock()
         self._ticking: asyncio.Task[None] | None = None
         self.last_words = ""
+        self.hung_up: Callable[[], object] = lambda: None
+        """Called when there is nobody left who could answer a question."""
 
     async def __aenter__(self) -> "Screen":
         self._keys.hide()
@@ -58,6 +61,13 @@ class Screen:
 
     def wait_for(self, what: str) -> None:
         self._view.wait_for(what)
+
+    def resume(self, total: Tokens) -> None:
+        self._view.resume(total)
+
+    def cancelling(self) -> None:
+        with contextlib.suppress(OSError):  # the terminal may be gone, and that be the reason
+            self._view.cancelling()
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -94,7 +104,11 @@ class Screen:
         assert console is not None
         async with self._one_question:
             await asyncio.sleep(BREATH)
-            return await self._ask_now(console, call)
+            try:
+                return await self._ask_now(console, call)
+            except (OSError, termios.error):  # the terminal is gone
+                self.hung_up()
+                raise asyncio.CancelledError from None
 
     async def _ask_now(self, console: Console, call: ToolCall) -> bool:
         async with self._taken:
@@ -114,17 +128,21 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 async def _typed(terminal: int) -> bytes:
-    """The next line that is typed; nothing at its end. No thread waits for it, so that it can be cancelled."""
+    """The next line that is typed; nothing at its end. No thread waits for it, so that it can be cancelled.
+
+    Raises `OSError` when the terminal is gone.
+    """
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(terminal, ready.set)
     try:
         await ready.wait()
-        return os.read(terminal, 1024)
-    except OSError:  # the terminal is gone
-        return b""
+        typed = os.read(terminal, 1024)
     finally:
         loop.remove_reader(terminal)
+    if not typed and not os.isatty(terminal):  # any more
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return typed
 
 
 class Keys:
@@ -166,6 +184,7 @@ class Interrupts:
         task = asyncio.current_task()
         assert task is not None
         self.cancel: Callable[[], object] = task.cancel
+        self.after_cancelling: Callable[[], object] = lambda: None
         self.before_leaving: Callable[[], object] = lambda: None
         self._pressed = False
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -178,6 +197,7 @@ class Interrupts:
         else:
             self._pressed = True
             self.cancel()
+            self.after_cancelling()
 
     def _leave(self) -> None:
         _kill_children()
@@ -195,8 +215,11 @@ class Interrupts:
 
 def _kill_children() -> None:
     """Kill commands and MCP servers with all that they started."""
-    from toolwire.agent.tools.process import Family  # noqa: PLC0415 - as the tools
+    from toolwire.agent.tools.family import Family, marked  # noqa: PLC0415 - as the tools
 
     for children in Path("/proc/self/task").glob("*/children"):
         for pid in children.read_text().split():
             Family(int(pid)).signal(signal.SIGKILL)
+    for pid in marked(f"{os.getpid()}."):  # what has left them
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)

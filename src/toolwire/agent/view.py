@@ -1,8 +1,8 @@
 """What an agent does, in a terminal: text as it comes, a line for every tool that runs, and the sums at the end.
 
-Whole lines are printed for good; what still changes stands below them, one row each. Where nothing can be moved about,
-such as in a file, only the former is written, and the answer as it came. Nothing that a model or a tool says steers the
-terminal.
+Whole lines are printed for good, and those of the answer are left to the terminal to wrap, so that they can be copied;
+what still changes stands below them. Where nothing can be moved about, such as in a file, only the former is written,
+and the answer as it came. Nothing that a model or a tool says steers the terminal.
 """
 
 import sys
@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 
+from rich.cells import chop_cells
 from rich.console import Console, ConsoleOptions
 from rich.live import Live
 from rich.text import Text
 
 from toolwire.agent import events
 from toolwire.agent.events import AgentEvent, RateLimit, Tokens
-from toolwire.agent.words import LONGEST_ERROR, Call, Tail, clean, short, span, told
+from toolwire.agent.words import LONGEST_ERROR, Call, Tail, clean, outcome, refusal, short, span, told
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS = 10
@@ -39,6 +40,9 @@ class View:
         self._calls: dict[str, Call] = {}
         self._noted: set[str] = set()
         self._total = Tokens()
+        self._is_resumed = False
+        self._is_cancelling = False
+        self._has_said = False  # something, in the last turn
         self._limits: tuple[RateLimit, ...] = ()
         self._answered: set[str] = set()
         self._live: Live | None = None
@@ -93,11 +97,23 @@ class View:
 
     def wait_for(self, what: str) -> None:
         """Say, as long as nothing else is to be said, what is being waited for."""
-        self._waits_for = (f"waiting for {what}", self._clock())
+        if not self._is_cancelling:
+            self._waits_for = (f"waiting for {what}", self._clock())
+
+    def resume(self, total: Tokens) -> None:
+        """The session has had these tokens before."""
+        self._total, self._is_resumed = total, True
+
+    def cancelling(self) -> None:
+        """Say of whatever still runs that it is to end."""
+        self._is_cancelling = True
+        self._waits_for = ("cancelling", self._clock())
+        self.refresh()
 
     def show(self, event: AgentEvent) -> None:
         match event:
             case events.TextDelta(text):
+                self._has_said = self._has_said or bool(text.strip())
                 self.wait_for(self._model)
                 self._say(text)
             case events.ReasoningDelta(text):
@@ -126,7 +142,10 @@ class View:
         match event:
             case events.TaskStarted(_, model):
                 self._model = model
-            case events.TurnStarted() | events.TurnEnded():
+            case events.TurnStarted():
+                self._has_said = False
+                self.wait_for(self._model)
+            case events.TurnEnded():
                 self.wait_for(self._model)
             case events.Retrying(attempt, most, seconds, reason):
                 self.note(f"asking again, {attempt} of {most}, in {seconds:.1f} s: {reason}")
@@ -165,38 +184,33 @@ class View:
             lines.pop()
             self._blank += "\n"
         for line in lines:
-            self.console.print(Text(line))
+            self.console.print(Text(line), soft_wrap=True)
         self._line = last
-        rows = Text(last).wrap(self.console, self.console.width)
-        place = 0
-        for row in rows[:-1]:  # they stay as they are, whatever comes
-            place = last.index(row.plain, place) + len(row)
-            self._line = last[place:].lstrip(" ")
-            self.console.print(row)
 
     def _finish_line(self) -> None:
         line, self._line = self._line, ""
         self._blank = ""
         if line and self.console.is_interactive:
-            self.console.print(Text(line))
+            self.console.print(Text(line), soft_wrap=True)
         elif line:
             self.console.file.write("\n")
 
     def _think(self, text: str) -> None:
         self._thoughts.add(text)
-        if self._waits_for is not None:
+        if self._waits_for is not None and not self._is_cancelling:
             self._waits_for = ("thinking", self._waits_for[1])
 
     def _end_call(self, event: events.CallEnded) -> None:
         self.wait_for(self._model)
         call = self._calls.pop(event.call_id, Call(event.name, ""))
         time = f"{event.seconds:.1f} s"
-        if event.failed:
-            self._print(self._row(("✗", "red"), call, time, short(event.result, LONGEST_ERROR), ""))
+        refused = refusal(event.name, event.result) if event.failed else ""
+        if refused:
+            self._print(self._row(("✗", "red"), call, "", refused, "yellow"))
+        elif event.failed:
+            self._print(self._row(("✗", "red"), call, time, short(outcome(event.result), LONGEST_ERROR), ""))
         else:
-            last = call.output.line  # unless it only told of progress
-            result = last if last and last in clean(event.result) else event.result
-            self._print(self._row(("✓", "green"), call, time, result, "dim"))
+            self._print(self._row(("✓", "green"), call, time, outcome(event.result, call.output.line), "dim"))
 
     def _end(self, event: events.TaskEnded) -> None:
         self._waits_for = None
@@ -205,11 +219,14 @@ class View:
             self._print(Text.assemble(("failed:", "red"), " ", clean(event.error) or "nobody knows why"))
         elif event.reason != "done":
             self._print(Text(f"stopped: {event.reason}", "yellow"))
+        elif not self._has_said:
+            self._print(Text("(no answer)", "dim"))
         self._print(Text(clean(self._sums()), "dim"))
 
     def _sums(self) -> str:
         total = self._total
-        parts = [f"{total.input:,} tokens in ({total.cached:,} cached), {total.output:,} out"]
+        whole = " in the whole session" if self._is_resumed else ""
+        parts = [f"{total.input:,} tokens in ({total.cached:,} cached), {total.output:,} out{whole}"]
         for limit in self._limits:
             windows = [window for window in (limit.primary, limit.secondary) if window is not None]
             parts += [f"{limit.name} {span(window.window_minutes)}: {window.used_percent:g}%" for window in windows]
@@ -220,19 +237,31 @@ class View:
     def _rows(self) -> Iterator[Text]:
         if self._live is None:
             return
+        below = [*self._rows_of_calls()]
+        yield from self._open_rows(self.console.height - len(below))
+        yield from below
+
+    def _open_rows(self, most: int) -> Iterator[Text]:
+        """The last rows of a line that is not whole yet, as the terminal will wrap it."""
+        width = self.console.width
+        start = max(0, len(self._line) - width * self.console.height) // width * width
+        for row in chop_cells(self._line[start:], width)[-max(1, most) :]:
+            yield Text(row)
+
+    def _rows_of_calls(self) -> Iterator[Text]:
         now = self._clock()
         spinner = (SPINNER[int(now * SPINS) % len(SPINNER)], "cyan")
-        if self._line:
-            yield Text(self._line)
         for call in self._calls.values():
             if call.is_asked:
                 yield self._row(("?", "yellow"), call, "", "", "dim")
             elif call.began is None:
                 yield self._row(("·", "dim"), call, "", "", "dim")
             else:
-                yield self._row(spinner, call, f"{now - call.began:.1f} s", call.output.line, "dim")
+                said = "cancelling" if self._is_cancelling else call.output.line
+                yield self._row(spinner, call, f"{now - call.began:.1f} s", said, "dim")
         what, began = self._waits_for or ("", now)
-        if now - began > SOON and not self._line and not self._calls:
+        is_quiet = now - began > SOON and not self._line
+        if what and not self._calls and (is_quiet or self._is_cancelling):
             thought = self._thoughts.line if what == "thinking" else ""
             yield self._row(spinner, Call("", what), f"{now - began:.1f} s", thought, "dim")
 

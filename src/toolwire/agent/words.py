@@ -6,12 +6,17 @@ import msgspec
 from rich.cells import cell_len
 from rich.text import Text
 
+from toolwire.agent.approval import DENIED, NOBODY, READ_ONLY
+
 LONGEST = 100
 """Letters of a call or a result that one line of a file shows; in a terminal it is one row."""
 LONGEST_ERROR = 300
 """Letters of the result of a call that failed."""
 LONGEST_QUESTION = 20_000
 """Letters of a call that somebody is asked about."""
+
+_REFUSED = {DENIED: "refused", NOBODY: "refused: nobody is there to allow it"}
+"""What a model reads about a call that did not run, and what a person does."""
 
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
 _STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -100,6 +105,34 @@ def told(arguments: str) -> str:
         return short(fields, LONGEST_ERROR)
     parts = [f"{key}={value}" if place else value for place, (key, value) in enumerate(fields.items())]
     return short(" ".join(parts), LONGEST_ERROR)
+
+
+_COMMAND = re.compile(
+    r"(?:Chunk ID: .*\n)?(?P<failure>Exit code: .*\n|Timed out .*\n)?Wall time: .*\n"
+    r"(?P<process>Process .*\n)?(?:Original token count: .*\n)?Output:(?:\n|$)"
+)
+"""What stands before the output of a command: `shell.py` and `sessions.py` write it."""
+
+
+def outcome(result: str, last: str = "") -> str:
+    """What came of a call. Of a command that is its output, and how it ended unless all is well.
+
+    `last` is the last line that it put out, which stands for the rest.
+    """
+    head = _COMMAND.match(result)
+    output = result[head.end() :] if head is not None else result
+    shown = last if last and last in clean(output) else output  # else it only told of progress
+    if head is None:
+        return shown
+    state = (head["failure"] or head["process"] or "").strip()
+    if state.startswith("Process running"):
+        return shown if shown.strip() else state
+    return shown if state in ("", "Process exited with code 0") else f"{state} {shown}"
+
+
+def refusal(name: str, result: str) -> str:
+    """Why a call did not run, in words for a person; nothing if it did."""
+    return "refused: read-only" if result == READ_ONLY.format(name) else _REFUSED.get(result, "")
 
 
 def clean(text: str) -> str:

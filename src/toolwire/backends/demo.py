@@ -232,11 +232,11 @@ def _topics(prompt: str) -> list[str]:
 
 
 _QUOTED = re.compile(r"`([^`]+)`|\"([^\"]+)\"")
-_FILE = re.compile(r"(?<!\S)(?:[\w*.~-]+/)*[\w*-]+\.[A-Za-z]\w{0,5}(?!\S)")
+_FILE = re.compile(r"(?<!\S)(?:/(?:[\w*.~-]+/)*[\w*.~-]+/?|(?:[\w*.~-]+/)*[\w*-]+\.[A-Za-z]\w{0,5})(?!\S)")
 
 
 def _proper(text: str) -> str:
-    """The name of a file, the last run of capitalised words, or nothing."""
+    """The name of a file, which an absolute path is too, the last run of capitalised words, or nothing."""
     found = _FILE.findall(text) or re.findall(r"(?:\b[A-Z]\w*\s?)+", text[1:])
     return found[-1].strip() if found else ""
 
@@ -257,6 +257,11 @@ def _usual(voice: Voice) -> Iterator[Step]:
     else:
         yield from voice.say(f"This is the demo model. You said: {voice.prompt}")
     yield voice.complete()
+
+
+def _until_answered(script: Callable[[Voice], Iterator[Step]]) -> Callable[[Voice], Iterator[Step]]:
+    """A situation with calls that ends with their results, so that an agent comes to an end."""
+    return lambda voice: script(voice) if voice.result is None else _usual(voice)
 
 
 def _slow(voice: Voice) -> Iterator[Step]:
@@ -348,9 +353,9 @@ SITUATIONS: dict[str, Callable[[Voice], Iterator[Step]]] = {
     "rate-limit": _rate_limit,
     "error-middle": _error_middle,
     "cut": _cut,
-    "huge": _huge,
-    "parallel": _parallel,
-    "use-tool": _text,
+    "huge": _until_answered(_huge),
+    "parallel": _until_answered(_parallel),
+    "use-tool": _until_answered(_text),
     "refusal": _refusal,
     "length": _length,
     "silent": _silent,

@@ -30,7 +30,7 @@ def builtin(names: Iterable[str] = ()) -> tuple[list[Tool], Close]:
         "exec": tuple(running.tools),
         "local_shell": (shell.local_shell,),
     }
-    chosen = [name.lower() for name in names if name != "none"] or list(USUAL)
+    chosen = [name.lower() for name in names] or list(USUAL)
     for name in chosen:
         if name not in known:
             raise ValueError(f"there is no tool {name!r}; there are {', '.join(NAMES)}")
