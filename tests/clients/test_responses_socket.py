@@ -12,8 +12,9 @@ from openai.types.responses import Response
 
 from tests.clients.turns import ANSWER, QUESTION, RESULT, TURNS
 from tests.clients.watched import GET_TIME, GET_WEATHER, RUN, SETTINGS, output_of, schema_faults
-from tests.support.lifecycle import CLOSINGS, violations
+from tests.support.checked import responses_faults
 from tests.support.upstream import Upstream
+from toolwire.check.turns.responses_items import CLOSINGS
 
 # The SDK opens its sockets in a way that websockets 17 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:connect.* must be used as a context manager:DeprecationWarning")
@@ -41,7 +42,7 @@ def messages(socket: ResponsesConnection, **fields: Any) -> list[dict[str, Any]]
     while not seen or not is_last(seen[-1]):
         seen.append(json.loads(socket.recv_bytes()))
     if seen[-1]["type"] != "error":
-        assert not violations([(None, message) for message in seen], done=None)
+        assert not responses_faults([(None, message) for message in seen], done=None)
         assert not schema_faults(seen)
     return seen
 
@@ -178,7 +179,7 @@ def test_requests_wait_for_their_turn(socket: ResponsesConnection):
         seen.append(json.loads(socket.recv_bytes()))
     ends = [place for place, message in enumerate(seen) if is_last(message)]
     turns = [seen[: ends[0] + 1], seen[ends[0] + 1 : ends[1] + 1], seen[ends[1] + 1 :]]
-    assert [violations([(None, message) for message in turn], done=None) for turn in turns] == [[], [], []]
+    assert [responses_faults([(None, message) for message in turn], done=None) for turn in turns] == [[], [], []]
     said = [turn[-1]["response"]["output"][0]["content"][0]["text"] for turn in turns]
     assert [words.rpartition(" ")[2] for words in said] == ["One", "Two", "Three"]
 

@@ -19,7 +19,7 @@ from tests.clients.watched import (
     schema_faults,
     stream_faults,
 )
-from tests.support.lifecycle import violations
+from tests.support.checked import responses_faults
 from tests.support.schemas import response_errors
 from toolwire.backends.demo import MODELS
 
@@ -113,7 +113,7 @@ def test_a_stream_keeps_the_lifecycle_and_fits_the_schemas(say: Say, name: str, 
 @pytest.mark.parametrize("name", [name for name, way in BEGUN if way == "extended"])
 def test_an_extended_stream_keeps_the_lifecycle_and_fits_the_schemas(say: Say, name: str):
     frames, done = read_events(say(name, "extended", stream=True).content)
-    assert not violations(frames, done=done, extended=True)
+    assert not responses_faults(frames, done=done, extended=True)
     assert not schema_faults(data for _, data in frames if data["type"] not in ("ping", "response.required_action"))
 
 

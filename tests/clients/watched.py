@@ -10,8 +10,8 @@ import httpx2
 import openai
 
 from tests.clients.turns import TIME, WEATHER
+from tests.support.checked import responses_faults
 from tests.support.gateway import Gateway
-from tests.support.lifecycle import violations
 from tests.support.schemas import event_errors, response_errors
 
 SETTINGS = {"api_key": "test", "max_retries": 0, "timeout": 30}
@@ -48,7 +48,7 @@ def read_events(body: bytes | bytearray) -> tuple[list[tuple[str | None, Any]], 
 def stream_faults(body: bytes | bytearray) -> list[str]:
     """Everything that is wrong with a whole stream."""
     frames, done = read_events(body)
-    return [*violations(frames, done=done), *schema_faults(data for _, data in frames)]
+    return [*responses_faults(frames, done=done), *schema_faults(data for _, data in frames)]
 
 
 def schema_faults(events: Iterable[Any]) -> list[str]:

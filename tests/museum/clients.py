@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from tests.support.checked import responses_faults
 from tests.support.fold import fold_chat
-from tests.support.lifecycle import violations
 from tests.support.schemas import event_errors, response_errors
 
 Json = dict[str, Any]
@@ -119,7 +119,7 @@ def received_messages(messages: list[str]) -> Received:
 def _judged(
     frames: list[tuple[str | None, Any]], comments: list[str], *, done: bool | None, extended: bool
 ) -> Received:
-    assert violations(frames, done=done, extended=extended) == []
+    assert responses_faults(frames, done=done, extended=extended) == []
     events = tuple(data for _, data in frames)
     assert [fault for event in events for fault in faults(event) if event["type"] not in EXTENDED] == []
     return Received(events, tuple(comments))

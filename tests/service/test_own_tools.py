@@ -16,9 +16,9 @@ import pytest
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
+from tests.support.checked import responses_faults
 from tests.support.gateway import PROXIES, Gateway, Responses, backend, read_sse, text_of
 from tests.support.hands import PATHS, Refused, shape_faults
-from tests.support.lifecycle import violations
 from tests.support.routes import Routes, backends, question
 from tests.support.scripts import (
     FIND,
@@ -50,6 +50,7 @@ MCP_SERVER = Path(__file__).parent.parent / "agent" / "mcp_server.py"
 
 SHED = '''
 import asyncio, time
+from functools import partial
 from pathlib import Path
 from toolwire.agent.registry import tool
 
@@ -99,6 +100,7 @@ def bare(*values: int) -> str:
     return ""
 
 number = 1
+plain = partial(weather, "Rome")
 
 class Half:
     name = "half"
@@ -206,7 +208,13 @@ def tells(own: Routes, request: pytest.FixtureRequest) -> Callable[..., Told]:
 
 def seen_of(*turns: Script, dialect: Name, kind: Name, stream: bool) -> Seen:
     """What a client must see of turns that are one to it: without our calls, and with all their tokens."""
-    items = [item for turn in turns for item in turn.items if not (isinstance(item, Calls) and item.name in TOOLS)]
+    items: list[Any] = []
+    for turn in turns:
+        shown = [item for item in turn.items if not (isinstance(item, Calls) and item.name in TOOLS)]
+        words = next((place for place, item in enumerate(shown) if isinstance(item, Says)), None)
+        if words is not None and dialect != "responses" and any(isinstance(item, Says) for item in items):
+            shown.insert(words, Says("\n\n"))
+        items += shown
     used = [turn.tokens for turn in turns if turn.tokens is not None]
     tokens = Tokens(*(sum(getattr(each, name) for each in used) for name in Tokens.__struct_fields__))
     return truth(Script(tuple(items), turns[-1].end, tokens), dialect, kind, stream=stream)
@@ -260,8 +268,42 @@ def test_several_rounds_are_one_turn(own: Routes, tells: Any, client: Client, ki
         assert service.transcript(place) == expected(as_told, client, kind, until=place)
     agent.take(Step(DONE, "Thanks."))
     texts = [line.text for line in service.transcript() if isinstance(line, Model)]
-    assert "".join(texts) == "First Rome. Then Oslo. Both are mild."
+    assert "".join(texts).split() == ["First", "Rome.", "Then", "Oslo.", "Both", "are", "mild."]
     assert service.transcript()[-1] == User("Thanks.")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "text"),
+    [
+        ("Let me see.", "It is mild.", "Let me see.\n\nIt is mild."),
+        ("Let me see.\n", "It is mild.", "Let me see.\n\nIt is mild."),
+        ("Let me see.\n\n\n", "It is mild.", "Let me see.\n\n\nIt is mild."),
+        ("Let me see.", "\n\n\nIt is mild.\n\nVery.", "Let me see.\n\nIt is mild.\n\nVery."),
+        ("Let me see.", "\n\n", "Let me see."),
+        ("\n", "It is mild.", "\nIt is mild."),
+    ],
+    ids=["none", "half", "there", "later", "nothing", "nothing before"],
+)
+@pytest.mark.parametrize(("dialect", "stream"), [way for way in WAYS if way.values[0] != "responses"])
+def test_a_blank_line_parts_the_words_of_two_rounds(
+    own: Routes, tells: Any, dialect: Name, stream: bool, first: str, last: str, text: str
+):
+    """However they are cut: a stream has a few letters at a time."""
+    turns = [Script((Says(first), ROME), letters=1), Script((Says(last),), letters=1)]
+    service = tells("chat", *turns, stream=stream)
+    held = own.ask(dialect, question(dialect, service.model, (), stream=stream))
+    assert held.seen.text == text
+    assert shape_faults(held, dialect, stream=stream) == []
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+def test_a_response_has_a_message_of_each_round(own: Routes, tells: Any, kind: Name, stream: bool):
+    service = tells(kind, then(Says("Let me see."), ROME), then(OSLO), DONE, stream=stream)
+    held = own.ask("responses", question("responses", service.model, (), stream=stream))
+    said = [item["content"][0]["text"] for item in held.own["output"] if item["type"] == "message"]
+    assert said == ["Let me see.", "It is mild."]
+    assert shape_faults(held, "responses", stream=stream) == []
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -536,6 +578,44 @@ def test_they_are_not_added_where_a_request_limits_its_tools(own: Routes, tells:
     assert set(service.declared()) <= {"find"}
 
 
+FORCED: list[Any] = [
+    pytest.param("chat", "required", id="chat"),
+    pytest.param("chat", {"type": "function", "function": {"name": "find"}}, id="chat-named"),
+    pytest.param("responses", "required", id="responses"),
+    pytest.param("responses", {"type": "function", "name": "find"}, id="responses-named"),
+    pytest.param("messages", {"type": "any"}, id="messages"),
+    pytest.param("messages", {"type": "tool", "name": "find"}, id="messages-named"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "choice"), FORCED)
+def test_a_forced_call_is_one_of_the_clients_tools(own: Routes, tells: Any, dialect: Name, choice: Any):
+    service = tells("chat", then(SEEK))
+    held = own.ask(dialect, question(dialect, service.model, (FIND,), stream=False, tool_choice=choice))
+    assert [call.name for call in held.seen.calls] == ["find"]
+    assert service.declared() == ["find"]
+    assert "tool_choice" in service.service.bodies[0]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "kind"),
+    [(dialect, kind) for dialect in NAMES for kind in NAMES if (dialect, kind) != ("messages",) * 2],
+)
+def test_no_tool_is_added_where_none_is_wanted_and_none_declared(own: Routes, tells: Any, dialect: Name, kind: Name):
+    """The choice itself stays here: some servers refuse one without tools. From Messages to Messages all goes on."""
+    choice = {"type": "none"} if dialect == "messages" else "none"
+    service = tells(kind, DONE)
+    own.ask(dialect, question(dialect, service.model, (), stream=False, tool_choice=choice))
+    assert service.declared() == []
+    assert "tool_choice" not in service.service.bodies[0]
+
+
+def test_none_of_the_older_kind_is_heard_too(own: Routes, tells: Any):
+    service = tells("chat", DONE)
+    own.ask("chat", question("chat", service.model, (), stream=False, function_call="none"))
+    assert service.declared() == []
+
+
 def test_they_are_not_added_for_several_answers(own: Routes, tells: Any):
     service = tells("chat", DONE)
     assert own.post("chat", question("chat", service.model, (FIND,), stream=False, n=2)).status_code == 200
@@ -599,7 +679,7 @@ def test_a_tool_of_the_backends_own_stays_and_ours_do_not_come(own: Routes, dial
     name = f"hosted {dialect} {kind} {forced}"
     own.upstream.replies[name] = reply(DONE, kind, stream=False)
     body = with_hosted(dialect, f"{kind}/{name}", stream=False, **({"tool_choice": choice} if forced else {}))
-    assert notes_of(own.post(dialect, body)) == [LEFT_OUT]
+    assert notes_of(own.post(dialect, body)) == ([] if forced else [LEFT_OUT])
     [told] = own.upstream.of(name)
     assert HOSTED[dialect] in told.body["tools"]
     assert [tool["name"] for tool in told.body["tools"] if tool != HOSTED[dialect]] == ["find"]
@@ -647,14 +727,6 @@ def test_a_history_that_only_its_dialect_can_tell_stays_whole(own: Routes, diale
     assert names_in(told.body) == ["find"]
 
 
-def test_a_forced_call_is_forced_once(own: Routes, tells: Any):
-    service = tells("chat", then(ROME), DONE)
-    held = own.ask("chat", question("chat", service.model, (FIND,), stream=False, tool_choice="required"))
-    assert held.seen.text == "It is mild."
-    assert service.service.bodies[0]["tool_choice"] == "required"
-    assert "tool_choice" not in service.service.bodies[1]
-
-
 @pytest.mark.parametrize("dialect", NAMES)
 def test_a_choice_cannot_name_what_the_client_does_not_declare(own: Routes, tells: Any, dialect: Name):
     choices: dict[Name, Json] = {
@@ -676,10 +748,20 @@ def test_rounds_have_a_limit(own: Routes, tells: Any, dialect: Name, stream: boo
     turns = [then(Says(f"{number}. "), Calls(f"call_{number}", "look", "{}")) for number in range(6)]
     service = tells("responses", *turns, stream=stream)
     held = own.ask(dialect, question(dialect, service.model, (), stream=stream))
-    assert (held.seen.text.split(), held.seen.finish) == (["0.", "1.", "2.", "3."], "stop")
+    assert (held.seen.text.split(), held.seen.finish) == (["0.", "1.", "2.", "3."], "length")
     assert held.seen.tokens == Tokens(40, 24)
     assert len(service.service.bodies) == 4
-    assert line_of(own, service.model)["notes"] == {"rounds_reached": 1}
+    line = line_of(own, service.model)
+    assert (line["notes"], line["reason"], line["own_calls"]) == ({"rounds_reached": 1}, "length", 4)
+
+
+@pytest.mark.parametrize(("dialect", "stream"), WAYS)
+def test_a_limit_that_was_reached_in_silence_is_no_end(own: Routes, tells: Any, dialect: Name, stream: bool):
+    turns = [then(Calls(f"call_{number}", "look", "{}")) for number in range(4)]
+    service = tells("chat", *turns, stream=stream)
+    held = own.ask(dialect, question(dialect, service.model, (), stream=stream))
+    assert (held.seen.text, held.seen.finish, held.seen.calls) == ("", "length", ())
+    assert shape_faults(held, dialect, stream=stream) == []
 
 
 def line_of(routes: Routes, model: str) -> Json:
@@ -747,7 +829,8 @@ def test_a_tool_stops_when_the_client_leaves(own: Routes, tells: Any, tmp_path: 
         time.sleep(0.05)  # the gateway waits for the tool
     own.gateway.wait_until(lambda: mark.read_text() == "cancelled")
     assert mark.read_text() == "cancelled"
-    assert line_of(own, service.model)["status"] == 499
+    line = line_of(own, service.model)
+    assert (line["status"], line["own_calls"], line["own_calls_failed"]) == (499, 1, 1)
     assert len(service.service.bodies) == 1
 
 
@@ -806,6 +889,32 @@ def test_only_what_the_client_saw_is_counted(own: Routes, tells: Any, http: http
     line = line_of(own, service.model)
     assert (line["tool_call_names"], line["tool_call_ids"], line["reason"]) == (["find"], ["call_f"], "calls")
     assert (line["input_tokens"], line["output_tokens"]) == (20, 12)
+
+
+@pytest.mark.parametrize("dialect", NAMES)
+def test_what_the_gateway_ran_is_counted_apart(own: Routes, tells: Any, http: httpx.Client, dialect: Name):
+    """The numbers of the metrics are those of all tests, so it is told by how much they grow."""
+    service = tells("chat", then(ROME, Calls("call_x", "fails", "{}")), then(OSLO), DONE)
+    before = own_calls_counted(own, http)
+    own.ask(dialect, question(dialect, service.model, (FIND,), stream=False))
+    line = line_of(own, service.model)
+    assert (line["own_calls"], line["own_calls_failed"], line["tool_call_count"]) == (3, 1, 0)
+    now = own_calls_counted(own, http)
+    grown = {key: now[key] - before.get(key, 0) for key in now if now[key] != before.get(key)}
+    assert grown == {("weather", "ok"): 2, ("fails", "failed"): 1}
+
+
+def own_calls_counted(routes: Routes, http: httpx.Client) -> dict[tuple[str, str], float]:
+    told = http.get(routes.gateway.url + "/metrics").text
+    found = re.findall(r'^toolwire_own_calls_total\{outcome="(\w+)",tool="(\w+)"\} (.+)$', told, re.MULTILINE)
+    return {(tool, outcome): float(count) for outcome, tool, count in found}
+
+
+def test_a_turn_that_needs_none_has_run_none(own: Routes, tells: Any):
+    service = tells("chat", DONE)
+    own.ask("chat", question("chat", service.model, (FIND,), stream=False))
+    line = line_of(own, service.model)
+    assert (line["own_calls"], line["own_calls_failed"]) == (0, 0)
 
 
 def test_a_plain_answer_counts_the_same(own: Routes, tells: Any):
@@ -872,7 +981,7 @@ def turn_of(connection: Connection, fields: Json) -> Json:
     events: list[Json] = [json.loads(connection.recv(PATIENCE))]
     while events[-1]["type"] not in ("response.completed", "response.failed", "error"):
         events.append(json.loads(connection.recv(PATIENCE)))
-    assert violations([(None, event) for event in events], done=None) == []
+    assert responses_faults([(None, event) for event in events], done=None) == []
     return events[-1]["response"]
 
 
@@ -985,41 +1094,94 @@ def complaint(folder: Path, shed: Path, config: str) -> tuple[int, list[str]]:
 
 
 BAD_SETTINGS = [
-    pytest.param('tools = ["nowhere:tool"]', "own.tools: 'nowhere:tool' cannot be found", id="tool"),
-    pytest.param('mcp = "missing.json"', "own.mcp: missing.json: ", id="file"),
-    pytest.param('tools = ["shed:weather", "shed:weather"]', "own.tools: ", id="twice"),
-    pytest.param('tools = ["shed:half"]', "own.tools: 'Half' object has no attribute 'description'", id="half a tool"),
-]
+    pytest.param('tools = ["nowhere:tool"]', "own.tools: 'nowhere:tool' cannot be found: No module named 'nowhere'", id="tool"),
+    pytest.param('mcp = "missing.json"', "own.mcp: missing.json: there is no such file in /", id="file"),
+    pytest.param('tools = ["shed:weather", "shed:weather"]', "own.tools: there are two tools named 'weather'", id="twice"),
+    pytest.param('tools = ["shed:half"]', "own.tools: 'shed:half' is no tool: this Half has no description, kind, ", id="half a tool"),
+    pytest.param('tools = ["leaves:x"]', "own.tools: 'leaves:x' cannot be loaded: its module ends the program", id="exit"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("setting", "says"), BAD_SETTINGS)
 def test_bad_settings_are_one_clear_line(tmp_path: Path, shed: Path, setting: str, says: str):
+    (tmp_path / "leaves.py").write_text("import sys\nsys.exit()\n")
     code, lines = complaint(tmp_path, shed, f"[own]\n{setting}\n")
     assert (code, len(lines)) == (2, 1), lines
-    assert says in lines[0]
+    assert lines[0].startswith(f"toolwire: toolwire.toml: {says}")
+
+
+def test_the_file_of_the_settings_is_no_setting(tmp_path: Path, shed: Path):
+    assert complaint(tmp_path, shed, 'file = "x"\n') == (2, ["toolwire: toolwire.toml: file: unknown key"])
+
+
+def test_a_module_in_the_working_directory_is_found(upstream: Upstream, http: httpx.Client, tmp_path: Path):
+    """Also by the command `toolwire`, which does not look there by itself."""
+    (tmp_path / "mytools.py").write_text("def get_time() -> str:\n    return 'noon'\n")
+    config = '[own]\ntools = ["mytools:get_time"]\n' + backends(upstream.url)
+    gateway = Gateway(tmp_path, config, PYTHONSAFEPATH="1")
+    service = Told(upstream, "beside", "chat", (then(Calls("call_t", "get_time", "{}")), DONE), stream=False)
+    Routes(gateway, upstream, http).ask("chat", question("chat", service.model, (), stream=False))
+    assert service.transcript()[-1] == Tools(((0, "noon", False, False),))
+    assert gateway.stop() == 0
+
+
+def test_what_is_installed_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "statistics.py").write_text("mean = 1\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert found_tool("statistics:median").name == "median"
+    assert sys.path[-1] == str(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("shed:nothing", "'shed:nothing' cannot be found: module 'shed' has no attribute 'nothing'"),
-        ("unheard", "'unheard' cannot be found"),
-        (":x", "':x' cannot be found"),
-        ("broken:x", "'broken:x' cannot be found"),
-        ("shed:number", "'shed:number' is no tool"),
+        ("shed:nothing", "'shed:nothing' cannot be found: the module shed has no nothing"),
+        ("shed:half.nothing", "'shed:half.nothing' cannot be found: the module shed has no half.nothing"),
+        ("shed", "'shed' cannot be found: it is neither module:object nor an entry point of the group toolwire.tools"),
+        (":x", "':x' cannot be found: it must be module:object"),
+        ("shed:", "'shed:' cannot be found: it must be module:object"),
+        ("broken:x", "'broken:x' cannot be loaded: SyntaxError: invalid syntax (broken.py, line 1)"),
+        ("raises:x", "'raises:x' cannot be loaded: ZeroDivisionError: division by zero"),
+        ("shed:number", "'shed:number' is no tool: it is of the type int, and no function"),
+        ("shed:plain", "'shed:plain' is no tool: it is of the type partial, and no function"),
+        ("shed:Half", "'shed:Half' is no tool: it is a class; a function is needed, or an object"),
+        ("builtins:dir", "'builtins:dir' is no tool: no signature found"),
         ("shed:bare", "'shed:bare' is no tool: bare: the parameter values cannot be given by name"),
     ],
 )
 def test_what_is_no_tool_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shed: Path, name: str, says: str):
     (tmp_path / "broken.py").write_text("def x(:\n")
+    (tmp_path / "raises.py").write_text("1 / 0\n")
     monkeypatch.setattr(sys, "path", [str(shed), str(tmp_path), *sys.path])
     with pytest.raises(SettingsError, match=re.escape(f"own.tools: {says}")):
         found_tool(name)
 
 
-@pytest.mark.parametrize("text", ["not JSON", '{"mcpServers": 1}', None])
-def test_what_is_no_list_of_servers_is_named(tmp_path: Path, text: str | None):
+def test_two_packages_with_the_same_name_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    for name in ("one", "two"):
+        folder = tmp_path / f"{name}-1.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: 1\n")
+        (folder / "entry_points.txt").write_text("[toolwire.tools]\nclock = time:time\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    with pytest.raises(
+        SettingsError, match=r"own\.tools: 'clock': 2 installed packages have an entry point of this name"
+    ):
+        found_tool("clock")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"not JSON", "the configuration of MCP servers is not JSON: "),
+        (b'{"mcpServers": 1}', "mcpServers: "),
+        (b"\xff\xfe", "it is not text in UTF-8"),
+        (None, "Is a directory"),
+    ],
+)
+def test_what_is_no_list_of_servers_is_named(tmp_path: Path, content: bytes | None, says: str):
     path = tmp_path / "servers.json"
-    path.mkdir() if text is None else path.write_text(text)
-    with pytest.raises(SettingsError, match=f"own.mcp: {re.escape(str(path))}: "):
+    path.mkdir() if content is None else path.write_bytes(content)
+    with pytest.raises(SettingsError, match=re.escape(f"own.mcp: {path}: {says}")):
         found_servers(str(path))

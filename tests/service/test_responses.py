@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.checked import responses_faults
 from tests.support.frames import call, call_item, completed, created, rs, sse, stream, text
 from tests.support.gateway import (
     Events,
@@ -24,7 +25,6 @@ from tests.support.gateway import (
     text_of,
     tool,
 )
-from tests.support.lifecycle import violations
 from tests.support.schemas import event_errors, response_errors
 from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
 from toolwire.core.events import TextDelta, TurnStarted
@@ -56,7 +56,7 @@ def impatient(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> I
 
 def is_sound(events: Events, **options: Any) -> None:
     """The stream breaks no rule, and all in it fits every published description."""
-    assert violations(events.frames, done=events.done, **options) == []
+    assert responses_faults(events.frames, done=events.done, **options) == []
     described = [data for _, data in events.frames if data["type"] not in ("ping", "response.required_action")]
     if not options.get("extended"):
         assert [fault for data in described for fault in event_errors(data)] == []

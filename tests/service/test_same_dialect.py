@@ -8,7 +8,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from tests.support import lifecycle
+from tests.support.checked import responses_faults
 from tests.support.gateway import Events, Responses
 from tests.support.hands import named_frames
 from tests.support.routes import Routes, question
@@ -92,7 +92,7 @@ def is_whole(events: list[Json]) -> None:
 
 
 def is_lawful(told: Events) -> None:
-    assert lifecycle.violations(told.frames, done=told.done) == []
+    assert responses_faults(told.frames, done=told.done) == []
     is_whole([data for _, data in told.frames])
 
 

@@ -12,9 +12,9 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.conftest import SHARED
+from tests.support.checked import responses_faults
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gate, Gateway, Responses, backend, calls_of, flat, text_of, tool
-from tests.support.lifecycle import violations
 from tests.support.schemas import event_errors
 from tests.support.upstream import Hold, Pause, Reply, Upstream
 
@@ -116,7 +116,7 @@ def types_of(upstream: Upstream, model: str) -> list[str]:
 
 
 def is_sound(turn: Turn) -> None:
-    assert violations([(None, message) for message in turn.messages], done=None) == []
+    assert responses_faults([(None, message) for message in turn.messages], done=None) == []
     assert [fault for message in turn.messages for fault in event_errors(message)] == []
 
 
@@ -162,7 +162,7 @@ def test_an_extended_turn_is_asked_for_with_the_upgrade(gateway):
     with opened(gateway, x_proxy_responses_events="extended") as socket:
         turn = socket.ask("demo", tools=FIND)
     frames = [(None, message) for message in turn.messages]
-    assert violations(frames, done=None, extended=True) == []
+    assert responses_faults(frames, done=None, extended=True) == []
     assert turn.types[-2:] == ["response.required_action", "response.completed"]
 
 
@@ -200,7 +200,7 @@ def test_turns_are_worked_off_in_order_and_never_mixed(socket):
         socket.send("demo", f"number {number}", store=False)
     for number in range(100):
         turn = socket.turn()
-        assert violations([(None, message) for message in turn.messages], done=None) == []
+        assert responses_faults([(None, message) for message in turn.messages], done=None) == []
         assert text_of(turn.response).endswith(f"number {number}")
 
 
@@ -445,7 +445,7 @@ def test_an_upstream_that_refuses_is_an_error_frame_with_its_status(socket, upst
 
 def test_a_failure_in_the_middle_of_a_turn_is_told_and_ends_it(socket):
     turn = socket.ask("demo-error-middle")
-    assert violations([(None, message) for message in turn.messages], done=None) == []
+    assert responses_faults([(None, message) for message in turn.messages], done=None) == []
     assert turn.types[-2:] == ["error", "response.failed"]
     error = turn.messages[-2]
     assert error["error"]["message"] == error["message"] == "The demo model broke down."

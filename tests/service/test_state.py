@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.checked import responses_faults
 from tests.support.frames import call, completed, created, rs, stream, text
 from tests.support.gateway import (
     Events,
@@ -27,7 +28,6 @@ from tests.support.gateway import (
     text_of,
     tool,
 )
-from tests.support.lifecycle import violations
 from tests.support.schemas import event_errors, response_errors
 from tests.support.upstream import Hold, Reply, Upstream
 
@@ -85,7 +85,7 @@ def brief(item: dict[str, Any]) -> str:
 
 
 def is_sound(events: Events) -> None:
-    assert violations(events.frames, done=events.done) == []
+    assert responses_faults(events.frames, done=events.done) == []
     assert [fault for _, data in events.frames for fault in event_errors(data)] == []
 
 
@@ -217,7 +217,7 @@ def test_a_waiting_extended_response_is_replayed_without_a_false_end(api):
     body = response_body("demo", tools=FIND)
     waiting = good(api.post(body, x_proxy_responses_events="extended")).json()
     events = api.replay(waiting["id"])
-    assert violations(events.frames, done=events.done, extended=True) == []
+    assert responses_faults(events.frames, done=events.done, extended=True) == []
     assert events.types[-1] == "response.completed", "the turn itself was not cut short"
     assert events.response["incomplete_details"] is None
     assert events.response["output"] == waiting["output"]
@@ -821,7 +821,7 @@ def test_a_background_response_that_fails_says_so(api, model):
     assert failed["error"]["message"]
     assert response_errors({**failed, "error": None}) == []  # Codex has codes that OpenAI's schema has not
     events = api.replay(id)
-    assert violations(events.frames, done=events.done) == []
+    assert responses_faults(events.frames, done=events.done) == []
     assert events.types[-2:] == ["error", "response.failed"]
 
 

@@ -142,7 +142,7 @@ def read_sse(response: httpx.Response) -> Iterator[tuple[str, Any]]:
 
 
 class Events:
-    """A stream of Responses events, read strictly. `frames` is what `lifecycle.violations` wants."""
+    """A stream of Responses events, read strictly. `frames` is what `checked.responses_faults` wants."""
 
     def __init__(self) -> None:
         self.frames: list[tuple[str | None, dict[str, Any]]] = []

@@ -11,10 +11,9 @@ from typing import Any
 import httpx
 import msgspec
 
-from tests.support import chat_lifecycle, lifecycle, messages_lifecycle
+from tests.support.checked import chat_faults, messages_faults, responses_faults
 from tests.support.fold import fold_chat
 from tests.support.gateway import read_events, read_sse
-from tests.support.messages_lifecycle import CUT, is_object
 from tests.support.schemas import event_errors, response_errors
 from tests.support.scripts import Call, Finish, Name, Seen, Tokens
 from tests.support.shapes import (
@@ -24,8 +23,12 @@ from tests.support.shapes import (
     message_errors,
     message_event_errors,
 )
+from toolwire.check.turns.messages import DELTAS
 
 Json = dict[str, Any]
+
+CUT = ("max_tokens", "refusal")
+"""How a message ends whose last call may be half."""
 
 PATHS: dict[Name, str] = {
     "chat": "/v1/chat/completions",
@@ -75,7 +78,7 @@ def hold(response: httpx.Response, dialect: Name, *, stream: bool) -> Held:
 def _chat_stream(response: httpx.Response) -> Held:
     frames = list(read_sse(response))
     asked = b'"include_usage"' in response.request.content
-    assert chat_lifecycle.violations(frames, usage=asked) == []
+    assert chat_faults(frames, usage=asked) == []
     came = [value for kind, value in frames if kind == "data" and value != "[DONE]"]
     folded = fold_chat(frames)
     return _chat(folded["message"], folded["finish"], folded["usage"], folded["error"], came)
@@ -134,7 +137,7 @@ def _chat_tokens(usage: Json) -> Tokens:
 
 def _responses_stream(response: httpx.Response) -> Held:
     events = read_events(response)
-    assert lifecycle.violations(events.frames, done=events.done) == []
+    assert responses_faults(events.frames, done=events.done) == []
     came = [data for _, data in events.frames]
     error = next((data for data in came if data["type"] == "error"), None)
     return _responses(events.response, error, came)
@@ -214,7 +217,7 @@ def named_frames(response: httpx.Response) -> list[tuple[str | None, Json]]:
 
 def _messages_stream(response: httpx.Response) -> Held:
     frames = named_frames(response)
-    assert messages_lifecycle.violations(frames) == []
+    assert messages_faults(frames) == []
     events = [data for _, data in frames if data["type"] != "ping"]
     error = events[-1]["error"] if events[-1]["type"] == "error" else None
     return _messages(_folded(events), error, [data for _, data in frames])
@@ -242,7 +245,7 @@ def _folded(events: list[Json]) -> Json:
 
 
 def _field(delta: Json) -> str:
-    return messages_lifecycle.DELTAS[delta["type"]][1]
+    return DELTAS[delta["type"]][1]
 
 
 class _Input(msgspec.Struct):
@@ -304,6 +307,13 @@ def _half(text: str) -> str | None:
         return text
     read: Json = json.loads(text)
     return read.get("__arguments") if read else ""
+
+
+def is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def _with_input(block: Json) -> Json:

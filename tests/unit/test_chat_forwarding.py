@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.museum.clients import read_frames
-from tests.support import chat_lifecycle
+from tests.support.checked import chat_faults
 from tests.support.tellers import frame
 from tests.unit.test_pieces import RULES, ask, carried_ways
 from toolwire.assembly import ToolRules, policies_for
@@ -95,7 +95,7 @@ class Stream:
             for kind, value in self.frames
         ]
         kept = [each for each in own if each[1] is not None]
-        return chat_lifecycle.violations(kept, usage=self._usage)
+        return chat_faults(kept, usage=self._usage)
 
     def choices(self, number: int = 0) -> list[Json]:
         return [choice for each in self.chunks for choice in each.get("choices", ()) if choice["index"] == number]

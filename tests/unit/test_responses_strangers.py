@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.museum.clients import Json
-from tests.support.lifecycle import violations
+from tests.support.checked import responses_faults
 from tests.unit.test_responses_encoding import ask
 from tests.unit.test_responses_same_dialect import EVENTS, at_once, carried, sse
 
@@ -27,8 +27,8 @@ def lawful(data: bytes) -> list[Json]:
         lines = block.split("\n")
         name = next((line[7:] for line in lines if line.startswith("event: ")), None)
         frames += [(name, json.loads(line[6:])) for line in lines if line.startswith("data: {")]
-    broken = violations(frames, done=data.endswith(b"data: [DONE]\n\n"))
-    assert [rule for rule in broken if not rule.startswith("unknown-event")] == []
+    broken = responses_faults(frames, done=data.endswith(b"data: [DONE]\n\n"))
+    assert [rule for rule in broken if not rule.startswith("responses.unknown-event")] == []
     return [event for _, event in frames]
 
 

@@ -1,14 +1,21 @@
 """The outside world, in its small parts."""
 
 import asyncio
+import errno
+import socket
+import ssl
+from typing import Any
 
 import aiohttp
 import pytest
 from yarl import URL
 
+from toolwire.core.backend import Post
 from toolwire.transport import drain
 from toolwire.transport.alarm import PERIOD, Alarm, Ticker
-from toolwire.transport.http import HttpReply, proxy_for
+from toolwire.transport.credentials import ClientKey
+from toolwire.transport.http import HttpReply, HttpUpstream, proxy_for
+from toolwire.transport.reply import Broken
 
 
 def test_the_environments_proxy_is_honoured(monkeypatch):
@@ -134,3 +141,60 @@ def test_a_reply_in_many_chunks_is_read_whole_and_in_order(monkeypatch, known: b
 def test_a_chunk_that_ends_in_a_read_of_its_own_is_not_the_end():
     pieces = [b"1\r\na", b"!\r\n"[1:], chunk(b"b!"), b"1\r\nc", b"\r\n", chunk(b"d!"), chunk(b"e")]
     assert b"".join(asyncio.run(in_chunks(pieces, everything))) == b"ab!cd!e"
+
+
+class Unlucky:
+    """A session whose every request ends like this."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def post(self, *args: Any, **fields: Any) -> None:
+        raise self._error
+
+
+class Key:
+    """Where a connection leads."""
+
+    host, port, ssl, is_ssl = "secret.example", 8443, True, True
+
+
+def distrusted(message: str) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, f"certificate verify failed: {message} (_ssl.c:1006)")
+    error.verify_message = message
+    return error
+
+
+def refused(number: int) -> OSError:
+    return OSError(number, "Connect call failed ('10.0.0.1', 8443)")
+
+
+KEY: Any = Key()
+NO_NAME = socket.gaierror(-2, "Name or service not known")
+MISMATCH = "Hostname mismatch, certificate is not valid for 'secret.example'."
+UNREACHABLE, CERTIFICATE = "The backend cannot be reached", "The backend's certificate was refused"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (aiohttp.ClientConnectorError(KEY, refused(errno.ECONNREFUSED)), 502, f"{UNREACHABLE}: connection refused."),
+        (aiohttp.ClientConnectorError(KEY, refused(errno.EHOSTUNREACH)), 502, f"{UNREACHABLE}: no route to host."),
+        (aiohttp.ClientConnectorError(KEY, OSError("Multiple exceptions: …")), 502, f"{UNREACHABLE}."),
+        (aiohttp.ClientConnectorDNSError(KEY, NO_NAME), 502, f"{UNREACHABLE}: unknown host."),
+        (aiohttp.ClientConnectorSSLError(KEY, ssl.SSLError(1, "WRONG_VERSION_NUMBER")), 502, f"{UNREACHABLE}: TLS failed."),
+        (aiohttp.ClientProxyConnectionError(KEY, refused(errno.ECONNREFUSED)), 502, f"{UNREACHABLE}: proxy: connection refused."),
+        (aiohttp.ClientProxyConnectionError(KEY, NO_NAME), 502, f"{UNREACHABLE}."),
+        (aiohttp.ConnectionTimeoutError("Connection timeout to host https://secret.example"), 504, f"{UNREACHABLE} in time."),
+        (aiohttp.ClientConnectorCertificateError(KEY, distrusted("self-signed certificate")), 502, f"{CERTIFICATE}: self-signed certificate."),
+        (aiohttp.ClientConnectorCertificateError(KEY, distrusted(MISMATCH)), 502, f"{CERTIFICATE}: Hostname mismatch."),
+        (distrusted("certificate has expired"), 502, f"{CERTIFICATE}: certificate has expired."),
+        (aiohttp.ServerDisconnectedError(), 502, "The connection to the backend broke."),
+    ],
+)  # fmt: skip
+def test_what_went_wrong_is_told_without_an_address(error: Exception, status: int, says: str):
+    session: Any = Unlucky(error)
+    upstream = HttpUpstream(session, "https://secret.example:8443/v1", ClientKey(), {})
+    with pytest.raises(Broken) as broken:
+        asyncio.run(upstream.open(Post("/responses", b"{}"), ""))
+    assert (broken.value.failure.status, broken.value.failure.message) == (status, says)

@@ -69,6 +69,7 @@ class Api(Protocol):
 
 
 def _whole(fields: Json, ask: Ask) -> Json:
+    """A body. Reports show its beginning, so what is long stands last."""
     return {name: value for name, value in {**fields, **ask.more}.items() if value is not None}
 
 
@@ -84,12 +85,12 @@ class ChatApi:
         fields: Json = {
             "model": model,
             "messages": [message for entry in ask.entries for message in self._messages(entry)],
-            "tools": [self._tool(tool) for tool in ask.tools] or None,
             "tool_choice": choice,
             "parallel_tool_calls": ask.parallel,
             "max_tokens": ask.most,
             "stream": ask.stream,
             "stream_options": {"include_usage": True} if ask.stream else None,
+            "tools": [self._tool(tool) for tool in ask.tools] or None,
         }
         return _whole(fields, ask)
 
@@ -102,18 +103,7 @@ class ChatApi:
             case User(text):
                 yield {"role": "user", "content": text}
             case Called(calls):
-                yield {
-                    "role": "assistant",
-                    "content": None,
-                    "tool_calls": [
-                        {
-                            "id": call.id,
-                            "type": "function",
-                            "function": {"name": call.name, "arguments": call.arguments},
-                        }
-                        for call in calls
-                    ],
-                }
+                yield {"role": "assistant", "content": None, "tool_calls": [self._call(call) for call in calls]}
             case Result(id, text):
                 yield {"role": "tool", "tool_call_id": id, "content": text}
 
@@ -136,12 +126,12 @@ class ResponsesApi:
         fields: Json = {
             "model": model,
             "input": [item for entry in ask.entries for item in self.items(entry)],
-            "tools": [self._tool(tool) for tool in ask.tools] or None,
             "tool_choice": choice,
             "parallel_tool_calls": ask.parallel,
             "max_output_tokens": ask.most,
             "stream": ask.stream,
             "store": False,
+            "tools": [self._tool(tool) for tool in ask.tools] or None,
         }
         return _whole(fields, ask)
 
@@ -175,10 +165,10 @@ class MessagesApi:
         fields: Json = {
             "model": model,
             "messages": self._messages(ask.entries),
-            "tools": [self._tool(tool) for tool in ask.tools] or None,
             "tool_choice": self._choice(ask),
             "max_tokens": ask.most,
             "stream": ask.stream,
+            "tools": [self._tool(tool) for tool in ask.tools] or None,
         }
         return _whole(fields, ask)
 

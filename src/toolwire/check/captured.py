@@ -1,16 +1,17 @@
 """Turns that were captured elsewhere: one stream or answer in a file, or the exchanges of a HAR archive."""
 
 import base64
+import binascii
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from toolwire.check.apis import APIS
-from toolwire.check.exchange import Exchange, Sent
+from toolwire.check.exchange import Exchange, Sent, is_event_stream, is_framed
 from toolwire.check.turns.frames import FrameCheck
-from toolwire.check.turns.loose import Json, as_list, as_object, as_objects, as_text
-from toolwire.check.turns.rule import Asked
+from toolwire.check.turns.loose import Json, as_list, as_object, as_objects, as_text, parsed
+from toolwire.check.turns.rule import Asked, Finding
 from toolwire.check.turns.streams import StreamCheck, api_of, check_plain
 from toolwire.core.events import Dialect
 
@@ -19,39 +20,43 @@ class NothingFound(Exception):
     """There is no turn in what was given, in one line."""
 
 
-def read_file(data: bytes, api: Dialect = "") -> Exchange:
-    """The turn in a file: the bytes of a stream, or a plain answer."""
+def read_file(data: bytes, api: Dialect = "", request: bytes = b"") -> Exchange:
+    """The turn in a file: the bytes of a stream, or a plain answer. `request` is what was asked, if it is known."""
     plain = _object(data)
-    first = plain or _first_event(data)
-    api = api or api_of(first)
+    api = api or _api_in(data)
     if not api:
         raise NothingFound("this is no stream and no answer of an API that is known here")
-    return _exchange(1, Asked(api), Sent("", ""), "application/json" if plain else "text/event-stream", data)
+    if plain.get("error") and "object" not in plain:
+        raise NothingFound("this is an error, and no turn")
+    sent = Sent("POST", APIS[api].path, request) if request else Sent("", "")
+    return _exchange(Exchange(1, "captured", api, sent, 200, "", data), is_stream=not plain)
 
 
-def _first_event(data: bytes) -> Json:
-    heard = FrameCheck().feed(data)
-    return next((each.fields for each in heard if each.fields), {})
+def _api_in(data: bytes) -> Dialect:
+    """Whose words are in an answer, streamed or not."""
+    plain = _object(data)
+    told = [plain] if plain else [each.fields for each in FrameCheck().feed(data + b"\n\n")]
+    apis: list[Dialect] = [*(api_of(each) for each in told if api_of(each)), ""]
+    return apis[0]
 
 
 def _object(data: bytes) -> Json:
-    try:
-        return as_object(msgspec.json.decode(data))
-    except msgspec.DecodeError:
-        return {}
+    return as_object(parsed(data.removeprefix(b"\xef\xbb\xbf")))
 
 
-def _exchange(number: int, asked: Asked, sent: Sent, kind: str, body: bytes, status: int = 200) -> Exchange:
-    about = Exchange(number, "captured", asked.api, sent, status, kind, body)
-    if status != 200:
-        return about
-    if "event-stream" not in kind:
-        found, turn = check_plain(body, asked)
-        return msgspec.structs.replace(about, turn=turn, findings=tuple(found))
+def _exchange(about: Exchange, *, is_stream: bool, is_named: bool = True) -> Exchange:
+    asked = asked_in(about.api, _object(about.sent.body))
+    if not is_stream:
+        found, turn = check_plain(about.body, asked)
+        return msgspec.structs.replace(about, asked=asked, turn=turn, findings=tuple(found))
     stream = StreamCheck(asked)
-    stream.feed(body)
-    found = stream.end()
-    return msgspec.structs.replace(about, heard=tuple(stream.heard), turn=stream.turn, findings=tuple(found))
+    stream.feed(about.body)
+    found = [*stream.end()]
+    if not is_named:
+        found.append(Finding("sse.content-type", f"A stream has the content type {about.content_type!r}."))
+    return msgspec.structs.replace(
+        about, asked=asked, heard=tuple(stream.heard), turn=stream.turn, findings=tuple(found)
+    )
 
 
 def read_har(data: bytes) -> list[Exchange]:
@@ -64,20 +69,30 @@ def read_har(data: bytes) -> list[Exchange]:
 
 
 def _read_entry(number: int, entry: Json) -> Iterator[Exchange]:
+    """The turn of an entry. Refused requests have none; answers that were not kept, and those of others, are passed."""
     request, response = as_object(entry.get("request")), as_object(entry.get("response"))
     content = as_object(response.get("content"))
     url, method = as_text(request.get("url")), as_text(request.get("method"))
     path = url.partition("?")[0].rstrip("/")
-    api = next((api.name for api in APIS.values() if path.endswith(api.path)), "")
-    if not api or method != "POST":
-        return
-    text = as_text(content.get("text"))
-    body = base64.b64decode(text) if content.get("encoding") == "base64" else text.encode()
+    apis: list[Dialect] = [*(api.name for api in APIS.values() if path.endswith(api.path)), ""]
+    api = apis[0]
+    body = _content(number, content) if api and method == "POST" and response.get("status") == 200 else b""
     posted = as_text(as_object(request.get("postData")).get("text")).encode()
-    status = response.get("status")
     kind = as_text(content.get("mimeType"))
-    sent = Sent(method, url, posted)
-    yield _exchange(number, asked_in(api, _object(posted)), sent, kind, body, status if isinstance(status, int) else 0)
+    if body and ("model" in _object(posted) or _api_in(body) == api):
+        about = Exchange(number, "captured", api, Sent(method, url, posted), 200, kind, body)
+        is_stream = is_event_stream(kind) or is_framed(body)
+        yield _exchange(about, is_stream=is_stream, is_named=not kind or is_event_stream(kind))
+
+
+def _content(number: int, content: Json) -> bytes:
+    text = as_text(content.get("text"))
+    if content.get("encoding") != "base64":
+        return text.encode()
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except binascii.Error:
+        raise NothingFound(f"the answer of entry {number} is no base64") from None
 
 
 def asked_in(api: Dialect, body: Json) -> Asked:
@@ -85,10 +100,10 @@ def asked_in(api: Dialect, body: Json) -> Asked:
     if not body:
         return Asked(api)
     names = [_name(as_object(tool)) for tool in as_list(body.get("tools"))]
-    usage = as_object(body.get("stream_options")).get("include_usage")
-    return Asked(
-        api, tuple(names) if all(names) else None, bool(usage) if api == "chat" and body.get("stream") else None
-    )
+    streamed = api == "chat" and body.get("stream")
+    usage = bool(as_object(body.get("stream_options")).get("include_usage")) if streamed else None
+    forced = bool(_name(as_object(body.get("tool_choice"))))
+    return Asked(api, tuple(names) if all(names) else None, usage, forced=forced)
 
 
 def _name(tool: Json) -> str:

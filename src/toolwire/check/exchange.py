@@ -1,10 +1,12 @@
 """One request and all that came back, as it came."""
 
+import re
+
 import msgspec
 
 from toolwire.check.turns.frames import Heard
-from toolwire.check.turns.loose import Json, as_object
-from toolwire.check.turns.rule import Finding
+from toolwire.check.turns.loose import Json, as_object, parsed
+from toolwire.check.turns.rule import Asked, Finding
 from toolwire.check.turns.turn import Turn
 from toolwire.core.events import Dialect
 
@@ -27,17 +29,23 @@ class Exchange(msgspec.Struct, frozen=True):
     status: int = 0
     """0 if there was no answer."""
     content_type: str = ""
+    """Empty if it is not known."""
     body: bytes = b""
     heard: tuple[Heard, ...] = ()
     seconds: float = 0.0
+    """0 if the answer was captured elsewhere."""
     trouble: str = ""
     """Why there is no whole answer."""
     turn: Turn = Turn()
     findings: tuple[Finding, ...] = ()
+    asked: Asked | None = None
+    """What the rules about turns know of the request; None if it asks for no turn."""
+    left: bool = False
+    """The stream was left in its middle, on purpose."""
 
     @property
     def streamed(self) -> bool:
-        return "event-stream" in self.content_type
+        return is_event_stream(self.content_type) or bool(self.heard)
 
     @property
     def ok(self) -> bool:
@@ -47,7 +55,16 @@ class Exchange(msgspec.Struct, frozen=True):
     @property
     def fields(self) -> Json:
         """The answer as an object, if it is one."""
-        try:
-            return as_object(msgspec.json.decode(self.body))
-        except msgspec.DecodeError:
-            return {}
+        return as_object(parsed(self.body))
+
+
+def is_event_stream(content_type: str) -> bool:
+    return "event-stream" in content_type.lower()
+
+
+_FRAMES = re.compile(rb"\s*(?:data|event|id|retry|):")
+
+
+def is_framed(body: bytes) -> bool:
+    """Whether bytes look like a stream, whatever their content type says."""
+    return _FRAMES.match(body) is not None

@@ -21,7 +21,7 @@ _OWN: dict[str, tuple[Dialect, ...]] = {
 
 def applies(rule: Rule, api: Dialect) -> bool:
     """Whether an API is held to a rule."""
-    if rule.id == "choice.allowed":
+    if rule.id in ("choice.allowed", "usage.sum"):  # Messages has no such choice, and tells no total
         return api != "messages"
     return api in _OWN.get(rule.area, (api,))
 

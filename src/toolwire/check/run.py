@@ -5,17 +5,14 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from toolwire.check.apis import APIS, Api
-from toolwire.check.endpoint import LONG, BudgetSpent, Endpoint, Target, Unreachable, listed
+from toolwire.check.apis import APIS, Api, Ask
+from toolwire.check.endpoint import LONG, MANY, BudgetSpent, Endpoint, GivenUp, Target, Unreachable, listed
 from toolwire.check.exchange import Exchange
-from toolwire.check.probes import PROBES, TURNS, Probe
+from toolwire.check.probes import HELLO, PROBES, TURNS, Probe
 from toolwire.check.rules import RULES, rules_for
 from toolwire.check.talks import Talk, Verdict, Verdicts, why_not
 from toolwire.check.turns.rule import Finding, Rule
 from toolwire.core.events import Dialect
-
-MISSING = (404, 405, 501)
-"""What an endpoint answers that does not speak an API."""
 
 
 class Report(msgspec.Struct):
@@ -30,9 +27,11 @@ class Report(msgspec.Struct):
     exchanges: list[Exchange] = []
     verdicts: list[Verdict] = []
     absent: dict[str, str] = {}
-    """The APIs that it does not speak, and what it says instead."""
+    """The APIs that it does not speak, or not to us, and what it says instead."""
     spent: bool = False
     """The budget ended before the probes did."""
+    ended: dict[str, str] = {}
+    """The APIs that were not tried to the end, and why."""
 
     @property
     def broken(self) -> list[Verdict]:
@@ -58,23 +57,28 @@ class Progress(msgspec.Struct, frozen=True):
 async def check(
     target: Target, apis: Sequence[str], only: Sequence[str] = (), told: Callable[[Progress], None] = lambda _: None
 ) -> Report:
-    """Try an endpoint. Raises `Unreachable`."""
-    verdicts = Verdicts()
-    report = Report(target.base, target.model, [], time.time())
+    """Try an endpoint. Raises `Unreachable`, and `ValueError` if there is nothing to try."""
     chosen = chosen_rules(only)
-    probes = [each for each in PROBES if _is_wanted(each, chosen)]
+    wanted = [APIS[name] for name in apis if any(rule.id in chosen for rule in rules_for(APIS[name].name))]
+    if not wanted:
+        raise ValueError(f"{', '.join(only)} is no rule for {', '.join(apis)}")
+    report = Report(target.base, target.model, [], time.time())
+    verdicts = Verdicts()
     async with Endpoint(target, lambda exchange: take_account(verdicts, exchange)) as endpoint:
-        if not target.model:
-            report.model = endpoint.target.model = await _first_model(endpoint)
         try:
-            await _probe_all(endpoint, [APIS[name] for name in apis], probes, verdicts, report, told)
-        except BudgetSpent:
+            if not target.model:
+                report.model = endpoint.target.model = await _first_model(endpoint, wanted)
+            await _probe_all(endpoint, wanted, _probes(chosen), verdicts, report, told)
+        except BudgetSpent as spent:
             report.spent = True
+            report.ended = report.ended or {api.name: str(spent) for api in wanted}
         report.exchanges = endpoint.exchanges
     if not report.apis:
-        raise Unreachable("; ".join(f"{name}: {why}" for name, why in report.absent.items()))
+        raise Unreachable(_why_nothing(report))
+    if report.spent:
+        report.apis = [api.name for api in wanted if api.name not in report.absent]
     report.seconds = time.time() - report.began
-    report.verdicts = complete(verdicts, report.apis, chosen)
+    report.verdicts = complete(report, verdicts, chosen)
     return report
 
 
@@ -86,36 +90,62 @@ async def _probe_all(
     report: Report,
     told: Callable[[Progress], None],
 ) -> None:
-    done, of = 0, len(apis) * len(probes)
-    for api in apis:
-        why = await _absence(endpoint, api)
-        if why:
-            report.absent[api.name] = why
-            done += len(probes)
-            continue
-        report.apis.append(api.name)
-        for probe in probes:
-            told(Progress(api.name, probe.name, done, of))
-            endpoint.probe = probe.name
-            await probe.run(Talk(endpoint, api, verdicts))
-            done += 1
+    for number, api in enumerate(apis):
+        try:
+            why = await _absence(endpoint, api)
+            if why:
+                report.absent[api.name] = why
+                continue
+            report.apis.append(api.name)
+            talk = Talk(endpoint, api, verdicts)
+            for place, probe in enumerate(probes, number * len(probes)):
+                told(Progress(api.name, probe.name, place, len(apis) * len(probes)))
+                endpoint.probe = probe.name
+                await probe.run(talk)
+        except BudgetSpent as spent:
+            report.ended.update({each.name: str(spent) for each in apis[number:]})
+            raise
+        except GivenUp as error:
+            told_of = report.ended if api.name in report.apis else report.absent
+            told_of[api.name] = str(error)
 
 
 async def _absence(endpoint: Endpoint, api: Api) -> str:
-    """Why an API is not there; nothing if it is. An empty request is refused by whoever speaks it."""
+    """Why an API cannot be tried; nothing if it can. Whoever does not stream may still answer."""
     endpoint.probe = "there"
-    got = await endpoint.post(api, b"{}")
-    return why_not(got) if not got.status or got.status in MISSING else ""
+    ask = Ask((HELLO,))
+    first = got = await endpoint.ask(api, ask)
+    if got.status == 400 and b"max_completion_tokens" in got.body:  # the newer models of OpenAI
+        endpoint.renamed["max_tokens"] = "max_completion_tokens"
+        first = got = await endpoint.ask(api, ask)
+    if got.status in (400, 422):
+        got = await endpoint.ask(api, msgspec.structs.replace(ask, stream=False))
+    if got.status == 200 and "html" in got.content_type:
+        return f"the answer is a web page: {got.content_type}"
+    return "" if got.status == 200 else why_not(first)
 
 
-async def _first_model(endpoint: Endpoint) -> str:
-    got = await endpoint.get("/models", APIS["chat"])
-    if got.trouble and not got.status:
-        raise Unreachable(got.trouble)
-    models = [name for name in listed(got.fields) if name]
-    if not models:
-        raise Unreachable("the endpoint lists no models: say which one with --model")
-    return "demo" if "demo" in models else models[0]
+def _why_nothing(report: Report) -> str:
+    """Why no API could be tried, said once if it is the same for all."""
+    why = {**report.absent, **report.ended}
+    with_model = f" with the model {report.model!r}" if report.model else ""
+    if len(set(why.values())) == 1:
+        return f"{report.target} cannot be asked{with_model}: {next(iter(why.values()))}"
+    return "; ".join(f"{api}{with_model}: {each}" for api, each in why.items())
+
+
+async def _first_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
+    endpoint.probe = "there"
+    why = ""
+    for api in apis:
+        got = await endpoint.get("/models", api)
+        if got.trouble:
+            raise Unreachable(f"{endpoint.target.base} cannot be asked: {got.trouble}")
+        models = [name for name in listed(got.fields) if name]
+        if models:
+            return "demo" if "demo" in models else models[0]
+        why = why or (why_not(got) if got.status != 200 else f"the answer is {got.content_type or 'nothing'}")
+    raise Unreachable(f"the endpoint lists no models: say which one with --model ({why})")
 
 
 def chosen_rules(only: Sequence[str]) -> set[str]:
@@ -131,9 +161,10 @@ def chosen_rules(only: Sequence[str]) -> set[str]:
     return chosen
 
 
-def _is_wanted(probe: Probe, chosen: set[str]) -> bool:
+def _probes(chosen: set[str]) -> list[Probe]:
+    """The probes in which one of these rules can be seen."""
     turns = any(RULES[rule].on != "talk" for rule in chosen)
-    return bool(chosen & set(probe.shows)) or (turns and TURNS in probe.shows)
+    return [each for each in PROBES if chosen & set(each.shows) or (turns and TURNS in each.shows)]
 
 
 def take_account(verdicts: Verdicts, exchange: Exchange) -> None:
@@ -146,10 +177,20 @@ def take_account(verdicts: Verdicts, exchange: Exchange) -> None:
             verdicts.see(rule.id, exchange.api)
 
 
+_SHOWN_BY: dict[str, Callable[[Exchange], bool]] = {
+    "calls.leak": lambda exchange: bool(exchange.asked and exchange.asked.tools),
+    "usage.sum": lambda exchange: bool(exchange.turn.usage and exchange.turn.usage.total is not None),
+    "stream.live": lambda exchange: len(exchange.heard) > MANY,
+    "stream.whole": lambda exchange: exchange.seconds > 0,
+    "sse.content-type": lambda exchange: bool(exchange.content_type),
+}
+"""What else an answer must have, for the rules that do not look at every one."""
+
+
 def _could_show(rule: Rule, exchange: Exchange) -> bool:
     """Whether a turn came in which the rule could have been seen broken."""
     turn = exchange.turn
-    if rule.on == "talk":
+    if rule.on == "talk" or exchange.trouble or not _SHOWN_BY.get(rule.id, bool)(exchange):
         return False
     came = exchange.status == 200 and (bool(exchange.heard) or turn.is_over)
     if not came or (rule.on == "stream" and not exchange.streamed) or (rule.on == "plain" and exchange.streamed):
@@ -167,20 +208,55 @@ def _could_show(rule: Rule, exchange: Exchange) -> bool:
             return True
 
 
-def complete(verdicts: Verdicts, apis: Sequence[Dialect], chosen: set[str]) -> list[Verdict]:
-    """A verdict for every chosen rule of every API, in the order of the rules."""
-    return [verdicts.of(rule.id, api) for api in apis for rule in rules_for(api) if rule.id in chosen]
+def complete(report: Report, verdicts: Verdicts, chosen: set[str]) -> list[Verdict]:
+    """A verdict for every chosen rule of every API, in the order of the rules. What was not seen has a reason."""
+    out: list[Verdict] = []
+    for api in report.apis:
+        for rule in rules_for(api):
+            if rule.id in chosen:
+                verdict = verdicts.of(rule.id, api)
+                if not (verdict.seen or verdict.broken or verdict.unseen):
+                    verdict.unseen = [_why_unseen(rule, api, report)]
+                out.append(verdict)
+    return out
+
+
+def _why_unseen(rule: Rule, api: Dialect, report: Report) -> str:
+    came = [each for each in report.exchanges if each.api == api and each.asked is not None and each.status == 200]
+    kinds = {"stream" if each.streamed else "plain" for each in came}
+    if api in report.ended:
+        return report.ended[api]
+    if rule.id in ("stream.live", "stream.whole", "sse.content-type") and not any(each.seconds for each in came):
+        return "a capture does not show it"
+    if rule.on in ("stream", "plain") and rule.on not in kinds:
+        return _UNSEEN[rule.on]
+    return _UNSEEN[rule.needs or rule.on]
+
+
+_UNSEEN = {
+    "call": "no turn had a call",
+    "text": "no turn had text, with tools declared",
+    "error": "no turn failed in its middle",
+    "time": f"no stream took longer than {LONG:g} s",
+    "stream": "no stream came whole",
+    "plain": "no plain answer came whole",
+    "turn": "no turn came that shows it",
+    "talk": "it was not tried",
+}
+"""Why a rule was not seen, by what it needs."""
 
 
 def check_captured(exchanges: Sequence[Exchange], origin: str, only: Sequence[str] = ()) -> Report:
-    """The same for turns that were captured elsewhere."""
+    """The same for turns that were captured elsewhere. Raises `ValueError` if they cannot show these rules."""
+    chosen = {rule for rule in chosen_rules(only) if RULES[rule].on != "talk"}
     verdicts = Verdicts()
     for exchange in exchanges:
         take_account(verdicts, exchange)
     apis: list[Dialect] = [api for api in ("chat", "responses", "messages") if any(e.api == api for e in exchanges)]
-    chosen = {rule for rule in chosen_rules(only) if RULES[rule].on != "talk"}
     report = Report(origin, "", apis, time.time(), exchanges=[*exchanges])
-    report.verdicts = complete(verdicts, apis, chosen)
+    report.verdicts = complete(report, verdicts, chosen)
+    if not report.verdicts:
+        raise ValueError(f"{', '.join(only)} cannot be seen in what was captured")
     return report
 
 

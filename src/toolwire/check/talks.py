@@ -3,8 +3,9 @@
 import msgspec
 
 from toolwire.check.apis import Api, Ask
-from toolwire.check.endpoint import Endpoint
+from toolwire.check.endpoint import LATE, Endpoint
 from toolwire.check.exchange import Exchange
+from toolwire.check.turns.loose import Json, as_object, parsed
 from toolwire.check.turns.rule import Finding, Rule
 from toolwire.core.events import Dialect
 
@@ -194,19 +195,31 @@ class Verdict(msgspec.Struct):
 
 
 class Talk:
-    """One probe of one API: it asks, and says what it has seen."""
+    """One API of an endpoint, in all its probes: it asks, and says what it has seen."""
 
     def __init__(self, endpoint: Endpoint, api: Api, verdicts: "Verdicts") -> None:
         self.api = api
         self._endpoint = endpoint
         self._verdicts = verdicts
+        self._habits: dict[bytes, int] = {}
         model = endpoint.target.model
-        self._is_demo = model == "demo" or model.endswith("/demo")
+        self.is_demo = model == "demo" or model.endswith("/demo")
 
     async def ask(self, ask: Ask, situation: str = "", *, leave_after: int = 0) -> Exchange:
-        """Ask the model; a scripted one can be asked for a situation."""
-        model = f"{self._endpoint.target.model}-{situation}" if situation and self._is_demo else ""
-        return await self._endpoint.ask(self.api, ask, model, leave_after=leave_after)
+        """Ask the model; a scripted one can be asked for a situation. What breaks down by chance is asked again."""
+        model = f"{self._endpoint.target.model}-{situation}" if situation and self.is_demo else ""
+        got = await self._endpoint.ask(self.api, ask, model, leave_after=leave_after)
+        if has_broken_down(got):
+            got = await self._endpoint.ask(self.api, ask, model, leave_after=leave_after)
+        if got.ok and not model:
+            self._habits[_key(ask)] = max(self._habits.get(_key(ask), 0), len(got.turn.calls))
+        return got
+
+    async def calls_made(self, ask: Ask) -> int:
+        """How many calls the model makes when it is asked so, which is asked once."""
+        if _key(ask) not in self._habits:
+            await self.ask(ask)
+        return self._habits.setdefault(_key(ask), 0)
 
     async def post(self, body: bytes, path: str = "") -> Exchange:
         return await self._endpoint.post(self.api, body, path)
@@ -214,9 +227,9 @@ class Talk:
     async def get(self, path: str) -> Exchange:
         return await self._endpoint.get(path, self.api)
 
-    @property
-    def model(self) -> str:
-        return self._endpoint.target.model
+    def body(self, ask: Ask, model: str = "") -> Json:
+        """What would be sent, to be changed and posted."""
+        return self._endpoint.body(self.api, ask, model)
 
     # What was seen
 
@@ -224,31 +237,84 @@ class Talk:
         """The rule was put to the test."""
         self._verdicts.see(rule, self.api.name)
         if not holds:
-            self._verdicts.find(self.api.name, Finding(rule, says), exchange.number)
+            turn = exchange.turn
+            frames = tuple(place for call in turn.calls for place in call.frames) or turn.last
+            self._verdicts.find(self.api.name, Finding(rule, says, frames), exchange.number)
 
     def unseen(self, rule: str, why: str) -> None:
         """The rule could not be put to the test: the model did not do what it was asked for."""
         self._verdicts.miss(rule, self.api.name, why)
 
     def needs_turn(self, rule: str, exchange: Exchange) -> bool:
-        """Whether a turn came that the rule can be seen in; if not, that is said."""
-        if exchange.ok:
-            return True
-        self.unseen(rule, why_not(exchange))
-        return False
+        """Whether a turn came that the rule can be seen in; if not, that is said. A request may be refused."""
+        if has_broken_down(exchange):
+            self.judge(rule, False, f"A sound request was answered twice with {why_not(exchange)}.", exchange)
+        elif not exchange.ok:
+            self.unseen(rule, why_not(exchange))
+        return exchange.ok
+
+    def needs_call(self, rule: str, exchange: Exchange) -> bool:
+        """Whether a turn came that has a call."""
+        if not self.needs_turn(rule, exchange):
+            return False
+        if not exchange.turn.calls:
+            self.unseen(rule, "the model did not call the tool")
+        return bool(exchange.turn.calls)
+
+    def answered(self, rule: str, exchange: Exchange) -> None:
+        """The request must be taken. A turn that began and did not end breaks other rules."""
+        if _says_nothing(exchange) or (400 <= exchange.status < 500 and not self._was_answered_like(exchange)):
+            self.unseen(rule, why_not(exchange))
+        else:
+            self.judge(rule, exchange.ok, f"The answer is {why_not(exchange)}.", exchange)
+
+    def _was_answered_like(self, exchange: Exchange) -> bool:
+        """Whether a turn came in the same way, streamed or plain: not every server knows both."""
+        stream = as_object(parsed(exchange.sent.body)).get("stream")
+        return any(
+            each.ok and each.api == exchange.api and each.streamed == stream for each in self._endpoint.exchanges
+        )
 
     def refused_or_answered(self, rule: str, exchange: Exchange) -> None:
         """The request may be refused, but in the right way."""
-        self.judge(rule, exchange.ok or 400 <= exchange.status < 500, f"The answer is {why_not(exchange)}.", exchange)
-        if not exchange.ok and 400 <= exchange.status < 500:
-            self.check_error(exchange)
+        if 400 <= exchange.status < 500 and not _says_nothing(exchange):
+            self.refused(rule, exchange, "The request")
+        else:
+            self.answered(rule, exchange)
 
-    def check_error(self, exchange: Exchange) -> None:
+    def refused(self, rule: str, exchange: Exchange, what: str) -> None:
+        """The request must be refused, in the right way."""
+        if exchange.status in BUSY:
+            self.unseen(rule, why_not(exchange))
+            return
+        says = f"{what} was answered with {exchange.trouble or f'status {exchange.status}'}."
+        self.judge(rule, 400 <= exchange.status < 500, says, exchange)
+        if exchange.status >= 400 and not exchange.trouble:
+            self._check_error(exchange)
+
+    def _check_error(self, exchange: Exchange) -> None:
         fault = self.api.error_fault(exchange.fields)
-        if "json" not in exchange.content_type:
+        if "json" not in exchange.content_type.lower():
             fault = f"its content type is {exchange.content_type!r}"
         says = f"An error with status {exchange.status} is not well formed: {fault}."
         self.judge("errors.form", not fault, says, exchange)
+
+
+def _key(ask: Ask) -> bytes:
+    return msgspec.json.encode(msgspec.structs.replace(ask, stream=True))
+
+
+BUSY = (408, 429, 502, 503, 504, 529)
+"""An answer that says nothing about the request: too many of them, or somebody behind is not there."""
+
+
+def has_broken_down(exchange: Exchange) -> bool:
+    """The server failed by itself. One that is overloaded says so, with another status."""
+    return exchange.status == 500 or (not exchange.status and exchange.trouble != LATE)
+
+
+def _says_nothing(exchange: Exchange) -> bool:
+    return exchange.status in BUSY or (exchange.status == 200 and not exchange.turn.finish)
 
 
 def why_not(exchange: Exchange) -> str:
@@ -257,7 +323,7 @@ def why_not(exchange: Exchange) -> str:
         return exchange.trouble
     if exchange.status != 200:
         return f"status {exchange.status}: {exchange.body[:200].decode(errors='replace')}"
-    return "a turn that did not end"
+    return "a turn that failed" if exchange.turn.finish == "failed" else "a turn that did not end"
 
 
 class Verdicts:

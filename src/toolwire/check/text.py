@@ -16,6 +16,8 @@ from toolwire.check.talks import Verdict
 
 MOST_SHOWN = 3
 """Findings of one rule that are shown; the others are counted."""
+MOST_SAID = 160
+"""Letters of what a server said."""
 MOST_BYTES = 400
 """Bytes of a frame or a request that are shown."""
 
@@ -27,7 +29,7 @@ def show(report: Report, console: Console) -> None:
         _show_broken(verdict, report, console)
     _show_unseen(report, console)
     for api, why in report.absent.items():
-        console.print(f"[dim]{api}: not there ({escape(why[:100])})[/]")
+        console.print(Text(f"{api} was not checked: {readable(why)}", "dim"))
     if report.spent:
         console.print("[yellow]The budget of requests ended before the probes did: raise --budget.[/]")
     console.print(_summary(report))
@@ -75,35 +77,55 @@ def _show_broken(verdict: Verdict, report: Report, console: Console) -> None:
     rule = RULES[verdict.rule]
     style = "bold red" if rule.level == "MUST" else "yellow"
     console.print(f"\n[{style}]{rule.level} {rule.id}[/] on {verdict.api}: {escape(rule.says)}")
-    console.print(Padding(Text(f"{rule.harm} ({rule.source})", "dim"), (0, 0, 0, 2)))
+    console.print(_indented(f"{rule.harm} ({rule.source})", 2))
     numbers = {each.number: each for each in report.exchanges}
     for finding, number in verdict.broken[:MOST_SHOWN]:
-        console.print(Padding(Text(finding.says), (0, 0, 0, 2)))
+        console.print(_indented(readable(finding.says), 2, ""))
         for line in _bytes(numbers[number], [*shown_finding(finding, numbers[number])]):
-            console.print(Padding(Text(line, "dim"), (0, 0, 0, 4)))
+            console.print(_indented(line, 4))
     more = len(verdict.broken) - MOST_SHOWN
     if more > 0:
-        console.print(Padding(Text(f"and {more} more like it", "dim"), (0, 0, 0, 2)))
+        console.print(_indented(f"and {more} more like it", 2))
 
 
 def _bytes(exchange: Exchange, frames: list[bytes]) -> Iterator[str]:
     yield f"> {exchange.sent.method} {exchange.sent.url} {_cut(exchange.sent.body)}"
     for frame in frames[:MOST_SHOWN]:
-        for line in _cut(frame.rstrip(b"\n")).splitlines():
-            yield f"< {line}"
+        for line in filter(None, frame[:MOST_BYTES].splitlines()):
+            yield f"< {_plain(line)}"
+        if len(frame) > MOST_BYTES:
+            yield "< …"
 
 
 def _cut(data: bytes) -> str:
-    text = data.decode(errors="replace")
-    return text if len(text) <= MOST_BYTES else f"{text[:MOST_BYTES]}…"
+    return _plain(data[:MOST_BYTES]) + ("…" if len(data) > MOST_BYTES else "")
+
+
+def _plain(data: bytes) -> str:
+    """Text that does not steer the terminal."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in data.decode(errors="replace"))
 
 
 def _show_unseen(report: Report, console: Console) -> None:
-    unseen = [each for each in report.verdicts if outcome(each) == "not observed" and each.unseen]
+    unseen: dict[tuple[str, str], list[str]] = {}
+    for each in report.verdicts:
+        if outcome(each) == "not observed":
+            unseen.setdefault((each.api, each.unseen[0] if each.unseen else ""), []).append(each.rule)
     if unseen:
         console.print("\n[bold]not observed[/]")
-    for each in unseen:
-        console.print(Padding(Text(f"{each.rule} on {each.api}: {each.unseen[0][:120]}", "dim"), (0, 0, 0, 2)))
+    for (api, why), rules in unseen.items():
+        console.print(_indented(f"{api}: {readable(why)}", 2))
+        console.print(_indented(", ".join(rules), 4))
+
+
+def _indented(line: str, columns: int, style: str = "dim") -> Padding:
+    return Padding(Text(line, style), (0, 0, 0, columns), expand=False)
+
+
+def readable(text: str) -> str:
+    """What a server said, in one line that does not steer the terminal."""
+    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
+    return line if len(line) <= MOST_SAID else f"{line[:MOST_SAID]}…"
 
 
 def _summary(report: Report) -> Text:
@@ -111,9 +133,7 @@ def _summary(report: Report) -> Text:
     must = sum(1 for each in report.broken if RULES[each.rule].level == "MUST")
     should = counts["broken"] - must
     words = f"{must} MUST and {should} SHOULD broken, {counts['passed']} passed, {counts['not observed']} not observed"
-    about = (
-        f"{len(report.exchanges)} requests in {report.seconds:.1f} s"
-        if report.seconds
-        else f"{len(report.exchanges)} turns"
-    )
+    asked = len(report.exchanges)
+    many = "" if asked == 1 else "s"
+    about = f"{asked} request{many} in {report.seconds:.1f} s" if report.seconds else f"{asked} turn{many}"
     return Text(f"\n{words}; {about}.", "bold red" if must else "bold green")

@@ -1,5 +1,196 @@
+"""A report for people: one HTML file that needs nothing else, no network and no script, on a screen or a phone.
+
+Everything that came from elsewhere goes through `markup`, which escapes it.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from toolwire import __version__
+from toolwire.check.report.evidence import Tally, address, cut, tally
+from toolwire.check.report.markup import prose, text
+from toolwire.check.report.shown import shown
+from toolwire.check.report.style import STYLE
+from toolwire.check.rules import RULES
 from toolwire.check.run import Report
+from toolwire.check.talks import Verdict
+from toolwire.check.text import outcome
+from toolwire.check.turns.rule import Finding
+
+MOST_EXCHANGES = 3
+"""Exchanges that are shown for one rule on one API; the others are counted."""
+POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+"""Whatever escaping might miss, the browser loads nothing and runs nothing."""
+WORDS = {"must": "MUST broken", "should": "SHOULD broken", "passed": "passed", "none": "not observed"}
+"""What is counted, by the name that it has in the style."""
 
 
 def as_html(report: Report) -> bytes:
-    raise NotImplementedError
+    """The report as one self-contained page."""
+    parts = (_head(report), _areas(report), _broken(report), _passed(report), _unseen(report), _foot())
+    body = "\n".join(part for part in parts if part)
+    page = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>toolwire check: {text(address(report.target))}</title>
+<style>{STYLE}</style>
+</head>
+<body><main>
+{body}
+</main></body>
+</html>
+"""
+    return page.encode(errors="backslashreplace")
+
+
+# The head
+
+
+def _head(report: Report) -> str:
+    counts = tally(report.verdicts)
+    kind = "good" if report.is_sound and counts.passed else "bad" if not report.is_sound else "soft"
+    model = f"<dt>Model</dt><dd>{text(report.model)}</dd>" if report.model else ""
+    when = datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return f"""<header>
+<p class="brand">toolwire check</p>
+<h1 class="{kind}">{_verdict(counts)}</h1>
+<dl><dt>Target</dt><dd class="url">{text(address(report.target))}</dd>{model}
+<dt>Date</dt><dd>{when}</dd><dt>Tried</dt><dd>{_tried(report)}</dd></dl>
+{_tiles(counts)}
+{"".join(f'<p class="note">{note}</p>' for note in _notes(report))}
+</header>"""
+
+
+def _verdict(counts: Tally) -> str:
+    if counts.must_broken:
+        return "1 MUST rule is broken" if counts.must_broken == 1 else f"{counts.must_broken} MUST rules are broken"
+    return "No MUST rule is broken" if counts.passed or counts.should_broken else "Nothing was observed"
+
+
+def _tried(report: Report) -> str:
+    number = len(report.exchanges)
+    one = "request" if report.seconds else "captured turn"
+    about = f"{number} {one}{'' if number == 1 else 's'}"
+    return f"{about} in {report.seconds:.1f} s" if report.seconds else about
+
+
+def _tiles(counts: Tally) -> str:
+    numbers = zip(WORDS.items(), _numbers(counts), strict=True)
+    tiles = (
+        f'<li class="{kind if number else "none"}"><b>{number}</b> {word}</li>' for (kind, word), number in numbers
+    )
+    return f'<ul class="tiles">{"".join(tiles)}</ul>'
+
+
+def _numbers(counts: Tally) -> tuple[int, int, int, int]:
+    return counts.must_broken, counts.should_broken, counts.passed, counts.not_observed
+
+
+def _notes(report: Report) -> Iterable[str]:
+    for api, why in report.absent.items():
+        yield f"{text(api)} is not there: {text(cut(why, 300))}"
+    for api, why in report.ended.items():
+        yield f"{text(api)} was not tried to the end: {text(cut(why, 300))}"
+    if report.spent:
+        yield "The budget of requests ended before the probes did: raise --budget."
+
+
+# The table
+
+
+def _areas(report: Report) -> str:
+    heads = "".join(f'<th scope="col">{text(api)}</th>' for api in report.apis)
+    legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in WORDS.items())
+    rows = "".join(
+        f'<tr><th scope="row">{text(area)}</th>{"".join(_cell(area, api, report) for api in report.apis)}</tr>'
+        for area in dict.fromkeys(RULES[each.rule].area for each in report.verdicts)
+    )
+    return f"""<section><h2>Rules by area</h2><p class="legend">{legend}</p>
+<div class="wide"><table class="areas"><thead><tr><th scope="col">Area</th>{heads}</tr></thead>
+<tbody>{rows}</tbody></table></div></section>"""
+
+
+def _cell(area: str, api: str, report: Report) -> str:
+    counts = tally(each for each in report.verdicts if each.api == api and RULES[each.rule].area == area)
+    numbers = zip(WORDS.items(), _numbers(counts), strict=True)
+    chips = (
+        f'<span class="chip {kind}" title="{number} {word}">{number}</span>'
+        for (kind, word), number in numbers
+        if number
+    )
+    return f'<td><div class="chips">{"".join(chips)}</div></td>'
+
+
+# The rules
+
+
+def _broken(report: Report) -> str:
+    if not report.broken:
+        return ""
+    index = "".join(
+        f'<li>{_badge(each)} <a href="#{_anchor(each)}"><code>{each.rule}</code></a> {text(each.api)}</li>'
+        for each in report.broken
+    )
+    articles = "\n".join(_article(each, report) for each in report.broken)
+    return f'<section><h2>Broken rules</h2><ul class="index">{index}</ul>\n{articles}</section>'
+
+
+def _anchor(verdict: Verdict) -> str:
+    return f"{verdict.api}-{verdict.rule}"
+
+
+def _badge(verdict: Verdict) -> str:
+    level = RULES[verdict.rule].level
+    return f'<span class="badge {level.lower()}">{level}</span>'
+
+
+def _article(verdict: Verdict, report: Report) -> str:
+    rule = RULES[verdict.rule]
+    exchanges = {each.number: each for each in report.exchanges}
+    found: dict[int, list[Finding]] = {}
+    for finding, number in verdict.broken:
+        found.setdefault(number, []).append(finding)
+    seen = "\n".join(shown(exchanges[number], found[number]) for number in [*found][:MOST_EXCHANGES])
+    more = len(found) - MOST_EXCHANGES
+    rest = f'<p class="soft">Seen in {more} more exchanges.</p>' if more > 0 else ""
+    return f"""<article class="{rule.level.lower()}" id="{_anchor(verdict)}">
+<h3>{_badge(verdict)} <code>{rule.id}</code> <span class="badge api">{text(verdict.api)}</span></h3>
+<p class="sentence">{prose(rule.says)}</p>
+<dl><dt>Harm</dt><dd>{prose(rule.harm)}</dd><dt>Source</dt><dd>{prose(rule.source)}</dd></dl>
+{seen}{rest}</article>"""
+
+
+def _passed(report: Report) -> str:
+    passed = [each for each in report.verdicts if outcome(each) == "passed"]
+    return _list(f"{len(passed)} passed", [(each, f"seen {_times(each.seen)}") for each in passed])
+
+
+def _unseen(report: Report) -> str:
+    unseen = [each for each in report.verdicts if outcome(each) == "not observed"]
+    return _list(f"{len(unseen)} not observed", [(each, _why(each)) for each in unseen])
+
+
+def _why(verdict: Verdict) -> str:
+    return "; ".join(cut(why, 300) for why in verdict.unseen) or "nothing came in which it could have been seen"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
+
+
+def _list(title: str, rows: list[tuple[Verdict, str]]) -> str:
+    if not rows:
+        return ""
+    items = "".join(
+        f'<li>{_badge(each)} <code>{each.rule}</code> <span class="badge api">{text(each.api)}</span> '
+        f'{prose(RULES[each.rule].says)} <span class="soft">({text(about)})</span></li>'
+        for each, about in rows
+    )
+    return f'<section><details><summary>{title}</summary><ul class="list">{items}</ul></details></section>'
+
+
+def _foot() -> str:
+    return f"<footer>Made by Toolwire {text(__version__)}.</footer>"

@@ -1,5 +1,161 @@
+"""A report for machines. The names of its fields are stable: some may be added, none is renamed or removed.
+
+    version       of Toolwire
+    target        the address, or the name of the file that was checked
+    model         empty if it is not known
+    apis          those that were checked: `chat`, `responses`, `messages`
+    absent        the APIs that the endpoint does not speak, each with what it says instead
+    ended         the APIs that were not tried to the end, each with the reason
+    began         when, as an ISO 8601 time in UTC
+    seconds       how long it took; 0 for a captured file
+    budget_spent  whether the requests ran out before the probes did
+    sound         whether no MUST rule is broken; the exit code says the same
+    counts        `must_broken`, `should_broken`, `passed`, `not_observed`
+    verdicts      one for each rule on each API:
+      rule          `id`, `level` (`MUST`, `SHOULD`), `area`, `sentence`, `source`, `harm`
+      api
+      outcome       `broken`, `passed` or `not observed`
+      seen          how often the rule could have been broken
+      reasons       why it was not observed; none for the other outcomes
+      findings
+        says          what was seen
+        exchange      the key of its exchange
+        frames        those that show it: `place` in the stream from 0, `at` in seconds since the request (0 if that
+                      is not known), `event` (the name, or null) and `raw` (all its bytes)
+        answer        the beginning of the answer, where no frame shows it
+    exchanges     everything that was asked, by number:
+      probe, api, status (0: no answer), content_type, seconds, trouble (why there is no whole answer)
+      request       `method`, `url`, `body`; all empty if it is not known. Keys are never kept
+
+Bytes are given as text. Those that are not UTF-8 are written `\\xff`.
+"""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from toolwire import __version__
+from toolwire.check.exchange import Exchange
+from toolwire.check.report.evidence import Tally, address, exact, frames_of, proof, tally, valid
+from toolwire.check.rules import RULES
 from toolwire.check.run import Report
+from toolwire.check.talks import Verdict
+from toolwire.check.text import outcome
+from toolwire.check.turns.rule import Finding
+
+
+class _Rule(msgspec.Struct):
+    id: str
+    level: str
+    area: str
+    sentence: str
+    source: str
+    harm: str
+
+
+class _Frame(msgspec.Struct):
+    place: int
+    at: float
+    event: str | None
+    raw: str
+
+
+class _Finding(msgspec.Struct):
+    says: str
+    exchange: str
+    frames: list[_Frame]
+    answer: str
+
+
+class _Verdict(msgspec.Struct):
+    rule: _Rule
+    api: str
+    outcome: str
+    seen: int
+    reasons: list[str]
+    findings: list[_Finding]
+
+
+class _Request(msgspec.Struct):
+    method: str
+    url: str
+    body: str
+
+
+class _Exchange(msgspec.Struct):
+    probe: str
+    api: str
+    status: int
+    content_type: str
+    seconds: float
+    trouble: str
+    request: _Request
+
+
+class _Report(msgspec.Struct):
+    version: str
+    target: str
+    model: str
+    apis: list[str]
+    absent: dict[str, str]
+    ended: dict[str, str]
+    began: str
+    seconds: float
+    budget_spent: bool
+    sound: bool
+    counts: Tally
+    verdicts: list[_Verdict]
+    exchanges: dict[str, _Exchange]
 
 
 def as_json(report: Report) -> bytes:
-    raise NotImplementedError
+    """The report as one JSON object; the fields are described above."""
+    exchanges = {each.number: each for each in report.exchanges}
+    told = _Report(
+        version=__version__,
+        target=address(report.target),
+        model=valid(report.model),
+        apis=[*report.apis],
+        absent={api: valid(why) for api, why in report.absent.items()},
+        ended={api: valid(why) for api, why in report.ended.items()},
+        began=datetime.fromtimestamp(report.began, UTC).isoformat(timespec="milliseconds"),
+        seconds=round(report.seconds, 3),
+        budget_spent=report.spent,
+        sound=report.is_sound,
+        counts=tally(report.verdicts),
+        verdicts=[_verdict(each, exchanges) for each in report.verdicts],
+        exchanges={str(number): _exchange(each) for number, each in exchanges.items()},
+    )
+    return msgspec.json.format(msgspec.json.encode(told)) + b"\n"
+
+
+def _verdict(verdict: Verdict, exchanges: dict[int, Exchange]) -> _Verdict:
+    rule = RULES[verdict.rule]
+    told = outcome(verdict)
+    return _Verdict(
+        rule=_Rule(rule.id, rule.level, rule.area, rule.says, rule.source, rule.harm),
+        api=verdict.api,
+        outcome=told,
+        seen=verdict.seen,
+        reasons=[valid(why) for why in verdict.unseen] if told == "not observed" else [],
+        findings=[_finding(finding, exchanges[number]) for finding, number in verdict.broken],
+    )
+
+
+def _finding(finding: Finding, exchange: Exchange) -> _Finding:
+    heard = frames_of(finding, exchange)
+    frames = [_Frame(each.place, round(each.at, 6), each.event, exact(each.raw)) for each in heard]
+    return _Finding(valid(finding.says), str(exchange.number), frames, "" if frames else proof(finding, exchange)[0])
+
+
+def _exchange(exchange: Exchange) -> _Exchange:
+    sent = exchange.sent
+    return _Exchange(
+        probe=exchange.probe,
+        api=exchange.api,
+        status=exchange.status,
+        content_type=valid(exchange.content_type),
+        seconds=round(exchange.seconds, 3),
+        trouble=valid(exchange.trouble),
+        request=_Request(sent.method, address(sent.url), exact(sent.body)),
+    )

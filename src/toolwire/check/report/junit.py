@@ -1,5 +1,106 @@
+"""A report for build servers, in the form of JUnit that GitLab, GitHub's actions and Jenkins read.
+
+    <testsuites name="toolwire check" tests="3" failures="1" errors="0" skipped="1" time="4.210">
+      <testsuite name="toolwire.check.chat" …>
+        <testcase classname="toolwire.check.chat.calls" name="calls.json" time="0">
+          <failure type="MUST" message="A call of get_weather has the arguments '{'.">rule, request, frames</failure>
+
+A broken SHOULD is no failure, as for the exit code: what was seen stands in `system-out`. What was not observed is
+skipped. Characters that XML forbids are written `\\x00`.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from xml.etree import ElementTree as Xml
+
+from toolwire import __version__
+from toolwire.check.exchange import Exchange
+from toolwire.check.report.evidence import address, cut, exact, proof, readable
+from toolwire.check.rules import RULES
 from toolwire.check.run import Report
+from toolwire.check.talks import Verdict
+from toolwire.check.text import outcome
+from toolwire.check.turns.rule import Finding
+
+MOST_FINDINGS = 5
+MOST_FRAMES = 5
+MOST_BYTES = 4000
+"""Of one request or frame."""
 
 
 def as_junit(report: Report) -> bytes:
-    raise NotImplementedError
+    """The report as JUnit XML: a suite for each API, a case for each rule."""
+    root = Xml.Element("testsuites", _counts("toolwire check", report.verdicts, report.seconds))
+    for api in report.apis:
+        verdicts = [each for each in report.verdicts if each.api == api]
+        root.append(_suite(f"toolwire.check.{api}", verdicts, report))
+    Xml.indent(root)
+    return Xml.tostring(root, "utf-8", xml_declaration=True) + b"\n"
+
+
+def _counts(name: str, verdicts: Sequence[Verdict], seconds: float) -> dict[str, str]:
+    failures = sum(_has_failed(each) for each in verdicts)
+    skipped = sum(outcome(each) == "not observed" for each in verdicts)
+    return {
+        "name": name,
+        "tests": str(len(verdicts)),
+        "failures": str(failures),
+        "errors": "0",
+        "skipped": str(skipped),
+        "time": f"{seconds:.3f}",
+    }
+
+
+def _has_failed(verdict: Verdict) -> bool:
+    return bool(verdict.broken) and RULES[verdict.rule].level == "MUST"
+
+
+def _suite(name: str, verdicts: Sequence[Verdict], report: Report) -> Xml.Element:
+    exchanges = {each.number: each for each in report.exchanges if name.endswith(f".{each.api}")}
+    suite = Xml.Element("testsuite", _counts(name, verdicts, sum(each.seconds for each in exchanges.values())))
+    suite.set("timestamp", datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%dT%H:%M:%S"))
+    about = {"toolwire": __version__, "target": address(report.target), "model": readable(report.model)}
+    properties = Xml.SubElement(suite, "properties")
+    for key, value in about.items():
+        Xml.SubElement(properties, "property", name=key, value=value)
+    suite.extend([_case(each, name, exchanges) for each in verdicts])
+    return suite
+
+
+def _case(verdict: Verdict, suite: str, exchanges: dict[int, Exchange]) -> Xml.Element:
+    rule = RULES[verdict.rule]
+    case = Xml.Element("testcase", classname=f"{suite}.{rule.area}", name=rule.id, time="0")
+    if _has_failed(verdict):
+        says = readable(cut(verdict.broken[0][0].says, 300))
+        Xml.SubElement(case, "failure", type=rule.level, message=says).text = _proof(verdict, exchanges)
+    elif verdict.broken:
+        Xml.SubElement(case, "system-out").text = _proof(verdict, exchanges)
+    elif not verdict.seen:
+        why = "; ".join(verdict.unseen) or "nothing came in which it could have been seen"
+        Xml.SubElement(case, "skipped", message=readable(cut(f"not observed: {why}", 1000)))
+    return case
+
+
+def _proof(verdict: Verdict, exchanges: dict[int, Exchange]) -> str:
+    """The rule, and what shows that it is broken."""
+    rule = RULES[verdict.rule]
+    lines = [f"{rule.level} {rule.id}: {rule.says}", f"Harm: {rule.harm}", f"Source: {rule.source}"]
+    for finding, number in verdict.broken[:MOST_FINDINGS]:
+        lines += ["", *_seen(finding, exchanges[number])]
+    more = len(verdict.broken) - MOST_FINDINGS
+    if more > 0:
+        lines += ["", f"and {more} more like it"]
+    return readable("\n".join(lines))
+
+
+def _seen(finding: Finding, exchange: Exchange) -> Iterator[str]:
+    yield finding.says
+    if exchange.sent.method:
+        yield f"> {exchange.sent.method} {address(exchange.sent.url)}"
+        yield f"> {cut(exact(exchange.sent.body), MOST_BYTES)}"
+    frames = proof(finding, exchange)
+    for frame in frames[:MOST_FRAMES]:
+        for line in cut(frame.rstrip("\n"), MOST_BYTES).split("\n"):
+            yield f"< {line}"
+    if len(frames) > MOST_FRAMES:
+        yield f"< and {len(frames) - MOST_FRAMES} more frames"

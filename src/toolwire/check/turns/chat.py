@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolwire.check.turns.frames import Heard
-from toolwire.check.turns.loose import Json, as_list, as_object, as_objects, as_text, shown
+from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, shown
 from toolwire.check.turns.rule import Asked, Finding, Rule
 from toolwire.check.turns.turn import Call, Finish, Turn, as_usage
 
@@ -12,7 +12,7 @@ RULES = (
     Rule(
         "chat.done-marker",
         "MUST",
-        "The last thing in a stream is `[DONE]`, once.",
+        "The last thing in a stream that did not fail is `[DONE]`, once.",
         "OpenAI Chat Completions",
         "Clients wait for more, or take a stream that was cut for a whole one.",
     ),
@@ -33,7 +33,7 @@ RULES = (
     Rule(
         "chat.role",
         "SHOULD",
-        "The role is said once, in the first chunk.",
+        "The role, `assistant`, is said once, in the first chunk.",
         "OpenAI Chat Completions; clients that add up deltas",
         "The role becomes `assistantassistant`, or is missing.",
     ),
@@ -55,7 +55,8 @@ RULES = (
     Rule(
         "chat.error-frame",
         "SHOULD",
-        "An error inside of a stream is an object `error` with a message, and only `[DONE]` follows.",
+        "An error inside of a stream is an object `error` with a message; no finish reason comes before it, "
+        "and only `[DONE]` behind it.",
         "the openai SDK, which raises on `error`",
         "The error is taken for the end of the turn, or is not seen at all.",
         needs="error",
@@ -63,9 +64,9 @@ RULES = (
     Rule(
         "chat.usage",
         "SHOULD",
-        "The tokens are told once, in a last chunk without choices, if they were asked for, and else not.",
+        "Tokens are told once, in a last chunk without choices, and only if they were asked for.",
         "OpenAI Chat Completions, `stream_options.include_usage`",
-        "Tokens are counted twice or not at all; clients that read `choices[0]` of every chunk raise.",
+        "Tokens are counted twice; clients that read `choices[0]` of every chunk raise.",
     ),
     Rule(
         "chat.call-index",
@@ -86,15 +87,23 @@ RULES = (
     Rule(
         "chat.call-once",
         "MUST",
-        "Id, type and name of a call are said once, whole.",
+        "Id and name of a call are said once, whole.",
         "the openai SDK, which adds up the texts of fragments",
         "The name becomes `get_weatherget_weather`, and no tool has it.",
         needs="call",
     ),
     Rule(
+        "chat.call-type",
+        "SHOULD",
+        "The type of a call is said once.",
+        "OpenAI Chat Completions; clients that add up deltas",
+        "The type becomes `functionfunction`.",
+        needs="call",
+    ),
+    Rule(
         "chat.call-fragment",
         "MUST",
-        "Arguments are text in every fragment.",
+        "Arguments are text wherever they are.",
         "OpenAI Chat Completions",
         "The SDK raises, or writes the object in Python's notation.",
         needs="call",
@@ -118,9 +127,17 @@ RULES = (
     Rule(
         "chat.message",
         "MUST",
-        "In a message the content is text or null, and calls have id, type, name and arguments, which are text.",
+        "In a message the content, if there is any, is text, and calls have id, type, name and arguments, all text.",
         "OpenAI Chat Completions",
         "The SDK raises, or the message is refused when it comes back in the history.",
+        on="plain",
+    ),
+    Rule(
+        "chat.no-calls",
+        "SHOULD",
+        "A message without calls has no list of calls.",
+        "OpenAI Chat Completions, which refuses an empty list in a history",
+        "The message cannot be sent back.",
         on="plain",
     ),
     Rule(
@@ -151,86 +168,93 @@ class ChatStream:
     def __init__(self, asked: Asked) -> None:
         self._asked = asked
         self._choices: dict[int, _Choice] = {}
-        self._usage: list[int] = []
+        self._usage: list[Heard] = []
         self._tokens: Any = None
         self._identity: Any = None
         self._id = ""
         self._failed = False
 
     def read(self, heard: Sequence[Heard]) -> Iterator[Finding]:
-        yield from _ending(heard)
-        chunks = [each for each in heard if not each.is_done and each.value is not None]
+        events = [each for each in heard if each.is_event]
+        errors = [each for each in events if each.fields.get("error")]
+        chunks = [each for each in events if not each.fields.get("error")]
+        self._failed = bool(errors)
         for each in chunks:
-            if "error" in each.fields:
-                yield from self._error(each, chunks)
-            else:
-                yield from self._chunk(each)
-        yield from self._check_usage([each for each in chunks if "error" not in each.fields])
-        for index, choice in self._choices.items():
-            if not choice.finished and not self._failed:
-                yield Finding("chat.finish", f"Choice {index} has no finish reason.", _last(chunks))
+            yield from self._chunk(each)
+        yield from self._check_usage(chunks)
+        if errors:
+            yield from self._check_errors(errors, heard)
+            return
+        yield from _ending(heard)
+        for index, choice in (self._choices or {0: _Choice()}).items():
+            if not choice.finished:
+                yield Finding("chat.finish", f"Choice {index} has no finish reason.", _last(heard))
 
     @property
     def turn(self) -> Turn:
         choice = self._choices.get(0) or _Choice()
         finish: Finish = "failed" if self._failed else FINISHES.get(as_text(choice.finish), "")
         usage = as_usage(self._tokens, "prompt_tokens", "completion_tokens")
-        return Turn("".join(choice.text), choice.whole_calls(), finish, usage, self._id, tuple(choice.finished))
+        text = "".join(piece for _, piece in choice.said)
+        last = (*choice.finished, *(each.place for each in self._usage))
+        return Turn(text, choice.whole_calls(), finish, usage, self._id, last, tuple(choice.said))
 
-    def _error(self, each: Heard, chunks: Sequence[Heard]) -> Iterator[Finding]:
-        self._failed = True
-        error = each.fields["error"]
-        if not isinstance(as_object(error).get("message"), str):
-            yield Finding("chat.error-frame", f"The error is {shown(error)}.", (each.place,))
-        if each is not chunks[-1]:
-            yield Finding("chat.error-frame", "Something follows an error.", (each.place,))
+    def _check_errors(self, errors: Sequence[Heard], heard: Sequence[Heard]) -> Iterator[Finding]:
+        for each in errors:
+            if not isinstance(as_object(each.fields["error"]).get("message"), str):
+                yield _broken("error-frame", f"The error is {shown(each.fields['error'])}.", each)
+        behind = heard[heard.index(errors[0]) + 1 :]
+        if len(behind) != 1 or not behind[0].is_done:
+            yield _broken("error-frame", "Something else than one `[DONE]` follows an error.", errors[0], *behind)
+        finished = [place for choice in self._choices.values() for place in choice.finished]
+        if finished:
+            says = "A choice that failed has a finish reason."
+            yield Finding("chat.error-frame", says, (*finished, errors[0].place))
 
     def _chunk(self, each: Heard) -> Iterator[Finding]:
         chunk, choices = each.fields, each.fields.get("choices")
-        self._id = self._id or str(chunk.get("id") or "")
+        self._id = self._id or as_text(chunk.get("id"))
         if chunk.get("object") != "chat.completion.chunk" or not isinstance(choices, list):
-            yield Finding(
-                "chat.chunk",
-                f"A chunk is a {shown(chunk.get('object'))} with the choices {shown(choices)}.",
-                (each.place,),
-            )
+            says = f"A chunk is a {shown(chunk.get('object'))} with the choices {shown(choices)}."
+            yield _broken("chunk", says, each)
         identity = chunk.get("id"), chunk.get("created"), chunk.get("model")
         if self._identity is None:
             self._identity = identity
         elif identity != self._identity:
-            yield Finding("chat.identity", f"A chunk has {identity} after {self._identity}.", (each.place,))
+            yield _broken("identity", f"A chunk has {shown(identity)} after {shown(self._identity)}.", each)
             self._identity = identity
         if chunk.get("usage"):
-            self._usage.append(each.place)
+            self._usage.append(each)
             self._tokens = chunk["usage"]
         for choice in as_list(choices):
             index, delta = as_object(choice).get("index"), as_object(choice).get("delta")
-            if type(index) is not int or not isinstance(delta, dict):
-                yield Finding(
-                    "chat.chunk", f"A choice has the index {shown(index)} and the delta {shown(delta)}.", (each.place,)
-                )
+            number = as_number(index)
+            if number is None or not isinstance(delta, dict):
+                says = f"A choice has the index {shown(index)} and the delta {shown(delta)}."
+                yield _broken("chunk", says, each)
                 continue
-            yield from self._choices.setdefault(index, _Choice()).see(each, as_object(delta), choice)
+            yield from self._choices.setdefault(number, _Choice()).see(each, as_object(delta), choice)
 
     def _check_usage(self, chunks: Sequence[Heard]) -> Iterator[Finding]:
-        places = tuple(self._usage)
-        last = chunks[-1] if chunks else None
-        told_at_the_end = last is not None and places == (last.place,) and last.fields.get("choices") == []
-        if places and self._asked.usage is False:
-            yield Finding("chat.usage", "Tokens are told that nobody asked for.", places)
-        elif places and not told_at_the_end:
-            yield Finding("chat.usage", "Tokens are told elsewhere than in a last chunk without choices.", places)
-        elif not places and self._asked.usage and not self._failed:
-            yield Finding("chat.usage", "The tokens that were asked for are not told.", _last(chunks))
-        empty = [each.place for each in chunks if each.fields.get("choices") == [] and each.place not in places]
+        told = self._usage
+        told_at_the_end = told == [*chunks[-1:]] and all(each.fields.get("choices") == [] for each in told)
+        if told and self._asked.usage is False:
+            yield _broken("usage", "Tokens are told that nobody asked for.", *told)
+        elif told and not told_at_the_end:
+            yield _broken("usage", "Tokens are told elsewhere than in a last chunk without choices.", *told)
+        empty = [each for each in chunks if each.fields.get("choices") == [] and not each.fields.get("usage")]
         if empty:
-            yield Finding("chat.usage", "A chunk has neither choices nor tokens.", tuple(empty))
+            yield _broken("usage", "A chunk has neither choices nor tokens.", *empty)
+
+
+def _broken(rule: str, says: str, *heard: Heard) -> Finding:
+    return Finding(f"chat.{rule}", says, tuple(each.place for each in heard))
 
 
 def _ending(heard: Sequence[Heard]) -> Iterator[Finding]:
-    places = tuple(each.place for each in heard if each.is_done)
-    if len(places) != 1 or not heard[-1].is_done:
-        yield Finding("chat.done-marker", f"`[DONE]` comes {len(places)} times, or not last.", places or _last(heard))
+    markers = [each for each in heard if each.is_done]
+    if len(markers) != 1 or not heard[-1].is_done:
+        yield _broken("done-marker", f"`[DONE]` comes {len(markers)} times, or not last.", *markers, *heard[-1:])
 
 
 def _last(heard: Sequence[Heard]) -> tuple[int, ...]:
@@ -241,11 +265,12 @@ class _Choice:
     """One choice, put together."""
 
     def __init__(self) -> None:
-        self.text: list[str] = []
+        self.said: list[tuple[int, str]] = []
         self.finish: Any = None
         self.finished: list[int] = []
         self._calls: dict[int, _Fragments] = {}
-        self._legacy = _Fragments(0)
+        self._latest = 0
+        self._legacy = _Fragments()
         self._chunks = 0
 
     def whole_calls(self) -> tuple[Call, ...]:
@@ -254,18 +279,18 @@ class _Choice:
 
     def see(self, each: Heard, delta: Json, choice: Json) -> Iterator[Finding]:
         here = (each.place,)
-        said = {name: value for name, value in delta.items() if value not in (None, "", [])}
-        if ("role" in delta) != (self._chunks == 0):
+        said = {name for name, value in delta.items() if value not in (None, "", []) and name != "role"}
+        if (delta.get("role") or None) != ("assistant" if self._chunks == 0 else None):
             yield Finding("chat.role", f"Chunk {self._chunks + 1} of a choice has the delta {shown(delta)}.", here)
         self._chunks += 1
         if self.finished and said:
-            yield Finding("chat.after-finish", f"{', '.join(said)} comes after the finish reason.", here)
+            yield Finding("chat.after-finish", f"{', '.join(sorted(said))} comes after the finish reason.", here)
         content = delta.get("content")
         if content is not None and not isinstance(content, str):
             yield Finding("chat.chunk", f"The content is {shown(content)}.", here)
-        self.text.append(content if isinstance(content, str) else "")
+        self.said.append((each.place, as_text(content)))
         if isinstance(delta.get("function_call"), dict):
-            self._legacy.add({"id": "-", "type": "function", "function": delta["function_call"]}, each.place)
+            self._legacy.add({"id": "-", "type": "function", "function": delta["function_call"]}, here)
         for part in as_list(delta.get("tool_calls")):
             yield from self._part(as_object(part), here)
         reason = choice.get("finish_reason")
@@ -278,26 +303,25 @@ class _Choice:
                 yield Finding("chat.finish", "A choice has two finish reasons.", tuple(self.finished))
 
     def _part(self, part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
-        index = part.get("index")
-        if type(index) is not int:
-            yield Finding("chat.call-index", f"A fragment has the index {shown(index)}.", here)
-            index = max(self._calls, default=0)
+        index = as_number(part.get("index"))
+        if index is None:
+            yield Finding("chat.call-index", f"A fragment has the index {shown(part.get('index'))}.", here)
+            index = len(self._calls) if _inner(part).get("name") else self._latest
         call = self._calls.get(index)
         if call is None:
             if index != len(self._calls):
                 yield Finding("chat.call-order", f"Index {index} comes where {len(self._calls)} is next.", here)
-            call = self._calls[index] = _Fragments(index)
+            call = self._calls[index] = _Fragments()
+            self._latest = max(self._latest, index)
             yield from _opening(part, here)
         else:
-            if index != max(self._calls):
+            if index != self._latest:
                 yield Finding("chat.call-order", f"A fragment of call {index} comes after one of a later call.", here)
-            inner = _inner(part)
-            if any(part.get(key) for key in ("id", "type")) or inner.get("name"):
-                yield Finding("chat.call-once", f"Call {index} is begun again by {shown(part)}.", here)
+            yield from call.check(part, here)
         text = _inner(part).get("input" if part.get("custom") else "arguments")
         if text is not None and not isinstance(text, str):
             yield Finding("chat.call-fragment", f"A fragment has the arguments {shown(text)}.", here)
-        call.add(part, here[0])
+        call.add(part, here)
 
 
 def _inner(part: Json) -> Json:
@@ -305,8 +329,9 @@ def _inner(part: Json) -> Json:
 
 
 def _opening(part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
-    missing = [key for key in ("id", "type") if not part.get(key)]
-    missing += [] if _inner(part).get("name") else ["name"]
+    kind = as_text(part.get("type"))
+    missing = [key for key in ("id", "type") if not as_text(part.get(key))]
+    missing += [] if as_text((as_object(part.get(kind)) if kind else _inner(part)).get("name")) else ["name"]
     if missing:
         yield Finding("chat.call-opening", f"A call begins without its {' and '.join(missing)}.", here)
 
@@ -314,19 +339,27 @@ def _opening(part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
 class _Fragments:
     """A call, put together as the openai SDK does it: texts are added up."""
 
-    def __init__(self, index: int) -> None:
-        self._id = self._name = ""
+    def __init__(self) -> None:
+        self._id = self._type = self._name = ""
         self._text: list[str] = []
         self._is_custom = False
         self.frames: list[int] = []
 
-    def add(self, part: Json, place: int) -> None:
+    def check(self, part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
+        """What is wrong with a further fragment."""
+        if (self._id and part.get("id")) or (self._name and _inner(part).get("name")):
+            yield Finding("chat.call-once", f"A call is begun again by {shown(part)}.", here)
+        if self._type and part.get("type"):
+            yield Finding("chat.call-type", f"The type of a call is said again in {shown(part)}.", here)
+
+    def add(self, part: Json, frames: tuple[int, ...]) -> None:
         inner = _inner(part)
         self._id += as_text(part.get("id"))
+        self._type = self._type or as_text(part.get("type"))
         self._name += as_text(inner.get("name"))
         self._is_custom = self._is_custom or bool(part.get("custom"))
         self._text.append(as_text(inner.get("input")) + as_text(inner.get("arguments")))
-        self.frames.append(place)
+        self.frames += frames
 
     def call(self) -> Call:
         kind = "custom" if self._is_custom else "function"
@@ -351,10 +384,12 @@ def check_plain(body: Json) -> Iterator[Finding]:
 
 def _check_message(message: Json) -> Iterator[Finding]:
     content, calls = message.get("content"), message.get("tool_calls")
-    if "content" not in message or (content is not None and not isinstance(content, str)):
+    if content is not None and not isinstance(content, str):
         yield Finding("chat.message", f"The content is {shown(content)}.")
-    if calls is not None and (not isinstance(calls, list) or not calls):
+    if calls is not None and not isinstance(calls, list):
         yield Finding("chat.message", f"The calls are {shown(calls)}.")
+    if calls == []:
+        yield Finding("chat.no-calls", "The calls are an empty list.")
     for call in as_objects(calls):
         inner = _inner(call)
         text = inner.get("input" if call.get("custom") else "arguments")
@@ -363,7 +398,7 @@ def _check_message(message: Json) -> Iterator[Finding]:
         if not isinstance(text, str):
             yield Finding("chat.message", f"A call has the arguments {shown(text)}.")
         if "index" in call:
-            yield Finding("chat.index", f"A call of a message has the index {call['index']!r}.")
+            yield Finding("chat.index", f"A call of a message has the index {shown(call['index'])}.")
 
 
 def plain_turn(body: Json) -> Turn:
@@ -376,8 +411,8 @@ def plain_turn(body: Json) -> Turn:
         parts.append({"id": "-", "function": legacy})
     calls: list[Call] = []
     for part in parts:
-        fragments = _Fragments(0)
-        fragments.add(part, 0)
+        fragments = _Fragments()
+        fragments.add(part, ())
         calls.append(fragments.call())
     usage = as_usage(body.get("usage"), "prompt_tokens", "completion_tokens")
     finish = FINISHES.get(as_text(choice.get("finish_reason")), "")

@@ -6,12 +6,11 @@ data: {"type":"message_start",…}\n
 """
 
 import re
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from toolwire.check.turns.loose import as_object
+from toolwire.check.turns.loose import as_object, parsed
 from toolwire.check.turns.rule import Finding, Rule
 
 RULES = (
@@ -74,9 +73,9 @@ RULES = (
     Rule(
         "sse.empty-event",
         "SHOULD",
-        "A comment is followed by an event, not by a blank line of its own.",
+        "Comments and other lines are followed by the data of an event, not by a blank line of their own.",
         "clients that split at blank lines",
-        "They take the comment for an event without data and stop or raise.",
+        "They take them for an event without data and stop or raise.",
     ),
 )
 
@@ -102,88 +101,101 @@ class Heard(msgspec.Struct, frozen=True):
         return self.data == DONE
 
     @property
+    def is_event(self) -> bool:
+        """Whether the data is an object, as every event's should be."""
+        return isinstance(self.value, dict)
+
+    @property
     def fields(self) -> dict[str, Any]:
         """The data, if it is an object, or nothing."""
         return as_object(self.value)
 
 
 class FrameCheck:
-    """A stage from bytes in any chunking to frames. What is wrong with them is kept in `findings`."""
+    """A stage from bytes in any chunking to frames. What is wrong with them is in `findings` when it ends."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
-        self._rest = b""
+        self._rest: list[bytes] = []
+        """A line that has not ended, in pieces: it is put together once, however small they are."""
         self._lines: list[bytes] = []
         self._raw: list[bytes] = []
         self._place = 0
+        self._at = 0.0
         self._complained: set[str] = set()
 
     def feed(self, data: bytes, at: float = 0.0) -> list[Heard]:
+        waits_for_line_feed = bool(self._rest) and self._rest[-1].endswith(b"\r")
+        if data:
+            self._rest.append(data)
+        if not waits_for_line_feed and _LINE_END.search(data) is None:
+            return []
+        self._at = at
+        return self._read(b"".join(self._rest))
+
+    def _read(self, data: bytes) -> list[Heard]:
         out: list[Heard] = []
-        self._rest += data
         start = 0
-        for end in _LINE_END.finditer(self._rest):
-            if end.group() == b"\r" and end.end() == len(self._rest):
+        for end in _LINE_END.finditer(data):
+            if end.group() == b"\r" and end.end() == len(data):
                 break  # a line feed may follow
             if end.group() != b"\n":
                 self._complain("sse.newline", "A line ends with a carriage return.")
-            line = self._rest[start : end.start()]
-            self._raw.append(self._rest[start : end.end()])
+            line = data[start : end.start()]
+            self._raw.append(data[start : end.end()])
             start = end.end()
             if line:
                 self._lines.append(line)
             else:
-                out += self._ended(at)
-        self._rest = self._rest[start:]
+                out += self._ended()
+        self._rest = [data[start:]] if start < len(data) else []
         return out
 
-    def end(self, at: float = 0.0) -> list[Heard]:
+    def end(self) -> list[Heard]:
         """The stream is over. An event that was not ended is no event, as for a browser."""
-        lines = [*self._lines, *([self._rest] if self._rest.strip() else [])]
-        if any(line.startswith(b"data") for line in lines):
-            self.findings.append(Finding("sse.ended", f"The stream ends with {_shown(lines[-1])}.", (self._place - 1,)))
-        elif lines:
+        rest = b"".join(self._rest)
+        heard = self.feed(b"\n", self._at) if rest.endswith(b"\r") else []
+        rest = b"".join(self._rest)
+        lines = [*self._lines, *([rest] if rest.strip() else [])]
+        if any(_begins_field(line) for line in lines):
+            self.findings.append(Finding("sse.ended", f"The stream ends with {_shown(lines[-1])}.", (self._place,)))
+        else:
             self._fields(lines)
-        return []
+        self.findings = [_within(finding, self._place) for finding in self.findings]
+        return heard
 
-    def _ended(self, at: float) -> list[Heard]:
+    def _ended(self) -> list[Heard]:
         lines, self._lines = self._lines, []
         raw, self._raw = b"".join(self._raw), []
         fields = self._fields(lines)
         data = [value for name, value in fields if name == "data"]
         if not data:
-            if lines:
+            if lines and not any(_is_alien(line) for line in lines):
                 self._complain("sse.empty-event", f"{_shown(lines[0])} stands between blank lines.")
             return []
         if len(data) > 1:
             self._complain("sse.one-line", f"The data of one event has {len(data)} lines.")
         names = [value for name, value in fields if name == "event"]
-        heard = self._heard(names[-1] if names else None, "\n".join(data), raw, at)
+        heard = self._heard(names[-1] if names else None, "\n".join(data), raw)
         self._place += 1
         return [heard]
 
-    def _heard(self, name: str | None, data: str, raw: bytes, at: float) -> Heard:
-        value: Any = None
-        if data != DONE:
-            with suppress(msgspec.DecodeError):
-                value = msgspec.json.decode(data)
-            if not isinstance(value, dict):
-                self.findings.append(Finding("sse.json", f"An event has the data {data[:80]!r}.", (self._place,)))
-        return Heard(self._place, at, name, data, value, raw)
+    def _heard(self, name: str | None, data: str, raw: bytes) -> Heard:
+        value = parsed(data) if data != DONE else None
+        if data != DONE and not isinstance(value, dict):
+            self.findings.append(Finding("sse.json", f"An event has the data {data[:80]!r}.", (self._place,)))
+        return Heard(self._place, self._at, name, data, value, raw)
 
     def _fields(self, lines: list[bytes]) -> list[tuple[str, str]]:
         out: list[tuple[str, str]] = []
         for line in lines:
-            if line.startswith(b":"):
-                continue
-            try:
-                text = line.decode()
-            except UnicodeDecodeError:
-                text = line.decode(errors="replace")
+            text = line.decode(errors="replace")
+            if "\ufffd" in text and text.encode() != line:
                 self._complain("sse.utf8", f"{_shown(line)} is not UTF-8.")
             name, colon, value = text.partition(":")
             if name not in _FIELDS:
-                self._complain("sse.field", f"{_shown(line)} is no field.")
+                if name:  # a comment has none
+                    self._complain("sse.field", f"{_shown(line)} is no field.")
                 continue
             if colon and value and not value.startswith(" "):
                 self._complain("sse.space", f"{_shown(line)} has no space behind its colon.")
@@ -195,6 +207,23 @@ class FrameCheck:
         if rule not in self._complained:
             self._complained.add(rule)
             self.findings.append(Finding(rule, says, (self._place,)))
+
+
+def _is_alien(line: bytes) -> bool:
+    """Whether a line is neither a field nor a comment."""
+    return line.partition(b":")[0].decode(errors="replace") not in ("", *_FIELDS)
+
+
+def _begins_field(line: bytes) -> bool:
+    """Whether a line is a field, or as much of one as there was time for."""
+    name = line.partition(b":")[0].decode(errors="replace")
+    return bool(name) and any(field.startswith(name) for field in _FIELDS)
+
+
+def _within(finding: Finding, frames: int) -> Finding:
+    """A finding about the frame to come is about the last one, if none came."""
+    places = tuple(min(place, frames - 1) for place in finding.frames) if frames else ()
+    return msgspec.structs.replace(finding, frames=places)
 
 
 def _shown(line: bytes) -> str:

@@ -2,7 +2,35 @@
 
 from typing import Any, TypeAlias, cast
 
+import msgspec
+
 Json: TypeAlias = dict[str, Any]
+
+DEEPEST = 200
+"""How deep a value may nest. No API comes near it, and comparing or showing a deeper one would overflow the stack."""
+LARGEST = 2**53
+"""Beyond it numbers are not the same in every client."""
+
+
+def parsed(data: str | bytes) -> Any:
+    """A value of JSON; None if it is none, or nests too deep to be looked at."""
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return value if _openings(data) <= DEEPEST or _depth(value) <= DEEPEST else None
+
+
+def _openings(data: str | bytes) -> int:
+    return data.count("[") + data.count("{") if isinstance(data, str) else data.count(b"[") + data.count(b"{")
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level and depth <= DEEPEST:
+        depth += 1
+        level = [inner for each in level for inner in (*as_object(each).values(), *as_list(each))]
+    return depth
 
 
 def as_object(value: Any) -> Json:
@@ -21,6 +49,11 @@ def as_objects(value: Any) -> list[Json]:
 
 def as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def as_number(value: Any) -> int | None:
+    """A whole number; None for anything else, true and 1.0 among it."""
+    return value if type(value) is int and abs(value) <= LARGEST else None
 
 
 def shown(value: Any) -> str:

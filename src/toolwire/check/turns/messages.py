@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from toolwire.check.turns.frames import Heard
-from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, shown
+from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
 from toolwire.check.turns.rule import Asked, Finding, Rule
 from toolwire.check.turns.turn import Call, Finish, Turn, Usage
 
@@ -38,7 +38,7 @@ RULES = (
     Rule(
         "messages.closing",
         "MUST",
-        "A stream ends with one `message_delta`, which has a stop reason of the API, and `message_stop`.",
+        "A stream ends with `message_delta`, the last of which has a stop reason of the API, and one `message_stop`.",
         f"{_API}; {_SDK}",
         "Clients wait for more, or do not know that calls wait.",
     ),
@@ -67,14 +67,14 @@ RULES = (
     Rule(
         "messages.block-order",
         "MUST",
-        "One block is open at a time: it starts, grows and stops before the next.",
+        "One block is open at a time: it starts, grows and stops before the next, all under its index.",
         f"{_API}; {_SDK}",
         "The input of one call is written into another.",
     ),
     Rule(
         "messages.block-index",
         "MUST",
-        "Blocks are counted from 0, and their events carry their index.",
+        "Blocks are counted from 0 as they start.",
         f"{_API}; {_SDK}",
         "The SDK raises on an index that is not there.",
     ),
@@ -133,6 +133,7 @@ STOPS: dict[str, Finish] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "pause_turn": "stop",
+    "compaction": "stop",
     "tool_use": "calls",
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
@@ -165,6 +166,10 @@ KNOWN = {
 }
 
 
+def _type(each: Heard) -> str:
+    return as_text(each.fields.get("type"))
+
+
 def _broken(rule: str, says: str, *heard: Heard) -> Finding:
     return Finding(f"messages.{rule}", says, tuple(each.place for each in heard))
 
@@ -181,16 +186,20 @@ class MessagesStream:
         self._failed = False
 
     def read(self, heard: Sequence[Heard]) -> Iterator[Finding]:
-        events = [each for each in heard if each.fields.get("type") != "ping" and not each.is_done]
+        for each in heard:
+            if each.is_done:
+                yield _broken("unknown-event", "`[DONE]` is no event of the API.", each)
+        events = [each for each in heard if each.is_event and _type(each) != "ping"]
         for each in events:
-            kind = as_text(each.fields.get("type"))
+            kind = _type(each)
             if each.event != kind:
                 yield _broken("event-name", f"{kind or 'An event'} is sent under the name {each.event!r}.", each)
             if kind not in KNOWN:
                 yield _broken("unknown-event", f"{kind!r} is no event of the API.", each)
-        self._failed = any(each.fields.get("type") == "error" for each in events)
-        yield from self._opening(events)
-        yield from self._closing(events)
+        known = [each for each in events if _type(each) in KNOWN]
+        self._failed = any(_type(each) == "error" for each in known)
+        yield from self._opening(known)
+        yield from self._check_error(known) if self._failed else self._closing(known)
         for each in events:
             yield from self._see(each)
         if self._open is not None and not self._failed:
@@ -198,55 +207,64 @@ class MessagesStream:
 
     @property
     def turn(self) -> Turn:
-        text = "".join(block.text for block in self._blocks if block.kind == "text")
+        said = [piece for block in self._blocks if block.kind == "text" for piece in block.pieces]
+        text = "".join(piece for _, piece in said)
         calls = tuple(block.call() for block in self._blocks if block.kind == "tool_use")
         reason = as_text(as_object(self._end.get("delta")).get("stop_reason"))
         finish: Finish = "failed" if self._failed else STOPS.get(reason, "")
         usage = _usage({**as_object(self._message.get("usage")), **as_object(self._end.get("usage"))})
-        return Turn(text, calls, finish, usage, as_text(self._message.get("id")), tuple(self._stopped))
+        return Turn(text, calls, finish, usage, as_text(self._message.get("id")), tuple(self._stopped), tuple(said))
 
     def _opening(self, events: Sequence[Heard]) -> Iterator[Finding]:
-        starts = [each for each in events if each.fields.get("type") == "message_start"]
-        if not starts or starts[0] is not events[0] or len(starts) > 1:
-            if [each.fields.get("type") for each in events] != ["error"]:
-                yield _broken("opening", f"message_start comes {len(starts)} times, or not first.", *events[:1])
+        starts = [each for each in events if _type(each) == "message_start"]
+        if not starts and [_type(each) for each in events] == ["error"]:
+            return
+        if len(starts) != 1 or starts[0] is not events[0]:
+            says = f"message_start comes {len(starts)} times, or not first."
+            yield _broken("opening", says, *events[:1], *starts)
+        if not starts:
             return
         self._message = message = as_object(starts[0].fields.get("message"))
         if not as_text(message.get("id")) or message.get("content") != [] or message.get("stop_reason") is not None:
             yield _broken("opening", f"message_start holds {shown(message)}.", starts[0])
-        if type(as_object(message.get("usage")).get("input_tokens")) is not int:
+        if as_number(as_object(message.get("usage")).get("input_tokens")) is None:
             yield _broken("start-usage", f"message_start has the usage {shown(message.get('usage'))}.", starts[0])
 
     def _closing(self, events: Sequence[Heard]) -> Iterator[Finding]:
-        ends = [each for each in events if each.fields.get("type") == "message_delta"]
-        types = [as_text(each.fields.get("type")) for each in events]
-        if self._failed:
-            if types[-1] != "error" or ends or "message_stop" in types:
-                yield _broken("error-event", "Something follows an error, or the turn ended before it.", *events[-1:])
-            return
-        if types[-2:] != ["message_delta", "message_stop"] or len(ends) != 1 or types.count("message_stop") != 1:
-            yield _broken("closing", f"The stream ends with {' and '.join(types[-2:])}.", *events[-2:])
+        """One or more `message_delta`, says the documentation; the last counts, as in the SDK."""
+        ends = [each for each in events if _type(each) == "message_delta"]
+        closing = events[events.index(ends[0]) :] if ends else events[-2:]
+        if [_type(each) for each in closing] != [*["message_delta"] * max(1, len(ends)), "message_stop"]:
+            says = f"The stream ends with {' and '.join(_type(each) for each in events[-2:])}."
+            yield _broken("closing", says, *closing)
         if not ends:
             return
         self._end, self._stopped = ends[-1].fields, [ends[-1].place]
         reason = as_object(self._end.get("delta")).get("stop_reason")
         if as_text(reason) not in STOPS:
             yield _broken("closing", f"The stop reason is {shown(reason)}.", ends[-1])
-        if type(as_object(self._end.get("usage")).get("output_tokens")) is not int:
+        if as_number(as_object(self._end.get("usage")).get("output_tokens")) is None:
             yield _broken("delta-usage", f"message_delta has the usage {shown(self._end.get('usage'))}.", ends[-1])
 
+    def _check_error(self, events: Sequence[Heard]) -> Iterator[Finding]:
+        errors = [each for each in events if _type(each) == "error"]
+        ends = [each for each in events if _type(each) in ("message_delta", "message_stop")]
+        if errors != [*events[-1:]] or ends:
+            says = "Something follows an error, or the turn ended before it."
+            yield _broken("error-event", says, *errors, *ends, *events[-1:])
+        for each in errors:
+            error = as_object(each.fields.get("error"))
+            if not (isinstance(error.get("type"), str) and isinstance(error.get("message"), str)):
+                yield _broken("error-event", f"The error is {shown(each.fields.get('error'))}.", each)
+
     def _see(self, each: Heard) -> Iterator[Finding]:
-        match each.fields.get("type"):
+        match _type(each):
             case "content_block_start":
                 yield from self._start(each)
             case "content_block_delta":
                 yield from self._grow(each)
             case "content_block_stop":
                 yield from self._stop(each)
-            case "error":
-                error = as_object(each.fields.get("error"))
-                if not as_text(error.get("type")) or not as_text(error.get("message")):
-                    yield _broken("error-event", f"The error is {shown(each.fields.get('error'))}.", each)
             case _:
                 pass
 
@@ -254,7 +272,7 @@ class MessagesStream:
         if self._open is not None:
             yield _broken("block-order", "A block starts while another is open.", each)
         index = each.fields.get("index")
-        if type(index) is not int or index != len(self._blocks):
+        if as_number(index) != len(self._blocks):
             yield _broken("block-index", f"A block starts at {shown(index)} where {len(self._blocks)} is next.", each)
         self._open = block = _Block(as_object(each.fields.get("content_block")), each.place)
         self._blocks.append(block)
@@ -287,7 +305,7 @@ class MessagesStream:
         self._open = None
 
     def _is_open(self, each: Heard) -> bool:
-        return self._open is not None and each.fields.get("index") == len(self._blocks) - 1
+        return self._open is not None and as_number(each.fields.get("index")) == len(self._blocks) - 1
 
 
 class _Block:
@@ -296,13 +314,13 @@ class _Block:
     def __init__(self, start: Json, place: int) -> None:
         self.start = start
         self.kind = as_text(start.get("type"))
-        self._pieces: list[str] = []
+        self.pieces: list[tuple[int, str]] = []
         self._frames = [place]
         self._is_signed = False
 
     @property
     def text(self) -> str:
-        return "".join(self._pieces)
+        return "".join(piece for _, piece in self.pieces)
 
     def grow(self, kind: str, text: str, each: Heard) -> Iterator[Finding]:
         self._frames.append(each.place)
@@ -311,20 +329,18 @@ class _Block:
                 yield _broken("delta", "A thought goes on behind its signature.", each)
             self._is_signed = kind == "signature_delta"
         if kind != "signature_delta":
-            self._pieces.append(text)
+            self.pieces.append((each.place, text))
 
     def call(self) -> Call:
-        """The call, with the input that an SDK makes of the pieces: none of them is an empty object."""
-        id, name = as_text(self.start.get("id")), as_text(self.start.get("name"))
-        return Call(id, name, self.text or "{}", frames=tuple(self._frames))
+        """The call, with the input that an SDK makes of the pieces: without any it is the one it started with."""
+        call = _plain_call(self.start)
+        return msgspec.structs.replace(call, arguments=self.text or call.arguments, frames=tuple(self._frames))
 
 
 def _usage(counts: Json) -> Usage | None:
-    given = [counts.get(key) or 0 for key in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")]
-    made = counts.get("output_tokens")
-    if type(made) is not int or not all(type(each) is int for each in given):
-        return None
-    return Usage(sum(given), made)
+    given, made = as_number(counts.get("input_tokens")), as_number(counts.get("output_tokens"))
+    cached = [as_number(counts.get(key)) or 0 for key in ("cache_creation_input_tokens", "cache_read_input_tokens")]
+    return None if given is None or made is None else Usage(given + sum(cached), made)
 
 
 # A plain answer

@@ -5,16 +5,17 @@ a missing or misshapen field is a finding, never an exception.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import dropwhile
+from itertools import zip_longest
 from typing import Any
 
 from toolwire.check.turns.frames import Heard
-from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, shown
+from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
 from toolwire.check.turns.responses_items import (
     CALLS,
     CORE,
     EXTRA,
     HOSTED,
+    KEEPALIVE,
     STATUSES,
     Event,
     Output,
@@ -38,13 +39,13 @@ def _should(name: str, says: str, source: str, harm: str, **about: Any) -> Rule:
 
 
 RULES = (
-    _must(
+    _should(
         "event-name",
         "Every event is sent under its type as its name.",
         _SPEC,
         "Clients that listen for names hear nothing.",
     ),
-    _must(
+    _should(
         "sequence",
         "Every event has a sequence number, which grows.",
         _SPEC,
@@ -82,8 +83,8 @@ RULES = (
     ),
     _should(
         "done-marker",
-        "The last thing in a stream is `[DONE]`.",
-        _SPEC,
+        "The last thing in a stream is `[DONE]`, once.",
+        f"{_SPEC}; OpenAI itself leaves it out",
         "Clients that read every dialect alike wait for it.",
     ),
     _should(
@@ -130,17 +131,18 @@ RULES = (
         _SPEC,
         "Arguments are added to another call.",
     ),
-    _must(
+    _should(
         "call-id",
-        "Every call has a call_id of its own, which is not the id of its item.",
-        f"OpenAI Responses; {_CODEX}",
-        "Results are sent to the wrong id, and the next request is refused.",
+        "The call_id of a call is not the id of its item.",
+        "OpenAI Responses, which refuses an item id in a history that is not of its own form",
+        "The call cannot be sent back.",
         on="turn",
         needs="call",
     ),
     _should(
         "item-status",
-        "An item is `in_progress` when it is added, and `completed` or `incomplete` when it is done.",
+        "An item is `in_progress` when it is added, and `completed` or `incomplete` when it is done; "
+        "reasoning may have no status.",
         _SPEC,
         "Clients run a call too early, or never.",
     ),
@@ -193,7 +195,7 @@ RULES = (
         "part-order",
         "Text comes in parts: each is added, grows, is said whole and closed before the next.",
         f"{_SPEC}; {_SDK}",
-        "The SDK raises on an index that is not there.",
+        "The SDK raises on text for which there is no part, and thoughts are lost.",
         needs="text",
     ),
     _must(
@@ -211,9 +213,16 @@ RULES = (
     ),
     _must(
         "final-output",
-        "The closing event holds all items, as they were when they were done.",
+        "The closing event of a response that did not fail holds all items, as they were when they were done.",
         f"{_SPEC}; clients that read only the closing event",
         "They see no calls, or others.",
+    ),
+    _should(
+        "failed-output",
+        "A failed response holds the items that it told of, the open one as incomplete.",
+        _SPEC,
+        "What the user has seen is gone from the history.",
+        needs="error",
     ),
     _must(
         "object",
@@ -234,14 +243,15 @@ class ResponsesStream:
 
     def read(self, heard: Sequence[Heard]) -> Iterator[Finding]:
         extended = self._asked.extended
-        self._events = events = [Event(each.place, each.event, each.fields) for each in heard if not each.is_done]
+        self._events = events = [Event(each.place, each.event, each.fields) for each in heard if each.is_event]
         yield from _names(events, nameless=self._asked.socket)
         yield from _numbers(events)
         yield from _kinds(events, extended)
         yield from _opening(events)
+        yield from _in_progress(events)
         yield from _closing(events)
-        if not self._asked.socket and not (heard and heard[-1].is_done):
-            yield broken("done-marker", "[DONE] is not the last thing in the stream.", *events[-1:])
+        if not self._asked.socket:
+            yield from _ending(heard)
         yield from _errors(events)
         yield from _response_ids(events)
         yield from _statuses(events, extended)
@@ -257,6 +267,13 @@ class ResponsesStream:
         return _turn(response, items, (closing.place,) if closing is not None else ())
 
 
+def _ending(heard: Sequence[Heard]) -> Iterator[Finding]:
+    markers = [each.place for each in heard if each.is_done]
+    if len(markers) != 1 or not heard[-1].is_done:
+        places = (*markers, *(each.place for each in heard[-1:]))
+        yield Finding("responses.done-marker", f"`[DONE]` comes {len(markers)} times, or not last.", places)
+
+
 def _names(events: Sequence[Event], *, nameless: bool) -> Iterator[Finding]:
     for event in events:
         if not (nameless and event.name is None) and event.name != event.data.get("type"):
@@ -266,12 +283,12 @@ def _names(events: Sequence[Event], *, nameless: bool) -> Iterator[Finding]:
 def _numbers(events: Sequence[Event]) -> Iterator[Finding]:
     last = -1
     for event in events:
-        number = event.data.get("sequence_number")
-        if type(number) is not int or number <= last:
-            yield event.breaks("sequence", f"has the number {number!r} after {last}.")
+        number = as_number(event.data.get("sequence_number"))
+        if number is None or number <= last:
+            yield event.breaks("sequence", f"has the number {shown(event.data.get('sequence_number'))} after {last}.")
         elif number != last + 1:
             yield event.breaks("sequence-gap", f"has the number {number} where {last + 1} is next.")
-        last = number if type(number) is int else last + 1
+        last = last + 1 if number is None else number
 
 
 def _kinds(events: Sequence[Event], extended: bool) -> Iterator[Finding]:
@@ -282,15 +299,20 @@ def _kinds(events: Sequence[Event], extended: bool) -> Iterator[Finding]:
 
 
 def _opening(events: Sequence[Event]) -> Iterator[Finding]:
-    types = [event.type for event in events if event.type != "response.queued"]
-    if types[:1] != ["response.created"]:
-        yield broken("opening", "the stream does not begin with response.created.", *events[:1])
-    if types.count("response.created") > 1:
-        yield broken("opening", "response.created comes more than once.")
-    if [type for type in types if not EXTRA.fullmatch(type)][1:2] != ["response.in_progress"]:
-        yield broken("in-progress", "response.in_progress does not follow response.created.", *events[:2])
-    begun = dropwhile(lambda event: event.type != "response.in_progress", events)
-    late = [event for event in begun if event.type == "response.queued"]
+    told = [event for event in events if event.type not in ("response.queued", KEEPALIVE)]
+    created = [event for event in told if event.type == "response.created"]
+    if len(created) != 1 or created[0] is not told[0]:
+        yield broken("opening", f"response.created comes {len(created)} times, or not first.", *told[:1], *created)
+
+
+def _in_progress(events: Sequence[Event]) -> Iterator[Finding]:
+    before = ("response.created", "response.queued", KEEPALIVE)
+    told = [event for event in events if event.type not in before and not EXTRA.fullmatch(event.type)]
+    begun = [event for event in told if event.type == "response.in_progress"]
+    if not begun or begun[0] is not told[0]:
+        says = "response.in_progress does not follow response.created."
+        yield broken("in-progress", says, *told[:1], *begun[:1])
+    late = [event for event in events if event.type == "response.queued" and begun and event.place > begun[0].place]
     if late:
         yield broken("in-progress", "response.queued comes after response.in_progress.", *late)
 
@@ -301,14 +323,14 @@ def _closing(events: Sequence[Event]) -> Iterator[Finding]:
         shown = closings or events[-1:]
         yield broken("closing", f"the stream has {len(closings)} closing events instead of one.", *shown)
     if closings and not events[-1].is_closing:
-        yield broken("closing", f"{events[-1]} comes after the closing event.", events[-1])
+        yield events[-1].breaks("closing", "comes after the closing event.")
 
 
 def _errors(events: Sequence[Event]) -> Iterator[Finding]:
-    following = [*(event.type for event in events[1:]), "nothing"]
-    for event, next in zip(events, following, strict=False):
-        if event.type == "error" and next != "response.failed":
-            yield event.breaks("error-event", f"is followed by {next}, not by response.failed.")
+    for event, next in zip_longest(events, events[1:]):
+        if event.type == "error" and (next is None or next.type != "response.failed"):
+            says = f"{event} is followed by {next or 'nothing'}, not by response.failed."
+            yield broken("error-event", says, event, *([next] if next is not None else []))
 
 
 def _response_ids(events: Sequence[Event]) -> Iterator[Finding]:
@@ -318,7 +340,8 @@ def _response_ids(events: Sequence[Event]) -> Iterator[Finding]:
             continue
         id = event.inner("response").get("id")
         if not isinstance(id, str) or not id:
-            yield event.breaks("response-id", f"has the response id {id!r}.")
+            yield event.breaks("response-id", f"has the response id {shown(id)}.")
+            continue
         first = first or id
         if id != first:
             yield event.breaks("response-id", f"has the response id {id!r} after {first!r}.")
@@ -336,11 +359,11 @@ def _statuses(events: Sequence[Event], extended: bool) -> Iterator[Finding]:
             allowed.append("incomplete")
         status = event.inner("response").get("status")
         if status not in allowed:
-            yield event.breaks("response-status", f"says {status!r}.")
+            yield event.breaks("response-status", f"says {shown(status)}.")
 
 
 def _has_calls(event: Event) -> bool:
-    return any(str(item.get("type")) in CALLS for item in as_objects(event.inner("response").get("output")))
+    return any(as_text(item.get("type")) in CALLS for item in as_objects(event.inner("response").get("output")))
 
 
 # A plain answer
@@ -353,7 +376,7 @@ def check_plain(body: Json) -> Iterator[Finding]:
         yield broken("object", f"the answer is {shown(about)} with the output {shown(items)}.")
     for item in as_objects(items):
         for rule, says in item_faults(item):
-            yield broken(rule, f"an item {item.get('type')!r} {says}")
+            yield broken(rule, f"an item {shown(item.get('type'))} {says}")
 
 
 def plain_turn(body: Json) -> Turn:
@@ -363,11 +386,13 @@ def plain_turn(body: Json) -> Turn:
 
 def _turn(response: Json, items: Sequence[tuple[Json, tuple[int, ...]]], last: tuple[int, ...]) -> Turn:
     texts: list[str] = []
+    said: list[tuple[int, str]] = []
     calls: list[Call] = []
     for item, frames in items:
-        kind = str(item.get("type"))
+        kind = as_text(item.get("type"))
         if kind == "message":
-            texts += [as_text(part.get("text")) for part in as_objects(item.get("content"))]
+            texts.append("".join(as_text(part.get("text")) for part in as_objects(item.get("content"))))
+            said += [(place, texts[-1]) for place in frames]
         elif kind in CALLS:
             told = "custom" if kind == "custom_tool_call" else "function"
             calls.append(
@@ -377,10 +402,12 @@ def _turn(response: Json, items: Sequence[tuple[Json, tuple[int, ...]]], last: t
                     as_text(item.get(CALLS[kind])),
                     told,
                     frames,
+                    item.get("status") == "completed",
                 )
             )
     usage = as_usage(response.get("usage"), "input_tokens", "output_tokens")
-    return Turn("".join(texts), tuple(calls), _finish(response, calls), usage, as_text(response.get("id")), last)
+    id = as_text(response.get("id"))
+    return Turn("".join(texts), tuple(calls), _finish(response, calls), usage, id, last, tuple(said))
 
 
 def _finish(response: Json, calls: Sequence[Call]) -> Finish:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, shown
+from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
 from toolwire.check.turns.rule import Finding
 
 
@@ -33,6 +33,10 @@ ANNOTATION = "response.output_text.annotation"
 CALLS = {text.item: text.field for text in TEXTS.values() if not text.within}
 GROWING = {text.item for text in TEXTS.values()}
 KEPT = ("type", "id", "call_id", "name", "role")
+OPAQUE = "encrypted_content"
+"""OpenAI seals a thought anew each time that it tells it."""
+
+ENDED = ("completed", "incomplete", "failed")
 
 CLOSINGS = ("response.completed", "response.failed", "response.incomplete")
 STATUSES = {
@@ -50,11 +54,15 @@ ITEM_EVENTS = {
     *{f"{stem}.{verb}" for stem in PARTS for verb in ("added", "done")},
     *{f"{stem}.{verb}" for stem in TEXTS for verb in ("delta", "done")},
 }
-CORE = {*STATUSES, *ITEM_EVENTS, "error"}
+KEEPALIVE = "keepalive"
+"""OpenAI sends it while a model thinks for long, and describes it nowhere."""
+AUDIO = {f"response.audio.{each}" for each in ("delta", "done", "transcript.delta", "transcript.done")}
+CORE = {*STATUSES, *ITEM_EVENTS, *AUDIO, "error", KEEPALIVE}
 
 HOSTED = tuple(
     f"response.{name}."
     for name in (
+        "apply_patch_call_operation_diff",
         "code_interpreter_call",
         "code_interpreter_call_code",
         "compaction",
@@ -82,7 +90,7 @@ class Event(msgspec.Struct, frozen=True):
 
     @property
     def type(self) -> str:
-        return str(self.data.get("type"))
+        return as_text(self.data.get("type"))
 
     @property
     def stem(self) -> str:
@@ -116,8 +124,7 @@ class Output:
 
     def __init__(self) -> None:
         self._items: dict[int, Item] = {}
-        self._ids: list[Any] = []
-        self._call_ids: list[Any] = []
+        self._ids: set[str] = set()
 
     def read(self, events: Sequence[Event]) -> Iterator[Finding]:
         for event in events:
@@ -126,15 +133,20 @@ class Output:
             elif event.type in ITEM_EVENTS or event.type.startswith(HOSTED):
                 yield from self._see(event)
         closing = next((event for event in reversed(events) if event.is_closing), None)
-        yield from self._all_closed(closing)
         if closing is not None:
             yield from self._incomplete_only_at_the_end(closing)
+        if closing is not None and closing.type == "response.failed":
+            yield from self._failed_output(closing)
+            return
+        yield from self._all_closed(events[-1:])
+        if closing is not None:
             yield from self._final_output(closing)
 
     def _add(self, event: Event) -> Iterator[Finding]:
-        index, item = event.data.get("output_index"), Item(event)
-        if type(index) is not int or index in self._items:
-            yield event.breaks("output-index", f"announces index {index!r}, which is taken or no number.")
+        index, item = as_number(event.data.get("output_index")), Item(event)
+        if index is None or index in self._items:
+            says = f"announces index {shown(event.data.get('output_index'))}, which is taken or no number."
+            yield event.breaks("output-index", says)
             return
         if index != len(self._items):
             yield event.breaks("output-index", f"announces index {index} where {len(self._items)} is next.")
@@ -143,64 +155,71 @@ class Output:
         yield from self._unique(event)
 
     def _unique(self, event: Event) -> Iterator[Finding]:
-        item = event.inner("item")
-        if item.get("id") in self._ids:
-            yield event.breaks("item-id", f"repeats the id {item.get('id')!r} of another item.")
-        self._ids.append(item.get("id"))
-        if str(item.get("type")) in CALLS:
-            if item.get("call_id") in self._call_ids:
-                yield event.breaks("call-id", f"repeats the call id {item.get('call_id')!r} of another call.")
-            self._call_ids.append(item.get("call_id"))
+        id = as_text(event.inner("item").get("id"))
+        if id and id in self._ids:
+            yield event.breaks("item-id", f"repeats the id {id!r} of another item.")
+        self._ids.add(id)
 
     def _see(self, event: Event) -> Iterator[Finding]:
-        index = event.data.get("output_index")
-        item = self._items.get(index) if type(index) is int else None
+        index = as_number(event.data.get("output_index"))
+        item = self._items.get(index) if index is not None else None
         if item is None:
-            yield event.breaks("item-added", f"is about index {index!r}, which was not announced.")
+            says = f"is about index {shown(event.data.get('output_index'))}, which was not announced."
+            yield event.breaks("item-added", says)
         else:
             yield from item.see(event)
 
-    def _all_closed(self, closing: Event | None) -> Iterator[Finding]:
-        """Every item is closed. Only a failure leaves one open: it is in the final output, as incomplete."""
-        failed = closing is not None and closing.type == "response.failed"
-        output = as_objects(closing.inner("response").get("output")) if closing is not None else []
+    def _all_closed(self, last: Sequence[Event]) -> Iterator[Finding]:
         for index, item in self._items.items():
             if item.closed is None:
-                final = output[index] if 0 <= index < len(output) else {}
-                if failed and final.get("status") in ("incomplete", "failed"):
-                    continue
-                yield broken("item-closed", f"the item at index {index} has no output_item.done.")
+                says = f"the item at index {index} has no output_item.done."
+                yield broken("item-closed", says, item.added, *last)
 
     def _incomplete_only_at_the_end(self, closing: Event) -> Iterator[Finding]:
+        last = max(self._items, default=0)
         for index, item in self._items.items():
-            if item.closed is None or item.closed.get("status") != "incomplete":
+            if item.closed is None or item.closed.inner("item").get("status") != "incomplete":
                 continue
-            if index != max(self._items):
-                yield broken("incomplete-item", f"the item at index {index} is incomplete and not the last.")
+            if index != last:
+                says = f"the item at index {index} is incomplete and not the last."
+                yield broken("incomplete-item", says, item.closed)
             if closing.type == "response.completed":
-                yield broken("incomplete-item", f"the item at index {index} is incomplete, the response is not.")
+                says = f"the item at index {index} is incomplete, the response is not."
+                yield broken("incomplete-item", says, item.closed, closing)
 
     def _final_output(self, closing: Event) -> Iterator[Finding]:
         output = as_objects(closing.inner("response").get("output"))
         if len(output) != len(self._items):
-            yield broken(
-                "final-output", f"{len(self._items)} items were announced, {closing} has {len(output)}.", closing
-            )
+            says = f"{len(self._items)} items were announced, {closing} has {len(output)}."
+            yield broken("final-output", says, closing)
         for index, item in self._items.items():
-            final = output[index] if 0 <= index < len(output) else None
-            if item.closed is not None and item.closed != final:
-                yield broken("final-output", f"item {index} of {closing} differs from its output_item.done.", closing)
+            final = output[index] if 0 <= index < len(output) else {}
+            if item.closed is not None and not item.is_told_by(final):
+                says = f"item {index} of {closing} differs from its output_item.done."
+                yield broken("final-output", says, item.closed, closing)
+
+    def _failed_output(self, closing: Event) -> Iterator[Finding]:
+        """A failure may leave an item open: it is told as incomplete."""
+        output = as_objects(closing.inner("response").get("output"))
+        if len(output) > len(self._items):
+            yield closing.breaks("failed-output", f"has {len(output)} items, {len(self._items)} were announced.")
+        for index, item in self._items.items():
+            final = output[index] if 0 <= index < len(output) else {}
+            half = item.closed is None and final.get("status") in ("incomplete", "failed")
+            if not half and (item.closed is None or not item.is_told_by(final)):
+                says = f"item {index} is not in {closing} as it was told."
+                yield broken("failed-output", says, item.added, closing)
 
 
 def item_faults(item: Json) -> Iterator[tuple[str, str]]:
     """What is wrong with an item in whichever state, streamed or not."""
-    kind = str(item.get("type"))
+    kind = as_text(item.get("type"))
     needed = ["id", "type", *(["call_id", "name"] if kind in CALLS else []), *(["role"] if kind == "message" else [])]
     for key in needed:
         if not as_text(item.get(key)):
             yield "item-keys", f"has the {key} {shown(item.get(key))}."
-    if kind in CALLS and item.get("id") == item.get("call_id"):
-        yield "call-id", "has the same id and call_id."
+    if kind in CALLS and as_text(item.get("id")) and item.get("id") == item.get("call_id"):
+        yield "call-id", f"has {shown(item.get('id'))} as its id and its call_id."
     if kind in CALLS and not isinstance(item.get(CALLS[kind]), str):
         yield "arguments-string", f"has the {CALLS[kind]} {shown(item.get(CALLS[kind]))}."
 
@@ -212,27 +231,33 @@ class Piece:
         self.type = part.get("type")
         self.state = "open"
         self.deltas: list[str] = []
-        self.closed: Json | None = None
 
     @property
     def text(self) -> str:
         return "".join(self.deltas)
+
+    def is_told_by(self, part: Json) -> bool:
+        """Whether a part has the type and the text of this one."""
+        fields = [text.field for text in TEXTS.values() if text.part == self.type]
+        return part.get("type") == self.type and any(part.get(field) == self.text for field in fields)
 
 
 class Item:
     """One item, from its announcement to its end."""
 
     def __init__(self, added: Event) -> None:
-        self.closed: Json | None = None
+        self.added = added
+        self.closed: Event | None = None
         self._added = added.inner("item")
-        self._type = str(self._added.get("type"))
+        self._type = as_text(self._added.get("type"))
         self._call = Piece({})
         self._parts: dict[str, list[Piece]] = {within: [] for within in INDEXES}
+        self._open = 0
+        """How many parts are open."""
 
     def begin(self, event: Event) -> Iterator[Finding]:
         yield from self._keys(event)
-        if self._added.get("status") != "in_progress":
-            yield event.breaks("item-status", f"says {self._added.get('status')!r}.")
+        yield from self._begin_status(event)
         filled = [key for key in ("content", "summary", *CALLS.values()) if self._added.get(key)]
         if filled and self._type in GROWING:
             yield event.breaks("item-begins-empty", f"has {', '.join(filled)} before any delta.")
@@ -255,7 +280,8 @@ class Item:
         if event.type == "response.output_item.done" or ("item_id" not in event.data and event.type not in ITEM_EVENTS):
             return
         if event.data.get("item_id") != self._added.get("id"):
-            yield event.breaks("item-id", f"has {event.data.get('item_id')!r}, its item has {self._added.get('id')!r}.")
+            says = f"has {shown(event.data.get('item_id'))}, its item has {shown(self._added.get('id'))}."
+            yield event.breaks("item-id", says)
 
     def _keys(self, event: Event) -> Iterator[Finding]:
         """What every item has, in whichever state."""
@@ -268,24 +294,26 @@ class Item:
         parts, index = self._parts[within], event.data.get(INDEXES[within])
         texts = [text for text in TEXTS.values() if text.part == part.get("type")]
         if (self._type, within) not in [(text.item, text.within) for text in texts]:
-            yield event.breaks("part-order", f"puts a part of type {part.get('type')!r} into a {self._type}.")
-        if self._open_part() is not None:
+            yield event.breaks("part-order", f"puts a part of type {shown(part.get('type'))} into a {self._type}.")
+        if self._open:
             yield event.breaks("part-order", "comes before the part before it is closed.")
-        if index != len(parts):
-            yield event.breaks("part-order", f"has index {index!r} where {len(parts)} is next.")
+        if as_number(index) != len(parts):
+            yield event.breaks("part-order", f"has index {shown(index)} where {len(parts)} is next.")
         if any(part.get(text.field) for text in texts):
             yield event.breaks("part-begins-empty", "has text before any delta.")
         parts.append(Piece(part))
+        self._open += 1
 
     def _end_part(self, event: Event) -> Iterator[Finding]:
         piece, part = self._piece(event, PARTS[event.stem]), event.inner("part")
         if piece is None or piece.state != "said":
             yield event.breaks("part-order", "does not close a part whose text is done.")
             return
-        piece.state, piece.closed = "closed", part
+        piece.state = "closed"
+        self._open -= 1
         if part.get("type") != piece.type:
-            yield event.breaks("part-order", f"closes a part of type {piece.type!r} as {part.get('type')!r}.")
-        elif not any(part.get(text.field) == piece.text for text in TEXTS.values() if text.part == piece.type):
+            yield event.breaks("part-order", f"closes a part of type {shown(piece.type)} as {shown(part.get('type'))}.")
+        elif not piece.is_told_by(part):
             yield event.breaks("text-agrees", f"has another text than its deltas, {shown(piece.text)}.")
 
     def _text(self, event: Event, text: Text) -> Iterator[Finding]:
@@ -315,7 +343,7 @@ class Item:
         elif value != piece.text:
             yield event.breaks("text-agrees", f"says {shown(value)}, its deltas {shown(piece.text)}.")
         if self._type in CALLS and event.data.get("name", self._added.get("name")) != self._added.get("name"):
-            yield event.breaks("item-identity", f"has the name {event.data['name']!r}.")
+            yield event.breaks("item-identity", f"has the name {shown(event.data['name'])}.")
 
     def _annotation(self, event: Event) -> Iterator[Finding]:
         piece = self._piece(event, "content")
@@ -323,7 +351,7 @@ class Item:
             yield event.breaks("part-order", "is not inside a part with text.")
 
     def _close(self, event: Event) -> Iterator[Finding]:
-        self.closed = event.inner("item")
+        self.closed = event
         yield from self._keys(event)
         yield from self._same_identity(event)
         yield from self._end_status(event)
@@ -333,18 +361,25 @@ class Item:
         item = event.inner("item")
         for key in KEPT:
             if item.get(key) != self._added.get(key):
-                yield broken(
-                    "item-identity",
-                    f"{event} has the {key} {shown(item.get(key))} after {self._added.get(key)!r}.",
-                    event,
-                )
+                says = f"has the {key} {shown(item.get(key))} after {shown(self._added.get(key))}."
+                yield event.breaks("item-identity", says)
+
+    def _begin_status(self, event: Event) -> Iterator[Finding]:
+        status = event.inner("item").get("status")
+        sound = status == "in_progress" if self._type in GROWING else status not in ENDED
+        if not sound and not self._needs_no(status):
+            yield event.breaks("item-status", f"says {shown(status)}.")
 
     def _end_status(self, event: Event) -> Iterator[Finding]:
+        """Hosted tools may fail by themselves, or say `generating` to the end: no specification describes them."""
         status = event.inner("item").get("status")
-        # Hosted tools may fail by themselves; Open Responses does not describe them.
-        ends = ("completed", "incomplete") if self._type in GROWING else ("completed", "incomplete", "failed")
-        if status not in ends:
-            yield event.breaks("item-status", f"says {status!r}.")
+        sound = status in ("completed", "incomplete") if self._type in GROWING else status != "in_progress"
+        if not sound and not self._needs_no(status):
+            yield event.breaks("item-status", f"says {shown(status)}.")
+
+    def _needs_no(self, status: Any) -> bool:
+        """OpenAI's reasoning has no status."""
+        return status is None and self._type == "reasoning"
 
     def _call_agrees(self, event: Event) -> Iterator[Finding]:
         item, field = event.inner("item"), CALLS[self._type]
@@ -352,32 +387,34 @@ class Item:
         if self._call.state != "said" and item.get("status") != "incomplete":
             yield event.breaks("call-order", f"comes before the {field} are done.")
         if item.get(field) != self._call.text:
-            yield broken(
-                "text-agrees",
-                f"{event} has the {field} {shown(item.get(field))}, its deltas {shown(self._call.text)}.",
-                event,
-            )
+            says = f"has the {field} {shown(item.get(field))}, its deltas {shown(self._call.text)}."
+            yield event.breaks("text-agrees", says)
 
     def _parts_agree(self, event: Event) -> Iterator[Finding]:
-        if self._open_part() is not None:
+        if self._open:
             yield event.breaks("part-order", "comes while a part is open.")
         if self._type not in GROWING:
             return
         for within, pieces in self._parts.items():
             parts = as_objects(event.inner("item").get(within))
             if len(parts) != len(pieces):
-                yield broken(
-                    "text-agrees",
-                    f"{event} has {len(parts)} parts in {within}, the stream told of {len(pieces)}.",
-                    event,
-                )
+                says = f"has {len(parts)} parts in {within}, the stream told of {len(pieces)}."
+                yield event.breaks("text-agrees", says)
             for piece, part in zip(pieces, parts, strict=False):
-                if piece.closed is not None and piece.closed != part:
+                if piece.state == "closed" and not piece.is_told_by(part):
                     yield event.breaks("text-agrees", f"has another part in {within} than the one that was closed.")
 
-    def _open_part(self) -> Piece | None:
-        return next((piece for pieces in self._parts.values() for piece in pieces if piece.state != "closed"), None)
-
     def _piece(self, event: Event, within: str) -> Piece | None:
-        index, pieces = event.data.get(INDEXES[within]), self._parts[within]
-        return pieces[index] if type(index) is int and 0 <= index < len(pieces) else None
+        index, pieces = as_number(event.data.get(INDEXES[within])), self._parts[within]
+        return pieces[index] if index is not None and 0 <= index < len(pieces) else None
+
+    def is_told_by(self, final: Json) -> bool:
+        """Whether an item in the response is this one as it was closed; of hosted tools it is enough to be there."""
+        closed = self.closed.inner("item") if self.closed is not None else {}
+        if self._type not in GROWING:
+            return (closed.get("type"), closed.get("id")) == (final.get("type"), final.get("id"))
+        return _unsealed(closed) == _unsealed(final)
+
+
+def _unsealed(item: Json) -> Json:
+    return {key: value for key, value in item.items() if key != OPAQUE}

@@ -53,6 +53,8 @@ class Asked(msgspec.Struct, frozen=True):
     """The names of the declared tools; None if the request is not known."""
     usage: bool | None = None
     """Whether the tokens were asked for in a stream; None if the request is not known."""
+    forced: bool = False
+    """Whether the request named the tool that is to be called."""
     extended: bool = False
     """Whether events beyond the protocol were asked for."""
     socket: bool = False

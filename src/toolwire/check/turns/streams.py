@@ -7,7 +7,7 @@ import msgspec
 
 from toolwire.check.turns import chat, messages, responses
 from toolwire.check.turns.frames import FrameCheck, Heard
-from toolwire.check.turns.loose import Json, as_object, shown
+from toolwire.check.turns.loose import Json, as_object, as_text, parsed, shown
 from toolwire.check.turns.rule import Asked, Finding
 from toolwire.check.turns.turn import Turn, check_turn
 from toolwire.core.events import Dialect
@@ -63,12 +63,9 @@ def check_heard(heard: Sequence[Heard], asked: Asked) -> tuple[list[Finding], Tu
 def check_plain(body: bytes, asked: Asked) -> tuple[list[Finding], Turn]:
     """What is wrong with a plain answer, and the turn in it."""
     check, read = PLAIN[asked.api]
-    try:
-        value = msgspec.json.decode(body)
-    except msgspec.DecodeError:
-        value = None
+    value = parsed(body)
     if not isinstance(value, dict):
-        return [Finding("plain.json", f"The answer is {shown(body)}.")], Turn()
+        return [Finding("plain.json", f"The answer is {shown(body[:80])}.")], Turn()
     fields = as_object(value)
     turn = read(fields)
     return [*check(fields), *check_turn(turn, msgspec.structs.replace(asked, usage=True))], turn
@@ -76,8 +73,8 @@ def check_plain(body: bytes, asked: Asked) -> tuple[list[Finding], Turn]:
 
 def api_of(value: Json) -> Dialect:
     """Whose words these are, of a first event or a plain answer; empty if nobody's."""
-    kind = str(value.get("type"))
-    if str(value.get("object")).startswith("chat.completion"):
+    kind = as_text(value.get("type"))
+    if as_text(value.get("object")).startswith("chat.completion"):
         return "chat"
     if kind.startswith("response.") or value.get("object") == "response":
         return "responses"

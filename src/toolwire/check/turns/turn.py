@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from toolwire.check.turns.loose import as_object, shown
+from toolwire.check.turns.loose import as_number, as_object, parsed, shown
 from toolwire.check.turns.rule import Asked, Finding, Rule
 from toolwire.core.events import CallKind
 
@@ -34,16 +34,17 @@ RULES = (
     Rule(
         "calls.json",
         "MUST",
-        "The arguments of a function are one JSON object, `{}` if there are none, unless the turn ran out of tokens.",
-        "every client: arguments are parsed before they are used",
-        "The client raises on a call that the model made correctly.",
+        "The arguments of a function are one JSON object, `{}` if there are none, unless the call is told as cut.",
+        "every client: arguments are parsed before they are used; Codex runs a call when its item is completed",
+        "The client raises on a call that the model made correctly, or runs half of one.",
         on="turn",
         needs="call",
     ),
     Rule(
         "calls.finish",
         "MUST",
-        "A turn that ends in calls says so in its finish reason, and a turn without calls does not.",
+        "A turn that ends in calls says so in its finish reason, and a turn without calls does not; "
+        "in a chat whose request named the tool, `stop` will do.",
         "agents that loop on the finish reason",
         "The agent stops although calls wait, or waits for calls that never come.",
         on="turn",
@@ -84,7 +85,7 @@ RULES = (
     Rule(
         "usage.told",
         "SHOULD",
-        "A turn tells the tokens that it used.",
+        "A turn tells the tokens that it used, in a chat stream if it was asked for them.",
         "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages",
         "Budgets and bills count nothing, and clients that compact histories never do.",
         on="turn",
@@ -112,14 +113,13 @@ class Call(msgspec.Struct, frozen=True):
     arguments: str
     kind: CallKind = "function"
     frames: tuple[int, ...] = ()
+    is_closed: bool = False
+    """The server says that it is whole, however the turn ended."""
 
     @property
     def value(self) -> Any:
         """The arguments as JSON; None if they are none."""
-        try:
-            return msgspec.json.decode(self.arguments)
-        except msgspec.DecodeError:
-            return None
+        return parsed(self.arguments)
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -137,11 +137,22 @@ class Turn(msgspec.Struct, frozen=True):
     usage: Usage | None = None
     id: str = ""
     last: tuple[int, ...] = ()
-    """The frames that say how it ended."""
+    """The frames that say how it ended, and what it took."""
+    said: tuple[tuple[int, str], ...] = ()
+    """The text in pieces, each with the place of the frame that brought it."""
 
     @property
     def is_over(self) -> bool:
         return self.finish not in ("", "failed")
+
+    def saying(self, start: int, end: int) -> tuple[int, ...]:
+        """The frames that brought this piece of the text."""
+        places: list[int] = []
+        for place, text in self.said:
+            if start < len(text) and end > 0:
+                places.append(place)
+            start, end = start - len(text), end - len(text)
+        return tuple(dict.fromkeys(places))
 
 
 def check_turn(turn: Turn, asked: Asked) -> Iterator[Finding]:
@@ -152,22 +163,35 @@ def check_turn(turn: Turn, asked: Asked) -> Iterator[Finding]:
             yield Finding("calls.id", f"A call of {call.name} has the id {call.id!r}.", call.frames)
         ids.add(call.id)
         yield from _check_call(call, turn, asked)
-    if turn.is_over and turn.finish in ("stop", "calls") and (turn.finish == "calls") != bool(turn.calls):
+    if _misleads(turn, asked):
         says = f"A turn with {len(turn.calls)} calls ends as if there were {'none' if turn.calls else 'some'}."
         yield Finding("calls.finish", says, turn.last)
     leak = LEAKS.search(turn.text) if asked.tools else None
     if leak is not None:
-        yield Finding("calls.leak", f"The text holds {turn.text[leak.start() : leak.start() + 80]!r}.")
-    if turn.is_over and turn.usage is None and asked.usage is not False:
+        says = f"The text holds {turn.text[leak.start() : leak.start() + 80]!r}."
+        yield Finding("calls.leak", says, turn.saying(*leak.span()))
+    if turn.is_over and turn.usage is None and _wants_usage(asked):
         yield Finding("usage.told", "The turn tells no tokens.", turn.last)
     if turn.usage is not None and turn.usage.total not in (None, turn.usage.input + turn.usage.output):
         yield Finding("usage.sum", f"The turn tells {turn.usage}.", turn.last)
 
 
+def _misleads(turn: Turn, asked: Asked) -> bool:
+    """Whether the finish reason speaks of calls that are not there, or not of those that are."""
+    if turn.finish == "stop" and asked.forced and asked.api == "chat":
+        return False  # OpenAI's own: the call was no choice of the model
+    return turn.finish == ("stop" if turn.calls else "calls")
+
+
+def _wants_usage(asked: Asked) -> bool:
+    """Only in a chat stream nobody tells the tokens without being asked."""
+    return asked.usage or (asked.usage is None and asked.api != "chat")
+
+
 def _check_call(call: Call, turn: Turn, asked: Asked) -> Iterator[Finding]:
     if not call.name or (asked.tools is not None and call.name not in asked.tools):
         yield Finding("calls.name", f"A call has the name {call.name!r}.", call.frames)
-    cut = turn.finish not in ("stop", "calls") and call is turn.calls[-1]
+    cut = turn.finish not in ("stop", "calls") and call is turn.calls[-1] and not call.is_closed
     if call.kind == "function" and not cut and not isinstance(call.value, dict):
         yield Finding("calls.json", f"A call of {call.name} has the arguments {shown(call.arguments)}.", call.frames)
 
@@ -175,7 +199,7 @@ def _check_call(call: Call, turn: Turn, asked: Asked) -> Iterator[Finding]:
 def as_usage(value: Any, given: str, made: str) -> Usage | None:
     """Token counts under these names, if they are there."""
     counts = as_object(value)
-    if type(counts.get(given)) is not int or type(counts.get(made)) is not int:
+    input, output = as_number(counts.get(given)), as_number(counts.get(made))
+    if input is None or output is None:
         return None
-    total = counts.get("total_tokens")
-    return Usage(counts[given], counts[made], total if type(total) is int else None)
+    return Usage(input, output, as_number(counts.get("total_tokens")))

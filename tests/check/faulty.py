@@ -1,0 +1,275 @@
+"""Servers with one fault each: they pass everything on to a sound one, but for what they do wrong.
+
+faulty = Faulty(gateway.url)
+url = faulty.add(Fault(ask=drop("tool_choice")))       # changes what is asked
+url = faulty.add(Fault(answer=as_type("text/plain")))  # changes what is answered
+url = faulty.add(Fault(ask=lambda asked: html(502)))   # answers by itself
+"""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from tests.support.upstream import Cut, Hold, Pause, Reply
+
+Json = dict[str, Any]
+PATHS = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
+
+
+class Asked(msgspec.Struct):
+    """A request on its way. What is changed in `body` goes on."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    raw: bytes
+    body: Json
+    """Empty if it is no object."""
+
+    @property
+    def api(self) -> str:
+        """Empty if no turn is asked for."""
+        return PATHS.get(self.path, "")
+
+    @property
+    def streamed(self) -> bool:
+        return self.body.get("stream") is True
+
+    def says(self, text: str) -> bool:
+        return text in json.dumps(self.body, ensure_ascii=False)
+
+
+Ask = Callable[[Asked], Reply | None]
+Answer = Callable[[Asked, Reply], Reply]
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What a server does wrong: with a request, which it may answer by itself, or with an answer."""
+
+    ask: Ask = lambda asked: None
+    answer: Answer | None = None
+    to: Callable[[Asked], bool] = lambda asked: True
+    """The requests whose answers are wrong. All others are passed on while they come."""
+
+
+class Faulty:
+    """Any number of faulty servers on one port, in front of a sound one."""
+
+    def __init__(self, sound: str) -> None:
+        self._sound = sound
+        self._faults: list[Fault] = []
+        self._asked: list[list[Asked]] = []
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._port = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        assert self._ready.wait(10)
+
+    def add(self, fault: Fault) -> str:
+        """The address of a server with this fault."""
+        self._faults.append(fault)
+        self._asked.append([])
+        return f"http://127.0.0.1:{self._port}/{len(self._faults) - 1}"
+
+    def asked(self, url: str) -> list[Asked]:
+        """What the server at this address was asked, as it came."""
+        return self._asked[int(url.rpartition("/")[2])]
+
+    def close(self) -> None:
+        """Take no more connections. Only a fault may do this, while it is served."""
+        self._server.close()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(5)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._start())
+        self._ready.set()
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._end())
+        self._loop.close()
+
+    async def _start(self) -> None:
+        self._session = aiohttp.ClientSession(auto_decompress=False)
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_route("*", "/{fault:[0-9]+}{path:/.*}", self._serve)
+        self._runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+        await self._runner.setup()
+        assert self._runner.server is not None
+        self._server = await self._loop.create_server(self._runner.server, "127.0.0.1", 0)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def _end(self) -> None:
+        self._server.close()
+        await self._runner.cleanup()
+        await self._session.close()
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        number = int(request.match_info["fault"])
+        fault, path = self._faults[number], request.match_info["path"]
+        raw = await request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self._asked[number].append(Asked(request.method, path, headers, raw, _object(raw)))
+        asked = Asked(request.method, path, headers, raw, _object(raw))
+        reply = fault.ask(asked)
+        if reply is not None:
+            return await _send(reply, request)
+        kept = {name: headers[name] for name in headers if name not in ("host", "content-length", "accept-encoding")}
+        body = msgspec.json.encode(asked.body) if asked.body else raw
+        async with self._session.request(
+            asked.method, self._sound + asked.path, data=body or None, headers=kept
+        ) as response:
+            kind = response.headers.get("content-type", "")
+            if fault.answer is None or not fault.to(asked):
+                return await _pass_on(response, Reply([], response.status, kind), request)
+            told = Reply([await response.read()], response.status, kind)
+        return await _send(fault.answer(asked, told), request)
+
+
+def _object(raw: bytes) -> Json:
+    try:
+        value = json.loads(raw)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+async def _pass_on(came: aiohttp.ClientResponse, reply: Reply, request: web.Request) -> web.StreamResponse:
+    response = await _begin(reply, request)
+    async for data in came.content.iter_any():
+        await response.write(data)
+    await response.write_eof()
+    return response
+
+
+async def _send(reply: Reply, request: web.Request) -> web.StreamResponse:
+    if reply.steps and isinstance(reply.steps[0], Hold):
+        await asyncio.sleep(60)
+    if reply.steps and isinstance(reply.steps[0], Cut):
+        _abort(request)
+    response = await _begin(reply, request)
+    for step in reply.steps:
+        await _do(step, request, response)
+    await response.write_eof()
+    return response
+
+
+async def _begin(reply: Reply, request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(status=reply.status, headers={"content-type": reply.content_type, **reply.headers})
+    await response.prepare(request)
+    return response
+
+
+async def _do(step: Any, request: web.Request, response: web.StreamResponse) -> None:
+    match step:
+        case Pause(seconds):
+            await asyncio.sleep(seconds)
+        case Hold():
+            await asyncio.sleep(60)
+        case Cut():
+            _abort(request)
+        case _:
+            await response.write(step)
+
+
+def _abort(request: web.Request) -> None:
+    assert request.transport is not None
+    request.transport.abort()
+    raise ConnectionResetError
+
+
+# What a fault is made of
+
+Holds = Callable[[Asked], bool]
+
+
+def where(holds: Holds, ask: Ask) -> Ask:
+    """The fault shows only in some requests."""
+    return lambda asked: ask(asked) if holds(asked) else None
+
+
+def says(text: str) -> Holds:
+    return lambda asked: bool(asked.api) and asked.says(text)
+
+
+def drop(*fields: str) -> Ask:
+    """Fields of a request get lost."""
+
+    def ask(asked: Asked) -> None:
+        for field in fields:
+            asked.body.pop(field, None)
+
+    return ask
+
+
+def put(**fields: Any) -> Ask:
+    """Fields of a request are set, whatever was asked."""
+    return lambda asked: asked.body.update(fields)
+
+
+def misread(text: str, read: str) -> Ask:
+    """A text in a request is taken for another."""
+
+    def ask(asked: Asked) -> None:
+        asked.body = _replaced(asked.body, text, read)
+
+    return ask
+
+
+def _replaced(value: Any, text: str, by: str) -> Any:
+    match value:
+        case dict():
+            return {key: _replaced(each, text, by) for key, each in value.items()}
+        case list():
+            return [_replaced(each, text, by) for each in value]
+        case str():
+            return value.replace(text, by)
+        case _:
+            return value
+
+
+def reply_json(status: int, body: Any) -> Reply:
+    return Reply([msgspec.json.encode(body)], status, "application/json")
+
+
+def refuse(status: int, asked: Asked) -> Reply:
+    """An error in the right form."""
+    error = {"message": "No.", "type": "invalid_request_error", "param": None, "code": None}
+    if asked.api == "messages":
+        return reply_json(status, {"type": "error", "error": {"type": "invalid_request_error", "message": "No."}})
+    return reply_json(status, {"error": error})
+
+
+def refusing(status: int) -> Ask:
+    return lambda asked: refuse(status, asked)
+
+
+def html(status: int = 200) -> Reply:
+    return Reply([b"<!doctype html><title>Welcome</title>"], status, "text/html; charset=utf-8")
+
+
+def with_status(status: int) -> Answer:
+    return lambda asked, reply: msgspec.structs.replace(reply, status=status)
+
+
+def as_type(content_type: str) -> Answer:
+    return lambda asked, reply: msgspec.structs.replace(reply, content_type=content_type)
+
+
+def frames(reply: Reply) -> list[bytes]:
+    """The frames of a stream that came whole."""
+    return [frame + b"\n\n" for frame in b"".join(reply.steps).split(b"\n\n") if frame]
+
+
+def rewritten(old: bytes, new: bytes) -> Answer:
+    """Bytes of an answer are replaced."""
+    return lambda asked, reply: msgspec.structs.replace(reply, steps=[b"".join(reply.steps).replace(old, new)])

@@ -1,0 +1,973 @@
+"""The rules of behaviour on real servers: a sound one breaks none of them, a server with one fault breaks that one."""
+
+import asyncio
+import gzip
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.check.faulty import (
+    Answer,
+    Ask,
+    Asked,
+    Fault,
+    Faulty,
+    Holds,
+    as_type,
+    drop,
+    frames,
+    html,
+    misread,
+    put,
+    refuse,
+    refusing,
+    reply_json,
+    rewritten,
+    says,
+    where,
+    with_status,
+)
+from tests.support.gateway import Gateway
+from tests.support.upstream import Cut, Hold, Pause, Reply
+from toolwire.check.endpoint import Target, Unreachable
+from toolwire.check.probes import LONG, ODD, is_torn
+from toolwire.check.rules import RULES, rules_for
+from toolwire.check.run import Report, check
+from toolwire.check.text import outcome
+
+Json = dict[str, Any]
+APIS = ("chat", "responses", "messages")
+ANSWERS = ("stream.whole", "stream.live", "sse.content-type", "plain.json")
+"""Rules about one answer that only a server can break, or that need one to be seen."""
+TORN = LONG[:2003] + LONG[2100:]
+HALF = LONG[:2003]
+
+
+# Requests, as a fault knows them
+
+
+def choice_of(asked: Asked) -> str:
+    """`none`, `required`, the name of a tool, or nothing."""
+    choice = asked.body.get("tool_choice")
+    if not isinstance(choice, dict):
+        return choice or ""
+    named = choice.get("name") or choice.get("function", {}).get("name")
+    return named or {"any": "required", "none": "none"}.get(choice.get("type", ""), "")
+
+
+def chooses(name: str) -> Holds:
+    return lambda asked: choice_of(asked) == name
+
+
+def results_in(asked: Asked) -> list[str]:
+    """The ids of the results in a history that has their calls too."""
+    told = str(asked.body)
+    ids = [item.get("tool_call_id") or item.get("call_id") for item in _items(asked) if _is_result(item)]
+    ids += [block["tool_use_id"] for block in _blocks(asked) if block.get("type") == "tool_result"]
+    return [id for id in ids if told.count(id) > 1]
+
+
+def _items(asked: Asked) -> list[Json]:
+    given = asked.body.get("input") or asked.body.get("messages")
+    return given if isinstance(given, list) else []
+
+
+def _is_result(item: Json) -> bool:
+    return item.get("role") == "tool" or item.get("type") == "function_call_output"
+
+
+def _blocks(asked: Asked) -> list[Json]:
+    return [block for item in _items(asked) if isinstance(item.get("content"), list) for block in item["content"]]
+
+
+def has_results(count: int) -> Holds:
+    """A history in which so many calls of this server are answered."""
+    return lambda asked: len([id for id in results_in(asked) if id != "callcheck"]) == count
+
+
+def is_bad(asked: Asked) -> bool:
+    """A request that cannot be understood."""
+    tools = asked.body.get("tools")
+    nameless = isinstance(tools, list) and any("name" not in tool.get("function", tool) for tool in tools)
+    return bool(asked.api) and (not _items(asked) or isinstance(tools, str) or nameless)
+
+
+def without_schemas(asked: Asked) -> None:
+    """Parameters get lost, so the arguments are empty."""
+    empty = {"type": "object", "properties": {}}
+    for tool in asked.body.get("tools", []):
+        inner = tool.get("function", tool)
+        inner["input_schema" if asked.api == "messages" else "parameters"] = empty
+
+
+def as_tools(asked: Asked) -> None:
+    """Functions are taken for tools."""
+    functions = asked.body.pop("functions")
+    asked.body.pop("function_call")
+    asked.body["tools"] = [{"type": "function", "function": each} for each in functions]
+
+
+def choose(name: str) -> Ask:
+    def ask(asked: Asked) -> None:
+        asked.body["tool_choice"] = {
+            "chat": {"type": "function", "function": {"name": name}},
+            "responses": {"type": "function", "name": name},
+            "messages": {"type": "tool", "name": name},
+        }[asked.api]
+
+    return ask
+
+
+def allow_parallel(asked: Asked) -> None:
+    asked.body.pop("parallel_tool_calls", None)
+    if isinstance(asked.body.get("tool_choice"), dict):
+        asked.body["tool_choice"].pop("disable_parallel_tool_use", None)
+
+
+def half(asked: Asked) -> None:
+    """The limit is kept, and what there is of the call is repaired and told as whole."""
+    misread(LONG, HALF)(asked)
+    asked.body["model"] = "demo"
+
+
+# Answers
+
+
+def held_back(asked: Asked, reply: Reply) -> Reply:
+    return msgspec.structs.replace(reply, steps=[Pause(1.6), *reply.steps])
+
+
+def held_back_after_the_first(asked: Asked, reply: Reply) -> Reply:
+    first, *others = frames(reply)
+    return msgspec.structs.replace(reply, steps=[first, Pause(1.6), b"".join(others)])
+
+
+def cut_in_the_middle(asked: Asked, reply: Reply) -> Reply:
+    told = frames(reply)
+    return msgspec.structs.replace(reply, steps=[*told[: len(told) // 2], Pause(0.01), Cut()])
+
+
+def endless(asked: Asked, reply: Reply) -> Reply:
+    return msgspec.structs.replace(reply, steps=[*frames(reply)[:2], Hold()])
+
+
+def only_the_first(asked: Asked, reply: Reply) -> Reply:
+    """An object without its `error`, as some frameworks write it."""
+    return msgspec.structs.replace(reply, steps=[b'{"detail":"Something is wrong."}'])
+
+
+def as_page(asked: Asked, reply: Reply) -> Reply:
+    return html(reply.status)
+
+
+def of_turns(answer: Answer) -> Answer:
+    """Errors are left alone."""
+    return lambda asked, reply: answer(asked, reply) if reply.status == 200 else reply
+
+
+def hangs_after_leaving() -> Ask:
+    """The server waits for the client that has left."""
+    left: list[str] = []
+
+    def ask(asked: Asked) -> Reply | None:
+        if asked.says("Oslo"):
+            left.append(asked.api)
+        elif asked.api in left:
+            left.remove(asked.api)
+            return Reply([Hold()])
+        return None
+
+    return ask
+
+
+def mixes_up_users() -> Ask:
+    """The next client is answered what the one that left has asked for."""
+    left: list[str] = []
+
+    def ask(asked: Asked) -> None:
+        if asked.says("Oslo"):
+            left.append(asked.api)
+        elif asked.api in left:
+            left.remove(asked.api)
+            asked.body = msgspec.json.decode(msgspec.json.encode(asked.body).replace(b"Paris", b"Oslo"))
+
+    return ask
+
+
+# The table
+
+
+class Case(msgspec.Struct, frozen=True):
+    """A fault, and all that it breaks."""
+
+    name: str
+    fault: Callable[[], Fault]
+    breaks: set[str]
+    apis: tuple[str, ...] = APIS
+    both: bool = False
+    """The fault is also tried in streams alone, and in plain answers alone."""
+    timeout: float = 20.0
+
+
+def asks(name: str, ask: Ask, *breaks: str, **about: Any) -> Case:
+    return Case(name, lambda: Fault(ask), set(breaks), **about)
+
+
+def answers(name: str, holds: Holds, answer: Any, *breaks: str, **about: Any) -> Case:
+    return Case(name, lambda: Fault(answer=answer, to=holds), set(breaks), **about)
+
+
+def is_streamed(asked: Asked) -> bool:
+    return bool(asked.api) and asked.streamed
+
+
+def is_plain(asked: Asked) -> bool:
+    return bool(asked.api) and not asked.streamed
+
+
+def is_long(asked: Asked) -> bool:
+    """The stream that is long enough to see when it comes."""
+    return asked.streamed and asked.body["model"] == "demo" and asked.says("line-699")
+
+
+def empties(empty: bytes) -> Any:
+    """Arguments of a call without arguments are not `{}`."""
+
+    def answer(asked: Asked, reply: Reply) -> Reply:
+        for field in (b'"arguments":"', b'"delta":"', b'"partial_json":"'):
+            reply = rewritten(field + b'{}"', field + empty + b'"')(asked, reply)
+        return rewritten(b'"input":{}}]', b'"input":[]}]')(asked, reply)
+
+    return answer
+
+
+OPENAI = ("chat", "responses")
+ONLY_CHAT, ONLY_RESPONSES, ONLY_MESSAGES = ("chat",), ("responses",), ("messages",)
+STORED = "previous_response_id"
+
+
+def continues(unknown: bool) -> Holds:
+    return lambda asked: STORED in asked.body and (asked.body[STORED] == "resp_no_such_response") == unknown
+
+
+CASES = (
+    asks("choice none is ignored", where(chooses("none"), drop("tool_choice")), "choice.none", both=True),
+    asks(
+        "choice required is ignored",
+        where(chooses("required"), drop("tool_choice", "tools")),
+        "choice.required",
+        both=True,
+    ),
+    asks("another tool is forced", where(chooses("get_time"), choose("get_weather")), "choice.named", both=True),
+    asks("parallel calls cannot be switched off", allow_parallel, "choice.parallel", both=True),
+    asks(
+        "all tools are allowed",
+        where(says("allowed_tools"), drop("tool_choice")),
+        "choice.allowed",
+        apis=OPENAI,
+        both=True,
+    ),
+    asks("arguments of two calls get lost", where(says("Rome"), without_schemas), "parallel.calls", both=True),
+    answers(
+        "no arguments are an empty text",
+        says('"ping"'),
+        empties(b""),
+        "arguments.empty",
+        "calls.json",  # arguments that are no object are that in every turn
+        apis=OPENAI,
+        both=True,
+    ),
+    answers(
+        "no arguments are a list",
+        lambda asked: says('"ping"')(asked) and asked.streamed,
+        empties(b"[]"),
+        "arguments.empty",
+        "calls.json",
+        apis=ONLY_MESSAGES,
+    ),
+    answers(
+        "no arguments are a list in a plain answer",
+        lambda asked: says('"ping"')(asked) and not asked.streamed,
+        empties(b"[]"),
+        "arguments.empty",
+        "calls.json",
+        "messages.input",  # the same in the form of a plain answer
+        apis=ONLY_MESSAGES,
+    ),
+    asks("letters are mojibake", misread(ODD, ODD.encode().decode("latin-1")), "arguments.unicode", both=True),
+    asks(
+        "letters are lost",
+        misread(ODD, ODD.encode("ascii", "replace").decode()),
+        "arguments.unicode",
+        apis=ONLY_RESPONSES,
+    ),
+    asks("letters are escaped", misread("<b>&amp;", "&lt;b&gt;&amp;amp;"), "arguments.unicode", apis=ONLY_MESSAGES),
+    asks(
+        "a piece of long arguments is lost",
+        where(lambda asked: asked.body.get("model") == "demo", misread(LONG, TORN)),
+        "arguments.huge",
+        both=True,
+    ),
+    asks(
+        "half a call is made whole",
+        where(lambda asked: asked.body.get("model") == "demo-length", half),
+        "arguments.cut",
+        both=True,
+    ),
+    asks("results are refused", where(has_results(1), refusing(400)), "history.result", both=True),
+    asks("two results are refused", where(has_results(2), refusing(422)), "history.results", both=True),
+    asks("failed tools are refused", where(says("callcheck"), refusing(400)), "history.error-result"),
+    asks("open calls are an error of the server", where(says("callchec2"), refusing(500)), "history.orphan-call"),
+    asks(
+        "lone results break the connection", where(says("callchec3"), lambda _: Reply([Cut()])), "history.orphan-result"
+    ),
+    asks(
+        "lone results are never answered",
+        where(says("callchec3"), lambda _: Reply([Hold()])),
+        "history.orphan-result",
+        timeout=2,
+        apis=ONLY_CHAT,
+    ),
+    answers("bad requests are fine", is_bad, with_status(200), "errors.status"),
+    answers("bad requests are an error of the server", is_bad, with_status(500), "errors.status", apis=ONLY_RESPONSES),
+    answers("errors have another form", is_bad, only_the_first, "errors.form"),
+    answers("errors are web pages", is_bad, as_page, "errors.form", apis=ONLY_CHAT),
+    answers("errors are text", is_bad, as_type("text/plain"), "errors.form", apis=ONLY_MESSAGES),
+    asks("any model will do", where(says("no-such-model"), put(model="demo")), "errors.model"),
+    asks("a choice of nothing is ignored", where(chooses("no_such_tool"), drop("tool_choice")), "errors.choice"),
+    asks(
+        "functions are taken for tools",
+        where(says('"functions"'), as_tools),
+        "legacy.functions",
+        apis=ONLY_CHAT,
+        both=True,
+    ),
+    answers(
+        "functions end as tools do",
+        says('"functions"'),
+        rewritten(b'"finish_reason":"function_call"', b'"finish_reason":"tool_calls"'),
+        "legacy.functions",
+        apis=ONLY_CHAT,
+        both=True,
+    ),
+    asks(
+        "a response is not continued",
+        where(continues(unknown=False), drop(STORED)),
+        "state.previous",
+        apis=ONLY_RESPONSES,
+        both=True,
+    ),
+    asks(
+        "a response cannot be continued",
+        where(continues(unknown=False), refusing(500)),
+        "state.previous",
+        apis=ONLY_RESPONSES,
+        both=True,
+    ),
+    asks(
+        "an unknown response is continued",
+        where(continues(unknown=True), drop(STORED)),
+        "state.unknown",
+        apis=ONLY_RESPONSES,
+    ),
+    asks(
+        "responses are never continued, and nobody says so",
+        drop(STORED),
+        "state.previous",
+        "state.unknown",
+        apis=ONLY_RESPONSES,
+    ),
+    asks(
+        "results cannot be submitted",
+        where(lambda asked: asked.path.endswith("submit_tool_outputs"), refusing(404)),
+        "state.submit",
+        apis=ONLY_RESPONSES,
+    ),
+    asks("there is no list of models", where(lambda asked: asked.method == "GET", refusing(404)), "models.listed"),
+    asks(
+        "the list of models is empty",
+        where(lambda asked: asked.method == "GET", lambda _: reply_json(200, {"object": "list", "data": []})),
+        "models.listed",
+        apis=ONLY_CHAT,
+    ),
+    asks(
+        "a forced call gets lost in streams",
+        where(lambda asked: asked.streamed and choice_of(asked) == "get_weather", drop("tools", "tool_choice")),
+        "stream.same",
+    ),
+    asks(
+        "a forced call gets lost in plain answers",
+        where(
+            lambda asked: is_plain(asked) and not asked.body.get("store") and choice_of(asked) == "get_weather",
+            drop("tools", "tool_choice"),
+        ),
+        "stream.same",
+        apis=ONLY_RESPONSES,
+    ),
+    Case("who comes after one who left waits", lambda: Fault(hangs_after_leaving()), {"stream.disconnect"}, timeout=2),
+    Case(
+        "who comes after one who left gets his answer",
+        lambda: Fault(mixes_up_users()),
+        {"stream.disconnect"},
+        apis=ONLY_RESPONSES,
+    ),
+    answers(
+        "a stream is cut",
+        lambda asked: says("three words")(asked) and asked.streamed,
+        cut_in_the_middle,
+        "stream.whole",
+    ),
+    answers("all streams are cut", is_streamed, cut_in_the_middle, "stream.whole"),
+    answers(
+        "a plain answer is cut",
+        lambda asked: says("three words")(asked) and not asked.streamed,
+        lambda asked, reply: msgspec.structs.replace(reply, steps=[reply.steps[0][:20], Pause(0.01), Cut()]),
+        "stream.whole",
+        apis=ONLY_CHAT,
+    ),
+    answers(
+        "a stream never ends",
+        lambda asked: says("three words")(asked) and asked.streamed,
+        endless,
+        "stream.whole",
+        timeout=2,
+        apis=ONLY_RESPONSES,
+    ),
+    answers("a stream comes at its end", is_long, held_back, "stream.live"),
+    answers(
+        "a stream comes at its end but for its beginning",
+        is_long,
+        held_back_after_the_first,
+        "stream.live",
+        apis=ONLY_MESSAGES,
+    ),
+    answers("streams are text", is_streamed, of_turns(as_type("text/plain")), "sse.content-type"),
+    answers(
+        "streams are JSON by name",
+        is_streamed,
+        as_type("application/json"),
+        "sse.content-type",
+        apis=ONLY_MESSAGES,
+    ),
+    asks(
+        "nothing is streamed", where(is_streamed, drop("stream", "stream_options")), "sse.content-type", apis=ONLY_CHAT
+    ),
+    answers(
+        "streams are web pages but for the first",
+        lambda asked: is_streamed(asked) and not asked.says("Say hello."),
+        of_turns(as_page),
+        "sse.content-type",
+        apis=ONLY_RESPONSES,
+    ),
+    answers(
+        "plain answers are web pages",
+        lambda asked: is_plain(asked) and not is_bad(asked),
+        of_turns(as_page),
+        "plain.json",
+    ),
+    asks(
+        "everything is streamed",
+        where(lambda asked: bool(asked.api and asked.body), put(stream=True)),
+        "plain.json",
+        apis=ONLY_RESPONSES,
+    ),
+)
+
+
+# Trying them
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One case on one API, in every answer or only in one kind of them."""
+
+    case: Case
+    api: str
+    kind: str = ""
+
+    def __str__(self) -> str:
+        return "-".join(filter(None, (self.case.name.replace(" ", "_"), self.api, self.kind)))
+
+    def fault(self) -> Fault:
+        fault = self.case.fault()
+        if not self.kind:
+            return fault
+        holds = is_streamed if self.kind == "streamed" else is_plain
+        return Fault(where(holds, fault.ask), fault.answer, lambda asked: holds(asked) and fault.to(asked))
+
+    @property
+    def only(self) -> list[str]:
+        """All rules are tried the first time, but for those that take long, which have faults of their own.
+        Of another fault that breaks the same ones, only those of their areas are tried."""
+        first = next(case for case in CASES if case.breaks == self.case.breaks and self.api in case.apis)
+        if self.kind or first is not self.case:
+            return sorted({RULES[rule].area for rule in self.case.breaks})
+        return [rule for rule in RULES if rule in self.case.breaks or rule not in LONG_ONES]
+
+
+LONG_ONES = ("arguments.huge", "stream.live")
+WHOLE = [Run(case, api) for case in CASES for api in case.apis]
+KINDS = [
+    Run(case, case.apis[(number + place) % len(case.apis)], kind)
+    for number, case in enumerate(case for case in CASES if case.both)
+    for place, kind in enumerate(("streamed", "plain"))
+]
+
+
+async def tried(url: str, *apis: str, only: Sequence[str] = (), **about: Any) -> Report:
+    return await check(
+        Target(f"{url}/v1", **{"model": "demo", "budget": 500, "timeout": 20, **about}), apis or APIS, only
+    )
+
+
+def broken(report: Report) -> set[str]:
+    return {each.rule for each in report.broken}
+
+
+def unseen(report: Report, api: str = "chat") -> dict[str, str]:
+    """The rules that were not observed, and why."""
+    return {
+        each.rule: each.unseen[0] for each in report.verdicts if each.api == api and outcome(each) == "not observed"
+    }
+
+
+@pytest.fixture(scope="module")
+def faulty(gateway: Gateway) -> Iterator[Faulty]:
+    server = Faulty(gateway.url)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def reports(request: pytest.FixtureRequest, faulty: Faulty) -> dict[str, Report]:
+    """What came of all runs that this session has tests for: several go on at a time, as they mostly wait."""
+    called = [getattr(item, "callspec", None) for item in request.session.items]
+    runs: list[Run] = [each.params["run"] for each in called if each is not None and "run" in each.params]
+
+    async def some(runs: list[Run], at_once: int) -> dict[str, Report]:
+        gate = asyncio.Semaphore(at_once)
+
+        async def one(run: Run) -> Report:
+            async with gate:
+                return await tried(faulty.add(run.fault()), run.api, only=run.only, timeout=run.case.timeout)
+
+        return dict(zip(map(str, runs), await asyncio.gather(*map(one, runs)), strict=True))
+
+    timed = [run for run in runs if "stream.live" in run.case.breaks]
+    others = [run for run in runs if run not in timed]
+    return {**asyncio.run(some(others, 16)), **asyncio.run(some(timed, 2))}
+
+
+def test_every_rule_of_behaviour_has_a_fault():
+    tried_for = {(rule, api) for case in CASES for rule in case.breaks for api in case.apis if len(case.breaks) == 1}
+    tried_for |= {("arguments.empty", api) for api in APIS}
+    wanted = {rule.id for rule in RULES.values() if rule.on == "talk"} | set(ANSWERS)
+    assert tried_for >= {(rule.id, api) for api in APIS for rule in rules_for(api) if rule.id in wanted}
+
+
+@pytest.mark.parametrize("run", WHOLE, ids=str)
+def test_a_fault_breaks_its_rule_and_no_other(run: Run, reports: dict[str, Report]):
+    report = reports[str(run)]
+    assert broken(report) == run.case.breaks, [str(each) for each in report.broken]
+    must = any(RULES[rule].level == "MUST" for rule in run.case.breaks)
+    assert report.is_sound is not must
+
+
+@pytest.mark.parametrize("run", KINDS, ids=str)
+def test_a_fault_in_one_kind_of_answers_is_found(run: Run, reports: dict[str, Report]):
+    assert broken(reports[str(run)]) >= {rule for rule in run.case.breaks if RULES[rule].on == "talk"}
+
+
+# Sound servers
+
+
+def run(url: str, *apis: str, only: Sequence[str] = (), **about: Any) -> Report:
+    return asyncio.run(tried(url, *apis, only=only, **about))
+
+
+def passed(report: Report) -> set[str]:
+    return {each.rule for each in report.verdicts if outcome(each) == "passed"}
+
+
+def test_a_sound_server_breaks_nothing_and_shows_everything(gateway: Gateway):
+    report = run(gateway.url)
+    assert (report.apis, report.absent, report.spent) == ([*APIS], {}, False)
+    assert broken(report) == set()
+    assert {rule for api in APIS for rule in unseen(report, api)} == {"stream.live"}
+    assert {each.rule for each in report.verdicts if each.unseen} == {"stream.live"}, "what passed needs no excuse"
+    assert {(each.api, each.rule) for each in report.verdicts} == {
+        (api, rule.id) for api in APIS for rule in rules_for(api)
+    }
+    assert len(report.exchanges) <= 150, "the default budget is enough"
+
+
+def test_what_is_passed_on_is_as_sound(faulty: Faulty):
+    assert broken(run(faulty.add(Fault()), "chat")) == set()
+
+
+def speaks_after(silence: float, pause: float) -> Answer:
+    """A model that thinks in silence, and then speaks."""
+
+    def answer(asked: Asked, reply: Reply) -> Reply:
+        spoken = [step for each in frames(reply)[:20] for step in (each, Pause(pause))]
+        return msgspec.structs.replace(reply, steps=[Pause(silence), *spoken])
+
+    return answer
+
+
+def test_a_stream_that_comes_while_the_model_speaks_is_live(faulty: Faulty):
+    async def both() -> list[Report]:
+        """One that speaks slowly, and one that thinks in silence before it speaks."""
+        faults = [Fault(answer=speaks_after(*times), to=is_long) for times in ((0, 0.08), (1.6, 0.004))]
+        return await asyncio.gather(*(tried(faulty.add(fault), "chat", only=["stream.live"]) for fault in faults))
+
+    for report in asyncio.run(both()):
+        assert (broken(report), passed(report)) == (set(), {"stream.live"})
+
+
+def compressed(asked: Asked, reply: Reply) -> Reply:
+    whole = gzip.compress(b"".join(reply.steps))
+    pieces = [whole[start : start + 500] for start in range(0, len(whole), 500)]
+    return msgspec.structs.replace(reply, steps=pieces, headers={"content-encoding": "gzip"})
+
+
+def test_compressed_answers_are_read(faulty: Faulty):
+    report = run(faulty.add(Fault(answer=compressed)), "messages", only=["messages", "sse", "arguments"])
+    assert (broken(report), unseen(report, "messages")) == (set(), {})
+
+
+def test_a_forced_call_may_end_as_openai_ends_it(faulty: Faulty):
+    stops = rewritten(b'"finish_reason":"tool_calls"', b'"finish_reason":"stop"')
+    for choice, found in (("get_time", set()), ("required", {"calls.finish"})):
+        url = faulty.add(Fault(answer=stops, to=chooses(choice)))
+        assert broken(run(url, "chat", only=["calls", "choice"])) == found
+
+
+def test_models_that_know_another_name_for_the_limit_are_asked_by_it(faulty: Faulty):
+    def ask(asked: Asked) -> Reply | None:
+        if "max_tokens" in asked.body:
+            return reply_json(
+                400,
+                {
+                    "error": {
+                        "message": "Use 'max_completion_tokens' instead.",
+                        "type": "x",
+                        "param": "max_tokens",
+                        "code": "x",
+                    }
+                },
+            )
+        return None
+
+    report = run(faulty.add(Fault(ask)), "chat")
+    assert (broken(report), [*unseen(report)]) == (set(), ["stream.live"])
+
+
+def test_a_server_that_cannot_stream_is_checked_as_far_as_it_goes(faulty: Faulty):
+    report = run(faulty.add(Fault(where(is_streamed, refusing(400)))), "chat")
+    assert broken(report) == set()
+    assert {"chat.completion", "choice.none", "history.result"} <= passed(report)
+    not_seen = unseen(report)
+    assert not_seen["chat.done-marker"] == not_seen["sse.json"] == "no stream came whole"
+    assert not_seen["stream.disconnect"].startswith("status 400")
+
+
+# Models that do not do what they are asked for
+
+
+def is_forced(asked: Asked) -> bool:
+    return choice_of(asked) not in ("", "none")
+
+
+def loses_tools(asked: Asked) -> None:
+    asked.body["model"] = asked.body["model"].removesuffix("-length")  # which calls without tools, too
+    drop("tools", "tool_choice", "functions", "function_call", "parallel_tool_calls")(asked)
+
+
+NEEDS_A_CALL = {
+    "arguments.cut",
+    "arguments.empty",
+    "choice.none",
+    "choice.parallel",
+    "history.result",
+    "history.results",
+    "parallel.calls",
+}
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_model_that_calls_only_when_it_must_shows_little(faulty: Faulty, api: str):
+    report = run(
+        faulty.add(Fault(where(lambda asked: asked.api and not is_forced(asked) and not is_bad(asked), loses_tools))),
+        api,
+    )
+    assert broken(report) == set()
+    wanted = NEEDS_A_CALL | ({"choice.allowed", "legacy.functions"} if api == "chat" else set())
+    wanted |= {"choice.allowed"} if api == "responses" else set()
+    assert set(unseen(report, api)) == wanted | {"stream.live"}
+    assert unseen(report, api)["choice.none"] == "the model makes no call anyway"
+    assert unseen(report, api)["history.result"] == "the model did not call the tool"
+
+
+def test_a_server_that_never_calls_breaks_what_it_must_and_shows_nothing_else(faulty: Faulty):
+    report = run(
+        faulty.add(
+            Fault(
+                where(
+                    lambda asked: bool(asked.api) and not is_bad(asked) and not asked.says("no_such_tool"), loses_tools
+                )
+            )
+        ),
+        "chat",
+    )
+    assert broken(report) == {"choice.required", "choice.named"}
+    calls = {rule.id for rule in rules_for("chat") if rule.needs == "call"}
+    assert set(unseen(report)) >= NEEDS_A_CALL | calls | {"arguments.huge", "arguments.unicode", "legacy.functions"}
+    assert {unseen(report)[rule] for rule in calls} == {"no turn had a call"}
+
+
+def test_a_model_that_makes_one_call_at_a_time_shows_nothing_of_parallel_calls(faulty: Faulty):
+    report = run(faulty.add(Fault(misread('and for the city "Rome"', "and nothing more"))), "responses")
+    assert broken(report) == set()
+    assert unseen(report, "responses") == {
+        "parallel.calls": "the model made one call only, or called for something else",
+        "history.results": "there were no two calls",
+        "choice.parallel": "the model makes one call anyway",
+        "stream.live": "no stream took longer than 1.5 s",
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("Sorry, that is too long.", "the model did not repeat the text"),
+        (LONG[: LONG.index(" line-500")], "the model did not repeat the text"),
+        (LONG.replace(" line-77 ", " "), "the model did not repeat the text"),
+        (LONG.upper(), "the model did not repeat the text"),
+    ],
+)
+def test_a_model_that_repeats_something_else_is_spared(faulty: Faulty, said: str, why: str):
+    report = run(faulty.add(Fault(misread(LONG, said))), "chat", only=["arguments.huge"])
+    assert (broken(report), unseen(report)) == (set(), {"arguments.huge": why})
+
+
+def test_a_call_that_meets_its_limit_is_no_lost_text(faulty: Faulty):
+    url = faulty.add(Fault(where(says("line-699"), put(model="demo-length"))))
+    assert unseen(run(url, "messages", only=["arguments.huge"]), "messages") == {
+        "arguments.huge": "the turn met its token limit"
+    }
+
+
+@pytest.mark.parametrize(
+    ("arrived", "torn"),
+    [
+        ("one two three four", False),
+        ("one two four", False),
+        ("one two three", False),
+        ("two three four", False),
+        ("one two two three four", False),
+        ("", False),
+        ("something else", False),
+        ("one two three fo", True),
+        ("one twree four", True),
+        ("e two three four", True),
+        ("one two threwo three four", True),
+    ],
+)
+def test_models_keep_to_words_and_wires_do_not(arrived: str, torn: bool):
+    assert is_torn(arrived, "one two three four") is torn
+
+
+# Servers that cannot be asked, or not for everything
+
+
+def test_a_contract_that_is_refused_is_not_observed(faulty: Faulty):
+    report = run(faulty.add(Fault(where(says('"functions"'), refusing(400)))), "chat", only=["legacy"])
+    assert (broken(report), [*unseen(report)]) == (set(), ["legacy.functions"])
+    assert unseen(report)["legacy.functions"].startswith("status 400: {")
+
+
+def test_state_that_is_refused_is_not_observed(faulty: Faulty):
+    report = run(faulty.add(Fault(where(continues(unknown=False), refusing(400)))), "responses", only=["state"])
+    assert (broken(report), [*unseen(report, "responses")]) == (set(), ["state.previous"])
+
+
+def test_an_api_that_is_not_there_is_named(faulty: Faulty):
+    report = run(faulty.add(Fault(where(lambda asked: asked.api == "responses", refusing(404)))), only=["choice.none"])
+    assert (report.apis, [*report.absent]) == (["chat", "messages"], ["responses"])
+    assert report.absent["responses"].startswith("status 404")
+    assert {each.api for each in report.verdicts} == {"chat", "messages"}
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (refusing(401), "status 401"),
+        (refusing(403), "status 403"),
+        (refusing(429), "status 429"),
+        (refusing(500), "status 500"),
+        (refusing(404), "status 404"),
+        (lambda _: html(), "a web page"),
+        (lambda _: html(502), "status 502"),
+        (lambda _: Reply([Cut()]), "Server disconnected"),
+        (
+            lambda _: Reply([b""], 308, "text/plain", {"location": "https://elsewhere.example/"}),
+            "https://elsewhere.example/",
+        ),
+    ],
+)
+def test_a_server_that_answers_nothing_was_not_checked(faulty: Faulty, ask: Ask, says: str):
+    url = faulty.add(Fault(ask))
+    with pytest.raises(Unreachable, match=says):
+        run(url)
+    assert len(faulty.asked(url)) == 3, "each API was asked for once"
+
+
+def test_a_model_that_is_not_there_was_not_checked(gateway: Gateway):
+    with pytest.raises(Unreachable, match=r"'nobody'.*status 404"):
+        run(gateway.url, model="nobody")
+
+
+@pytest.mark.parametrize(
+    "reply", [reply_json(200, {"data": []}), reply_json(404, {}), html(), Reply([b"[]"], 200, "application/json")]
+)
+def test_a_model_must_be_listed_or_named(faulty: Faulty, reply: Reply):
+    url = faulty.add(Fault(where(lambda asked: asked.method == "GET", lambda _: reply)))
+    with pytest.raises(Unreachable, match="lists no models: say which one with --model"):
+        run(url, model="")
+    assert run(url, "chat", only=["models"], model="demo").is_sound, "that is no MUST"
+
+
+def test_the_models_of_an_api_are_asked_for_with_its_key(faulty: Faulty):
+    url = faulty.add(Fault(where(lambda asked: "x-api-key" not in asked.headers, refusing(401))))
+    report = run(url, "messages", only=["models"], model="", key="k")
+    assert (report.model, passed(report)) == ("demo", {"models.listed"})
+
+
+def test_a_server_that_is_busy_shows_nothing(faulty: Faulty):
+    asked_for = itertools.count(1)
+    report = run(faulty.add(Fault(lambda asked: refuse(429, asked) if next(asked_for) > 1 else None)), "chat")
+    assert broken(report) == set()
+    assert {rule for rule in passed(report) if RULES[rule].on == "talk"} == set()
+    assert unseen(report)["errors.status"].startswith("status 429")
+
+
+def test_a_server_that_breaks_down_twice_is_not_excused(faulty: Faulty):
+    report = run(faulty.add(Fault(where(chooses("none"), refusing(500)))), "chat")
+    assert broken(report) == {"choice.none"}
+    once = itertools.count()
+    lucky = run(
+        faulty.add(Fault(where(chooses("none"), lambda asked: None if next(once) % 2 else refuse(500, asked)))), "chat"
+    )
+    assert broken(lucky) == set()
+
+
+def test_a_server_that_a_request_kills_breaks_that_rule_and_shows_no_more(gateway: Gateway):
+    mortal = Faulty(gateway.url)
+
+    def die(asked: Asked) -> Reply:
+        mortal.close()
+        return Reply([Cut()])
+
+    report = run(mortal.add(Fault(where(says("callchec2"), die))), "chat", "messages")
+    mortal.stop()
+    assert broken(report) == {"history.orphan-call"}
+    assert (report.apis, report.absent) == (["chat"], {"messages": "the server could not be reached any more"})
+    assert unseen(report)["history.orphan-result"] == "the server could not be reached any more"
+    assert "choice.none" in passed(report)
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("budget", [4, 30, 60])
+def test_a_budget_holds_for_the_whole_run(faulty: Faulty, budget: int):
+    url = faulty.add(Fault())
+    report = run(url, budget=budget)
+    assert (report.spent, report.apis, len(faulty.asked(url))) == (True, [*APIS], budget)
+    assert "models.listed" in unseen(report, "messages"), "what was not tried has not passed"
+    assert unseen(report, "messages")["models.listed"] == f"the budget of {budget} requests was spent before"
+    assert all(unseen(report, api).values() for api in APIS)
+
+
+def test_an_api_that_was_tried_to_its_end_does_not_blame_the_budget(gateway: Gateway):
+    report = run(gateway.url, budget=60)
+    assert unseen(report, "chat") == {"stream.live": "no stream took longer than 1.5 s"}
+    assert unseen(report, "responses")["stream.live"] == "the budget of 60 requests was spent before"
+
+
+@pytest.mark.parametrize("budget", [0, 1])
+def test_a_budget_for_nothing_is_said(gateway: Gateway, budget: int):
+    with pytest.raises(Unreachable, match=f"the budget of {budget} requests was spent"):
+        run(gateway.url, budget=budget, model="")
+
+
+@pytest.mark.parametrize(
+    ("only", "most"),
+    [
+        ("choice.none", 4),
+        ("choice.required", 3),
+        ("errors.model", 2),
+        ("models", 2),
+        ("errors", 11),
+        ("stream.same", 3),
+    ],
+)
+def test_only_what_can_show_a_rule_is_asked(faulty: Faulty, only: str, most: int):
+    url = faulty.add(Fault())
+    report = run(url, "chat", only=[only])
+    assert len(faulty.asked(url)) <= most
+    assert passed(report) == {rule for rule in RULES if only in (rule, RULES[rule].area)}
+
+
+def test_a_rule_of_another_api_cannot_be_tried(faulty: Faulty):
+    url = faulty.add(Fault())
+    with pytest.raises(ValueError, match=r"state.submit is no rule for chat, messages"):
+        run(url, "chat", "messages", only=["state.submit"])
+    assert run(url, only=["state.submit"]).apis == ["responses"]
+    assert {asked.api for asked in faulty.asked(url)} == {"responses", ""}
+
+
+def test_streams_without_an_end_are_left_and_then_given_up(faulty: Faulty):
+    def drip(asked: Asked, reply: Reply) -> Reply:
+        return msgspec.structs.replace(reply, steps=[frames(reply)[0], *[Pause(0.02), b": still there\n\n"] * 500])
+
+    url = faulty.add(Fault(answer=drip, to=is_streamed))
+    began = time.monotonic()
+    report = run(url, "chat", timeout=0.4)
+    assert time.monotonic() - began < 5
+    assert broken(report) == {"stream.whole"}
+    assert "3 answers took longer than 0.4 s" in unseen(report)["errors.status"]
+    assert "chat.done-marker" in unseen(report), "a stream without an end says nothing about its end"
+
+
+def test_what_hangs_on_one_api_does_not_keep_the_others(faulty: Faulty):
+    url = faulty.add(Fault(where(lambda asked: asked.api == "chat", lambda _: Reply([Hold()]))))
+    report = run(url, "chat", "messages", only=["choice.none"], timeout=0.5)
+    assert (report.absent, report.apis) == ({"chat": "no answer in time"}, ["messages"])
+
+
+# Secrets
+
+KEY = "sk-0123456789abcdef"
+
+
+def test_a_key_that_a_server_repeats_is_not_kept(faulty: Faulty):
+    def echo(asked: Asked, reply: Reply) -> Reply:
+        told = b"".join(reply.steps).replace(b"Paris", KEY.encode())
+        return msgspec.structs.replace(reply, steps=[told[start : start + 7] for start in range(0, len(told), 7)])
+
+    report = run(faulty.add(Fault(answer=echo)), "chat", only=["choice.parallel"], key=KEY)
+    kept = msgspec.json.encode([each.body for each in report.exchanges]), str(report)
+    assert any(b"********" in each.body for each in report.exchanges)
+    assert not any(KEY.encode() in each.body for each in report.exchanges)
+    assert KEY not in kept[1]
+
+
+def test_a_placeholder_is_no_secret(faulty: Faulty):
+    report = run(faulty.add(Fault()), "chat", only=["choice.parallel"], key="Paris")
+    assert passed(report) == {"choice.parallel"}
+    assert any(b"Paris" in each.body for each in report.exchanges)

@@ -1,0 +1,266 @@
+"""The rules that a turn by itself can break: sound turns break none, and every fault breaks the rules of its row."""
+
+import json
+import random
+from collections.abc import Callable
+from copy import deepcopy
+from itertools import pairwise
+
+import pytest
+
+from tests.check import chat_turns, messages_turns, responses_faults, responses_turns, sse_turns
+from tests.check.streams import Change, Fault, Frame, Frames, Json, broken, findings, ids, numbered, read, wire
+from tests.support.chunks import chunkings, in_any_chunking
+from tests.support.schemas import package_events
+from toolwire.check.rules import RULES
+from toolwire.check.turns.responses_items import CORE, HOSTED
+from toolwire.check.turns.rule import Asked, Finding
+from toolwire.check.turns.streams import api_of, check_plain
+
+SOUND: dict[str, tuple[Frames, Asked]] = {
+    f"{module.ASKED.api}: {name}": each
+    for module in (chat_turns, messages_turns, responses_turns)
+    for name, each in {"sound": (module.sound(), module.ASKED), **module.ALSO_SOUND}.items()
+}
+FAULTS = [*chat_turns.STREAM_FAULTS, *messages_turns.STREAM_FAULTS, *responses_faults.STREAM_FAULTS]
+PLAIN: dict[str, tuple[Callable[[], Json], dict[str, tuple[str, Change]]]] = {
+    "chat": (chat_turns.plain, chat_turns.PLAIN_FAULTS),
+    "messages": (messages_turns.plain, messages_turns.PLAIN_FAULTS),
+    "responses": (responses_turns.plain, responses_faults.PLAIN_FAULTS),
+}
+ALSO_SOUND_PLAIN: dict[str, dict[str, Change]] = {
+    "chat": chat_turns.ALSO_SOUND_PLAIN,
+    "messages": messages_turns.ALSO_SOUND_PLAIN,
+    "responses": responses_faults.ALSO_SOUND_PLAIN,
+}
+PLAIN_FAULTS = [(api, what) for api, (_, table) in PLAIN.items() for what in table]
+ASKED = {asked.api: asked for asked in (chat_turns.ASKED, messages_turns.ASKED, responses_turns.ASKED)}
+STREAMS: dict[str, Callable[[], Frames]] = {
+    "chat": chat_turns.sound,
+    "messages": messages_turns.sound,
+    "responses": responses_turns.sound,
+}
+NO_JSON = {
+    "nothing": b"",
+    "text": b"Bad Gateway",
+    "a list": b"[]",
+    "cut": b'{"id":',
+    "of another encoding": b'{"id":"caf\xe9"}',
+    "deeper than anybody reads": sse_turns.DEEP,
+}
+IN_A_TALK = {"sse.content-type", "stream.whole", "stream.live"}
+"""What is not seen in bytes alone: the content type, and when they come and break off."""
+NEVER_ALONE = {"messages.block-keys", "messages.input"}
+"""A call without id, name or input in Messages breaks the rules for calls of every API as well."""
+
+
+def faulty(fault: Fault) -> tuple[Frames, int | None]:
+    frames = fault.sound()
+    return frames, fault.change(frames)
+
+
+def plain_findings(body: Json, api: str) -> list[Finding]:
+    return check_plain(json.dumps(body).encode(), ASKED[api])[0]
+
+
+def faulty_answer(api: str, what: str) -> tuple[Json, frozenset[str]]:
+    sound, table = PLAIN[api]
+    rules, change = table[what]
+    frames = [Frame(None, sound())]
+    change(frames)
+    return frames[0].data, ids(api, rules)
+
+
+# The table
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_a_sound_stream_breaks_no_rule(name: str):
+    assert findings(*SOUND[name]) == []
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_fault_breaks_exactly_its_rules(fault: Fault):
+    assert broken(faulty(fault)[0], fault.asked) == fault.rules
+
+
+@pytest.mark.parametrize("api", STREAMS)
+@pytest.mark.parametrize("what", sse_turns.FAULTS)
+def test_bad_framing_breaks_exactly_its_rule(api: str, what: str):
+    rule, change = sse_turns.FAULTS[what]
+    found, _ = read(change(wire(STREAMS[api]())), ASKED[api])
+    assert {finding.rule for finding in found} == {rule}
+
+
+@pytest.mark.parametrize("api", STREAMS)
+@pytest.mark.parametrize("what", sse_turns.SOUND)
+def test_sound_framing_breaks_no_rule(api: str, what: str):
+    assert read(sse_turns.SOUND[what](wire(STREAMS[api]())), ASKED[api])[0] == []
+
+
+@pytest.mark.parametrize(
+    ("api", "also"),
+    [("chat", {"chat.done-marker"}), ("messages", {"messages.closing"}), ("responses", {"responses.done-marker"})],
+)
+def test_a_last_event_that_does_not_end_is_no_event(api: str, also: set[str]):
+    found, _ = read(wire(STREAMS[api]())[:-1], ASKED[api])
+    assert {finding.rule for finding in found} == {"sse.ended", *also}
+
+
+@pytest.mark.parametrize("api", PLAIN)
+def test_a_sound_answer_breaks_no_rule(api: str):
+    assert plain_findings(PLAIN[api][0](), api) == []
+
+
+@pytest.mark.parametrize(("api", "what"), [(api, what) for api in PLAIN for what in ALSO_SOUND_PLAIN[api]])
+def test_other_sound_answers_break_no_rule(api: str, what: str):
+    frames = [Frame(None, PLAIN[api][0]())]
+    ALSO_SOUND_PLAIN[api][what](frames)
+    assert plain_findings(frames[0].data, api) == []
+
+
+@pytest.mark.parametrize(("api", "what"), PLAIN_FAULTS)
+def test_a_fault_in_an_answer_breaks_exactly_its_rules(api: str, what: str):
+    body, rules = faulty_answer(api, what)
+    assert {finding.rule for finding in plain_findings(body, api)} == rules
+
+
+@pytest.mark.parametrize("body", NO_JSON.values(), ids=NO_JSON)
+@pytest.mark.parametrize("api", PLAIN)
+def test_an_answer_that_is_no_object_breaks_one_rule(api: str, body: bytes):
+    assert [finding.rule for finding in check_plain(body, ASKED[api])[0]] == ["plain.json"]
+
+
+def rows() -> list[frozenset[str]]:
+    """The rules of every row of every table."""
+    return [
+        *(fault.rules for fault in FAULTS),
+        *(faulty_answer(*row)[1] for row in PLAIN_FAULTS),
+        *(frozenset({rule}) for rule, _ in sse_turns.FAULTS.values()),
+        frozenset({"plain.json"}),
+    ]
+
+
+def test_every_rule_about_turns_has_a_fault():
+    turns = {rule.id for rule in RULES.values() if rule.on != "talk"}
+    assert {rule for row in rows() for rule in row} == turns - IN_A_TALK
+
+
+def test_every_rule_about_turns_can_be_broken_alone():
+    turns = {rule.id for rule in RULES.values() if rule.on != "talk"}
+    assert {rule for row in rows() for rule in row if len(row) == 1} == turns - IN_A_TALK - NEVER_ALONE
+
+
+# Findings
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_finding_points_at_the_frame_that_has_the_fault(fault: Fault):
+    frames, place = faulty(fault)
+    places = {shown for finding in findings(frames, fault.asked) for shown in finding.frames}
+    assert places <= set(range(len(frames)))
+    assert place is None or place in places
+
+
+@pytest.mark.parametrize("api", STREAMS)
+@pytest.mark.parametrize("what", sse_turns.FAULTS)
+def test_bad_framing_points_at_frames_that_are_there(api: str, what: str):
+    found, heard = read(sse_turns.FAULTS[what][1](wire(STREAMS[api]())), ASKED[api])
+    assert {place for finding in found for place in finding.frames} <= {each.place for each in heard}
+
+
+@pytest.mark.parametrize("data", [b"", b"data: {", b": Hi\n\n", b"Bad Gateway\n\n"])
+def test_a_stream_without_frames_has_none_to_point_at(data: bytes):
+    found, heard = read(data, chat_turns.ASKED)
+    assert (heard, {place for finding in found for place in finding.frames}) == ([], set())
+
+
+@pytest.mark.parametrize(("api", "what"), PLAIN_FAULTS)
+def test_an_answer_has_no_frames(api: str, what: str):
+    body, _ = faulty_answer(api, what)
+    assert {place for finding in plain_findings(body, api) for place in finding.frames} == set()
+
+
+# Chunking
+
+
+@pytest.mark.parametrize("fault", random.Random(1).sample(FAULTS, 24), ids=str)
+def test_findings_are_the_same_in_any_chunking(fault: Fault):
+    data = wire(faulty(fault)[0])
+    in_any_chunking(data, lambda pieces: read(pieces, fault.asked))
+
+
+@pytest.mark.parametrize("what", sse_turns.FAULTS)
+def test_bad_framing_is_found_in_any_chunking(what: str):
+    rule, change = sse_turns.FAULTS[what]
+    for pieces in chunkings(change(wire(chat_turns.sound()))):
+        assert {finding.rule for finding in read(pieces, chat_turns.ASKED)[0]} == {rule}
+
+
+def test_a_long_line_in_single_bytes_takes_no_longer_than_it_is():
+    data = b'data: {"x":"' + b"x" * 300_000 + b'"}\n\n'
+    found, heard = read((data[place : place + 1] for place in range(len(data))), chat_turns.ASKED)
+    assert len(heard) == 1
+    assert "sse.ended" not in {finding.rule for finding in found}
+
+
+# Completeness of the reader of Responses, whose stream says everything three times
+
+
+@pytest.mark.parametrize("place", range(len(responses_turns.sound())))
+def test_an_event_that_is_lost_without_a_gap_is_missed(place: int):
+    frames = responses_turns.sound()
+    del frames[place]
+    assert findings(numbered(frames), responses_turns.ASKED)
+
+
+def test_neighbours_of_one_item_cannot_change_places():
+    frames = responses_turns.sound()[:-1]
+    for place, (first, second) in enumerate(pairwise(frames)):
+        swapped = deepcopy([*frames[:place], second, first, *frames[place + 2 :]])
+        assert findings(numbered(swapped), responses_turns.ASKED) or (
+            first.data.get("output_index") != second.data.get("output_index")
+        )
+
+
+@pytest.mark.parametrize("place", range(len(messages_turns.sound())))
+def test_an_event_of_messages_that_is_lost_is_missed(place: int):
+    frames = messages_turns.sound()
+    lost = frames.pop(place)
+    harmless = lost.type == "ping" or place in (messages_turns.THOUGHT, messages_turns.SIGNED, messages_turns.MORE_B)
+    assert bool(findings(frames, messages_turns.ASKED)) != harmless
+
+
+def test_an_empty_stream_breaks_the_rules_of_beginning_and_end():
+    assert broken([], responses_turns.SOCKET) == {f"responses.{rule}" for rule in ("opening", "in-progress", "closing")}
+    assert broken([], messages_turns.ASKED) == {"messages.opening", "messages.closing"}
+    assert broken([], chat_turns.ASKED) == {"chat.done-marker", "chat.finish"}
+
+
+def test_every_event_that_the_sdk_knows_is_known():
+    assert [name for name in package_events() if name not in CORE and not name.startswith(HOSTED)] == []
+
+
+# Whose words
+
+
+@pytest.mark.parametrize("api", STREAMS)
+def test_an_api_is_known_by_its_first_words(api: str):
+    assert api_of(STREAMS[api]()[0].data) == api
+    assert api_of(PLAIN[api][0]()) == api
+
+
+@pytest.mark.parametrize("value", [{}, {"type": "x"}, {"type": ["message"]}, {"object": 1}])
+def test_the_words_of_others_are_of_no_api(value: Json):
+    assert api_of(value) == ""
+
+
+@pytest.mark.parametrize(("status", "rules"), [("completed", {"calls.json"}), ("incomplete", set[str]())])
+def test_half_a_call_is_told_as_half_a_call(status: str, rules: set[str]):
+    """Codex runs a call when its item is completed, also in a response that is not."""
+    item = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": '{"p', "status": status}
+    body = {"object": "response", "id": "resp_1", "status": "incomplete", "output": [item]}
+    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    details = {"reason": "max_output_tokens"}
+    answer = json.dumps({**body, "usage": usage, "incomplete_details": details}).encode()
+    assert {finding.rule for finding in check_plain(answer, Asked("responses", ("look",)))[0]} == rules
