@@ -34,7 +34,8 @@ from tests.check.faulty import (
 from tests.support.gateway import Gateway
 from tests.support.upstream import Cut, Hold, Pause, Reply
 from toolwire.check.endpoint import Target, Unreachable
-from toolwire.check.probes import LONG, ODD, is_torn
+from toolwire.check.probes.calls import is_torn
+from toolwire.check.probes.scene import LONG, ODD
 from toolwire.check.rules import RULES, rules_for
 from toolwire.check.run import Report, check
 from toolwire.check.text import outcome
@@ -158,6 +159,10 @@ def endless(asked: Asked, reply: Reply) -> Reply:
 def only_the_first(asked: Asked, reply: Reply) -> Reply:
     """An object without its `error`, as some frameworks write it."""
     return msgspec.structs.replace(reply, steps=[b'{"detail":"Something is wrong."}'])
+
+
+def without_fields(asked: Asked, reply: Reply) -> Reply:
+    return msgspec.structs.replace(reply, steps=[b'{"error":{"message":"Something is wrong."}}'])
 
 
 def as_page(asked: Asked, reply: Reply) -> Reply:
@@ -335,6 +340,13 @@ CASES = (
     answers("bad requests are fine", is_bad, with_status(200), "errors.status"),
     answers("bad requests are an error of the server", is_bad, with_status(500), "errors.status", apis=ONLY_RESPONSES),
     answers("errors have another form", is_bad, only_the_first, "errors.form"),
+    answers("errors lack a field", is_bad, without_fields, "errors.fields", apis=("chat", "responses")),
+    asks(
+        "a failure is told as an end",
+        where(lambda asked: asked.body.get("model") == "demo-error-middle", put(model="demo")),
+        "stream.failure",
+        both=True,
+    ),
     answers("errors are web pages", is_bad, as_page, "errors.form", apis=ONLY_CHAT),
     answers("errors are text", is_bad, as_type("text/plain"), "errors.form", apis=ONLY_MESSAGES),
     asks("any model will do", where(says("no-such-model"), put(model="demo")), "errors.model"),

@@ -258,7 +258,14 @@ def test_the_words_of_others_are_of_no_api(value: Json):
 @pytest.mark.parametrize(("status", "rules"), [("completed", {"calls.json"}), ("incomplete", set[str]())])
 def test_half_a_call_is_told_as_half_a_call(status: str, rules: set[str]):
     """Codex runs a call when its item is completed, also in a response that is not."""
-    item = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": '{"p', "status": status}
+    item = {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "c1",
+        "name": "look",
+        "arguments": '{"p',
+        "status": status,
+    }
     body = {"object": "response", "id": "resp_1", "status": "incomplete", "output": [item]}
     usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
     details = {"reason": "max_output_tokens"}

@@ -1,7 +1,7 @@
 """The three APIs: what a probe asks, as each of them says it."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -63,9 +63,15 @@ class Api(Protocol):
 
     def body(self, ask: Ask, model: str) -> Json: ...
 
+    error_fields: tuple[str, ...]
+    """What an error has besides its message, for those who tell errors apart."""
+
     def error_fault(self, body: Json) -> str:
         """What is wrong with an error's form; nothing if it is sound."""
         ...
+
+
+OPENAI_FIELDS = ("type", "param", "code")
 
 
 def _whole(fields: Json, ask: Ask) -> Json:
@@ -76,6 +82,7 @@ def _whole(fields: Json, ask: Ask) -> Json:
 class ChatApi:
     name: Dialect = "chat"
     path = "/chat/completions"
+    error_fields: tuple[str, ...] = OPENAI_FIELDS
 
     def headers(self, key: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
@@ -117,6 +124,7 @@ class ChatApi:
 class ResponsesApi:
     name: Dialect = "responses"
     path = "/responses"
+    error_fields: tuple[str, ...] = OPENAI_FIELDS
 
     def headers(self, key: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
@@ -157,6 +165,7 @@ class ResponsesApi:
 class MessagesApi:
     name: Dialect = "messages"
     path = "/messages"
+    error_fields: tuple[str, ...] = ()
 
     def headers(self, key: str) -> dict[str, str]:
         return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
@@ -212,11 +221,8 @@ class MessagesApi:
 
 
 def openai_error_fault(body: Json) -> str:
-    error: Any = body.get("error")
-    if not as_text(as_object(error).get("message")):
-        return "it is no object `error` with a message"
-    missing = [key for key in ("type", "param", "code") if key not in as_object(error)]
-    return f"its `error` has no {', '.join(missing)}" if missing else ""
+    has_message = as_text(as_object(body.get("error")).get("message"))
+    return "" if has_message else "it is no object `error` with a message"
 
 
 APIS: dict[str, Api] = {"chat": ChatApi(), "responses": ResponsesApi(), "messages": MessagesApi()}

@@ -35,7 +35,7 @@ class Order(msgspec.Struct, frozen=True):
     only: tuple[str, ...] = ()
     report: tuple[Path, ...] = ()
     record: Path | None = None
-    budget: int = 150
+    budget: int = 200
     timeout: float = 120.0
 
 

@@ -43,7 +43,7 @@ class Target(msgspec.Struct):
     base: str
     model: str
     key: str = ""
-    budget: int = 150
+    budget: int = 200
     """Requests at most."""
     timeout: float = 120.0
     """Seconds for one answer."""

@@ -19,9 +19,13 @@ _OWN: dict[str, tuple[Dialect, ...]] = {
 """Areas that only some APIs have."""
 
 
+NOT_OF_MESSAGES = ("choice.allowed", "errors.fields", "usage.sum")
+"""Messages has no such choice, no such fields, and tells no total."""
+
+
 def applies(rule: Rule, api: Dialect) -> bool:
     """Whether an API is held to a rule."""
-    if rule.id in ("choice.allowed", "usage.sum"):  # Messages has no such choice, and tells no total
+    if rule.id in NOT_OF_MESSAGES:
         return api != "messages"
     return api in _OWN.get(rule.area, (api,))
 

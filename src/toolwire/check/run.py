@@ -8,7 +8,9 @@ import msgspec
 from toolwire.check.apis import APIS, Api, Ask
 from toolwire.check.endpoint import LONG, MANY, BudgetSpent, Endpoint, GivenUp, Target, Unreachable, listed
 from toolwire.check.exchange import Exchange
-from toolwire.check.probes import HELLO, PROBES, TURNS, Probe
+from toolwire.check.probes import PROBES
+from toolwire.check.probes.probe import TURNS, Probe
+from toolwire.check.probes.scene import HELLO
 from toolwire.check.rules import RULES, rules_for
 from toolwire.check.talks import Talk, Verdict, Verdicts, why_not
 from toolwire.check.turns.rule import Finding, Rule

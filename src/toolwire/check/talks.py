@@ -6,7 +6,9 @@ from toolwire.check.apis import Api, Ask
 from toolwire.check.endpoint import LATE, Endpoint
 from toolwire.check.exchange import Exchange
 from toolwire.check.turns.loose import Json, as_object, parsed
-from toolwire.check.turns.rule import Finding, Rule
+from toolwire.check.turns.rule import Asked, Finding, Rule
+from toolwire.check.turns.streams import StreamCheck, check_plain
+from toolwire.check.turns.turn import Turn
 from toolwire.core.events import Dialect
 
 
@@ -33,6 +35,12 @@ RULES = (
         "A client that leaves in the middle of a stream does not disturb the next request.",
         "servers with many users",
         "The server hangs, or answers one user with the turn of another.",
+    ),
+    _must(
+        "stream.failure",
+        "A turn that fails in its middle is told as failed.",
+        _ALL,
+        "Half an answer is taken for a whole one.",
     ),
     _must(
         "choice.none",
@@ -132,9 +140,15 @@ RULES = (
     ),
     _must(
         "errors.form",
-        "An error is JSON in the form of the API.",
+        "An error is JSON in the form of the API, with a message.",
         "the OpenAI and Anthropic SDKs",
         "The SDK cannot say what is wrong.",
+    ),
+    _should(
+        "errors.fields",
+        "An error also has `type`, `param` and `code`, which may be null.",
+        "OpenAI Chat Completions, OpenAI Responses; typed clients",
+        "Clients that tell errors apart by them cannot.",
     ),
     _should(
         "errors.model",
@@ -298,6 +312,10 @@ class Talk:
             fault = f"its content type is {exchange.content_type!r}"
         says = f"An error with status {exchange.status} is not well formed: {fault}."
         self.judge("errors.form", not fault, says, exchange)
+        if not fault:
+            missing = [key for key in self.api.error_fields if key not in as_object(exchange.fields.get("error"))]
+            says = f"An error with status {exchange.status} has no {', '.join(missing)}."
+            self.judge("errors.fields", not missing, says, exchange)
 
 
 def _key(ask: Ask) -> bytes:
@@ -324,6 +342,16 @@ def why_not(exchange: Exchange) -> str:
     if exchange.status != 200:
         return f"status {exchange.status}: {exchange.body[:200].decode(errors='replace')}"
     return "a turn that failed" if exchange.turn.finish == "failed" else "a turn that did not end"
+
+
+def turn_in(got: Exchange) -> Turn:
+    """The turn in an answer that no rule is asked about."""
+    if got.status != 200 or not got.streamed:
+        return check_plain(got.body, Asked(got.api))[1]
+    stream = StreamCheck(Asked(got.api))
+    stream.feed(got.body)
+    stream.end()
+    return stream.turn
 
 
 class Verdicts:
