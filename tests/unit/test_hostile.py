@@ -218,6 +218,8 @@ def test_what_is_only_too_short_is_the_beginning_of_an_object(text: str):
     assert is_begun_object(text)
 
 
-@pytest.mark.parametrize("text", ["", "a", '"a', "[1", '{"a":1}', "{a: 1", "{'a':1}", '{"a":1,}', '{"a":1} x', '{}{"a"'])
+@pytest.mark.parametrize(
+    "text", ["", "a", '"a', "[1", '{"a":1}', "{a: 1", "{'a':1}", '{"a":1,}', '{"a":1} x', '{}{"a"']
+)
 def test_what_is_whole_or_wrong_is_no_beginning_of_an_object(text: str):
     assert not is_begun_object(text)
