@@ -18,7 +18,7 @@ serve: setup ## Run the gateway (options: make serve ARGS="--port 9000")
 	@$(BIN)/toolwire serve $(ARGS)
 
 test: .venv/.ready-dev check clients ## Everything that must hold (options: make test ARGS="-k museum")
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 check: .venv/.ready-dev ## Style, types and layers
 	@$(BIN)/ruff check .

@@ -104,7 +104,7 @@ class Log:
                 raise ToolError("No such place.")
             if path == "worse":
                 raise ValueError("Kaput.")
-            return f"saw {path}"
+            return f"saw {path[-300_000:]}"
 
         return tool(name="look", parallel=True)(look)
 
@@ -119,7 +119,7 @@ def path_of(path: str) -> str:
 
 def looked(id: str, path: str) -> list[Json]:
     """A look as the model remembers it."""
-    return [called(id, "look", path_of(path)), result(id, f"saw {path}")]
+    return [called(id, "look", path_of(path)), result(id, f"saw {path[-300_000:]}")]
 
 
 def agent_at(
