@@ -25,6 +25,14 @@ SHARED = Path(__file__).parent.parent.parent / "shared"
 """Where the specifications may lie. Tests that need them are skipped without them."""
 
 
+LONG = ("test_mcp", "test_own_tools", "test_codex_app_server", "test_state", "test_process", "test_talks", "test_stack")
+"""The modules that take longest. They are begun first, so that no worker is left alone with one of them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in LONG)
+
+
 def needs(*commands: str) -> None:
     """Skip a test whose programs are missing; under CI they must be there."""
     missing = [command for command in commands if shutil.which(command) is None]
