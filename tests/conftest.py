@@ -25,7 +25,7 @@ SHARED = Path(__file__).parent.parent.parent / "shared"
 """Where the specifications may lie. Tests that need them are skipped without them."""
 
 
-LONG = ("test_mcp", "test_own_tools", "test_codex_app_server", "test_state", "test_process", "test_talks", "test_stack")
+LONG = ("test_mcp", "test_own_tools", "test_codex_workers", "test_sessions", "test_codex_app_server", "test_command")
 """The modules that take longest. They are begun first, so that no worker is left alone with one of them."""
 
 

