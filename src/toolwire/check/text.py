@@ -89,7 +89,8 @@ def _show_broken(verdict: Verdict, report: Report, console: Console) -> None:
 
 
 def _bytes(exchange: Exchange, frames: list[bytes]) -> Iterator[str]:
-    yield f"> {exchange.sent.method} {exchange.sent.url} {_cut(exchange.sent.body)}"
+    if exchange.sent.url:
+        yield f"> {exchange.sent.method} {exchange.sent.url} {_cut(exchange.sent.body)}"
     for frame in frames[:MOST_SHOWN]:
         for line in filter(None, frame[:MOST_BYTES].splitlines()):
             yield f"< {_plain(line)}"
