@@ -29,8 +29,7 @@ from toolwire.check.report.junit import as_junit
 from toolwire.check.report.timeline import timeline
 from toolwire.check.rules import RULES
 from toolwire.check.run import Report, check, check_captured
-from toolwire.check.talks import Verdict
-from toolwire.check.text import outcome
+from toolwire.check.verdicts import Verdict
 from toolwire.core.events import Dialect
 
 PACKAGES = Path(__file__).parent.parent / "clients" / "js"
@@ -168,7 +167,7 @@ def report(request: pytest.FixtureRequest) -> Report:
 
 
 def counted(report: Report) -> Counter[str]:
-    return Counter(outcome(each) for each in report.verdicts)
+    return Counter(each.outcome for each in report.verdicts)
 
 
 def must_broken(report: Report) -> int:
@@ -197,7 +196,7 @@ def test_json_says_what_was_checked(report: Report):
 def test_json_has_every_verdict_with_its_rule(report: Report):
     told = json.loads(as_json(report))["verdicts"]
     assert [(each["rule"]["id"], each["api"], each["outcome"], each["seen"]) for each in told] == [
-        (each.rule, each.api, outcome(each), each.seen) for each in report.verdicts
+        (each.rule, each.api, each.outcome, each.seen) for each in report.verdicts
     ]
     for each in told:
         rule = RULES[each["rule"]["id"]]
@@ -214,7 +213,7 @@ def test_json_has_every_verdict_with_its_rule(report: Report):
 def test_json_says_why_a_rule_was_not_observed(report: Report):
     told = json.loads(as_json(report))["verdicts"]
     assert [each["reasons"] for each in told] == [
-        each.unseen if outcome(each) == "not observed" else [] for each in report.verdicts
+        each.unseen if each.outcome == "not observed" else [] for each in report.verdicts
     ]
 
 

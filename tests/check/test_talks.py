@@ -38,7 +38,6 @@ from toolwire.check.probes.calls import is_torn
 from toolwire.check.probes.scene import LONG, ODD
 from toolwire.check.rules import RULES, rules_for
 from toolwire.check.run import Report, check
-from toolwire.check.text import outcome
 
 Json = dict[str, Any]
 APIS = ("chat", "responses", "messages")
@@ -541,9 +540,7 @@ def broken(report: Report) -> set[str]:
 
 def unseen(report: Report, api: str = "chat") -> dict[str, str]:
     """The rules that were not observed, and why."""
-    return {
-        each.rule: each.unseen[0] for each in report.verdicts if each.api == api and outcome(each) == "not observed"
-    }
+    return {each.rule: each.unseen[0] for each in report.verdicts if each.api == api and each.outcome == "not observed"}
 
 
 @pytest.fixture(scope="module")
@@ -601,7 +598,7 @@ def run(url: str, *apis: str, only: Sequence[str] = (), **about: Any) -> Report:
 
 
 def passed(report: Report) -> set[str]:
-    return {each.rule for each in report.verdicts if outcome(each) == "passed"}
+    return {each.rule for each in report.verdicts if each.outcome == "passed"}
 
 
 def test_a_sound_server_breaks_nothing_and_shows_everything(gateway: Gateway):

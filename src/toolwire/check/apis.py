@@ -71,21 +71,27 @@ class Api(Protocol):
         ...
 
 
-OPENAI_FIELDS = ("type", "param", "code")
-
-
 def _whole(fields: Json, ask: Ask) -> Json:
     """A body. Reports show its beginning, so what is long stands last."""
     return {name: value for name, value in {**fields, **ask.more}.items() if value is not None}
 
 
-class ChatApi:
-    name: Dialect = "chat"
-    path = "/chat/completions"
-    error_fields: tuple[str, ...] = OPENAI_FIELDS
+class _OpenAiApi:
+    """What the two APIs of OpenAI have in common."""
+
+    error_fields: tuple[str, ...] = ("type", "param", "code")
 
     def headers(self, key: str) -> dict[str, str]:
         return {"authorization": f"Bearer {key}"} if key else {}
+
+    def error_fault(self, body: Json) -> str:
+        has_message = as_text(as_object(body.get("error")).get("message"))
+        return "" if has_message else "it is no object `error` with a message"
+
+
+class ChatApi(_OpenAiApi):
+    name: Dialect = "chat"
+    path = "/chat/completions"
 
     def body(self, ask: Ask, model: str) -> Json:
         choice = {"type": "function", "function": {"name": ask.named}} if ask.named else ask.choice or None
@@ -117,17 +123,10 @@ class ChatApi:
     def _call(self, call: Call) -> Json:
         return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
-    def error_fault(self, body: Json) -> str:
-        return openai_error_fault(body)
 
-
-class ResponsesApi:
+class ResponsesApi(_OpenAiApi):
     name: Dialect = "responses"
     path = "/responses"
-    error_fields: tuple[str, ...] = OPENAI_FIELDS
-
-    def headers(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"} if key else {}
 
     def body(self, ask: Ask, model: str) -> Json:
         choice = {"type": "function", "name": ask.named} if ask.named else ask.choice or None
@@ -157,9 +156,6 @@ class ResponsesApi:
                     yield {"type": "function_call", **about}
             case Result(id, text):
                 yield {"type": "function_call_output", "call_id": id, "output": text}
-
-    def error_fault(self, body: Json) -> str:
-        return openai_error_fault(body)
 
 
 class MessagesApi:
@@ -218,11 +214,6 @@ class MessagesApi:
         if body.get("type") != "error" or not as_text(error.get("type")) or not as_text(error.get("message")):
             return "it is no object of the type `error` with an `error` that has type and message"
         return ""
-
-
-def openai_error_fault(body: Json) -> str:
-    has_message = as_text(as_object(body.get("error")).get("message"))
-    return "" if has_message else "it is no object `error` with a message"
 
 
 APIS: dict[str, Api] = {"chat": ChatApi(), "responses": ResponsesApi(), "messages": MessagesApi()}

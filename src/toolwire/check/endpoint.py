@@ -37,7 +37,7 @@ class BudgetSpent(GivenUp):
     """All requests were made."""
 
 
-class Target(msgspec.Struct):
+class Target(msgspec.Struct, frozen=True):
     """What is checked, and how much of it."""
 
     base: str

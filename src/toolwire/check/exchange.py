@@ -52,6 +52,10 @@ class Exchange(msgspec.Struct, frozen=True):
         """A turn came, whole."""
         return self.status == 200 and not self.trouble and self.turn.is_over
 
+    def shown_by(self, finding: Finding) -> list[Heard]:
+        """The frames that show a finding. The place of a frame is where it stands in the stream."""
+        return [self.heard[place] for place in sorted({*finding.frames}) if 0 <= place < len(self.heard)]
+
     @property
     def fields(self) -> Json:
         """The answer as an object, if it is one."""

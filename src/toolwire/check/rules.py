@@ -1,12 +1,12 @@
 """All rules, and what each API is held to."""
 
-from toolwire.check import talks
+from toolwire.check import behaviour
 from toolwire.check.turns import chat, frames, messages, responses, turn
 from toolwire.check.turns.rule import Rule
 from toolwire.core.events import Dialect
 
 RULES: dict[str, Rule] = {
-    rule.id: rule for module in (turn, talks, frames, chat, responses, messages) for rule in module.RULES
+    rule.id: rule for module in (turn, behaviour, frames, chat, responses, messages) for rule in module.RULES
 }
 
 _OWN: dict[str, tuple[Dialect, ...]] = {

@@ -12,8 +12,9 @@ from toolwire.check.probes import PROBES
 from toolwire.check.probes.probe import TURNS, Probe
 from toolwire.check.probes.scene import HELLO
 from toolwire.check.rules import RULES, rules_for
-from toolwire.check.talks import Talk, Verdict, Verdicts, why_not
-from toolwire.check.turns.rule import Finding, Rule
+from toolwire.check.talks import Talk, why_not
+from toolwire.check.turns.rule import Rule
+from toolwire.check.verdicts import Verdict, Verdicts
 from toolwire.core.events import Dialect
 
 
@@ -69,7 +70,8 @@ async def check(
     async with Endpoint(target, lambda exchange: take_account(verdicts, exchange)) as endpoint:
         try:
             if not target.model:
-                report.model = endpoint.target.model = await _first_model(endpoint, wanted)
+                report.model = await _first_model(endpoint, wanted)
+                endpoint.target = msgspec.structs.replace(target, model=report.model)
             await _probe_all(endpoint, wanted, _probes(chosen), verdicts, report, told)
         except BudgetSpent as spent:
             report.spent = True
@@ -260,9 +262,3 @@ def check_captured(exchanges: Sequence[Exchange], origin: str, only: Sequence[st
     if not report.verdicts:
         raise ValueError(f"{', '.join(only)} cannot be seen in what was captured")
     return report
-
-
-def shown_finding(finding: Finding, exchange: Exchange) -> list[bytes]:
-    """The bytes that prove a finding: the frames it names, or the beginning of the answer."""
-    frames = [each.raw for each in exchange.heard if each.place in finding.frames]
-    return frames or [exchange.body[:2000]]

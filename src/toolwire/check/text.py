@@ -1,6 +1,5 @@
 """A report for people, in a terminal: a table by area, then every finding with its bytes."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -11,8 +10,9 @@ from rich.text import Text
 
 from toolwire.check.exchange import Exchange
 from toolwire.check.rules import RULES
-from toolwire.check.run import Report, shown_finding
-from toolwire.check.talks import Verdict
+from toolwire.check.run import Report
+from toolwire.check.turns.rule import Finding
+from toolwire.check.verdicts import Verdict, tally
 
 MOST_SHOWN = 3
 """Findings of one rule that are shown; the others are counted."""
@@ -35,11 +35,6 @@ def show(report: Report, console: Console) -> None:
     console.print(_summary(report))
 
 
-def outcome(verdict: Verdict) -> str:
-    """What is known about a rule: `broken`, `passed`, or `not observed`."""
-    return "broken" if verdict.broken else "passed" if verdict.seen else "not observed"
-
-
 def _table(report: Report) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("area")
@@ -59,14 +54,13 @@ def _area(verdict: Verdict) -> str:
 
 
 def _cell(verdicts: list[Verdict]) -> Text:
-    counts = Counter(outcome(each) for each in verdicts)
-    must = sum(1 for each in verdicts if each.broken and RULES[each.rule].level == "MUST")
+    counts = tally(verdicts)
     cell = Text()
     for number, word, style in (
-        (must, "broken", "bold red"),
-        (counts["broken"] - must, "should", "yellow"),
-        (counts["passed"], "passed", "green"),
-        (counts["not observed"], "not observed", "dim"),
+        (counts.must_broken, "broken", "bold red"),
+        (counts.should_broken, "should", "yellow"),
+        (counts.passed, "passed", "green"),
+        (counts.not_observed, "not observed", "dim"),
     ):
         if number:
             cell.append(f"{', ' if cell else ''}{number} {word}", style)
@@ -81,14 +75,15 @@ def _show_broken(verdict: Verdict, report: Report, console: Console) -> None:
     numbers = {each.number: each for each in report.exchanges}
     for finding, number in verdict.broken[:MOST_SHOWN]:
         console.print(_indented(readable(finding.says), 2, ""))
-        for line in _bytes(numbers[number], [*shown_finding(finding, numbers[number])]):
+        for line in _bytes(numbers[number], finding):
             console.print(_indented(line, 4))
     more = len(verdict.broken) - MOST_SHOWN
     if more > 0:
         console.print(_indented(f"and {more} more like it", 2))
 
 
-def _bytes(exchange: Exchange, frames: list[bytes]) -> Iterator[str]:
+def _bytes(exchange: Exchange, finding: Finding) -> Iterator[str]:
+    frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:2000]]
     if exchange.sent.url:
         yield f"> {exchange.sent.method} {exchange.sent.url} {_cut(exchange.sent.body)}"
     for frame in frames[:MOST_SHOWN]:
@@ -110,7 +105,7 @@ def _plain(data: bytes) -> str:
 def _show_unseen(report: Report, console: Console) -> None:
     unseen: dict[tuple[str, str], list[str]] = {}
     for each in report.verdicts:
-        if outcome(each) == "not observed":
+        if each.outcome == "not observed":
             unseen.setdefault((each.api, each.unseen[0] if each.unseen else ""), []).append(each.rule)
     if unseen:
         console.print("\n[bold]not observed[/]")
@@ -130,11 +125,10 @@ def readable(text: str) -> str:
 
 
 def _summary(report: Report) -> Text:
-    counts = Counter(outcome(each) for each in report.verdicts)
-    must = sum(1 for each in report.broken if RULES[each.rule].level == "MUST")
-    should = counts["broken"] - must
-    words = f"{must} MUST and {should} SHOULD broken, {counts['passed']} passed, {counts['not observed']} not observed"
+    counts = tally(report.verdicts)
+    broken = f"{counts.must_broken} MUST and {counts.should_broken} SHOULD broken"
+    words = f"{broken}, {counts.passed} passed, {counts.not_observed} not observed"
     asked = len(report.exchanges)
     many = "" if asked == 1 else "s"
     about = f"{asked} request{many} in {report.seconds:.1f} s" if report.seconds else f"{asked} turn{many}"
-    return Text(f"\n{words}; {about}.", "bold red" if must else "bold green")
+    return Text(f"\n{words}; {about}.", "bold red" if counts.must_broken else "bold green")

@@ -5,15 +5,8 @@ writing, and bytes that are no text at all.
 """
 
 import re
-from collections.abc import Iterable
-
-import msgspec
 
 from toolwire.check.exchange import Exchange
-from toolwire.check.rules import RULES
-from toolwire.check.talks import Verdict
-from toolwire.check.text import outcome
-from toolwire.check.turns.frames import Heard
 from toolwire.check.turns.rule import Finding
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -49,32 +42,6 @@ def address(url: str) -> str:
     return readable(_SECRET.sub(r"\1…", _USER.sub("//", url)))
 
 
-def frames_of(finding: Finding, exchange: Exchange) -> list[Heard]:
-    """The offending frames. The place of a frame is where it stands in the stream."""
-    places = sorted({*finding.frames})
-    return [exchange.heard[place] for place in places if 0 <= place < len(exchange.heard)]
-
-
 def proof(finding: Finding, exchange: Exchange) -> list[str]:
     """The bytes of the offending frames, or the beginning of an answer of which no frame is named."""
-    return [exact(each.raw) for each in frames_of(finding, exchange)] or [exact(exchange.body[:8000])[:2000]]
-
-
-class Tally(msgspec.Struct, frozen=True):
-    """Verdicts, counted."""
-
-    must_broken: int = 0
-    should_broken: int = 0
-    passed: int = 0
-    not_observed: int = 0
-
-
-def tally(verdicts: Iterable[Verdict]) -> Tally:
-    told = [(outcome(each), RULES[each.rule].level) for each in verdicts]
-    outcomes = [word for word, _ in told]
-    return Tally(
-        told.count(("broken", "MUST")),
-        told.count(("broken", "SHOULD")),
-        outcomes.count("passed"),
-        outcomes.count("not observed"),
-    )
+    return [exact(each.raw) for each in exchange.shown_by(finding)] or [exact(exchange.body[:8000])[:2000]]

@@ -7,15 +7,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from toolwire import __version__
-from toolwire.check.report.evidence import Tally, address, cut, tally
+from toolwire.check.report.evidence import address, cut
 from toolwire.check.report.markup import prose, text
 from toolwire.check.report.shown import shown
 from toolwire.check.report.style import STYLE
 from toolwire.check.rules import RULES
 from toolwire.check.run import Report
-from toolwire.check.talks import Verdict
-from toolwire.check.text import outcome
 from toolwire.check.turns.rule import Finding
+from toolwire.check.verdicts import Tally, Verdict, tally
 
 MOST_EXCHANGES = 3
 """Exchanges that are shown for one rule on one API; the others are counted."""
@@ -164,12 +163,12 @@ def _article(verdict: Verdict, report: Report) -> str:
 
 
 def _passed(report: Report) -> str:
-    passed = [each for each in report.verdicts if outcome(each) == "passed"]
+    passed = [each for each in report.verdicts if each.outcome == "passed"]
     return _list(f"{len(passed)} passed", [(each, f"seen {_times(each.seen)}") for each in passed])
 
 
 def _unseen(report: Report) -> str:
-    unseen = [each for each in report.verdicts if outcome(each) == "not observed"]
+    unseen = [each for each in report.verdicts if each.outcome == "not observed"]
     return _list(f"{len(unseen)} not observed", [(each, _why(each)) for each in unseen])
 
 

@@ -36,12 +36,11 @@ import msgspec
 
 from toolwire import __version__
 from toolwire.check.exchange import Exchange
-from toolwire.check.report.evidence import Tally, address, exact, frames_of, proof, tally, valid
+from toolwire.check.report.evidence import address, exact, proof, valid
 from toolwire.check.rules import RULES
 from toolwire.check.run import Report
-from toolwire.check.talks import Verdict
-from toolwire.check.text import outcome
 from toolwire.check.turns.rule import Finding
+from toolwire.check.verdicts import Tally, Verdict, tally
 
 
 class _Rule(msgspec.Struct):
@@ -131,7 +130,7 @@ def as_json(report: Report) -> bytes:
 
 def _verdict(verdict: Verdict, exchanges: dict[int, Exchange]) -> _Verdict:
     rule = RULES[verdict.rule]
-    told = outcome(verdict)
+    told = verdict.outcome
     return _Verdict(
         rule=_Rule(rule.id, rule.level, rule.area, rule.says, rule.source, rule.harm),
         api=verdict.api,
@@ -143,7 +142,7 @@ def _verdict(verdict: Verdict, exchanges: dict[int, Exchange]) -> _Verdict:
 
 
 def _finding(finding: Finding, exchange: Exchange) -> _Finding:
-    heard = frames_of(finding, exchange)
+    heard = exchange.shown_by(finding)
     frames = [_Frame(each.place, round(each.at, 6), each.event, exact(each.raw)) for each in heard]
     return _Finding(valid(finding.says), str(exchange.number), frames, "" if frames else proof(finding, exchange)[0])
 

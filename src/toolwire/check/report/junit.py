@@ -18,9 +18,8 @@ from toolwire.check.exchange import Exchange
 from toolwire.check.report.evidence import address, cut, exact, proof, readable
 from toolwire.check.rules import RULES
 from toolwire.check.run import Report
-from toolwire.check.talks import Verdict
-from toolwire.check.text import outcome
 from toolwire.check.turns.rule import Finding
+from toolwire.check.verdicts import Verdict
 
 MOST_FINDINGS = 5
 MOST_FRAMES = 5
@@ -40,7 +39,7 @@ def as_junit(report: Report) -> bytes:
 
 def _counts(name: str, verdicts: Sequence[Verdict], seconds: float) -> dict[str, str]:
     failures = sum(_has_failed(each) for each in verdicts)
-    skipped = sum(outcome(each) == "not observed" for each in verdicts)
+    skipped = sum(each.outcome == "not observed" for each in verdicts)
     return {
         "name": name,
         "tests": str(len(verdicts)),
