@@ -24,7 +24,7 @@ from toolwire.agent.images import image_url
 from toolwire.agent.items import user_message
 from toolwire.agent.loop import Loop, Setup
 from toolwire.agent.model import Model, with_backend
-from toolwire.agent.registry import Context, FunctionTool, Registry, Tool, tool
+from toolwire.agent.registry import Context, Registry, Tool, as_tool
 from toolwire.agent.session import Session
 from toolwire.agent.task import Task
 from toolwire.runs.settings import Settings, load
@@ -53,7 +53,7 @@ class Agent:
         chosen, name = with_backend(settings or load(None), backend, model)
         self.setup = setup or Setup()
         self.cwd = Path(cwd).resolve()
-        self.registry = Registry(_as_tool(each) for each in tools)
+        self.registry = Registry(as_tool(each) for each in tools)
         self.session = session or Session.begin(name, self.cwd, None)
         self._model = Model(chosen, name, idle=self.setup.idle)
         self._approver = approver
@@ -142,12 +142,6 @@ class Agent:
         if self._feed is not None:
             self._feed.put(ApprovalAsked(call.call_id, call.name, call.text))
         return await self._approver(tool, call)
-
-
-def _as_tool(each: Tool | Callable[..., Any]) -> Tool:
-    if isinstance(each, FunctionTool) or hasattr(each, "run"):
-        return each  # type: ignore[return-value]
-    return tool(each)  # type: ignore[arg-type]
 
 
 def _ended(feed: Feed) -> Callable[["asyncio.Task[None]"], None]:

@@ -18,6 +18,7 @@ from toolwire.agent.events import AgentEvent, TaskEnded, as_line
 from toolwire.agent.limits import Limits
 from toolwire.agent.loop import Setup
 from toolwire.agent.mcp import Server, Servers, read_config
+from toolwire.agent.model import GIVEN
 from toolwire.agent.registry import Tool
 from toolwire.agent.screen import CANCELLED, Interrupts, Screen
 from toolwire.agent.session import Session, folder
@@ -195,10 +196,6 @@ def _choice(order: Order, session: Session | None, settings: Settings) -> tuple[
     # A backend replaces that of the session.
     model = inner if order.backend and slash and (is_known or name == GIVEN) else session.model
     return model, order.backend
-
-
-GIVEN = "given"
-"""What a backend is named that is given as `KIND:URL`."""
 
 
 def _check_address(backend: str) -> None:

@@ -16,6 +16,7 @@ from toolwire.agent.items import AnyItem, OtherItem
 from toolwire.agent.limits import Limits
 from toolwire.agent.retry import pause
 from toolwire.agent.router import declared
+from toolwire.agent.session import SessionError
 from toolwire.agent.step import FOREVER, Step
 from toolwire.agent.task import Task
 from toolwire.core.errors import BackendFault, Failure, ToolwireError
@@ -46,10 +47,6 @@ class Setup(msgspec.Struct, frozen=True):
     """Nothing may be changed."""
 
 
-class LimitReached(Exception):
-    """A bound of the task."""
-
-
 class Loop:
     """Works off one task: from a prompt in the history to the end of the model's work."""
 
@@ -68,9 +65,7 @@ class Loop:
             reason = "cancelled"
         except TimeoutError:
             reason = "seconds"
-        except LimitReached as limit:
-            reason = str(limit)
-        except (Fatal, ToolwireError) as fault:
+        except (Fatal, SessionError, ToolwireError) as fault:
             reason, error = "failed", str(fault)
         self._task.put(happened.TaskEnded(reason, self._task.text, self._task.spent, error))
 
@@ -79,7 +74,7 @@ class Loop:
         while True:
             limit = self._setup.limits.reached(self._rounds, task.spent, time.monotonic() - task.began)
             if limit:
-                raise LimitReached(limit)
+                return limit
             await self._compact_if_due()
             self._rounds += 1
             task.put(happened.TurnStarted(self._rounds))

@@ -30,6 +30,8 @@ from toolwire.transport.reply import Broken, Timeouts
 
 _ids = random.Random()
 
+GIVEN = "given"
+"""What a backend is named that is given as `KIND:URL`."""
 USAGE_PATH = "/wham/usage"
 
 
@@ -78,9 +80,9 @@ class Model:
         if self._session is not None:
             await self._session.close()
 
-    def turn(self, fields: Mapping[str, Any], policies: Sequence[Callable[[], Policy]] = ()) -> Turn:
+    def turn(self, fields: Mapping[str, Any]) -> Turn:
         """Ask for a turn. What is asked is a body of the Responses API, but for the model and the stream."""
-        return self.run(self.request(fields), policies)
+        return self.run(self.request(fields))
 
     def request(self, fields: Mapping[str, Any]) -> Request:
         usual = {"store": False, "include": ["reasoning.encrypted_content"]}
@@ -137,8 +139,8 @@ def with_backend(settings: Settings, backend: str, model: str) -> tuple[Settings
     if colon and url.startswith(("http://", "https://")):
         if kind not in ("responses", "chat", "messages"):
             raise SettingsError(f"--backend: {kind!r} is none of responses, chat and messages")
-        made = Backend("given", msgspec.convert(kind, Any), base_url=url)
-        return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"given/{model}"
+        made = Backend(GIVEN, msgspec.convert(kind, Any), base_url=url)
+        return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN}/{model}"
     if all(each.name != backend for each in settings.backends):
         known = ", ".join(each.name for each in settings.backends)
         raise SettingsError(f"--backend: there is no backend {backend!r}; there are {known}")

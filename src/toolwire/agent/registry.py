@@ -139,6 +139,11 @@ def tool(
     return make if function is None else make(function)
 
 
+def as_tool(each: Tool | Callable[..., Any]) -> Tool:
+    """A tool as it is, or one made of a plain function."""
+    return each if hasattr(each, "run") else tool(each)  # type: ignore[return-value, arg-type]
+
+
 _GIVEN = ("context", "call")
 
 

@@ -9,8 +9,6 @@ FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 60.0
 """Of our own; a server may ask for a longer one."""
 
-_ids = random.Random()
-
 
 def pause(failure: Failure, attempt: int, longest: float) -> float | None:
     """Seconds before the `attempt`-th new request, or None if it is not to be made."""
@@ -19,4 +17,4 @@ def pause(failure: Failure, attempt: int, longest: float) -> float | None:
     asked = failure.pause(time.time())
     if asked is not None:
         return asked if asked <= longest else None
-    return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1)) * _ids.uniform(0.9, 1.1)
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1)) * random.uniform(0.9, 1.1)

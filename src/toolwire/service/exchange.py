@@ -18,7 +18,6 @@ from toolwire.assembly import (
     ARGUMENTS_HEADER,
     OutputModeSetting,
     ToolRules,
-    output_mode,
     with_arguments,
 )
 from toolwire.core.collect import Turn
@@ -240,13 +239,13 @@ class Exchange:
     def _planning(self, request: Request, caller: Caller, policies: Sequence[Callable[[], Policy]]) -> Planning:
         rules = self._rules(self._shared.settings.tools)
         self._bound.request = request
-        mode = output_mode(rules, request)
-        self._delivery.headers.append((b"x-proxy-output-mode", mode.encode()))
-        self._facts |= {"model": request.model, "output_mode": mode}
         shared = self._shared
         planning = Planning(
             shared.settings, shared.router, shared.thoughts, request, rules, self._seed, caller, policies, self._facts
         )
+        mode = planning.mode
+        self._delivery.headers.append((b"x-proxy-output-mode", mode.encode()))
+        self._facts |= {"model": request.model, "output_mode": mode}
         self._shared.log.asked(self._facts, request)
         return planning
 

@@ -63,12 +63,20 @@ class _Turn:
         self._tools = tools
         self._runtime = Runtime(tools.registry, _context, _nothing, self._count)
         self._under_way: dict[str, str] = {}  # names by the ids of calls
-        self.entries: list[Entry] = []
+        self._entries: list[Entry] = []
+        self._said: list[str] = []  # words that are not among them yet
         self.ours: list[CallEntry] = []
         self.theirs: list[CallEntry] = []
         self._call: CallStarted | None = None
         self._pieces: list[str] = []
         self._thought: dict[int, list[str]] = {}
+
+    @property
+    def entries(self) -> list[Entry]:
+        if self._said:
+            self._entries.append(Message("assistant", (TextPart("".join(self._said)),)))
+            self._said = []
+        return self._entries
 
     def hides(self, event: Event) -> bool:
         """Take the event in; whether it is our own affair."""
@@ -81,7 +89,7 @@ class _Turn:
         if isinstance(event, CallEnded):
             return self._end_call(event)
         if isinstance(event, TextDelta):
-            self._say(event.text)
+            self._said.append(event.text)
         elif isinstance(event, ReasoningDelta):
             self._thought.setdefault(event.part, []).append(event.text)
         elif isinstance(event, ReasoningEnded):
@@ -108,15 +116,6 @@ class _Turn:
 
     def _is_ours(self, call: CallStarted) -> bool:
         return call.name in self._tools.names and not call.namespace
-
-    def _say(self, text: str) -> None:
-        last = self.entries[-1] if self.entries else None
-        if isinstance(last, Message):
-            said = last.parts[0]
-            assert isinstance(said, TextPart)
-            self.entries[-1] = Message("assistant", (TextPart(said.text + text),))
-        else:
-            self.entries.append(Message("assistant", (TextPart(text),)))
 
     def _end_call(self, event: CallEnded) -> bool:
         call, self._call = self._call, None

@@ -14,7 +14,7 @@ import msgspec
 
 from toolwire.agent.call import ToolCall, ToolError
 from toolwire.agent.mcp import Server, Servers, read_config
-from toolwire.agent.registry import Context, Registry, Result, Tool, tool
+from toolwire.agent.registry import Context, Registry, Result, Tool, as_tool
 from toolwire.core.events import CallKind, Note
 from toolwire.core.request import Entry, Message, OtherEntry, OtherPart, Request, ResultEntry, TextPart
 from toolwire.core.request import Tool as Declared
@@ -152,7 +152,7 @@ def found_tool(name: str) -> Tool:
     if fault:
         raise SettingsError(f"own.tools: {name!r} is no tool: {fault}")
     try:
-        return found if hasattr(found, "run") else tool(found)
+        return as_tool(found)
     except (TypeError, ValueError, AttributeError, NameError) as error:
         raise SettingsError(f"own.tools: {name!r} is no tool: {_line(error)}") from None
 
