@@ -43,12 +43,9 @@ class OutputItem:
         self.pieces: list[str] = []
         self.encoded = msgspec.Raw(b"null")
         self._told: msgspec.Raw | None = None
-        self.keeps_place = False
-        """The backend calls the item as we do and counts it as we do."""
 
     def open(self, told: Told) -> Steps:
         under = told(ADDED, self.name)
-        self.keeps_place = self.id == self.name and under.get("output_index") == msgspec.Raw(b"%d" % self.place)
         yield ADDED, {**under, "output_index": self.place, "item": self._written(under)}
 
     def close_part(self, told: Told) -> Steps:
@@ -149,11 +146,6 @@ class MessageItem(OutputItem):
     def parts(self) -> int:
         return len(self._parts)
 
-    @property
-    def counts_parts(self) -> bool:
-        """The backend counts the open part as we do."""
-        return self.keeps_place and self.part == len(self._parts)
-
     def _told_part(self, part: msgspec.Raw | None, text: str, told: Told) -> dict[str, msgspec.Raw]:
         """The backend's own part, if it says the same as ours."""
         if part is None:
@@ -232,10 +224,6 @@ class ReasoningItem(OutputItem):
         assert self.kind is not None
         return b',"%b":%d' % (_INDEX[self.kind].encode(), len(self._parts[self.kind]))
 
-    @property
-    def counts_parts(self) -> bool:
-        return self.keeps_place and self.kind is not None and self.part == len(self._parts[self.kind])
-
     def _here_in_part(self, kind: ReasoningKind) -> Fields:
         return {**self._here(), _INDEX[kind]: len(self._parts[kind])}
 
@@ -257,8 +245,6 @@ def _thought(kind: ReasoningKind, text: str) -> Fields:
 
 class CallItem(OutputItem):
     """A call: of a function, with arguments, or of a custom tool, with an input."""
-
-    counts_parts = True
 
     def __init__(self, call: CallStarted, id: str, place: int) -> None:
         super().__init__(call.item, id, place)

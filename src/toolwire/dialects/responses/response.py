@@ -8,6 +8,7 @@ import msgspec
 from toolwire.core.errors import Failure
 from toolwire.core.events import Reason, Usage
 from toolwire.core.request import Request
+from toolwire.core.sse import on_one_line
 
 _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -172,7 +173,8 @@ def usage_object(usage: Usage, told: dict[str, Any] | None = None) -> dict[str, 
 
 def shown_fields(asked: dict[str, msgspec.Raw]) -> dict[str, Any]:
     """What the client asked for, as a response repeats it."""
-    shown: dict[str, Any] = {name: value for name, value in asked.items() if name in _SHOWN and value != NULL}
+    said = {name: bytes(value) for name, value in asked.items() if name in _SHOWN and value != NULL}
+    shown: dict[str, Any] = {name: msgspec.Raw(on_one_line(value)) for name, value in said.items()}
     if "tools" in shown:
         shown["tools"] = _shown_tools(bytes(shown["tools"]))
     if "tool_choice" in shown:
