@@ -11,7 +11,9 @@ Rules, all from servers that were seen to do it:
 - The same id under another index, with a name of its own, is another call whose id was not unique.
 - Without id and index a fragment continues the last call, or begins one if it has a name and the last is done.
 - A name may come whole, in pieces, repeated, late or never. It is announced once, when no more of it can follow.
-- A total adds only what was missing; text that was passed on is never taken back.
+- A total adds only what was missing; text that was passed on is never taken back. If the two contradict each other,
+  the call ends incomplete.
+- Behind a lost frame no fragment is passed on: only a total closes the gap. Without one the call ends incomplete.
 - A call without arguments has the arguments `{}`.
 """
 
@@ -24,7 +26,7 @@ import msgspec
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
 from toolwire.core.sse import Frame
-from toolwire.core.text import is_begun_object, is_blank, is_json
+from toolwire.core.text import is_begun_object, is_blank, is_json, same_json
 
 LIMIT = 64 * 1024 * 1024
 """Most characters that all arguments of one turn may have, until told otherwise."""
@@ -65,8 +67,10 @@ class Call:
 
     __slots__ = (
         "announced",
+        "broken",
         "closing",
         "ended",
+        "gap",
         "given",
         "id",
         "index",
@@ -93,6 +97,8 @@ class Call:
         self.announced = False
         self.sent = False  # argument text was passed on
         self.told = False  # the backend has said what all of it is
+        self.gap = False  # a frame was lost since the last total, and it may have held more of this call
+        self.broken = ""  # why the arguments cannot be trusted, as the code of a note
         self.closing: bool | None = None  # the end was seen while the name was missing; says whether complete
         self.ended = False
 
@@ -110,7 +116,7 @@ class Call:
         return not is_begun_object(self.text)
 
     def is_whole(self) -> bool:
-        return self.kind == "custom" or is_json(self.text)
+        return not self.broken and (self.kind == "custom" or is_json(self.text))
 
 
 @lru_cache(maxsize=64)
@@ -135,6 +141,7 @@ class CallTable:
         self._tells_items = tells_items
         self._limit = limit
         self._size = 0
+        self._gap = False  # a frame was lost
         self._names = frozenset(names)
         self._settled = _settled(self._names)
         self.calls: list[Call] = []
@@ -178,11 +185,23 @@ class CallTable:
     def extend(self, item: str, text: str, frame: Frame | None = None) -> CallArgs | None:
         """The same as `feed` for what comes most: more text of a call that is known by its item and under way."""
         call = self._by_item.get(item)
-        if call is None or not call.sent or call.ended or not text:
+        if call is None or not call.sent or call.ended or call.gap or not text:
             return None
         self._count(len(text))
         call.parts.append(text)
         return CallArgs(call.id, text, frame)
+
+    def gap(self) -> None:
+        """A frame of the stream was lost: nothing is passed on of an open call until a total tells all of it.
+
+        A call whose arguments were whole before lacks nothing; any other ends incomplete if no such total comes.
+        """
+        self._gap = True
+        for call in self.calls:
+            if not call.ended and not call.gap:
+                call.gap = True
+                if call.kind == "custom" or not is_json(call.text):
+                    call.broken = "arguments_gap"
 
     def knows(self, item: str) -> bool:
         """Whether the call of this item has an id."""
@@ -272,6 +291,9 @@ class CallTable:
         if fragment.id not in SILENT and fragment.id in self._by_id:
             self._name_id(call, "")
             events.append(Note("id_reused", call.id))
+        if self._gap and fragment.name in SILENT:  # its beginning was in the lost frame
+            call.gap = True
+            call.broken = "arguments_gap"
         return call
 
     def _learn(self, call: Call, fragment: Fragment) -> None:
@@ -307,6 +329,10 @@ class CallTable:
         new = fragment.text
         if fragment.total:
             new = self._missing(call, new, events)
+        elif call.gap and new:
+            if not call.broken and not new.isspace():
+                events.append(Note("arguments_late", call.id))
+            new = ""
         if new:
             if call.ended:
                 events.append(Note("arguments_late", call.id))
@@ -334,12 +360,28 @@ class CallTable:
             return ""
         call.told = True
         if total.startswith(known):
+            call.gap, call.broken = False, ""
             return total[len(known) :]
         if not call.sent:
+            call.gap, call.broken = False, ""
             call.parts = []
             return total
-        events.append(Note("arguments_differ", call.id))
+        self._contradict(call, total, events)
         return ""
+
+    def _contradict(self, call: Call, total: str, events: list[Event]) -> None:
+        """What was passed on cannot be taken back: unless the total means the same, the call must not be run."""
+        if call.kind == "function" and is_json(call.text):
+            if same_json(call.text, total):
+                return
+            if not is_json(total):  # it says nothing against arguments that are whole
+                events.append(Note("arguments_differ", call.id))
+                return
+        if call.broken != "arguments_differ":
+            call.broken = "arguments_differ"
+            if call.ended:
+                events.append(Note(call.broken, call.id))
+        self._close(call, False, events)
 
     def _pass_on(self, call: Call, new: str, events: list[Event]) -> None:
         if call.sent:
@@ -380,7 +422,7 @@ class CallTable:
             self._settle(call, events)
 
     def _settle(self, call: Call, events: list[Event]) -> None:
-        complete = bool(call.closing)
+        call.closing = complete = bool(call.closing) and not call.broken
         if not call.sent and call.kind == "function":
             text = call.text if call.text.strip() not in ("", "null") else "{}" if complete else ""
             if text:
@@ -388,4 +430,6 @@ class CallTable:
                 call.sent = True
                 events.append(CallArgs(call.id, text))
         call.ended = True
-        events.append(CallEnded(call.id, complete))
+        if call.broken:
+            events.append(Note(call.broken, call.id))
+        events.append(CallEnded(call.id, complete, bool(call.broken)))

@@ -14,7 +14,8 @@ StopMode: TypeAlias = Literal["burst", "first"]
 
 CODES: dict[str, str] = {
     "annotations_dropped": "citations of the text have no place in the client's dialect",
-    "arguments_differ": "the backend's final arguments differ from those it had streamed, which were kept",
+    "arguments_differ": "the backend's final arguments differ from those it had streamed",
+    "arguments_gap": "a frame was lost inside a call's arguments, and nothing that came later says what it held",
     "arguments_invalid": "the arguments of a call do not fit the tool's schema, and were passed on as they are",
     "arguments_repaired": "the arguments of a call were put right without changing what they say",
     "arguments_unchecked": "the schema of a tool cannot be used to check arguments",

@@ -222,8 +222,7 @@ class Decoder(TurnDecoder):
         try:
             loose: Any = msgspec.json.decode(data)
         except UNREADABLE:
-            self._unreadable += 1
-            self._opening.append(Note("frame_skipped"))
+            self._skip_frame()
             return ()
         return self._read_loosely(loose)
 

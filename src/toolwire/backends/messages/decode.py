@@ -68,8 +68,7 @@ class Decoder(TurnDecoder):
         except UNREADABLE:
             if frame.data.strip() == b"[DONE]":
                 return ()
-            self._unreadable += 1
-            self._opening.append(Note("frame_skipped"))
+            self._skip_frame()
             return ()
         handler = self._HANDLERS.get(event.type or frame.event.decode("latin-1"))
         if handler is None:
