@@ -81,7 +81,6 @@ class Call:
         "ordinal",
         "parts",
         "sent",
-        "told",
     )
 
     def __init__(self, ordinal: int, kind: CallKind) -> None:
@@ -96,9 +95,8 @@ class Call:
         self.given = False  # the id came from the backend
         self.announced = False
         self.sent = False  # argument text was passed on
-        self.told = False  # the backend has said what all of it is
         self.gap = False  # a frame was lost since the last total, and it may have held more of this call
-        self.broken = ""  # why the arguments cannot be trusted, as the code of a note
+        self.broken = False  # arguments are missing behind the gap, or a total contradicts what was passed on
         self.closing: bool | None = None  # the end was seen while the name was missing; says whether complete
         self.ended = False
 
@@ -175,7 +173,7 @@ class CallTable:
         self._learn(call, fragment)
         self._count(len(fragment.text))
         call.parts = [fragment.text]
-        call.announced = call.sent = call.told = call.ended = True
+        call.announced = call.sent = call.ended = True
         call.closing = fragment.complete
         return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
 
@@ -200,8 +198,7 @@ class CallTable:
         for call in self.calls:
             if not call.ended and not call.gap:
                 call.gap = True
-                if call.kind == "custom" or not is_json(call.text):
-                    call.broken = "arguments_gap"
+                call.broken = call.kind == "custom" or not is_json(call.text)
 
     def knows(self, item: str) -> bool:
         """Whether the call of this item has an id."""
@@ -228,7 +225,7 @@ class CallTable:
                 continue
             complete = call.closing
             if complete is None:
-                complete = (not cut and (call.is_blank() or call.told or call.is_other())) or call.is_whole()
+                complete = (not cut and (call.is_blank() or call.is_other())) or call.is_whole()
             call.closing = complete
             self._announce(call, events)
             self._settle(call, events)
@@ -292,8 +289,7 @@ class CallTable:
             self._name_id(call, "")
             events.append(Note("id_reused", call.id))
         if self._gap and fragment.name in SILENT:  # its beginning was in the lost frame
-            call.gap = True
-            call.broken = "arguments_gap"
+            call.gap = call.broken = True
         return call
 
     def _learn(self, call: Call, fragment: Fragment) -> None:
@@ -358,12 +354,12 @@ class CallTable:
         known = call.text
         if not total or (call.kind == "function" and is_blank(total)):
             return ""
-        call.told = True
-        if total.startswith(known):
-            call.gap, call.broken = False, ""
+        fits = total.startswith(known)
+        if call.gap and (fits or not call.sent):
+            call.gap = call.broken = False
+        if fits:
             return total[len(known) :]
         if not call.sent:
-            call.gap, call.broken = False, ""
             call.parts = []
             return total
         self._contradict(call, total, events)
@@ -377,10 +373,9 @@ class CallTable:
             if not is_json(total):  # it says nothing against arguments that are whole
                 events.append(Note("arguments_differ", call.id))
                 return
-        if call.broken != "arguments_differ":
-            call.broken = "arguments_differ"
-            if call.ended:
-                events.append(Note(call.broken, call.id))
+        if not call.broken or call.gap:
+            events.append(Note("arguments_differ", call.id))
+        call.gap, call.broken = False, True
         self._close(call, False, events)
 
     def _pass_on(self, call: Call, new: str, events: list[Event]) -> None:
@@ -430,6 +425,6 @@ class CallTable:
                 call.sent = True
                 events.append(CallArgs(call.id, text))
         call.ended = True
-        if call.broken:
-            events.append(Note(call.broken, call.id))
-        events.append(CallEnded(call.id, complete, bool(call.broken)))
+        if call.broken and call.gap:
+            events.append(Note("arguments_gap", call.id))
+        events.append(CallEnded(call.id, complete, call.broken))
