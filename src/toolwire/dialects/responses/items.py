@@ -54,11 +54,15 @@ class OutputItem:
 
     def close(self, told: Told, status: str) -> Steps:
         yield from self.close_part(told)
-        self.status = status
         under = told(DONE, self.name)
         self._told = under.get("item")
+        self.status = self._ended(status, _said(self._told))
         self.encoded = self._written(under)
         yield DONE, {**under, "output_index": self.place, "item": self.encoded}
+
+    def _ended(self, status: str, said: dict[str, msgspec.Raw]) -> str:
+        """How the item ended: incomplete if either side says so."""
+        return "incomplete" if said.get("status") == msgspec.Raw(b'"incomplete"') else status
 
     @property
     def as_told(self) -> msgspec.Raw:
@@ -260,6 +264,9 @@ class CallItem(OutputItem):
         if self.call.kind == "function":
             said["name"] = self.call.name
         yield type, {**told(type, self.name), **self._here(), **said}
+
+    def _ended(self, status: str, said: dict[str, msgspec.Raw]) -> str:
+        return status  # which its arguments decide
 
     def as_tool_call(self) -> Fields:
         """The call as `required_action` lists it."""

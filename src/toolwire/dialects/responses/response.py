@@ -80,7 +80,8 @@ _FAILED_CODES = frozenset(
 )
 """Codes of a failed response that clients know; any other is `server_error`."""
 
-_INCOMPLETE: dict[Reason, str] = {"length": "max_output_tokens", "filter": "content_filter"}
+INCOMPLETE: dict[Reason, str] = {"length": "max_output_tokens", "filter": "content_filter"}
+"""Why a response may end incomplete."""
 
 
 class ResponseObject:
@@ -117,10 +118,10 @@ class ResponseObject:
 
     def end(self, reason: Reason, output: list[msgspec.Raw], waiting: list[dict[str, Any]], now: int) -> None:
         """The turn is over. Calls that wait for outputs are named in a field of their own."""
-        self.status = "incomplete" if reason in _INCOMPLETE else "completed"
+        self.status = "incomplete" if reason in INCOMPLETE else "completed"
         self._head["output"] = output
-        if reason in _INCOMPLETE:
-            self._head["incomplete_details"] = {"reason": _INCOMPLETE[reason]}
+        if reason in INCOMPLETE:
+            self._head["incomplete_details"] = {"reason": INCOMPLETE[reason]}
         else:
             self._head["completed_at"] = now
             if waiting:
