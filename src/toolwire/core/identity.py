@@ -8,6 +8,7 @@ Rules, all from servers that were seen to do it:
 
 - An empty string, null or one of the words for null says nothing (`SILENT`).
 - An id decides over an index: a new id under a known index is a new call, except when that call has no id yet.
+- Several final totals under one item, or several calls of one item, are in the same order.
 - The same id under another index, with a name of its own, is another call whose id was not unique.
 - Without id and index a fragment continues the last call, or begins one if it has a name and the last is done.
 - A name may come whole, in pieces, repeated, late or never. It is announced once, when no more of it can follow.
@@ -30,6 +31,9 @@ from toolwire.core.text import is_begun_object, is_blank, is_json, same_json
 
 LIMIT = 64 * 1024 * 1024
 """Most characters that all arguments of one turn may have, until told otherwise."""
+
+MOST_SIBLINGS = 64
+"""How many calls before its latest an item knows: some servers give all calls of a turn the same item."""
 
 SILENT = frozenset(("", "null", "None", "undefined"))
 
@@ -60,6 +64,12 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     reused: bool = False
     """The id belongs to another call of the same list."""
     namespace: str = ""
+    final: bool = False
+    """The text is a total, and no more of it follows."""
+    fallback_id: str = ""
+    """What may be an id of the call: it counts if the call has no other."""
+    seal: str = ""
+    """What the server wants back with the call."""
 
 
 class Call:
@@ -70,6 +80,7 @@ class Call:
         "broken",
         "closing",
         "ended",
+        "final",
         "gap",
         "given",
         "id",
@@ -80,6 +91,7 @@ class Call:
         "namespace",
         "ordinal",
         "parts",
+        "seal",
         "sent",
     )
 
@@ -91,10 +103,12 @@ class Call:
         self.index: int | None = None
         self.name = ""
         self.namespace = ""
+        self.seal = ""
         self.parts: list[str] = []
         self.given = False  # the id came from the backend
         self.announced = False
         self.sent = False  # argument text was passed on
+        self.final = False  # the backend has said what all of the arguments are
         self.gap = False  # a frame was lost since the last total, and it may have held more of this call
         self.broken = False  # arguments are missing behind the gap, or a total contradicts what was passed on
         self.closing: bool | None = None  # the end was seen while the name was missing; says whether complete
@@ -144,6 +158,7 @@ class CallTable:
         self._settled = _settled(self._names)
         self.calls: list[Call] = []
         self._by_item: dict[str, Call] = {}
+        self._siblings: dict[str, list[Call]] = {}  # the calls of one item, where there are several
         self._by_id: dict[str, Call] = {}
         self._by_index: dict[int, Call] = {}
 
@@ -152,13 +167,33 @@ class CallTable:
         if call is None and fragment.ended and fragment.total and self._is_new(fragment):
             return self._add_whole(fragment)
         events: list[Event] = []
-        if call is None or fragment.reused or self._has_other_id(call, fragment):
+        if call is not None and (call.final or fragment.item in self._siblings):
+            call = self._sibling(call, fragment) or self._add(fragment, events)
+        elif call is None or fragment.reused or self._has_other_id(call, fragment):
             call = self._find(fragment) or self._add(fragment, events)
         self._learn(call, fragment)
         self._grow(call, fragment, events)
         if fragment.ended:
             self._close(call, fragment.complete, events)
         return events
+
+    def _sibling(self, latest: Call, fragment: Fragment) -> Call | None:
+        """The call that a fragment means of those of its item; None if it is one more."""
+        if fragment.reused or fragment.id in self._by_id:
+            return self._find(fragment)
+        calls = self._siblings.get(fragment.item, [latest])
+        equal = [call for call in calls if call.text == fragment.text]
+        if fragment.final and not is_blank(fragment.text):
+            if not equal:
+                calls = [call for call in calls if not call.final and not call.ended]
+        elif fragment.id in SILENT and fragment.name in SILENT:
+            return latest
+        if fragment.id not in SILENT or fragment.name not in SILENT:
+            calls = [call for call in calls if not call.given and call.name in ("", fragment.name)]
+        found = next((call for call in calls if call in equal), calls[0] if calls else None)
+        if found is not None or latest.given or not fragment.final:
+            return found or (None if self._has_other_id(latest, fragment) else latest)
+        return None
 
     def _is_new(self, fragment: Fragment) -> bool:
         """A whole call of which nothing was known: the common case where nothing is streamed."""
@@ -178,7 +213,8 @@ class CallTable:
         return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
 
     def _started(self, call: Call) -> CallStarted:
-        return CallStarted(call.id, call.name, call.kind, call.namespace, call.item if self._tells_items else "")
+        item = call.item if self._tells_items else ""
+        return CallStarted(call.id, call.name, call.kind, call.namespace, item, call.seal)
 
     def extend(self, item: str, text: str, frame: Frame | None = None) -> CallArgs | None:
         """The same as `feed` for what comes most: more text of a call that is known by its item and under way."""
@@ -295,16 +331,30 @@ class CallTable:
     def _learn(self, call: Call, fragment: Fragment) -> None:
         if fragment.item:
             call.item = call.item or fragment.item
-            self._by_item[fragment.item] = call
+            self._put_at_item(call, fragment.item)
         if fragment.index is not None:
             self._by_index[fragment.index] = call
             if call.index is None:
                 call.index = fragment.index
         if fragment.id not in SILENT and not fragment.reused:
             self._name_id(call, fragment.id)
+        elif fragment.fallback_id not in SILENT and not call.id and fragment.fallback_id not in self._by_id:
+            self._name_id(call, fragment.fallback_id)
+        if fragment.seal:
+            call.seal = fragment.seal
+        if fragment.final and not is_blank(fragment.text):
+            call.final = True
         if fragment.name not in SILENT and not call.announced:
             call.name = self._joined_name(call.name, fragment)
             call.namespace = call.namespace or fragment.namespace
+
+    def _put_at_item(self, call: Call, item: str) -> None:
+        earlier = self._by_item.get(item)
+        if earlier is not None and earlier is not call:
+            calls = self._siblings.setdefault(item, [earlier])
+            if call not in calls:
+                self._siblings[item] = [*calls[-MOST_SIBLINGS:], call]
+        self._by_item[item] = call
 
     def _name_id(self, call: Call, given: str) -> None:
         """Give the call an id, once. An id that comes after another was announced stays an alias."""
