@@ -1,6 +1,7 @@
 """Which call a fragment belongs to. What real servers do is in tests/museum; this is the table's own behaviour."""
 
 import pytest
+from msgspec.structs import replace
 
 from toolwire.core.errors import BackendFault
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Note
@@ -233,6 +234,54 @@ def test_a_declared_name_is_announced_at_once_and_a_growing_one_when_arguments_b
 def test_text_after_the_end_of_a_call_is_noted():
     whole = Fragment("{}", item="i", id="c", name="f", named=True, total=True, ended=True)
     assert fed(whole, Fragment("x", item="i"))[-1] == Note("arguments_late", "c")
+
+
+NO_NAMES = Fragment('{"a":1}', item="i", total=True, final=True), Fragment('{"b":2}', item="i", total=True, final=True)
+NAMES = (
+    Fragment(item="i", id="c1", name="f", named=True, total=True, ended=True),
+    Fragment(item="i", id="c2", name="g", named=True, total=True, ended=True),
+)
+
+
+def arguments_by_id(events):
+    made = {event.id: (event.name, "") for event in events if isinstance(event, CallStarted)}
+    for event in events:
+        if isinstance(event, CallArgs):
+            made[event.id] = (made[event.id][0], made[event.id][1] + event.text)
+    return made
+
+
+@pytest.mark.parametrize(
+    "fragments",
+    [
+        (*NO_NAMES, *NAMES),
+        (*NO_NAMES, NO_NAMES[0], *NAMES, *NO_NAMES),
+        (*(replace(each, ended=False) for each in NAMES), *NO_NAMES, *NAMES),
+        (replace(NAMES[0], ended=False), NO_NAMES[0], replace(NAMES[1], ended=False), NO_NAMES[1], *NAMES),
+        (*NO_NAMES, replace(NAMES[1], text='{"b":2}'), replace(NAMES[0], text='{"a":1}')),
+        (*(replace(each, name=name) for each, name in zip(NO_NAMES, "fg", strict=True)), *NAMES),
+    ],
+)
+def test_several_totals_under_one_item_are_as_many_calls(fragments):
+    events = fed(*fragments, cut=False)
+    made = arguments_by_id(events)
+    assert sorted(made.values()) == [("f", '{"a":1}'), ("g", '{"b":2}')]
+    assert not [event for event in events if isinstance(event, Note)]
+
+
+def test_a_second_total_for_a_call_that_has_its_name_is_no_second_call():
+    start = Fragment(item="i", id="c", name="f", named=True)
+    assert fed(start, *NO_NAMES, cut=False)[2:] == [Note("arguments_differ", "c"), BROKEN]
+
+
+def test_an_id_that_may_be_one_counts_where_there_is_no_other():
+    assert fed(Fragment("{}", item="i", fallback_id="x", name="f", named=True))[0] == CallStarted("x", "f")
+    start = Fragment(item="i", id="c", name="f", named=True)
+    assert fed(start, Fragment("{}", item="i", fallback_id="x", name="f", total=True, final=True), cut=False) == [
+        CallStarted("c", "f"),
+        CallArgs("c", "{}"),
+        CallEnded("c"),
+    ]
 
 
 def test_a_custom_call_keeps_its_input_as_it_is():

@@ -63,12 +63,14 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     reused: bool = False
     """The id belongs to another call of the same list."""
     namespace: str = ""
-    fallback: str = ""
-    """An id that is the call's if nothing better comes."""
+    final: bool = False
+    """The text is a total, and no more of it follows."""
+    fallback_id: str = ""
+    """What may be an id of the call: it counts if the call has no other."""
+    seal: str = ""
+    """What the server wants back with the call."""
     early: bool = False
     """It does not come with the call's item, which may still bring an id and a name."""
-    final: bool = False
-    """No more of the arguments follows."""
     open: bool = False
     """The end came without arguments, which may still follow."""
 
@@ -82,7 +84,7 @@ class Call:
         "closing",
         "early",
         "ended",
-        "fallback",
+        "fallback_id",
         "final",
         "gap",
         "given",
@@ -94,6 +96,7 @@ class Call:
         "namespace",
         "ordinal",
         "parts",
+        "seal",
         "sent",
         "summed",
         "waits",
@@ -107,11 +110,12 @@ class Call:
         self.index: int | None = None
         self.name = ""
         self.namespace = ""
+        self.seal = ""
         self.parts: list[str] = []
         self.given = False  # the id came from the backend
         self.announced = False
         self.early = False  # its item has not come, which may bring an id and a name
-        self.fallback = ""  # an id for want of a better one
+        self.fallback_id = ""  # an id for want of a better one
         self.sent = False  # argument text was passed on
         self.summed = False  # a total was told
         self.final = False  # the backend said that no more of the arguments follows
@@ -213,7 +217,8 @@ class CallTable:
         return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
 
     def _started(self, call: Call) -> CallStarted:
-        return CallStarted(call.id, call.name, call.kind, call.namespace, call.item if self._tells_items else "")
+        item = call.item if self._tells_items else ""
+        return CallStarted(call.id, call.name, call.kind, call.namespace, item, call.seal)
 
     def extend(self, item: str, text: str, frame: Frame | None = None) -> CallArgs | None:
         """The same as `feed` for what comes most: more text of a call that is known by its item and under way."""
@@ -301,8 +306,8 @@ class CallTable:
             fresh = [call for call in waiting if not call.parts]
             return next(iter((*begun[-1:], *fresh, *calls[-1:])), None)
         alike = [call for call in calls if call.parts and fragment.text.startswith(call.text)]
-        nameless = [call for call in calls if not call.name and not fragment.early]
-        return next(iter((*alike, *waiting, *nameless)), None)
+        others = [call for call in calls if not fragment.final and (not call.name or is_blank(fragment.text))]
+        return next(iter((*alike, *waiting, *others)), None)
 
     def _at_index(self, fragment: Fragment) -> Call | None:
         if fragment.index is None:
@@ -332,9 +337,9 @@ class CallTable:
             return False
         if fragment.text.startswith(call.text) or same_json(fragment.text, call.text):
             return False
-        if fragment.early and not call.announced:
+        if fragment.final and not call.announced:
             return True
-        said = ((fragment.name, call.name), (fragment.fallback, call.fallback), (fragment.index, call.index))
+        said = ((fragment.name, call.name), (fragment.fallback_id, call.fallback_id), (fragment.index, call.index))
         return any(one not in (None, "") and other not in (None, "") and one != other for one, other in said)
 
     def _is_another(self, call: Call, fragment: Fragment) -> bool:
@@ -366,11 +371,13 @@ class CallTable:
         if fragment.item:
             call.item = call.item or fragment.item
             self._learn_item(call, fragment.item)
-        if fragment.fallback and not (call.fallback and fragment.early):
-            call.fallback = fragment.fallback
+        if fragment.fallback_id and not (call.fallback_id and fragment.early):
+            call.fallback_id = fragment.fallback_id
         if not fragment.early or fragment.id not in SILENT:
             call.early = False
         call.final = call.final or fragment.final
+        if fragment.seal:
+            call.seal = fragment.seal
         if fragment.index is not None:
             self._by_index[fragment.index] = call
             if call.index is None:
@@ -392,7 +399,7 @@ class CallTable:
     def _name_id(self, call: Call, given: str) -> None:
         """Give the call an id, once. An id that comes after another was announced stays an alias."""
         if not call.id:
-            fallback = "" if call.fallback in SILENT or call.fallback in self._by_id else call.fallback
+            fallback = "" if call.fallback_id in SILENT or call.fallback_id in self._by_id else call.fallback_id
             call.id = given or fallback or f"{minted_prefix(self._seed)}{call.ordinal + 1:02d}"
             call.given = bool(given)
         self._by_id.setdefault(given or call.id, call)

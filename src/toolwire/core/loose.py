@@ -178,7 +178,7 @@ def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
         kind="custom" if custom else "function",
         total=total,
         named=True,
-        fallback=id if id != key else "",
+        fallback_id=id if id != key else "",
         early=bool(key),
         final=total,
     )
@@ -189,7 +189,9 @@ def _item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
     index = _number(payload.get("output_index"))
     if _text(item.get("type")) in CALL_TYPES:
         key = _text(item.get("id")) or _text(payload.get("item_id"))
-        yield msgspec.structs.replace(_told(item, key, ended=ended), index=index, id=_call_id(item), fallback=_id(item))
+        yield msgspec.structs.replace(
+            _told(item, key, ended=ended), index=index, id=_call_id(item), fallback_id=_id(item)
+        )
         return
     for part in cast("list[Any]", item.get("content") or ()):
         if isinstance(part, Mapping) and _text(cast("Payload", part).get("type")) in CALL_TYPES:
