@@ -34,6 +34,9 @@ from toolwire.core.text import is_begun_object, is_blank, is_json, same_json
 LIMIT = 64 * 1024 * 1024
 """Most characters that all arguments of one turn may have, until told otherwise."""
 
+MOST_SIBLINGS = 64
+"""How many calls before its latest an item knows: some servers give all calls of a turn the same item."""
+
 SILENT = frozenset(("", "null", "None", "undefined"))
 
 
@@ -131,6 +134,11 @@ class Call:
             self.parts = ["".join(self.parts)]
         return self.parts[0] if self.parts else ""
 
+    @property
+    def is_bare(self) -> bool:
+        """Whether there is argument text and nothing that says that it is a call."""
+        return self.early and not self.name and not self.final
+
     def is_blank(self) -> bool:
         return is_blank(self.text) if self.kind == "function" else not self.text
 
@@ -173,7 +181,7 @@ class CallTable:
         self._settled = _settled(self._names)
         self.calls: list[Call] = []
         self._by_item: dict[str, Call] = {}
-        self._shared: set[str] = set()  # items that have several calls, and are not in that table
+        self._shared: dict[str, list[Call]] = {}  # the items that have several calls, and are not in that table
         self._by_id: dict[str, Call] = {}
         self._by_index: dict[int, Call] = {}
 
@@ -242,9 +250,9 @@ class CallTable:
 
     def drop_unclaimed(self) -> list[Event]:
         """Leave out bare argument text: no item, name, id or total ever said that it is a call."""
-        bare = [call for call in self.calls if call.early and not call.name and not call.final]
-        self.calls = [call for call in self.calls if call not in bare]
-        return [Note("arguments_unclaimed", call.item) for call in bare]
+        calls = self.calls
+        self.calls = [call for call in calls if not call.is_bare]
+        return [Note("arguments_unclaimed", call.item) for call in calls if call.is_bare]
 
     def ordinal(self, id: str) -> int:
         """The place of a call among all calls of the turn."""
@@ -295,7 +303,7 @@ class CallTable:
         given = "" if fragment.id in SILENT else fragment.id
         if given in self._by_id:
             return self._by_id[given]
-        calls = [call for call in self.calls if call.item == fragment.item and not (given and call.given)]
+        calls = [call for call in self._shared.get(fragment.item, ()) if not (given and call.given)]
         if fragment.name not in SILENT:
             calls = [call for call in calls if call.name in ("", fragment.name)]
         if fragment.index is not None and len({call.index for call in calls}) > 1:
@@ -389,11 +397,16 @@ class CallTable:
             call.namespace = call.namespace or fragment.namespace
 
     def _learn_item(self, call: Call, item: str) -> None:
-        known = self._by_item.get(item, call)
+        shared = self._shared.get(item)
+        if shared is not None:
+            if call not in shared:
+                self._shared[item] = [*shared[-MOST_SIBLINGS:], call]
+            return
+        known = self._by_item.setdefault(item, call)
         if known is not call and known.item == call.item == item:
             del self._by_item[item]
-            self._shared.add(item)
-        elif item not in self._shared:
+            self._shared[item] = [known, call]
+        else:
             self._by_item[item] = call
 
     def _name_id(self, call: Call, given: str) -> None:

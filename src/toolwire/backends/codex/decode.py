@@ -31,7 +31,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.jsonrpc import request_in
+from toolwire.core.jsonrpc import UNASSIGNED, request_in
 from toolwire.core.sse import Frame
 
 _decode = msgspec.json.Decoder(Line).decode
@@ -83,14 +83,19 @@ class Decoder(TurnDecoder):
         return self.hear(line)
 
     def _skip(self, frame: Frame) -> Sequence[Event]:
-        self._unreadable += 1
         bare = request_in(frame.data)
         if bare is not None:  # even such a request wants an answer
             self._send(declined(bare.method, bare.id, "Error: the call cannot be read."))
-        if self._started:
-            return () if self.ended else [Note("frame_skipped")]
-        self._opening.append(Note("frame_skipped"))
-        return ()
+        return self._lost()
+
+    def _lost(self) -> Sequence[Event]:
+        if self.ended:
+            return ()
+        self._skip_frame()
+        if not self._started:
+            return ()
+        notes, self._opening = self._opening, []
+        return notes
 
     def hear(self, line: Line) -> Sequence[Event]:
         """What a message says; answers to requests of ours are for whoever asked."""
@@ -300,6 +305,10 @@ class Decoder(TurnDecoder):
     def _rerouted(self, params: Params) -> Sequence[Event]:
         return self._begun([Note("model_changed", params.to_model or "")])
 
+    def _unassigned(self, params: Params) -> Sequence[Event]:
+        """A line of the worker that may have been about this thread. A request was declined there."""
+        return self._begun([Note("request_declined", params.message)]) if params.message else self._lost()
+
     def _warning(self, params: Params) -> Sequence[Event]:
         self._opening += [] if self._started else [Note("backend_warning", params.message or "")]
         return [Note("backend_warning", params.message or "")] if self._started else ()
@@ -317,6 +326,7 @@ class Decoder(TurnDecoder):
         "error": _error,
         "warning": _warning,
         "model/rerouted": _rerouted,
+        UNASSIGNED: _unassigned,
     }
 
 

@@ -1,5 +1,6 @@
 """A request in the words of the Responses API."""
 
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
@@ -9,6 +10,7 @@ import msgspec
 from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.events import Note
+from toolwire.core.names import is_own_item_id
 from toolwire.core.request import (
     NO_PARAMETERS,
     AudioPart,
@@ -32,6 +34,7 @@ from toolwire.core.request import (
 from toolwire.core.text import is_blank, shortened
 
 _encode = msgspec.json.Encoder().encode
+_OWN_ID = re.compile(rb'"id": ?"[a-z]+_[0-9a-f]{24}')
 
 
 class Body(msgspec.Struct, omit_defaults=True):
@@ -181,9 +184,13 @@ def _as_written(entry: Entry, profile: Profile) -> Any:
         return encoded_entry(entry)
     data = bytes(raw)
     dropped = [name for name in profile.item_fields_dropped if name.encode() in data]
-    if not dropped:
+    # Messages and reasoning keep an id that is ours: servers insist on one.
+    may_be_ours = isinstance(entry, CallEntry | ResultEntry) and _OWN_ID.search(data) is not None
+    if not dropped and not may_be_ours:
         return raw
     fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    if may_be_ours and is_own_item_id(msgspec.json.decode(fields.get("id", b'""'))):
+        dropped.append("id")
     return {name: value for name, value in fields.items() if name not in dropped}
 
 

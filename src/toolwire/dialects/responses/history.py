@@ -1,12 +1,12 @@
 """Input items to entries. Each keeps its raw form, for a backend that speaks Responses too."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
+from toolwire.core.names import is_own_item_id
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -39,10 +39,6 @@ CALLS = frozenset(("function_call", "custom_tool_call"))
 _OUTPUTS = frozenset(("function_call_output", "tool_output", "custom_tool_call_output"))
 READ = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference"}
 """The types of items that have a meaning here."""
-
-
-_OUR_ID = re.compile(r"rs_[0-9a-f]{24}[0-9]{2,}")
-"""The id of a thought that came without one."""
 
 
 class _Typed(msgspec.Struct):
@@ -117,7 +113,7 @@ def _thought(item: wire.Item, raw: msgspec.Raw) -> ReasoningEntry:
     if is_packed(seal):  # and damaged
         return ReasoningEntry(id, summary, content)
     # An id of ours without a seal: what a model of another kind has thought aloud.
-    issuer = "responses" if seal else "chat" if _OUR_ID.fullmatch(id) else ""
+    issuer = "responses" if seal else "chat" if is_own_item_id(id) else ""
     return ReasoningEntry(id, summary, content, seal, issuer, raw=raw)
 
 
