@@ -249,7 +249,7 @@ def _(codex: Codex) -> None:
         assert [answer for answer in rows.answers() if "result" in answer] == []
     assert [line for line in codex.gateway.log if "app/installed" in line] == []
     [turn] = [turn for turn in codex.gateway.turns() if turn["notes"].get("request_declined")][-1:]
-    assert turn["notes"]["request_declined"] == 300  # one line, with a number
+    assert turn["notes"]["request_declined"] == 301  # one line, with a number
 
 
 @theme.row("as-mcp-noise")

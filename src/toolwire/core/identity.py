@@ -197,6 +197,8 @@ class CallTable:
             or self._is_another_total(call, fragment)
         ):
             call = self._find(fragment) or self._add(fragment, events)
+        if not call.id and self._by_id.get(fragment.id, call) is not call:
+            self._reuse_id(call, events)
         self._learn(call, fragment)
         self._grow(call, fragment, events)
         if fragment.ended and fragment.open and fragment.complete and not call.final and call.is_blank():
@@ -307,7 +309,8 @@ class CallTable:
         if fragment.name not in SILENT:
             calls = [call for call in calls if call.name in ("", fragment.name)]
         if fragment.index is not None and len({call.index for call in calls}) > 1:
-            calls = [call for call in calls if call.index == fragment.index]
+            there = [call for call in calls if call.index == fragment.index]
+            calls = there or [call for call in calls if call.index is None]
         waiting = [call for call in calls if not call.summed and not call.ended]
         if not fragment.total:
             begun = [call for call in waiting if call.parts and not call.seems_whole()]
@@ -367,13 +370,15 @@ class CallTable:
     def _add(self, fragment: Fragment, events: list[Event]) -> Call:
         call = Call(len(self.calls), fragment.kind)
         self.calls.append(call)
-        if fragment.id not in SILENT and fragment.id in self._by_id:
-            self._name_id(call, "")
-            events.append(Note("id_reused", call.id))
         call.early = fragment.early
         if self._gap and fragment.name in SILENT:  # its beginning was in the lost frame
             call.gap = call.broken = True
         return call
+
+    def _reuse_id(self, call: Call, events: list[Event]) -> None:
+        """Another call has the id that this one was given."""
+        self._name_id(call, "")
+        events.append(Note("id_reused", call.id))
 
     def _learn(self, call: Call, fragment: Fragment) -> None:
         if fragment.item:

@@ -168,7 +168,7 @@ def _whole(call: Payload, position: int, *, total: bool) -> Fragment:
 def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
     """Text of a call, or all of it; only its item says whether it is complete. An `id` may be that of anything."""
     custom = "custom" in _text(payload.get("type"))
-    key, id = _text(payload.get("item_id")), _id(payload)
+    key = _text(payload.get("item_id"))
     return Fragment(
         _as_text(text),
         key,
@@ -178,7 +178,7 @@ def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
         kind="custom" if custom else "function",
         total=total,
         named=True,
-        fallback_id=id if id != key else "",
+        fallback_id=_other_id(payload),
         early=bool(key),
         final=total,
     )
@@ -190,7 +190,7 @@ def _item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
     if _text(item.get("type")) in CALL_TYPES:
         key = _text(item.get("id")) or _text(payload.get("item_id"))
         yield msgspec.structs.replace(
-            _told(item, key, ended=ended), index=index, id=_call_id(item), fallback_id=_id(item)
+            _told(item, key, ended=ended), index=index, id=_call_id(item), fallback_id=_other_id(item)
         )
         return
     for part in cast("list[Any]", item.get("content") or ()):
@@ -209,7 +209,7 @@ def _part(payload: Payload) -> Iterator[Fragment]:
 def _told(call: Payload, item: str, *, ended: bool) -> Fragment:
     """A call as its item has it: at first with nothing or an empty object for arguments, which are still to come."""
     fragment = _whole(call, 0, total=True)
-    text = fragment.text if ended or fragment.text.strip() != "{}" else ""
+    text = fragment.text if ended or "".join(fragment.text.split()) != "{}" else ""
     namespace = _text(call.get("namespace"))
     return msgspec.structs.replace(fragment, text=text, item=item, ended=ended, open=ended, namespace=namespace)
 
@@ -247,6 +247,11 @@ def _id(call: Payload) -> str:
 def _call_id(call: Payload) -> str:
     """An id that can be no other than the call's."""
     return next((call[key] for key in _CALL_IDS if isinstance(call.get(key), str)), "")
+
+
+def _other_id(call: Payload) -> str:
+    """An id that may be the call's, or that of whatever holds it."""
+    return _text(_mapping(call.get("function")).get("id")) or _id(call)
 
 
 def _name(call: Payload) -> str:

@@ -82,6 +82,7 @@ class Decoder(TurnDecoder):
         self.flowing = () if snapshots else FLOWING  # totals must not be joined
         self._halves = SurrogateHalves()
         self._output = Output()
+        self._is_done = False  # the server has said so
         self._speaking: tuple[str | None, int | None, int | None] | None = None
         self._item: OutputItem | None = None  # which these words belong to, or the latest that was announced or ended
         self._message: OutputItem | None = None  # the message of which the latest words are
@@ -160,7 +161,9 @@ class Decoder(TurnDecoder):
             return body, None
 
     def end(self) -> Sequence[Event]:
-        return () if self.ended else self._cut()
+        if self.ended:
+            return ()
+        return self._finish_open() if self._is_done else self._cut()
 
     def _start(self, event: StreamEvent) -> list[Event]:
         self._started = True
@@ -207,9 +210,13 @@ class Decoder(TurnDecoder):
         return opening
 
     def _done(self) -> Sequence[Event]:
-        """The server says that it is done, and not how the turn ended: what is still open is incomplete."""
-        if not self._started:
-            return self._cut()
+        """The server says that it is done, and not how the turn ended."""
+        self._is_done = self._started
+        has_begun = self._output.is_begun or self._table.calls
+        return self._finish_open() if has_begun else ()  # it comes too early, unless nothing else follows
+
+    def _finish_open(self) -> Sequence[Event]:
+        """The turn is over, and what is still open is incomplete."""
         self._opening.append(Note("end_missing"))
         reason: Reason = "length" if self._output.is_cut else "stop"
         return self._in_row([*self._closed(self._noted(), cut=True), TurnEnded(reason)])
@@ -291,8 +298,12 @@ class Decoder(TurnDecoder):
         if self._frame is not None and item is not None:
             frame = self._frame if event.type != "response.reasoning.delta" else None
             delta = ReasoningDelta(event.delta, kind, part, item.name, frame)
+        if item is self._thinking:
+            return (delta,)
         earlier, self._thinking = self._thinking, item
-        return (delta,) if earlier in (None, item) else (ReasoningEnded(), delta)
+        if item is not None:
+            item.type = "reasoning"
+        return (delta,) if earlier is None else (ReasoningEnded(), delta)
 
     def _hear(self, event: StreamEvent) -> None:
         key = (event.item_id, event.output_index, event.content_index)
@@ -333,8 +344,10 @@ class Decoder(TurnDecoder):
     def _part_done(
         self, event: StreamEvent, kind: type[TextDelta] | type[RefusalDelta], text: str | None
     ) -> Sequence[Event]:
-        self._turn_to(self._output.find(event.item_id, event.output_index))
-        return self._whole_part(event.content_index or 0, kind, text)
+        item, number = self._output.find(event.item_id, event.output_index), event.content_index or 0
+        item.whole.add(number)
+        self._turn_to(item)
+        return self._whole_part(number, kind, text)
 
     def _whole_part(self, number: int, kind: type[TextDelta] | type[RefusalDelta], text: str | None) -> Sequence[Event]:
         """A part of the item at hand, if none of it was passed on before."""

@@ -8,7 +8,7 @@ some give several items one id. So an id decides while its item is open; a place
 class OutputItem:
     """One item: what it is called here, which of its parts were passed on, and how far it has come."""
 
-    __slots__ = ("ended", "heard", "id", "is_announced", "is_listed", "is_told", "name", "place", "type")
+    __slots__ = ("ended", "heard", "id", "is_announced", "is_listed", "is_told", "name", "place", "type", "whole")
 
     def __init__(self, id: str, place: int | None) -> None:
         self.id = id
@@ -16,6 +16,7 @@ class OutputItem:
         self.name = id or place_name(place)
         self.type = ""
         self.heard: set[int] = set()
+        self.whole: set[int] = set()  # those of which the end was told
         self.ended = False
         self.is_announced = False
         self.is_listed = False  # it has its entry in the final list
@@ -37,9 +38,13 @@ class Output:
         self._nameless = 0
 
     @property
+    def is_begun(self) -> bool:
+        return bool(self._items)
+
+    @property
     def is_cut(self) -> bool:
-        """Whether an item that was announced, and of which something was passed on, has not ended."""
-        return any(item.is_announced and item.heard and not item.ended for item in self._items)
+        """Whether part of a message has begun and not ended."""
+        return any(item.heard - item.whole for item in self._items if item.type != "reasoning" and not item.ended)
 
     def begin(self, type: str, id: str | None, place: int | None) -> OutputItem:
         """An item is announced."""
