@@ -1030,3 +1030,9 @@ def test_effort_and_format():
     assert "thinking" not in forced
     assert notes == [Note("field_dropped", "reasoning_effort")]
     assert "JSON" in asked(output_format=OutputFormat())[0]["system"]
+
+
+def test_messages_of_a_turn_are_blocks_of_their_own():
+    turn = [TurnStarted(), TextDelta("Let me look."), MessageEnded(""), TextDelta("It is 42."), TurnEnded()]
+    for message in (folded(written(turn)), finished(turn)):
+        assert [block["text"] for block in message["content"]] == ["Let me look.", "It is 42."]
