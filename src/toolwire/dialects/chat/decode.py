@@ -193,19 +193,28 @@ def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
     if tool.type == "custom":
         custom = tool.custom or wire.CustomTool(tool.name, tool.description, tool.format)
         name = _required_name(custom.name, f"{path}.custom")
-        return Tool(name, custom.description or "", kind="custom", format=_grammar(reading.given(custom.format)))
+        format = _grammar(reading.given(custom.format), f"{path}.custom.format")
+        return Tool(name, custom.description or "", kind="custom", format=format)
     return None
 
 
-def _grammar(format: msgspec.Raw | None) -> msgspec.Raw | None:
+def _grammar(format: msgspec.Raw | None, path: str) -> msgspec.Raw | None:
     """A custom tool's format. Chat has its grammar in an object of its own, which nobody else has."""
     if format is None:
         return None
-    fields = msgspec.json.decode(format, type=dict[str, msgspec.Raw])
-    inner = fields.pop("grammar", None)
-    if inner is None:
+    fields = _object(format, path)
+    if "grammar" not in fields:
         return format
-    return msgspec.Raw(msgspec.json.encode({**fields, **msgspec.json.decode(inner, type=dict[str, msgspec.Raw])}))
+    inner = reading.given(fields.pop("grammar"))
+    grammar = _object(inner, f"{path}.grammar") if inner is not None else {}
+    return msgspec.Raw(msgspec.json.encode({**fields, **grammar}))
+
+
+def _object(raw: msgspec.Raw, path: str) -> dict[str, msgspec.Raw]:
+    try:
+        return _decode_fields(raw)
+    except msgspec.ValidationError as error:
+        raise explained(error, path) from None
 
 
 def _function(function: wire.FunctionTool, path: str) -> Tool:
@@ -256,7 +265,7 @@ def _read_choice(raw: msgspec.Raw) -> ToolChoice:
     try:
         given = _decode_choice(raw)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"{field}: {_explained(error).message}", field) from None
+        raise explained(error, field) from None
     if isinstance(given, str):
         return _mode(given, field)
     allowed = given.allowed_tools
