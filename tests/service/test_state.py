@@ -1358,12 +1358,16 @@ def test_the_store_is_bounded_and_the_latest_stay(peculiar):
     is_missing(peculiar.get(first["id"]))
 
 
-def test_a_chain_whose_beginning_is_gone_cannot_be_continued(api):
-    first = api.create("demo", "one")
-    second = api.create("demo", "two", previous_response_id=first["id"])
-    api.delete(first["id"])
-    status, error = error_of(api.post(response_body("demo", previous_response_id=second["id"])))
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_chain_with_a_hole_cannot_be_continued_and_the_link_that_is_missing_is_named(api, gone):
+    chain = [api.create("demo", "one")["id"]]
+    for words in ("two", "three"):
+        chain.append(api.create("demo", words, previous_response_id=chain[-1])["id"])
+    api.delete(chain[gone])
+    status, error = error_of(api.post(response_body("demo", previous_response_id=chain[-1])))
     assert (status, error["code"]) == (404, "previous_response_not_found")
+    assert f"{chain[gone]!r}" in error["message"]
+    assert (f"no response {chain[-1]!r}" in error["message"]) == (gone == 2)
 
 
 def test_a_restart_keeps_what_is_in_a_file(http, start):

@@ -91,7 +91,7 @@ def _entries(read: wire.Body, notes: list[Note]) -> tuple[Entry, ...]:
         items = _decode_raw_list(given) if bytes(given).startswith(b"[") else [_said(given)]
         return tuple(decode_items(items, 0, notes))
     if read.messages is None:
-        raise BadRequest("messages: This field is required.", "messages")
+        raise reading.required("messages")
     if not read.messages:
         raise BadRequest("messages must hold at least one message.", "messages")
     if given is not None:
@@ -128,7 +128,7 @@ def _explained(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
         return found
     place = f"[{_wrong_entry(_decode_fields(body)['messages'], wire.ChatMessage)}]"
     message, param = (text.replace("[...]", place, 1) for text in (found.message, found.param or ""))
-    return BadRequest(message, param)
+    return BadRequest(message, param, found.code)
 
 
 def _wrong_entry(data: bytes | msgspec.Raw, kind: type[msgspec.Struct]) -> int:
@@ -178,13 +178,14 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
 def _wrong_tool(data: bytes, error: msgspec.ValidationError) -> BadRequest:
     explained = _explained(error)
     path = (explained.param or "").replace("[...]", f"[{_wrong_entry(data, wire.ToolDeclaration)}]", 1)
-    return BadRequest(f"tools{path}: {explained.message.partition(': ')[2] or explained.message}", f"tools{path}")
+    message = explained.message.partition(": ")[2] or explained.message
+    return BadRequest(f"tools{path}: {message}", f"tools{path}", explained.code)
 
 
 def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
     """A tool the client runs, or None for one of the backend's own."""
     if tool.type is None:
-        raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+        raise reading.required(f"{path}.type")
     if tool.type == "function":
         flat = wire.FunctionTool(tool.name, tool.description, tool.parameters, tool.strict)
         function = _function(tool.function or flat, f"{path}.function")

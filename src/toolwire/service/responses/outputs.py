@@ -47,13 +47,13 @@ def tool_outputs(given: wire.ToolOutputs, output: list[msgspec.Raw]) -> list[dic
         path = f"tool_outputs[{place}]"
         id, output_text = each.tool_call_id or each.call_id, reading.given(each.output)
         if not id:
-            raise BadRequest(f"{path}.tool_call_id: This field is required.", f"{path}.tool_call_id")
+            raise reading.required(f"{path}.tool_call_id")
         if id not in waiting:
             raise BadRequest(f"{path}: No call {id!r} waits for an output.", f"{path}.tool_call_id", "call_not_found")
         if id in items:
             raise BadRequest(f"{path}: The call {id!r} has an output already.", f"{path}.tool_call_id")
         if output_text is None:
-            raise BadRequest(f"{path}.output: This field is required.", f"{path}.output")
+            raise reading.required(f"{path}.output")
         items[id] = {"type": _OUTPUT_OF[waiting[id].type], "call_id": id, "output": _written(output_text)}
     for id in waiting:
         if id not in items:
