@@ -26,6 +26,7 @@ class TurnDecoder:
         self._started = False
         self._unreadable = 0
         self.ended = False
+        self.finishing = 0  # frames since every choice has its finish reason, without heartbeats
 
     def begin(self, notes: Sequence[Event]) -> None:
         """Notes about the request, to be told with the turn."""

@@ -21,6 +21,9 @@ class Decoder(Protocol):
     ended: bool
 
     @property
+    def finishing(self) -> int: ...
+
+    @property
     def flowing(self) -> Sequence[bytes]: ...
 
     def begin(self, notes: Sequence[Event], /) -> None: ...
@@ -62,6 +65,10 @@ class LoweredConversation:
     @property
     def ended(self) -> bool:
         return self._decoder.ended
+
+    @property
+    def finishing(self) -> int:
+        return self._decoder.finishing
 
     def end(self) -> Sequence[Event]:
         return self._restored(self._decoder.end())

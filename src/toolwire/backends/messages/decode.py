@@ -74,6 +74,8 @@ class Decoder(TurnDecoder):
         if handler is None:
             return self._failed(event) if event.error is not None else ()
         events = handler(self, event) if not self._keeps else self._kept(event, frame)
+        if self._reason and handler is not Decoder._ignore:
+            self.finishing += 1
         if self._started and self._opening:
             opening, self._opening = self._opening, []
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
