@@ -205,6 +205,8 @@ class Decoder(TurnDecoder):
         if reason is None:
             out.append(Note("reason_unknown", given))
             return self._reason or "stop"
+        if given.lower() == "model_length":
+            out.append(Note("context_window_reached"))
         # Some servers end every chunk; the most telling word stands.
         return reason if self._reason in (None, "stop") else self._reason
 

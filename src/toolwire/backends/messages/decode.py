@@ -255,6 +255,8 @@ class Decoder(TurnDecoder):
             return "stop"
         if given == "tool_use" and not self._table.calls:
             out.append(Note("reason_unfounded", given))
+        if given == "model_context_window_exceeded":
+            out.append(Note("context_window_reached"))
         if given not in _REASONS and not (given and self._keeps):
             out.append(Note("reason_unknown", given) if given else Note("reason_missing"))
         return _REASONS.get(given, "stop")
