@@ -18,6 +18,7 @@ from toolwire.agent.model import Turn
 from toolwire.agent.router import heard
 from toolwire.agent.task import Task
 from toolwire.core import events
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import BackendFault, Failure, ToolwireError
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Reason, Told, TurnEnded, TurnFailed, Usage
 from toolwire.dialects.responses.items import DONE, CallItem, MessageItem, OtherItem, OutputItem
@@ -47,8 +48,7 @@ class Step:
         self.calls = 0
         self.reason: Reason = "stop"
         self.response_id = ""
-        self.fills_window = False
-        """The model stopped because its context window was full."""
+        self.context_window = ContextWindow()
 
     async def take(self) -> None:
         """Take the whole turn in. Whatever its end is, the history is whole when this returns or raises."""
@@ -89,8 +89,7 @@ class Step:
             await self._task.room()
         for note in run.assembly.tally.notes:
             self._task.put(happened.Noted(note.code, note.subject))
-        self.fills_window = "context_window_reached" in run.assembly.tally.counts
-        self._task.model.told_window(run.conversation.context_window)
+        self.context_window = run.conversation.context_window
         if failure is None:
             await run.finish()
             await self._task.look_at_usage()
