@@ -44,7 +44,6 @@ class Step:
         self._begun = 0  # items of which was told
         self._open: list[OutputItem] = []  # those of them that are not complete
         self._item = ""  # the id of the one that text or reasoning belongs to
-        self._is_cut = False
         self.calls = 0
         self.reason: Reason = "stop"
         self.response_id = ""
@@ -63,8 +62,6 @@ class Step:
         finally:
             self._run.close()
         await self._settle()
-        if broken is None and self._is_cut and not self.calls and self.reason not in ("length", "filter"):
-            broken = Failure(502, "call_incomplete", "The model's call arrived incomplete.", retryable=True)
         if broken is not None:
             raise BackendFault(broken)
         if self._said:
@@ -120,7 +117,6 @@ class Step:
             call, self._call = self._call, None
             if call is not None and event.complete:
                 self._start(heard(call, "".join(self._pieces), self._task.registry))
-            self._is_cut = self._is_cut or not event.complete
         elif isinstance(event, events.TurnStarted):
             self.response_id = event.id or self._encoder.response.id
             self._task.put(happened.ResponseCreated(self.response_id, event.model))
