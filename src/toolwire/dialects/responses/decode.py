@@ -202,13 +202,14 @@ def _has_no_gaps(schema: Any) -> bool:
     if not isinstance(schema, dict):
         return True
     read = cast("dict[str, Any]", schema)
-    given, required = read.get("properties") or {}, read.get("required") or []
+    given: Any = read.get("properties") or {}
+    required: Any = read.get("required") or []
     if not isinstance(given, dict) or not isinstance(required, list):
         return False
     properties = cast("dict[str, Any]", given)
     if read.get("type") == "object" or properties:
-        names = [name for name in cast("list[Any]", required) if isinstance(name, str)]
-        if read.get("additionalProperties") is not False or properties.keys() != set(names):
+        names = {name for name in cast("list[Any]", required) if isinstance(name, str)}
+        if read.get("additionalProperties") is not False or properties.keys() != names:
             return False
     return all(map(_has_no_gaps, (*properties.values(), read.get("items"), read.get("anyOf"))))
 
