@@ -64,6 +64,7 @@ CODES: dict[str, str] = {
     "tokens_estimated": "the backend does not count tokens; the number is an estimate",
     "tools_declared": "the history holds calls and the request declares no tools, so theirs were declared",
     "tool_dropped": "the backend has no tool of this type",
+    "tool_replaced": "a tool was declared twice, and the later declaration counts",
     "tool_undeclared": "the model called a tool that the request does not declare",
     "turn_paused": "the backend paused a long turn, which ends here",
     "value_changed": "a request field was brought into the range that the backend takes",
