@@ -25,6 +25,7 @@ CODES: dict[str, str] = {
     "call_cut": "a call was withheld because the turn was stopped after its first call",
     "call_dropped": "a call in the history that was never finished was left out",
     "call_duplicate": "a call equal to an earlier one was withheld",
+    "call_missing": "the tool choice demands a call, and the model made none",
     "call_not_allowed": "a call of a tool that the tool choice does not allow was withheld",
     "call_refused": "the backend refused a call of the model by itself: no such tool, or arguments that are no JSON",
     "call_incomplete": "a call ended before its arguments did",
