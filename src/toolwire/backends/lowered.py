@@ -48,6 +48,10 @@ class LoweredConversation:
 
     _decoder: Decoder
 
+    @property
+    def context_window(self) -> int:
+        return 0
+
     def __init__(self, request: Request, limits: Limits) -> None:
         self._request, self._restore = fitted(request, limits)
         self._names = [tool.name for tool in self._request.tools]

@@ -48,6 +48,10 @@ class Conversation:
         return self._inner.feed(frame)
 
     @property
+    def context_window(self) -> int:
+        return self._inner.context_window
+
+    @property
     def ended(self) -> bool:
         return self._inner.ended
 

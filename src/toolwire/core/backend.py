@@ -98,6 +98,11 @@ class Conversation(Protocol):
         ...
 
     @property
+    def context_window(self) -> int:
+        """Tokens that the model takes, where the reply says so; 0 where it does not."""
+        ...
+
+    @property
     def ended(self) -> bool:
         """The backend has said its last word about the turn."""
         ...

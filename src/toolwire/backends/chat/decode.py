@@ -205,6 +205,8 @@ class Decoder(TurnDecoder):
         if reason is None:
             out.append(Note("reason_unknown", given))
             return self._reason or "stop"
+        if given.lower() == "model_length":
+            out.append(Note("context_window_reached"))
         # Some servers end every chunk; the most telling word stands.
         return reason if self._reason in (None, "stop") else self._reason
 
@@ -242,8 +244,7 @@ class Decoder(TurnDecoder):
         try:
             loose: Any = msgspec.json.decode(data)
         except UNREADABLE:
-            self._unreadable += 1
-            self._opening.append(Note("frame_skipped"))
+            self._skip_frame()
             return ()
         return self._read_loosely(loose)
 

@@ -68,8 +68,7 @@ class Decoder(TurnDecoder):
         except UNREADABLE:
             if frame.data.strip() == b"[DONE]":
                 return ()
-            self._unreadable += 1
-            self._opening.append(Note("frame_skipped"))
+            self._skip_frame()
             return ()
         handler = self._HANDLERS.get(event.type or frame.event.decode("latin-1"))
         if handler is None:
@@ -256,6 +255,8 @@ class Decoder(TurnDecoder):
             return "stop"
         if given == "tool_use" and not self._table.calls:
             out.append(Note("reason_unfounded", given))
+        if given == "model_context_window_exceeded":
+            out.append(Note("context_window_reached"))
         if given not in _REASONS and not (given and self._keeps):
             out.append(Note("reason_unknown", given) if given else Note("reason_missing"))
         return _REASONS.get(given, "stop")

@@ -137,12 +137,12 @@ def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
     if raw is None:
         if optional:
             return []
-        raise BadRequest("input: This field is required.", "input")
+        raise reading.required("input")
     data = bytes(raw)
     if data.startswith(b'"'):
         return [msgspec.Raw(b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + data + b"}]}")]
     if not data.startswith(b"["):
-        raise BadRequest("input must be a string or a list of items.", "input")
+        raise BadRequest("input must be a string or a list of items.", "input", "invalid_type")
     return _decode_list(data)
 
 
@@ -176,7 +176,7 @@ def _read_choice(raw: msgspec.Raw) -> ToolChoice:
         raise explained(error, "tool_choice") from None
     mode = given if isinstance(given, str) else given.mode
     if not isinstance(given, str) and not given.type:
-        raise BadRequest("tool_choice.type: This field is required.", "tool_choice.type")
+        raise reading.required("tool_choice.type")
     if mode not in _MODES or (mode == "none" and not isinstance(given, str)):
         field = "tool_choice" if isinstance(given, str) else "tool_choice.mode"
         raise BadRequest(f"{field} must be auto, none or required; received {mode!r}.", field)
@@ -201,5 +201,5 @@ def _output_format(format: wire.Format | None) -> OutputFormat | None:
     if format.type != "json_schema":
         raise BadRequest("text.format.type must be text, json_object or json_schema.", "text.format.type")
     if schema is None:
-        raise BadRequest("text.format.schema: This field is required.", "text.format.schema")
+        raise reading.required("text.format.schema")
     return OutputFormat(schema, format.name or "answer", format.description or "", format.strict)

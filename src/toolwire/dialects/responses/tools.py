@@ -59,7 +59,7 @@ def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | 
     except msgspec.ValidationError as error:
         raise explained(error, path) from None
     if not tool.type:
-        raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+        raise reading.required(f"{path}.type")
     if tool.type not in ("function", "custom", "namespace"):
         return [HostedTool(tool.type, raw)]
     if not tool.name:
@@ -90,9 +90,13 @@ def _has_no_gaps(schema: Any) -> bool:
     if not isinstance(schema, dict):
         return True
     read = cast("dict[str, Any]", schema)
-    properties = cast("dict[str, Any]", read.get("properties") or {})
+    given: Any = read.get("properties") or {}
+    required: Any = read.get("required") or []
+    if not isinstance(given, dict) or not isinstance(required, list):
+        return False
+    properties = cast("dict[str, Any]", given)
     if read.get("type") == "object" or properties:
-        required = cast("list[str]", read.get("required") or [])
-        if read.get("additionalProperties") is not False or properties.keys() != set(required):
+        names = [name for name in cast("list[Any]", required) if isinstance(name, str)]
+        if read.get("additionalProperties") is not False or properties.keys() != set(names):
             return False
     return all(map(_has_no_gaps, (*properties.values(), read.get("items"), read.get("anyOf"))))
