@@ -13,6 +13,9 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+"""The code of a failure because the request does not fit into the model's context window."""
+
 
 class Failure(msgspec.Struct, frozen=True):
     """Why a turn could not be delivered, in no dialect's words."""
