@@ -6,7 +6,7 @@ import msgspec
 
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
-from toolwire.core.events import Event, TurnFailed
+from toolwire.core.events import Event, Note, TurnFailed
 from toolwire.core.identity import Call, CallTable
 from toolwire.core.sequence import OneCallAtATime
 
@@ -27,6 +27,7 @@ class TurnDecoder:
         self._started = False
         self._unreadable = 0
         self.ended = False
+        self.finishing = 0  # frames since every choice has its finish reason, without heartbeats
         self.context_window = ContextWindow()
 
     def begin(self, notes: Sequence[Event]) -> None:
@@ -36,6 +37,12 @@ class TurnDecoder:
     def calls(self) -> Sequence[Call]:
         """The calls that came in structure so far."""
         return self._table.calls
+
+    def _skip_frame(self) -> None:
+        """A frame cannot be read: whatever it said is lost, and a call may have a gap there."""
+        self._unreadable += 1
+        self._opening.append(Note("frame_skipped"))
+        self._table.gap()
 
     def _fail(self, failure: Failure) -> list[Event]:
         self.ended = True

@@ -22,6 +22,9 @@ class Decoder(Protocol):
     ended: bool
 
     @property
+    def finishing(self) -> int: ...
+
+    @property
     def context_window(self) -> ContextWindow: ...
 
     @property
@@ -70,6 +73,10 @@ class LoweredConversation:
     @property
     def ended(self) -> bool:
         return self._decoder.ended
+
+    @property
+    def finishing(self) -> int:
+        return self._decoder.finishing
 
     def end(self) -> Sequence[Event]:
         return self._restored(self._decoder.end())

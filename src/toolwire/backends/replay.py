@@ -55,6 +55,10 @@ class Conversation:
     def ended(self) -> bool:
         return self._inner.ended
 
+    @property
+    def finishing(self) -> int:
+        return self._inner.finishing
+
     def end(self) -> Sequence[Event]:
         return self._inner.end()
 

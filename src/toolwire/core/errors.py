@@ -58,7 +58,7 @@ class ToolwireError(Exception):
 class BadRequest(ToolwireError):
     """The client asked for something that cannot be; `param` is the path of the offending field."""
 
-    def __init__(self, message: str, param: str | None = None, code: str = "", status: int = 400) -> None:
+    def __init__(self, message: str, param: str | None = None, code: str = "invalid_value", status: int = 400) -> None:
         super().__init__(message)
         self.message = message
         self.param = param

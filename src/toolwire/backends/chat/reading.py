@@ -52,6 +52,10 @@ class ReadDecoder:
         self.ended = False
 
     @property
+    def finishing(self) -> int:
+        return self._decoder.finishing
+
+    @property
     def context_window(self) -> ContextWindow:
         return self._decoder.context_window
 
