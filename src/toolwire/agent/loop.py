@@ -91,6 +91,7 @@ class Loop:
             task.put(happened.TurnStarted(self._rounds))
             step = await self._turn_that_fits()
             task.put(happened.TurnEnded(self._rounds, step.calls, step.response_id))
+            task.model.told_window(step.context_window.tokens)
             if task.repeats.given_up is not None:
                 return REPEATED_CALLS
             if step.calls:
@@ -110,7 +111,7 @@ class Loop:
 
     async def _makes_room(self, step: Step) -> bool:
         """Summarise the history if the model stopped for want of room, unless that was of no use before."""
-        if step.reason != "length" or self._has_made_room or not (step.fills_window or await self._is_full()):
+        if step.reason != "length" or self._has_made_room or not (step.context_window.is_full or await self._is_full()):
             return False
         self._has_made_room = True
         await self._compact(keeps_work=False)
