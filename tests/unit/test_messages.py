@@ -1036,3 +1036,26 @@ def test_messages_of_a_turn_are_blocks_of_their_own():
     turn = [TurnStarted(), TextDelta("Let me look."), MessageEnded(""), TextDelta("It is 42."), TurnEnded()]
     for message in (folded(written(turn)), finished(turn)):
         assert [block["text"] for block in message["content"]] == ["Let me look.", "It is 42."]
+
+
+@pytest.mark.parametrize(
+    ("events", "frames"),
+    [
+        ([said_text("a"), am("message_delta", delta={"stop_reason": None}, usage={})], 0),
+        ([said_text("a"), am("message_delta", delta={"stop_reason": "end_turn"}, usage={})], 1),
+        ([am("message_delta", delta={"stop_reason": "end_turn"}), am("ping"), b": ping\n\n", b"data: {\n\n"], 1),
+        ([am("message_delta", delta={"stop_reason": "end_turn"}), am("message_delta", usage={"output_tokens": 4})], 2),
+    ],
+)
+@pytest.mark.parametrize("dialect", ["messages", "chat"])
+def test_frames_are_counted_from_the_stop_reason_on_and_heartbeats_are_not(
+    events: list[bytes], frames: int, dialect: Any
+):
+    def run(pieces: list[bytes]):
+        conversation = Conversation(Request("m", (), dialect=dialect), "S")
+        line = Pipeline(FrameReader(), conversation)
+        for piece in pieces:
+            line.feed(piece)
+        return conversation.finishing
+
+    assert in_any_chunking(began() + b"".join(events), run) == frames
