@@ -95,6 +95,31 @@ def failed(error: Error | None) -> Failure:
     )
 
 
+FAILED_REASONS: dict[str, int] = {
+    "abort": 502,
+    "aborted": 502,
+    "canceled": 502,
+    "cancelled": 502,
+    "error": 502,
+    "failed": 502,
+    "insufficient_system_resource": 503,
+    "malformed_function_call": 502,
+    "malformed_model_output": 502,
+    "malformed_response": 502,
+    "malformed_tool_use": 502,
+    "network_error": 502,
+    "server_error": 502,
+    "timeout": 504,
+}
+"""Reasons for the end of a turn that say it has failed, with the HTTP status that this would have had outside."""
+
+
+def failed_reason(reason: str) -> Failure:
+    """The failure behind a turn that ended for such a reason."""
+    code = reason.lower()
+    return Failure(FAILED_REASONS[code], code, f"The backend ended the turn with the reason {code!r}.", retryable=True)
+
+
 _PAUSE = re.compile(r"try again in (\d+(?:\.\d+)?)\s*(ms|s|seconds?|milliseconds?)\b", re.IGNORECASE)
 """How a rate limit inside a stream says when to come back; outside, a header does."""
 

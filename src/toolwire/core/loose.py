@@ -12,6 +12,7 @@
 | required action | `required_action.submit_tool_outputs.tool_calls` |
 
 Nothing is parsed that is a string, and nothing that was passed in is changed. The walk is bounded in depth.
+What came as JSON is `opened`, so that arguments which are no string keep their own text.
 """
 
 import json
@@ -21,18 +22,45 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from toolwire.core.identity import SILENT, Fragment
+from toolwire.core.text import arguments_text, is_begun_object, is_blank
 
 CALL_TYPES = frozenset(("function_call", "function", "tool_use", "tool_call", "custom_tool_call", "custom"))
 """Types of a part or item that is a call."""
 
 Payload: TypeAlias = Mapping[str, Any]
 
-_IDS = ("call_id", "tool_call_id", "toolCallId", "callId", "id")
+_CALL_IDS = ("call_id", "tool_call_id", "toolCallId", "callId")
+_IDS = (*_CALL_IDS, "id")
 _NAMES = ("name", "function_name", "tool_name", "call_name", "tool")
 _ARGUMENTS = ("arguments", "arguments_chunk", "argumentsChunk", "input", "args", "partial_json")
+_SEAL = "extra_content"
 _INDEXES = ("index", "tool_call_index", "toolCallIndex")
 _INSIDE = ("choices", "delta", "message", "msg", "params", "item", "content", "output", "response", "deltas", "items")
 _DEPTH = 8
+_AS_WRITTEN = frozenset((*_ARGUMENTS, _SEAL))
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def opened(data: bytes) -> Any:
+    """A JSON text as values, arguments left as they are written. Raises what reading JSON raises."""
+    return _opened(data, _DEPTH + 4)  # a chunk has its calls deeper than a message
+
+
+def _opened(data: bytes, depth: int) -> Any:
+    start = data.lstrip()[:1]
+    if depth and start == b"{":
+        return {key: _field(key, value, depth) for key, value in _fields(data).items()}
+    if depth and start == b"[":
+        return [_opened(bytes(each), depth - 1) for each in _list(data)]
+    return msgspec.json.decode(data)
+
+
+def _field(key: str, value: msgspec.Raw, depth: int) -> Any:
+    if key in _AS_WRITTEN:
+        return value if bytes(value) != b"null" else None
+    return _opened(bytes(value), depth - 1)
 
 
 def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
@@ -139,18 +167,21 @@ def _entries(calls: list[Any], total: bool) -> Iterator[Fragment]:
 
 def _entry(call: Payload, position: int, total: bool) -> Fragment:
     """One of `tool_calls`. In a finished message its place is its index."""
-    index = _index(call)
+    index, text = _index(call), _arguments(call)
+    kind = "custom" if call.get("type") == "custom" or _mapping(call.get("custom")) else "function"
     return Fragment(
-        _arguments(call),
+        text,
         _text(call.get("item_id")),
         _id(call),
         position if total and index is None else index,
         position,
         _name(call),
-        "custom" if call.get("type") == "custom" or "custom" in call else "function",
+        kind,
         total,
         total,
         total,
+        not total or kind == "custom" or not is_begun_object(text),
+        seal=_seal(call),
     )
 
 
@@ -170,12 +201,14 @@ def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
     return Fragment(
         _as_text(text),
         _text(payload.get("item_id")),
-        _text(payload.get("call_id")),
+        _given(payload, _CALL_IDS),
         _number(payload.get("output_index")),
         name=_name(payload),
         kind="custom" if custom else "function",
         total=total,
         named=True,
+        final=total,
+        fallback_id=_fallback_id(payload),
     )
 
 
@@ -184,7 +217,10 @@ def _item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
     place = _number(payload.get("output_index"))
     if _text(item.get("type")) in CALL_TYPES:
         key = _text(item.get("id")) if "call_id" in item else _text(payload.get("item_id"))
-        yield msgspec.structs.replace(_whole(item, 0, total=True), item=key, index=place, ended=ended)
+        whole = _whole(item, 0, total=True)
+        # Some servers end an item before its arguments come: one without any ends with its turn.
+        ended = ended and (whole.kind == "custom" or not is_blank(whole.text))
+        yield msgspec.structs.replace(whole, item=key, index=place, ended=ended)
         return
     for part in cast("list[Any]", item.get("content") or ()):
         if isinstance(part, Mapping) and _text(cast("Payload", part).get("type")) in CALL_TYPES:
@@ -225,10 +261,25 @@ def _dynamic(request: Payload) -> Fragment:
 
 
 def _id(call: Payload) -> str:
-    for key in _IDS:
+    return _given(call, _IDS) or _text(_mapping(call.get("function")).get("id"))
+
+
+def _given(call: Payload, keys: tuple[str, ...]) -> str:
+    for key in keys:
         if isinstance(call.get(key), str | int) and call[key] != "":
             return str(call[key])
-    return _text(_mapping(call.get("function")).get("id"))
+    return ""
+
+
+def _fallback_id(event: Payload) -> str:
+    """An id of the event that may be the call's, unless it is the item's."""
+    id = _id(event)
+    return id if id != event.get("item_id") else ""
+
+
+def _seal(call: Payload) -> str:
+    sealed = call.get(_SEAL)
+    return bytes(sealed).decode() if isinstance(sealed, msgspec.Raw) else ""
 
 
 def _name(call: Payload) -> str:
@@ -271,6 +322,8 @@ def _text(value: Any) -> str:
 
 def _as_text(value: Any) -> str:
     """Arguments as text: a string as it is, anything else as compact JSON in its own order."""
+    if isinstance(value, msgspec.Raw):
+        return arguments_text(value)
     if value is None or isinstance(value, str):
         return value or ""
     try:
