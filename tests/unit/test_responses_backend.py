@@ -344,7 +344,7 @@ def test_a_stream_without_its_end_is_a_failure():
 
 
 def test_what_cannot_be_read_is_skipped_and_noted():
-    data = stream(created(), b"data: : keepalive\n\n", text("a"), b"data: [DONE]\n\n", completed())
+    data = stream(created(), b"data: : keepalive\n\n", text("a"), completed(), b"data: [DONE]\n\n")
     result = turn(data)
     assert (result.text, result.notes) == ("a", (Note("frame_skipped"),))
 

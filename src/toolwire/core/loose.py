@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from toolwire.core.identity import SILENT, Fragment
-from toolwire.core.text import arguments_text, is_begun_object, is_blank
+from toolwire.core.text import arguments_text, is_begun_object
 
 CALL_TYPES = frozenset(("function_call", "function", "tool_use", "tool_call", "custom_tool_call", "custom"))
 """Types of a part or item that is a call."""
@@ -111,7 +111,7 @@ def _read(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
         case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
             yield _event_fragment(payload, payload.get("delta", payload.get("arguments")), total=False)
         case "response.function_call_arguments.done":
-            yield _event_fragment(payload, payload.get("arguments"), total=True)
+            yield _event_fragment(payload, _arguments(payload), total=True)
         case "response.custom_tool_call_input.done":
             yield _event_fragment(payload, payload.get("input"), total=True)
         case "response.output_item.added" | "response.output_item.done":
@@ -196,45 +196,50 @@ def _whole(call: Payload, position: int, *, total: bool) -> Fragment:
 
 
 def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
-    """Text of a call, or all of it; only its item says whether it is complete."""
+    """Text of a call, or all of it; only its item says whether it is complete. An `id` may be that of anything."""
     custom = "custom" in _text(payload.get("type"))
+    key, id = _text(payload.get("item_id")), _id(payload)
     return Fragment(
         _as_text(text),
-        _text(payload.get("item_id")),
-        _given(payload, _CALL_IDS),
+        key,
+        _call_id(payload),
         _number(payload.get("output_index")),
         name=_name(payload),
         kind="custom" if custom else "function",
         total=total,
         named=True,
+        fallback=id if id != key else "",
+        early=bool(key),
         final=total,
-        fallback_id=_fallback_id(payload),
     )
 
 
 def _item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
     item = _mapping(payload.get("item"))
-    place = _number(payload.get("output_index"))
+    index = _number(payload.get("output_index"))
     if _text(item.get("type")) in CALL_TYPES:
-        key = _text(item.get("id")) if "call_id" in item else _text(payload.get("item_id"))
-        whole = _whole(item, 0, total=True)
-        # Some servers end an item before its arguments come: one without any ends with its turn.
-        ended = ended and (whole.kind == "custom" or not is_blank(whole.text))
-        yield msgspec.structs.replace(whole, item=key, index=place, ended=ended)
+        key = _text(item.get("id")) or _text(payload.get("item_id"))
+        yield msgspec.structs.replace(_told(item, key, ended=ended), index=index, id=_call_id(item), fallback=_id(item))
         return
     for part in cast("list[Any]", item.get("content") or ()):
         if isinstance(part, Mapping) and _text(cast("Payload", part).get("type")) in CALL_TYPES:
-            yield _inner_part(cast("Payload", part), _text(item.get("id")), ended=ended)
+            told = _told(cast("Payload", part), _text(item.get("id")), ended=ended)
+            yield msgspec.structs.replace(told, index=index)
 
 
 def _part(payload: Payload) -> Iterator[Fragment]:
     part = _mapping(payload.get("part"))
     if _text(part.get("type")) in CALL_TYPES:
-        yield _inner_part(part, _text(payload.get("item_id")), ended=False)
+        told = _told(part, _text(payload.get("item_id")), ended=False)
+        yield msgspec.structs.replace(told, index=_number(payload.get("output_index")))
 
 
-def _inner_part(part: Payload, item_id: str, *, ended: bool) -> Fragment:
-    return msgspec.structs.replace(_whole(part, 0, total=True), item=item_id, ended=ended)
+def _told(call: Payload, item: str, *, ended: bool) -> Fragment:
+    """A call as its item has it: at first with nothing or an empty object for arguments, which are still to come."""
+    fragment = _whole(call, 0, total=True)
+    text = fragment.text if ended or fragment.text.strip() != "{}" else ""
+    namespace = _text(call.get("namespace"))
+    return msgspec.structs.replace(fragment, text=text, item=item, ended=ended, open=ended, namespace=namespace)
 
 
 def _block(payload: Payload) -> Iterator[Fragment]:
@@ -261,25 +266,20 @@ def _dynamic(request: Payload) -> Fragment:
 
 
 def _id(call: Payload) -> str:
-    return _given(call, _IDS) or _text(_mapping(call.get("function")).get("id"))
-
-
-def _given(call: Payload, keys: tuple[str, ...]) -> str:
-    for key in keys:
+    for key in _IDS:
         if isinstance(call.get(key), str | int) and call[key] != "":
             return str(call[key])
-    return ""
-
-
-def _fallback_id(event: Payload) -> str:
-    """An id of the event that may be the call's, unless it is the item's."""
-    id = _id(event)
-    return id if id != event.get("item_id") else ""
+    return _text(_mapping(call.get("function")).get("id"))
 
 
 def _seal(call: Payload) -> str:
     sealed = call.get(_SEAL)
     return bytes(sealed).decode() if isinstance(sealed, msgspec.Raw) else ""
+
+
+def _call_id(call: Payload) -> str:
+    """An id that can be no other than the call's."""
+    return next((call[key] for key in _CALL_IDS if isinstance(call.get(key), str)), "")
 
 
 def _name(call: Payload) -> str:

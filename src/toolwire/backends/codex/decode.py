@@ -20,6 +20,7 @@ from toolwire.backends.decoder import UNREADABLE, TurnDecoder
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     Event,
+    MessageEnded,
     Note,
     Reason,
     ReasoningDelta,
@@ -69,6 +70,7 @@ class Decoder(TurnDecoder):
         self._waiting = Calls(self._table, names)
         self._running = goes_on is not None
         self._texts: dict[str, list[str]] = {}  # what was told of each message, in pieces
+        self._speaking: str | None = None  # the message of which the latest words are
         self._looks = 0  # since anything came
         self._thinking = ""  # the reasoning item that is being told
         self.turn = goes_on.turn if goes_on is not None else ""
@@ -181,7 +183,9 @@ class Decoder(TurnDecoder):
 
     def _tell(self, item: str, text: str) -> Sequence[Event]:
         self._texts.setdefault(item, []).append(text)
-        return self._begun((TextDelta(text),))
+        earlier, self._speaking = self._speaking, item
+        delta = TextDelta(text)
+        return self._begun((delta,) if earlier in (None, item) else (MessageEnded(""), delta))
 
     def _whole_text(self, item: str, text: str) -> Sequence[Event]:
         """A message is whole: what was not told of it yet. What was told stands, should it differ."""

@@ -62,7 +62,7 @@ class Forward:
         if not data.startswith(self._lead):
             self._learn(data)
         lead = self._lead
-        if not data.startswith(lead) or not data.startswith(opening, len(lead)) or b"\n" in data:
+        if not data.startswith(lead) or not data.startswith(opening, len(lead)):
             return self._overlaid(data, call)
         rest = data[len(lead) :]
         counts = b'"usage":' in rest
