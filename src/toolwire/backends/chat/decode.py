@@ -30,7 +30,6 @@ from toolwire.core.events import (
 from toolwire.core.identity import SILENT, Fragment
 from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
-from toolwire.core.surrogates import SurrogateHalves
 from toolwire.core.text import arguments_text
 
 _decode = msgspec.json.Decoder(Chunk).decode
@@ -75,7 +74,6 @@ class Decoder(TurnDecoder):
         self._speaking = False  # text was told, which later thoughts must not part
         self._late: list[str] = []
         self._usage: Usage | None = None
-        self._halves = SurrogateHalves()
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -93,10 +91,10 @@ class Decoder(TurnDecoder):
 
     def _feed_odd(self, frame: Frame) -> Sequence[Event]:
         """A frame that is not as it should be, or that may hold the second half of a letter."""
-        data = self._mended(frame.data)
+        data = self._made_whole(frame.data)
         chunk = _read_any(data)
         if chunk is None:
-            self._skip_frame()
+            self._skip_frame(frame)
             return ()
         return self._read(chunk) if not self._keeps else self._kept(chunk, Frame(frame.event, data))
 
@@ -104,7 +102,7 @@ class Decoder(TurnDecoder):
         try:
             chunk = _decode(body)
         except UNREADABLE:
-            body = self._mended(body)
+            body = self._made_whole(body)
             chunk = _read_any(body)
         if chunk is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
@@ -234,13 +232,6 @@ class Decoder(TurnDecoder):
         if self._usage is not None:
             out.append(self._usage)
         return [*out, TurnEnded(reason)]
-
-    def _mended(self, data: bytes) -> bytes:
-        """The frame with letters made whole that were cut in half."""
-        lost = self._halves.lost
-        mended = self._halves.mended(data)
-        self._opening += [Note("letter_replaced")] * (self._halves.lost - lost)
-        return data if mended is None else mended
 
 
 def _read_any(data: bytes) -> Chunk | None:
