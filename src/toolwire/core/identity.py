@@ -138,9 +138,9 @@ class Call:
         """Whether the arguments are whole, as far as they can be without the end of the call."""
         return self.parts[-1].rstrip().endswith("}") and is_json(self.text)
 
-    def is_other(self) -> bool:
-        """Whether this is no JSON that was cut, but something else, which nothing that follows could make whole."""
-        return not is_begun_object(self.text)
+    def stands(self) -> bool:
+        """Whether arguments that are not whole are all there is, in a turn that was not cut: none, or no JSON at all."""
+        return not self.broken and (self.is_blank() or not is_begun_object(self.text))
 
     def is_whole(self) -> bool:
         return not self.broken and (self.kind == "custom" or is_json(self.text))
@@ -262,11 +262,11 @@ class CallTable:
         """The turn is over: every open call ends, complete only if its arguments are. `cut`: it ran out of tokens."""
         events: list[Event] = []
         for call in self.calls:
-            if call.ended:
+            if call.ended or not (call.name or call.given or call.parts or call.gap):  # nothing was ever said of it
                 continue
             complete = True if call.waits and call.is_blank() else call.closing
             if complete is None:
-                complete = (not cut and (call.is_blank() or call.is_other())) or call.is_whole()
+                complete = call.is_whole() or (not cut and call.stands())
             call.closing = complete
             self._announce(call, events)
             self._settle(call, events)

@@ -83,7 +83,21 @@ def choice_of(payload: Any, *keys: str) -> int | None:
 
 
 _ENDINGS = {"response.completed": "stop", "response.incomplete": "length", "message_stop": "stop"}
-_CUT = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
+_CUT = frozenset(
+    (
+        "length",
+        "max_tokens",
+        "model_length",
+        "model_context_window_exceeded",
+        "content_filter",
+        "content_filtered",
+        "guardrail_intervened",
+        "refusal",
+        "safety",
+        "sensitive",
+    )
+)
+"""Reasons for an end that came before the model had finished."""
 
 
 def ending_of(payload: Any) -> str:
@@ -91,7 +105,7 @@ def ending_of(payload: Any) -> str:
     payload = _mapping(payload)
     reason = payload.get("finish_reason") or _mapping(payload.get("delta")).get("stop_reason")
     if isinstance(reason, str) and reason not in SILENT:
-        return "length" if reason in _CUT else "stop"
+        return "length" if reason.lower() in _CUT else "stop"
     return _ENDINGS.get(_text(payload.get("type")), "")
 
 
@@ -291,11 +305,9 @@ def _name(call: Payload) -> str:
 
 
 def _arguments(call: Payload) -> str:
-    for holder in (_mapping(call.get("function")), _mapping(call.get("custom")), call):
-        for key in _ARGUMENTS:
-            if holder.get(key) is not None:
-                return _as_text(holder[key])
-    return ""
+    holders = (_mapping(call.get("function")), _mapping(call.get("custom")), call)
+    texts = (_as_text(holder[key]) for holder in holders for key in _ARGUMENTS if holder.get(key) is not None)
+    return next(filter(None, texts), "")
 
 
 def _index(call: Payload) -> int | None:
