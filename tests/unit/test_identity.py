@@ -133,7 +133,7 @@ def test_a_call_that_was_whole_before_the_gap_lacks_nothing():
 
 
 def test_a_call_that_has_ended_before_the_gap_stays_complete():
-    whole = Fragment("{", item="i", id="c", name="f", named=True, total=True, ended=True)
+    whole = Fragment("no JSON", item="i", id="c", name="f", named=True, total=True, ended=True)
     assert fed_with_gaps(whole, LOST)[-1] == CallEnded("c")
 
 

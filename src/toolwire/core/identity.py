@@ -213,8 +213,8 @@ class CallTable:
         self._count(len(fragment.text))
         call.parts = [fragment.text]
         call.announced = call.sent = call.summed = call.ended = True
-        call.closing = fragment.complete
-        return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
+        call.closing = complete = fragment.complete and not is_begun_object(fragment.text)
+        return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, complete)]
 
     def _started(self, call: Call) -> CallStarted:
         item = call.item if self._tells_items else ""
@@ -323,7 +323,8 @@ class CallTable:
         if not fragment.name:
             place = fragment.position
             return last if place is None or place >= len(self.calls) else self.calls[place]
-        continues = not last.name or (last.name == fragment.name and not last.parts)
+        grows = not last.parts or (fragment.total and not fragment.ended and fragment.text.startswith(last.text))
+        continues = not last.name or (last.name == fragment.name and grows)
         return last if continues and not last.ended else None
 
     def _has_other_id(self, call: Call, fragment: Fragment) -> bool:
@@ -511,7 +512,10 @@ class CallTable:
             self._settle(call, events)
 
     def _settle(self, call: Call, events: list[Event]) -> None:
-        call.closing = complete = bool(call.closing) and not call.broken
+        complete = bool(call.closing) and not call.broken
+        if complete and call.kind == "function" and is_begun_object(call.text):
+            complete = False  # half of an object, whatever the backend says of it
+        call.closing = complete
         if not call.sent and call.kind == "function":
             text = call.text if call.text.strip() not in ("", "null") else "{}" if complete else ""
             if text:
