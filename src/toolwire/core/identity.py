@@ -139,7 +139,7 @@ class Call:
         return self.parts[-1].rstrip().endswith("}") and is_json(self.text)
 
     def stands(self) -> bool:
-        """Whether arguments that are not whole are all there is, in a turn that was not cut: none, or no JSON at all."""
+        """Whether arguments that are not whole may be all there is: none, or something that is no JSON."""
         return not self.broken and (self.is_blank() or not is_begun_object(self.text))
 
     def is_whole(self) -> bool:
