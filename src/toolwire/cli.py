@@ -81,7 +81,7 @@ def check(  # noqa: PLR0913, PLR0917 - each is an option of its own
     record: Annotated[Path | None, typer.Option(help="A directory for all requests and answers.")] = None,
     file: Annotated[Path | None, typer.Option(help="Check a captured stream or answer instead.")] = None,
     har: Annotated[Path | None, typer.Option(help="Check the turns of a HAR archive instead.")] = None,
-    budget: Annotated[int, typer.Option(help="Most requests.")] = 200,
+    budget: Annotated[int, typer.Option(help="Most requests.")] = 250,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 120.0,
 ) -> None:
     """Tell what an endpoint does wrong about tool calls, with the bytes to prove it."""

@@ -56,8 +56,11 @@ from toolwire.agent.events import (
     CallEnded,
     CallStarted,
     Compacted,
+    ItemCompleted,
+    ItemStarted,
     Noted,
     ReasoningDelta,
+    ResponseCreated,
     Retrying,
     TaskStarted,
     TextDelta,
@@ -73,6 +76,7 @@ from toolwire.agent.model import Model
 from toolwire.agent.registry import Tool
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.runs.settings import Backend, Settings, SettingsError
+from toolwire.transport.reply import Timeouts
 
 Json = dict[str, Any]
 
@@ -108,12 +112,14 @@ def test_everything_that_happens_in_a_task_is_told_in_order() -> None:
     events = play(main())
     kinds = [kind for kind, before in zip(kinds_of(events), ["", *kinds_of(events)], strict=False) if kind != before]
     assert kinds == [
-        "TaskStarted", "TurnStarted", "ReasoningDelta", "TextDelta", "CallStarted", "UsageUpdated", "ToolStarted",
-        "CallEnded", "TurnEnded", "TurnStarted", "TextDelta", "UsageUpdated", "TurnEnded", "TaskEnded",
+        "TaskStarted", "TurnStarted", "ResponseCreated", "ItemStarted", "ReasoningDelta", "ItemCompleted",
+        "ItemStarted", "TextDelta", "ItemCompleted", "CallStarted", "UsageUpdated", "ToolStarted", "CallEnded",
+        "TurnEnded", "TurnStarted", "ResponseCreated", "ItemStarted", "TextDelta", "ItemCompleted", "UsageUpdated",
+        "TurnEnded", "TaskEnded",
     ]  # fmt: skip
     assert isinstance(events[0], TaskStarted)
     assert (events[0].model, events[0].prompt) == ("up/m", "Look!")
-    assert only(events, TurnEnded) == [TurnEnded(1, 1), TurnEnded(2, 0)]
+    assert only(events, TurnEnded) == [TurnEnded(1, 1, "resp_up"), TurnEnded(2, 0, "resp_up")]
     assert ended(events) == TaskEnded("done", "seen", Tokens(20, 12))
     assert [json.loads(as_line(event))["type"] for event in events][:2] == ["task_started", "turn_started"]
 
@@ -564,6 +570,7 @@ def test_a_model_that_is_not_there_is_said_before_anything_is_asked() -> None:
 # Stopped at every point
 
 ABORTED = re.compile(r"aborted by user after \d+\.\ds")
+NEVER_STARTED = "aborted by user before it started"
 
 
 class Scene:
@@ -610,7 +617,7 @@ class Point(NamedTuple):
 
     replies: Callable[[], list[Reply]]
     until: Callable[[Scene], Awaitable[object]]
-    outputs: list[str] = []  # noqa: RUF012 - `?` is a call that was stopped
+    outputs: list[str] = []  # noqa: RUF012 - `?` is a call that was stopped, `-` one that had not started
     open: bool = True
     """The far end's reply is not complete, so the connection must be closed."""
     setup: Setup | None = None
@@ -660,15 +667,15 @@ POINTS: dict[str, Point] = {
         hanging(LOOKED, work("a", 1)), lambda scene: _after(scene.held.began("a")), ["saw ", "?"]
     ),
     "while a tool runs and one waits": Point(
-        hanging(work("a"), work("b", 1)), lambda scene: _seen(scene, CallStarted, call_id="b"), ["?", "?"]
+        hanging(work("a"), work("b", 1)), lambda scene: _seen(scene, CallStarted, call_id="b"), ["?", "-"]
     ),
     "while tools run and others wait": Point(
         hanging(read("a"), work("b", 1), read("c", 2), work("d", 3)),
         lambda scene: _seen(scene, CallStarted, call_id="d"),
-        ["?", "?", "?", "?"],
+        ["?", "-", "-", "-"],
     ),
     "while somebody is asked": Point(
-        hanging(work("a")), lambda scene: scene.asked.wait(), ["?"], setup=Setup(approve="always"), approves=True
+        hanging(work("a")), lambda scene: scene.asked.wait(), ["-"], setup=Setup(approve="always"), approves=True
     ),
     "behind the stream while a tool runs": Point(lambda: [turn(Calls("a", "work"))], _streamed, ["?"], open=False),
     "behind the stream while tools run side by side": Point(
@@ -680,11 +687,11 @@ POINTS: dict[str, Point] = {
     "behind the stream while one waits": Point(
         lambda: [turn(Calls("a", "work", which("a")), Calls("b", "work", which("b")))],
         _streamed,
-        ["?", "?"],
+        ["?", "-"],
         open=False,
     ),
     "behind the stream while somebody is asked": Point(
-        lambda: [turn(Calls("a", "work"))], _streamed, ["?"], False, Setup(approve="always"), True
+        lambda: [turn(Calls("a", "work"))], _streamed, ["-"], False, Setup(approve="always"), True
     ),
     "behind a stream that failed while a tool runs": Point(
         lambda: [streams(created(), work("a"), rs("failed", response={"error": {"code": "server_error"}}))],
@@ -742,7 +749,8 @@ def test_a_task_that_is_stopped_leaves_a_whole_history_and_nothing_else(point: P
             assert done.error == ""
             assert_whole(scene.agent.history)
             outputs = [item.text for item in scene.agent.history.items if isinstance(item, OutputItem)]
-            assert ["?" if ABORTED.fullmatch(text) else text for text in outputs] == point.outputs
+            shown = ["-" if text == NEVER_STARTED else text for text in outputs]
+            assert ["?" if ABORTED.fullmatch(text) else text for text in shown] == point.outputs
             begun = [line.removeprefix("begin ") for line in scene.held.log if line.startswith("begin")]
             assert scene.held.log == [*(f"begin {id}" for id in begun), *(f"stop {id}" for id in begun)]
             told = {event.call_id for event in only(scene.watcher.events, CallStarted)}
@@ -852,7 +860,8 @@ def test_a_stop_at_any_moment_leaves_a_whole_history() -> None:
                 )
             assert_whole(agent.history)
             outputs = [item.text for item in agent.history.items if isinstance(item, OutputItem)]
-            assert all(len(text) == 1 or ABORTED.fullmatch(text) for text in outputs), outputs
+            stopped = [text for text in outputs if len(text) != 1]
+            assert all(text == NEVER_STARTED or ABORTED.fullmatch(text) for text in stopped), outputs
             return reason
 
     async def main() -> None:
@@ -1320,6 +1329,37 @@ def test_a_stream_that_says_nothing_for_too_long_is_asked_for_again(silence: lis
     play(main())
 
 
+SLOW: dict[str, tuple[Timeouts, list[Step]]] = {
+    "first_byte": (Timeouts(first_byte=0.1), [Hold()]),
+    "idle": (Timeouts(idle=0.1), [created(), said("hal"), Hold()]),
+    "progress": (Timeouts(progress=0.2), [created(), said("hal"), Drip(b": keepalive\n\n", 0.02)]),
+    "total": (Timeouts(total=0.3), [created(), Drip(said("hal"), 0.02)]),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_the_timeouts_of_the_settings_hold(name: str) -> None:
+    async def main() -> None:
+        timeouts, steps = SLOW[name]
+        async with Far(streams(*steps)) as far:
+            settings = msgspec.structs.replace(far.settings, timeouts=timeouts)
+            done = ended(await worked(Agent("up/m", settings=settings, setup=Setup(retries=0))))
+            assert done.reason == "failed"
+            assert f"timeouts.{name} of " in done.error
+
+    play(main())
+
+
+def test_an_idle_time_of_the_set_up_wins() -> None:
+    async def main() -> None:
+        async with Far(streams(created(), said("hal"), Hold())) as far:
+            settings = msgspec.structs.replace(far.settings, timeouts=Timeouts(idle=1000))
+            done = ended(await worked(Agent("up/m", settings=settings, setup=Setup(retries=0, idle=0.1))))
+            assert "timeouts." in done.error
+
+    play(main())
+
+
 def test_a_stream_may_go_on_for_longer_than_it_may_be_silent() -> None:
     async def main() -> None:
         delta = partial(rs, "function_call_arguments.delta", item_id="fc_1", output_index=0)
@@ -1404,7 +1444,7 @@ def test_a_stream_that_closes_before_its_end_is_asked_for_again(reply: Callable[
 
 
 def told(events: list[AgentEvent]) -> list[Any]:
-    """What happened, with deltas joined and without times: what does not depend on how the bytes came.
+    """What happened, with deltas joined and without times and ids: what does not depend on how the bytes came.
 
     Calls end and tools start when the loop gets to them, so only their own order counts.
     """
@@ -1415,8 +1455,12 @@ def told(events: list[AgentEvent]) -> list[Any]:
             continue
         if isinstance(event, ToolStarted | CallEnded):
             later.append((type(event), event.call_id, getattr(event, "result", "")))
-        elif isinstance(event, TextDelta | ReasoningDelta) and out and isinstance(out[-1], type(event)):
-            out[-1] = type(event)(out[-1].text + event.text)
+        elif isinstance(event, ItemStarted | ItemCompleted):  # the ids of which we make are new each time
+            out.append((type(event), event.kind))
+        elif isinstance(event, TextDelta | ReasoningDelta):
+            joins = out and isinstance(out[-1], type(event))
+            before = out.pop().text if joins else ""
+            out.append(msgspec.structs.replace(event, text=before + event.text, item_id=""))
         else:
             out.append(event)
     return [*out, *sorted(later, key=repr)]
@@ -1807,7 +1851,107 @@ def test_a_call_that_was_cut_leaves_a_whole_history(kind: Name) -> None:
     play(main())
 
 
+def test_a_call_that_is_incomplete_is_not_run() -> None:
+    async def main() -> None:
+        opened = rs("output_item.added", output_index=0, item=call_item("c1", "look", ""))
+        delta = rs("function_call_arguments.delta", item_id="fc_1", output_index=0, delta='{"path":"')
+        hole = item_done(call_item("c1", "look", '{"path":"', status="incomplete"))
+        async with Far(streams(created(), opened, delta, hole, completed())) as far:
+            agent = agent_on(far, echo())
+            events = await worked(agent)
+            assert ended(events).reason == "length"
+            assert only(events, CallStarted) == []
+            assert only(events, Noted) == [Noted("call_incomplete", "c1")]
+            assert_whole(agent.history)
+
+    play(main())
+
+
 # Whoever watches
+
+
+def test_items_and_their_parts_are_told() -> None:
+    summary = partial(rs, "reasoning_summary_text.delta", item_id="rs_1", output_index=0)
+    content = partial(rs, "reasoning_text.delta", item_id="rs_1", output_index=0)
+    thought = {
+        "type": "reasoning", "id": "rs_1", "encrypted_content": "S",
+        "summary": [{"type": "summary_text", "text": "one"}, {"type": "summary_text", "text": "two"}],
+        "content": [{"type": "reasoning_text", "text": "raw"}],
+    }  # fmt: skip
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
+    shell = {"type": "local_shell_call", "id": "ls_1", "call_id": "c8", "status": "completed", "action": {}}
+    answer = {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]}
+
+    async def main() -> list[AgentEvent]:
+        first = streams(
+            created("resp_7"),
+            summary(summary_index=0, delta="one"),
+            summary(summary_index=1, delta="two"),
+            content(content_index=0, delta="raw"),
+            item_done(thought, 0),
+            rs("output_item.added", output_index=1, item={**search, "status": "in_progress"}),
+            item_done(search, 1),
+            said("Hi", place=2),
+            item_done(answer, 2),
+            item_done(shell, 3),
+            item_done(call_item("c1", "look", "{}", "fc_4"), 4),
+            completed(),
+        )
+        async with Far(first, turn(Says("done"))) as far:
+            return await worked(agent_on(far, echo()))
+
+    events = play(main())
+    kinds = (ItemStarted, ItemCompleted, ReasoningDelta, TextDelta, CallStarted, ResponseCreated)
+    seen = [event for event in events if isinstance(event, kinds)]
+    whole = {event.item_id: event for event in only(events, ItemCompleted)}
+    assert seen[1:13] == [
+        ItemStarted("rs_1", "reasoning"),
+        ReasoningDelta("one", "rs_1", "summary", 0),
+        ReasoningDelta("two", "rs_1", "summary", 1),
+        ReasoningDelta("raw", "rs_1", "content", 0),
+        whole["rs_1"],
+        ItemStarted("ws_1", "web_search_call"),
+        whole["ws_1"],
+        ItemStarted("msg_1", "message"),
+        TextDelta("Hi", "msg_1", 0),
+        whole["msg_1"],
+        CallStarted("c8", "local_shell", seen[11].arguments),  # type: ignore[union-attr]
+        CallStarted("c1", "look", "{}"),
+    ]
+    assert [each.kind for each in whole.values()][:3] == ["reasoning", "web_search_call", "message"]
+    lines = [json.loads(as_line(event))["item"] for event in whole.values()]
+    assert lines[0]["encrypted_content"] == "S"
+    assert lines[1] == search
+    assert only(events, ResponseCreated)[0].response_id == only(events, TurnEnded)[0].response_id == "resp_7"
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_every_backend_tells_of_its_items(kind: Name) -> None:
+    async def main() -> list[AgentEvent]:
+        items = (Thinks("hm", "S"), Says("I look"), Calls("c1", "look"))
+        async with Far(turn(*items, kind=kind), turn(Says("done"), kind=kind), kind=kind) as far:
+            return await worked(agent_on(far, echo()))
+
+    events = play(main())
+    started, complete = only(events, ItemStarted), only(events, ItemCompleted)
+    assert [event.kind for event in started] == ["reasoning", "message", "message"]
+    assert [(event.item_id, event.kind) for event in complete] == [(event.item_id, event.kind) for event in started]
+    assert {event.item_id for event in only(events, ReasoningDelta)} == {started[0].item_id}
+    assert {event.item_id for event in only(events, TextDelta)} == {started[1].item_id, started[2].item_id}
+    names = [event.response_id for event in only(events, ResponseCreated)]
+    assert all(names)
+    assert [event.response_id for event in only(events, TurnEnded)] == names
+
+
+def test_an_item_that_breaks_off_is_never_complete() -> None:
+    async def main() -> list[AgentEvent]:
+        async with Far(streams(created(), said("I lo")), turn(Says("done"))) as far:
+            return await worked(agent_on(far, setup=Setup(retries=1)))
+
+    events = play(main())
+    assert len(only(events, ItemStarted)) == 2
+    [whole] = only(events, ItemCompleted)
+    assert json.loads(bytes(whole.item))["content"][0]["text"] == "done"
 
 
 def test_a_feed_gives_everything_in_order_to_its_end() -> None:
@@ -1973,7 +2117,7 @@ def test_a_task_is_stopped_while_it_waits_for_its_watcher(monkeypatch: pytest.Mo
 def test_every_event_has_a_line_of_json_with_its_own_name() -> None:
     kinds = get_args(AgentEvent)
     names = {msgspec.inspect.type_info(kind).tag for kind in kinds}  # type: ignore[attr-defined]
-    assert len(names) == len(kinds) == 16
+    assert len(names) == len(kinds) == 19
     line = as_line(CallEnded("c1", "look", "a\nb", failed=True, seconds=0.5))
     assert line.count(b"\n") == 1
     assert json.loads(line) == {

@@ -190,6 +190,7 @@ def test_json_says_what_was_checked(report: Report):
         "should_broken": len(report.broken) - must_broken(report),
         "passed": counted(report)["passed"],
         "not_observed": counted(report)["not observed"],
+        "following": sum(bool(each.follows) for each in report.broken),
     }
 
 
@@ -378,7 +379,8 @@ def test_html_says_the_verdict_and_counts(report: Report):
 def test_html_shows_every_broken_rule_must_first(faulty: Report):
     page = Page(as_html(faulty))
     articles = [(attrs["id"], attrs["class"]) for tag, attrs in page.tags if tag == "article"]
-    assert articles == [(f"{each.api}-{each.rule}", RULES[each.rule].level.lower()) for each in faulty.broken]
+    kinds = [f"{RULES[each.rule].level.lower()}{' follows' if each.follows else ''}" for each in faulty.broken]
+    assert articles == [(f"{each.api}-{each.rule}", kind) for each, kind in zip(faulty.broken, kinds, strict=True)]
     words = "".join(page.words)
     for each in faulty.broken:
         rule = RULES[each.rule]

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from toolwire.backends.failures import refusal
 from toolwire.backends.written import as_written
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note
 from toolwire.core.identity import Call
@@ -19,6 +20,12 @@ class Decoder(Protocol):
     """What a backend's decoder is to its conversation."""
 
     ended: bool
+
+    @property
+    def finishing(self) -> int: ...
+
+    @property
+    def context_window(self) -> ContextWindow: ...
 
     @property
     def flowing(self) -> Sequence[bytes]: ...
@@ -45,6 +52,10 @@ class LoweredConversation:
 
     _decoder: Decoder
 
+    @property
+    def context_window(self) -> ContextWindow:
+        return self._decoder.context_window
+
     def __init__(self, request: Request, limits: Limits) -> None:
         self._request, self._restore = fitted(request, limits)
         self._names = [tool.name for tool in self._request.tools]
@@ -62,6 +73,10 @@ class LoweredConversation:
     @property
     def ended(self) -> bool:
         return self._decoder.ended
+
+    @property
+    def finishing(self) -> int:
+        return self._decoder.finishing
 
     def end(self) -> Sequence[Event]:
         return self._restored(self._decoder.end())

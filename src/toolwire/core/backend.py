@@ -86,6 +86,15 @@ class Dialogue:
         """It is, and its thread waits for results."""
 
 
+class ContextWindow(msgspec.Struct, frozen=True):
+    """What a reply said of the model's context window: how many tokens it takes, and that it is full."""
+
+    tokens: int = 0
+    """0: nothing was said."""
+    is_full: bool = False
+    """The model stopped for that reason."""
+
+
 Opening: TypeAlias = Post | Script | Dialogue
 
 
@@ -98,8 +107,16 @@ class Conversation(Protocol):
         ...
 
     @property
+    def context_window(self) -> ContextWindow: ...
+
+    @property
     def ended(self) -> bool:
         """The backend has said its last word about the turn."""
+        ...
+
+    @property
+    def finishing(self) -> int:
+        """Frames since every choice has its finish reason, without heartbeats; 0 before that."""
         ...
 
     def start(self) -> Opening: ...

@@ -18,6 +18,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 EXPOSED = (
     "x-request-id",
+    "x-upstream-request-id",
     "x-proxy-output-mode",
     "x-codex-tool-call-count",
     "x-codex-tool-call-truncated",

@@ -25,7 +25,7 @@ class Conversation(LoweredConversation):
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
         keeps, snapshots = request.dialect == DIALECT, profile.arguments == "snapshot"
-        decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps)
+        decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps, choices=request.choices)
         self._decoder = reading(decoder, profile, self._request, seed)
         self._profile = profile
         self._tools = request.tools

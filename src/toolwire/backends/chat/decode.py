@@ -13,6 +13,7 @@ from toolwire.backends.chat.odd import read_odd
 from toolwire.backends.chat.wire import Choice, Chunk, Function, Message, OddMessage, TokenUsage, ToolCall
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import FAILED_REASONS, Error, failed, failed_reason
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -62,13 +63,22 @@ class Decoder(TurnDecoder):
     flowing = _TEXT_AND_ARGUMENTS
 
     def __init__(
-        self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
+        self,
+        seed: str,
+        names: Sequence[str] = (),
+        *,
+        snapshots: bool = False,
+        keeps_frames: bool = False,
+        choices: int = 1,
     ) -> None:
         super().__init__(seed, names)
         self._keeps = keeps_frames
         self._snapshots = snapshots
         if snapshots:
             self.flowing = _TEXT  # totals must not be joined
+        self._choices = choices
+        self._finished: set[int] = set()  # choices that have their finish reason
+        self._ends_every_chunk = False
         self._reason: Reason | None = None
         self._claims = False  # it said that it ended with calls
         self._speaking = False  # text was told, which later thoughts must not part
@@ -120,15 +130,16 @@ class Decoder(TurnDecoder):
         return self._finish() if self._reason is not None else self._cut()
 
     def _read(self, chunk: Chunk) -> Sequence[Event]:
-        if chunk.error is not None:
-            return self._fail(failed(_error(chunk.error)))
-        if chunk.object == "error":  # older vLLM
-            return self._fail(failed(Error(chunk.message)))
+        if chunk.error is not None or chunk.object == "error":
+            # Older vLLM has the error in the chunk itself.
+            return self._fail(failed(Error(chunk.message) if chunk.error is None else _error(chunk.error)))
         out: list[Event] = [] if self._started else self._start(chunk)
         if self._opening:
             out += self._opening
             self._opening = []
         for choice in chunk.choices or ():
+            if choice.finish_reason is not None and choice.finish_reason not in SILENT:
+                self._has_finished(choice)
             if choice.index:
                 continue  # one choice was asked for
             told = choice.delta or choice.message
@@ -136,14 +147,14 @@ class Decoder(TurnDecoder):
                 self._tell(told, out, whole=choice.delta is None)
                 if choice.message is not None and told is choice.delta:
                     self._tell_calls(choice.message, out, whole=True)
-            if choice.finish_reason is not None or choice.error is not None:
+            if choice.finish_reason is not None or choice.error is not None or choice.usage is not None:
                 failure = self._end_choice(choice, out)
                 if failure is not None:
                     return [*out, *self._fail(failure)]
-            if choice.usage is not None:  # Kimi
-                self._usage = _usage(choice.usage)
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
+        if self._finished:
+            self._count_frame(chunk)
         return out
 
     def _end_choice(self, choice: Choice, out: list[Event]) -> Failure | None:
@@ -155,7 +166,22 @@ class Decoder(TurnDecoder):
             return failed_reason(reason)
         if reason not in SILENT:
             self._reason = self._reason_of(reason, out)
+        if choice.usage is not None:  # Kimi
+            self._usage = _usage(choice.usage)
         return None
+
+    def _has_finished(self, choice: Choice) -> None:
+        index = choice.index or 0
+        if index in self._finished and _says_something(choice):
+            self._ends_every_chunk = True  # its finish reasons say nothing about the end
+        self._finished.add(index)
+
+    def _count_frame(self, chunk: Chunk) -> None:
+        if self._ends_every_chunk:
+            self.finishing = 0
+        elif len(self._finished) >= self._choices:
+            says = (choice.finish_reason or choice.usage or _says_something(choice) for choice in chunk.choices or ())
+            self.finishing += chunk.usage is not None or any(says)
 
     def _kept(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
         """A chunk's events with the chunk itself: in its delta, if it is nothing else, or told beside them."""
@@ -208,6 +234,8 @@ class Decoder(TurnDecoder):
         if reason is None:
             out.append(Note("reason_unknown", given))
             return self._reason or "stop"
+        if given.lower() == "model_length":
+            self.context_window = ContextWindow(is_full=True)
         # Some servers end every chunk; the most telling word stands.
         return reason if self._reason in (None, "stop") else self._reason
 
@@ -239,6 +267,14 @@ def _read_any(data: bytes) -> Chunk | None:
         return _decode(data)
     except UNREADABLE:
         return read_odd(data)
+
+
+def _says_something(choice: Choice) -> bool:
+    told = choice.delta or choice.message
+    if told is None:
+        return False
+    texts = (told.content, told.reasoning_content, told.reasoning, told.refusal)
+    return any(texts) or bool(_fragments(told, whole=False))
 
 
 def _only_text(chunk: Chunk) -> str | None:

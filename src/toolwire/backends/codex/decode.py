@@ -17,6 +17,7 @@ from toolwire.backends.codex.failures import stopped, turn_failure
 from toolwire.backends.codex.resume import Continuation
 from toolwire.backends.codex.wire import Item, Line, Params
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     Event,
@@ -260,6 +261,7 @@ class Decoder(TurnDecoder):
     def _token_usage(self, params: Params) -> Sequence[Event]:
         if params.token_usage is not None:
             self._total = params.token_usage.total.usage
+            self.context_window = ContextWindow(params.token_usage.model_context_window or 0)
         return ()
 
     def _error(self, params: Params) -> Sequence[Event]:

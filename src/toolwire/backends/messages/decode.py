@@ -8,6 +8,7 @@ import msgspec
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import FAILED_REASONS, Error, failed, failed_reason
 from toolwire.backends.messages.wire import Block, Message, StreamEvent, TokenUsage, Written
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     SPOKEN_BLOCKS,
@@ -89,6 +90,8 @@ class Decoder(TurnDecoder):
         if handler is None:
             return self._failed(event) if event.error is not None else ()
         events = handler(self, event) if not self._keeps else self._kept(event, frame)
+        if self._reason and handler is not Decoder._ignore:
+            self.finishing += 1
         if self._started and self._opening:
             opening, self._opening = self._opening, []
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
@@ -291,6 +294,8 @@ class Decoder(TurnDecoder):
             return "stop"
         if given == "tool_use" and not self._table.calls:
             out.append(Note("reason_unfounded", given))
+        if given == "model_context_window_exceeded":
+            self.context_window = ContextWindow(is_full=True)
         if given not in _REASONS and not (given and self._keeps):
             out.append(Note("reason_unknown", given) if given else Note("reason_missing"))
         return _REASONS.get(given, "stop")

@@ -28,6 +28,7 @@ from toolwire.backends.responses.wire import (
     TokenUsage,
     as_call,
 )
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -438,6 +439,8 @@ class Decoder(TurnDecoder):
         if incomplete:
             details = response.incomplete_details
             reason = _REASONS.get(details.reason if details else None, "length")
+            if details is not None and "context" in (details.reason or ""):
+                self.context_window = ContextWindow(is_full=True)
         out = self._closed(out, cut=reason != "stop")
         if response.usage is not None:
             out.append(_usage(response.usage))

@@ -4,6 +4,7 @@ import msgspec
 
 from toolwire.check.apis import Ask, User
 from toolwire.check.endpoint import listed
+from toolwire.check.exchange import Exchange
 from toolwire.check.probes.probe import TURNS, probe
 from toolwire.check.probes.scene import BOTH, CITY, FAR, HELLO, ONE, WEATHER
 from toolwire.check.talks import BUSY, Talk, turn_in, why_not
@@ -87,7 +88,7 @@ async def legacy_functions(talk: Talk) -> None:
         talk.judge("legacy.functions", told, "The call or its finish reason are those of `tools`.", got)
 
 
-@probe("broken-turn", "stream.failure", TURNS)
+@probe("broken-turn", "stream.failure", "errors.form", "errors.fields", TURNS)
 async def broken_turn(talk: Talk) -> None:
     """A turn that fails in its middle, where the model can be asked for that."""
     if not talk.is_demo:
@@ -98,8 +99,14 @@ async def broken_turn(talk: Talk) -> None:
         if 400 <= got.status < 500:
             talk.unseen("stream.failure", why_not(got))
         else:
-            says = f"A turn that failed in its middle ends as {got.turn.finish!r}."
-            talk.judge("stream.failure", not got.ok, says, got)
+            told = got.turn.finish == "failed" or (got.status >= 500 and not got.trouble)
+            talk.judge("stream.failure", told, f"A turn that failed in its middle is {_end(got)}.", got)
+        if got.status >= 500 and not got.trouble:
+            talk.check_error(got)
+
+
+def _end(got: Exchange) -> str:
+    return f"told as one that ended: {got.turn.finish}" if got.ok else why_not(got)
 
 
 @probe("words", TURNS)

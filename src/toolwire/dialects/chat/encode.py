@@ -11,7 +11,7 @@ import msgspec
 
 from toolwire.core import sse
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
-from toolwire.core.errors import Failure
+from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
     CallArgs,
     CallStarted,
@@ -129,6 +129,10 @@ class StreamEncoder:
         apart, self._part = self._is_apart, _ANSWER
         self._is_apart, self._talked = False, True
         return (self._text_head + _json(APART) + self._tail,) if apart else ()
+
+    def break_off(self) -> tuple[bytes, ...]:
+        """The end of the stream when nothing else can be encoded."""
+        return sse.write(encode_error(InternalError().failure)), sse.DONE
 
     def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
         text = event.text

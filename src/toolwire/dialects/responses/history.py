@@ -22,12 +22,14 @@ from toolwire.core.request import (
     ResultEntry,
     Role,
     TextPart,
+    ToolsEntry,
 )
 from toolwire.core.seals import is_packed, unpack
 from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
 from toolwire.dialects.reading import explained
 from toolwire.dialects.responses import compaction, wire
+from toolwire.dialects.responses.tools import read_tools
 
 _decode_item = msgspec.json.Decoder(wire.Item).decode
 _decode_output = msgspec.json.Decoder(str | list[wire.Part]).decode
@@ -38,7 +40,7 @@ _ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user":
 _TEXTS = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
 CALLS = frozenset(("function_call", "custom_tool_call"))
 _OUTPUTS = frozenset(("function_call_output", "tool_output", "custom_tool_call_output"))
-READ = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference"}
+READ = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference", "additional_tools"}
 """The types of items that have a meaning here."""
 
 
@@ -97,13 +99,26 @@ def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
         return _result(item, raw, path)
     if type == "reasoning":
         return _thought(item, raw)
+    if type == "additional_tools":
+        return _declaration(item, raw, path)
     if type == "compaction" and item.encrypted_content and compaction.is_ours(item.encrypted_content):
         return compaction.expanded(item.encrypted_content, path)
     if type == "item_reference":
         raise BadRequest(f"{path}: There is no item {item.id!r} here.", path, "item_not_found", status=404)
     if not type:
-        raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+        raise reading.required(f"{path}.type")
     return OtherEntry(type, raw)
+
+
+def _declaration(item: wire.Item, raw: msgspec.Raw, path: str) -> ToolsEntry:
+    tools = reading.given(item.tools)
+    if tools is None:
+        raise reading.required(f"{path}.tools")
+    try:
+        read_tools(bytes(tools))
+    except BadRequest as error:
+        raise BadRequest(f"{path}.{error.message}", f"{path}.{error.param}", error.code) from None
+    return ToolsEntry(tools, raw)
 
 
 def _thought(item: wire.Item, raw: msgspec.Raw) -> ReasoningEntry:
@@ -134,7 +149,7 @@ def _call(item: wire.Item, raw: msgspec.Raw, path: str) -> CallEntry:
     custom = item.type == "custom_tool_call"
     for field, value in (("call_id", item.call_id), ("name", item.name)):
         if not value:
-            raise BadRequest(f"{path}.{field}: This field is required.", f"{path}.{field}")
+            raise reading.required(f"{path}.{field}")
     given = reading.given(item.input if custom else item.arguments)
     text = arguments_text(given) if given is not None else ""
     if given is None or not bytes(given).startswith(b'"'):  # servers take nothing but a string
@@ -147,10 +162,10 @@ def _call(item: wire.Item, raw: msgspec.Raw, path: str) -> CallEntry:
 def _result(item: wire.Item, raw: msgspec.Raw, path: str) -> ResultEntry:
     call_id = item.call_id or item.tool_call_id
     if not call_id:
-        raise BadRequest(f"{path}.call_id: This field is required.", f"{path}.call_id")
+        raise reading.required(f"{path}.call_id")
     kind = "custom" if item.type == "custom_tool_call_output" else "function"
     if item.output is msgspec.UNSET:
-        raise BadRequest(f"{path}.output: This field is required.", f"{path}.output")
+        raise reading.required(f"{path}.output")
     output = reading.given(item.output)
     failed = item.status == "incomplete"  # the only word that the dialect has for it
     try:
@@ -192,6 +207,6 @@ def _part(part: wire.Part, path: str) -> Part:
                 raise explained(error, f"{path}.input_audio") from None
             return AudioPart(read.data, read.format)
         case "":
-            raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+            raise reading.required(f"{path}.type")
         case _:
             return OtherPart(part.type)
