@@ -21,6 +21,7 @@ from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Eve
 from toolwire.core.identity import Call as Row
 from toolwire.core.identity import CallTable, Fragment
 from toolwire.core.loose import choice_of, ending_of, read_fragments
+from toolwire.core.text import is_json
 from toolwire.notations.read import extract_calls
 from toolwire.notations.tell import Made, take_twin
 from toolwire.notations.tool_call import TOOL_CALL
@@ -109,10 +110,9 @@ class ToolCallAggregator:
             self._parallel = False
         deltas: list[CallDelta] = []
         for number, part in _by_choice(payload, choice):
-            table = self._table(number)
+            table, ending = self._table(number), ending_of(part)
             for fragment in read_fragments(part, total=total):
-                deltas += _deltas(table, table.feed(fragment))
-            ending = ending_of(part)
+                deltas += _deltas(table, table.feed(_judged(fragment, ending)))
             if ending:
                 # Some servers write an ending into every chunk: names are settled now, but no call is closed for good.
                 self._endings[number] = ending
@@ -147,12 +147,18 @@ def _extract_all(text: str) -> list[tuple[str, str]]:
     return extract_calls(text, (USE_TOOL, TOOL_CALL))
 
 
+def _judged(fragment: Fragment, ending: str) -> Fragment:
+    """A call that ends with its turn, incomplete if the turn was cut and its arguments are not whole."""
+    if ending != "length" or not fragment.ended or fragment.kind == "custom" or is_json(fragment.text):
+        return fragment
+    return msgspec.structs.replace(fragment, complete=False)
+
+
 def _record(call: Row, stopped: bool) -> Call:
     """A call as it stands. Without arguments it is whole once it ended, or its turn did, other than by being cut."""
-    if call.kind == "function" and call.is_blank():
-        whole = bool(call.closing) if call.ended else stopped
-        return Call(call.id, call.name, "{}" if whole else call.text, call.kind, whole)
-    return Call(call.id, call.name, call.text, call.kind, bool(call.closing) if call.ended else call.is_whole())
+    is_blank = call.kind == "function" and call.is_blank()
+    whole = bool(call.closing) if call.ended else (call.is_whole() and not is_blank) or (stopped and call.stands())
+    return Call(call.id, call.name, "{}" if is_blank and whole else call.text, call.kind, whole and not call.broken)
 
 
 def _joined(one: Ingested, other: Ingested) -> Ingested:

@@ -179,6 +179,22 @@ def test_wrapped_arguments_are_unwrapped():
     assert bare((entry,)) == (CallEntry("a", "f", "{bad"),)
 
 
+@pytest.mark.parametrize(
+    ("input", "arguments", "sent"),
+    [
+        ('{"a": 1}', '{"a": 1}', {"a": 1}),
+        ("", "", {}),
+        (None, "{}", {}),
+        ("half {", "half {", {"__arguments": "half {"}),
+        ([1], "[1]", {"__arguments": "[1]"}),
+    ],
+)
+def test_an_input_in_a_string_is_sent_on_as_an_object(input, arguments, sent):
+    block = {"type": "tool_use", "id": "a", "name": "f", "input": input, "cache_control": {"type": "ephemeral"}}
+    [_, call] = decoded([USER, {"role": "assistant", "content": [block]}]).entries
+    assert (call.arguments, json.loads(bytes(call.raw))) == (arguments, {**block, "input": sent})
+
+
 @pytest.mark.parametrize("input", ["__arguments", ["__arguments"]])
 def test_an_input_that_is_no_object_is_no_fault_of_ours(input):
     body = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": input}]}

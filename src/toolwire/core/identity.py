@@ -68,7 +68,7 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     namespace: str = ""
     final: bool = False
     """The text is a total, and no more of it follows."""
-    fallback_id: str = ""
+    fallback: str = ""
     """What may be an id of the call: it counts if the call has no other."""
     seal: str = ""
     """What the server wants back with the call."""
@@ -87,7 +87,7 @@ class Call:
         "closing",
         "early",
         "ended",
-        "fallback_id",
+        "fallback",
         "final",
         "gap",
         "given",
@@ -118,7 +118,7 @@ class Call:
         self.given = False  # the id came from the backend
         self.announced = False
         self.early = False  # its item has not come, which may bring an id and a name
-        self.fallback_id = ""  # an id for want of a better one
+        self.fallback = ""  # an id for want of a better one
         self.sent = False  # argument text was passed on
         self.summed = False  # a total was told
         self.final = False  # the backend said that no more of the arguments follows
@@ -146,9 +146,9 @@ class Call:
         """Whether the arguments are whole, as far as they can be without the end of the call."""
         return self.parts[-1].rstrip().endswith("}") and is_json(self.text)
 
-    def is_other(self) -> bool:
-        """Whether this is no JSON that was cut, but something else, which nothing that follows could make whole."""
-        return not is_begun_object(self.text)
+    def stands(self) -> bool:
+        """Whether arguments that are not whole may be all there is: none, or something that is no JSON."""
+        return not self.broken and (self.is_blank() or not is_begun_object(self.text))
 
     def is_whole(self) -> bool:
         return not self.broken and (self.kind == "custom" or is_json(self.text))
@@ -223,8 +223,8 @@ class CallTable:
         self._count(len(fragment.text))
         call.parts = [fragment.text]
         call.announced = call.sent = call.summed = call.ended = True
-        call.closing = fragment.complete
-        return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
+        call.closing = complete = fragment.complete and not is_begun_object(fragment.text)
+        return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, complete)]
 
     def _started(self, call: Call) -> CallStarted:
         item = call.item if self._tells_items else ""
@@ -272,11 +272,11 @@ class CallTable:
         """The turn is over: every open call ends, complete only if its arguments are. `cut`: it ran out of tokens."""
         events: list[Event] = []
         for call in self.calls:
-            if call.ended:
+            if call.ended or not (call.name or call.given or call.parts or call.gap):  # nothing was ever said of it
                 continue
             complete = True if call.waits and call.is_blank() else call.closing
             if complete is None:
-                complete = (not cut and (call.is_blank() or call.is_other())) or call.is_whole()
+                complete = call.is_whole() or (not cut and call.stands())
             call.closing = complete
             self._announce(call, events)
             self._settle(call, events)
@@ -334,7 +334,8 @@ class CallTable:
         if not fragment.name:
             place = fragment.position
             return last if place is None or place >= len(self.calls) else self.calls[place]
-        continues = not last.name or (last.name == fragment.name and not last.parts)
+        grows = not last.parts or (fragment.total and not fragment.ended and fragment.text.startswith(last.text))
+        continues = not last.name or (last.name == fragment.name and grows)
         return last if continues and not last.ended else None
 
     def _has_other_id(self, call: Call, fragment: Fragment) -> bool:
@@ -350,7 +351,7 @@ class CallTable:
             return False
         if fragment.final and not call.announced:
             return True
-        said = ((fragment.name, call.name), (fragment.fallback_id, call.fallback_id), (fragment.index, call.index))
+        said = ((fragment.name, call.name), (fragment.fallback, call.fallback), (fragment.index, call.index))
         return any(one not in (None, "") and other not in (None, "") and one != other for one, other in said)
 
     def _is_another(self, call: Call, fragment: Fragment) -> bool:
@@ -384,8 +385,8 @@ class CallTable:
         if fragment.item:
             call.item = call.item or fragment.item
             self._learn_item(call, fragment.item)
-        if fragment.fallback_id and not (call.fallback_id and fragment.early):
-            call.fallback_id = fragment.fallback_id
+        if fragment.fallback and not (call.fallback and fragment.early):
+            call.fallback = fragment.fallback
         if not fragment.early or fragment.id not in SILENT:
             call.early = False
         call.final = call.final or fragment.final
@@ -417,7 +418,7 @@ class CallTable:
     def _name_id(self, call: Call, given: str) -> None:
         """Give the call an id, once. An id that comes after another was announced stays an alias."""
         if not call.id:
-            fallback = "" if call.fallback_id in SILENT or call.fallback_id in self._by_id else call.fallback_id
+            fallback = "" if call.fallback in SILENT or call.fallback in self._by_id else call.fallback
             call.id = given or fallback or f"{minted_prefix(self._seed)}{call.ordinal + 1:02d}"
             call.given = bool(given)
         self._by_id.setdefault(given or call.id, call)
@@ -529,7 +530,10 @@ class CallTable:
             self._settle(call, events)
 
     def _settle(self, call: Call, events: list[Event]) -> None:
-        call.closing = complete = bool(call.closing) and not call.broken
+        complete = bool(call.closing) and not call.broken
+        if complete and call.kind == "function" and is_begun_object(call.text):
+            complete = False  # half of an object, whatever the backend says of it
+        call.closing = complete
         if not call.sent and call.kind == "function":
             text = call.text if call.text.strip() not in ("", "null") else "{}" if complete else ""
             if text:

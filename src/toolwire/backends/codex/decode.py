@@ -38,6 +38,8 @@ from toolwire.core.sse import Frame
 _decode = msgspec.json.Decoder(Line).decode
 
 NOTHING = Usage()
+UNREAD = Frame(b"", b"")
+"""Stands for a line that was not passed on."""
 
 LONG = 4
 """How often a silent thread is looked at before its calls count as all there are."""
@@ -87,12 +89,12 @@ class Decoder(TurnDecoder):
         bare = request_in(frame.data)
         if bare is not None:  # even such a request wants an answer
             self._send(declined(bare.method, bare.id, "Error: the call cannot be read."))
-        return self._lost()
+        return self._lost(frame)
 
-    def _lost(self) -> Sequence[Event]:
+    def _lost(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
             return ()
-        self._skip_frame()
+        self._skip_frame(frame)
         if not self._started:
             return ()
         notes, self._opening = self._opening, []
@@ -309,7 +311,7 @@ class Decoder(TurnDecoder):
 
     def _unassigned(self, params: Params) -> Sequence[Event]:
         """A line of the worker that may have been about this thread. A request was declined there."""
-        return self._begun([Note("request_declined", params.message)]) if params.message else self._lost()
+        return self._begun([Note("request_declined", params.message)]) if params.message else self._lost(UNREAD)
 
     def _warning(self, params: Params) -> Sequence[Event]:
         self._opening += [] if self._started else [Note("backend_warning", params.message or "")]

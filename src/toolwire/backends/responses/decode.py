@@ -50,7 +50,6 @@ from toolwire.core.events import (
 from toolwire.core.loose import CALL_TYPES, read_fragments
 from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
-from toolwire.core.surrogates import SurrogateHalves
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_ending = msgspec.json.Decoder(Ending).decode
@@ -81,7 +80,6 @@ class Decoder(TurnDecoder):
         self._final = b""  # the latest frame with a whole response, where frames are kept
         self._snapshots = snapshots
         self.flowing = () if snapshots else FLOWING  # totals must not be joined
-        self._halves = SurrogateHalves()
         self._output = Output()
         self._is_done = False  # the server has said so
         self._speaking: tuple[str | None, int | None, int | None] | None = None
@@ -203,7 +201,7 @@ class Decoder(TurnDecoder):
             data.decode()
         except UnicodeDecodeError:
             return self._fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
-        self._skip_frame()
+        self._skip_frame(frame)
         return self._noted() if self._started else ()
 
     def _noted(self) -> list[Event]:

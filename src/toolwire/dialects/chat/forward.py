@@ -20,7 +20,8 @@ _list = msgspec.json.Decoder(list[Fields]).decode
 
 _OURS = frozenset(("id", "object", "created", "model", "choices", "usage"))
 _CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
-_SAID = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "reasoning_content", "reasoning"))
+_CALLS = ("tool_calls", "toolCalls", "function_call", "functionCall")
+_SAID = frozenset(("role", "content", "refusal", *_CALLS, "reasoning_content", "reasoning"))
 _NULL = msgspec.Raw(b"null")
 _NO_USAGE = b',"usage":null}'
 

@@ -34,6 +34,7 @@ from toolwire.dialects.responses.tools import read_tools
 _decode_item = msgspec.json.Decoder(wire.Item).decode
 _decode_output = msgspec.json.Decoder(str | list[wire.Part]).decode
 _decode_audio = msgspec.json.Decoder(wire.Audio).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}
 _TEXTS = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
@@ -145,7 +146,11 @@ def _call(item: wire.Item, raw: msgspec.Raw, path: str) -> CallEntry:
     for field, value in (("call_id", item.call_id), ("name", item.name)):
         if not value:
             raise reading.required(f"{path}.{field}")
-    text = arguments_text(item.input if custom else item.arguments)
+    given = reading.given(item.input if custom else item.arguments)
+    text = arguments_text(given) if given is not None else ""
+    if given is None or not bytes(given).startswith(b'"'):  # servers take nothing but a string
+        name, written = ("input", text) if custom else ("arguments", text or "{}")
+        raw = msgspec.Raw(msgspec.json.encode({**_fields(raw), name: written}))
     kind = "custom" if custom else "function"
     return CallEntry(item.call_id or "", item.name or "", text, kind, item.namespace or "", raw)
 
