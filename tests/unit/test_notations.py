@@ -8,10 +8,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.chunks import in_any_chunking
+from toolwire.assembly import ToolRules, policies_for
 from toolwire.core.collect import collect
-from toolwire.core.events import CallStarted, TextDelta, TurnEnded, TurnFailed, TurnStarted
-from toolwire.core.request import Tool
-from toolwire.notations.read import PATIENCE, ReadTextCalls, extract_calls
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    CallTwin,
+    Note,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+)
+from toolwire.core.order import TurnOrder
+from toolwire.core.request import Request, Tool
+from toolwire.notations.read import LAYOUT, PATIENCE, ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL, survives, write_use_tool
 from toolwire.notations.values import Schemas
@@ -29,11 +41,11 @@ TOOLS = (
 NOTATIONS = (USE_TOOL, TOOL_CALL)
 
 
-def reading(text: str, *, live: bool = False, names=("find", "now"), strict: bool = False):
+def reading(text: str, *, live: bool = False, names=("find", "now")):
     """The turn a text makes, the same in any chunking."""
 
     def run(pieces: list[str]):
-        reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), names, telling="live" if live else "end", strict=strict)
+        reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), names, telling="live" if live else "whole")
         events = [out for piece in pieces for out in reader.feed(TextDelta(piece))]
         return collect([TurnStarted(), *events, *reader.feed(TurnEnded())])
 
@@ -71,7 +83,7 @@ def reading(text: str, *, live: bool = False, names=("find", "now"), strict: boo
             [("find", '{"n":3,"tags":["a"],"deep":true,"q":"4","either":"null"}')],
         ),
         ('<use_tool><name>find</name><any>{"a":1}</any><n>x</n></use_tool>', "", [("find", '{"any":{"a":1},"n":"x"}')]),
-        ("<use_tool><name>now</name></use_tool>\n<use_tool><name>now</name></use_tool>", "\n", [("now", "{}"), ("now", "{}")]),
+        ("<use_tool><name>now</name></use_tool>\n<use_tool><name>now</name></use_tool>", "", [("now", "{}"), ("now", "{}")]),
     ],
 )  # fmt: skip
 def test_a_block_is_a_call(live, text, said, calls):
@@ -156,8 +168,9 @@ def test_an_extra_bracket_before_the_closing_tag_is_repaired():
 
 
 def test_strict_parsing_turns_a_broken_block_into_a_failure():
-    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), tuple, strict=True)
-    events = [*reader.feed(TextDelta("<use_tool>oops</use_tool>")), *reader.feed(TurnEnded())]
+    rules = ToolRules(strict_parsing=True)
+    policies = policies_for(Request("m", (), tools=TOOLS), rules, "S", tuple).policies
+    events = [*policies.feed(TextDelta("<use_tool>oops</use_tool>")), *policies.feed(TurnEnded())]
     assert isinstance(events[0], TurnFailed)
 
 
@@ -166,24 +179,109 @@ def test_without_declared_tools_every_name_counts():
 
 
 def test_a_structured_call_settles_an_open_block():
-    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), tuple)
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",))
     started = CallStarted("c", "find")
     assert list(reader.feed(TextDelta("<use_tool><na"))) == []
     assert [event for event in reader.feed(started) if not isinstance(event, TextDelta)][-1] == started
 
 
-class Made(msgspec.Struct):
-    name: str
-    text: str
+BLOCK = "<use_tool><name>find</name><q>x</q></use_tool>"
 
 
-def test_a_structured_twin_wins_one_for_one():
-    made = [Made("find", '{ "q": "x" }')]
-    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), lambda: made)
-    block = "<use_tool><name>find</name><q>x</q></use_tool>"
-    turn = collect([TurnStarted(), *reader.feed(TextDelta(block + block)), *reader.feed(TurnEnded())])
-    assert len(turn.calls) == 1
-    assert [note.code for note in turn.notes] == ["text_call_twin"]
+def structured(id: str, arguments: str, name: str = "find", seal: str = ""):
+    half = len(arguments) // 2
+    pieces = [CallArgs(id, piece) for piece in (arguments[:half], arguments[half:]) if piece]
+    return CallStarted(id, name, seal=seal), *pieces, CallEnded(id)
+
+
+def through(*events):
+    """What a turn's events become, with a lawful order."""
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find", "now"))
+    order = TurnOrder()
+    out = [TurnStarted(), *(passed for event in (*events, TurnEnded()) for passed in reader.feed(event))]
+    for event in out:
+        order.see(event)
+    order.end()
+    return out
+
+
+def ids(events) -> list[str]:
+    return [event.id for event in events if isinstance(event, CallStarted)]
+
+
+def codes(events) -> list[str]:
+    return [event.code for event in events if isinstance(event, Note)]
+
+
+def test_a_textual_call_is_delivered_in_its_place():
+    out = through(TextDelta("a " + BLOCK + " b"), *structured("c", '{"q":"y"}'), TextDelta("d"))
+    kinds = [type(event).__name__ for event in out if not isinstance(event, CallArgs)]
+    assert kinds == [
+        "TurnStarted", "TextDelta", "CallStarted", "CallEnded", "TextDelta", "CallStarted", "CallEnded", "TextDelta", "TurnEnded",
+    ]  # fmt: skip
+    assert ids(out) == ["call_St01", "c"]
+
+
+def test_a_structured_call_that_follows_its_text_is_dropped_one_for_one():
+    out = through(TextDelta(BLOCK), *structured("c1", '{ "q": "x" }', seal="s"), *structured("c2", '{"q":"x"}'))
+    assert ids(out) == ["call_St01", "c2"]
+    assert codes(out) == ["text_call_twin"]
+    assert [event for event in out if isinstance(event, CallTwin)] == [CallTwin("call_St01", "c1", "s")]
+
+
+def test_a_textual_call_that_follows_its_structure_is_dropped_one_for_one():
+    out = through(*structured("c1", '{ "q": "x" }'), TextDelta(BLOCK + "\n" + BLOCK))
+    assert ids(out) == ["c1", "call_St01"]
+    assert codes(out) == ["text_call_twin"]
+    assert not any(isinstance(event, CallTwin | TextDelta) for event in out)
+
+
+def test_calls_of_one_source_are_never_twins():
+    assert ids(through(TextDelta(BLOCK + BLOCK))) == ["call_St01", "call_St02"]
+    assert ids(through(*structured("a", "{}", "now"), *structured("b", "{}", "now"))) == ["a", "b"]
+
+
+def test_each_of_two_texts_has_its_own_twin():
+    twice = (*structured("a", '{"q":"x"}'), *structured("b", '{"q":"x"}'))
+    out = through(TextDelta(BLOCK + BLOCK), *twice)
+    assert [(event.id, event.twin) for event in out if isinstance(event, CallTwin)] == [
+        ("call_St01", "a"),
+        ("call_St02", "b"),
+    ]
+
+
+@pytest.mark.parametrize("arguments", ['{"q":"y"}', '{"q":"x","n":1}', "{}", "oops", ""])
+def test_a_structured_call_that_says_something_else_goes_out_as_it_came(arguments):
+    call = structured("c", arguments)
+    assert tuple(through(TextDelta(BLOCK), *call)[-1 - len(call) : -1]) == call
+
+
+def test_a_structured_call_flows_unless_a_text_of_its_name_has_no_twin():
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find", "now"))
+    reader.feed(TextDelta(BLOCK))
+    for event in structured("c", "{}", "now"):
+        assert list(reader.feed(event)) == [event]
+    held = structured("d", '{"q":"y"}')
+    assert [list(reader.feed(event)) for event in held[:-1]] == [[]] * len(held[:-1])
+    assert tuple(reader.feed(held[-1])) == held
+
+
+def test_a_held_call_that_breaks_off_goes_out_incomplete():
+    started, piece, *_ = structured("c", '{"q":"x"}')
+    out = through(TextDelta(BLOCK), started, piece)
+    assert out[-4:] == [started, piece, CallEnded("c", complete=False), TurnEnded()]
+
+
+@pytest.mark.parametrize("gap", ["\n", " \n\n ", "\t" * LAYOUT])
+def test_white_space_between_and_behind_blocks_is_no_content(gap):
+    assert reading(BLOCK + gap + BLOCK + gap)[:2] == ("", [("find", '{"q":"x"}', True)] * 2)
+
+
+def test_white_space_before_text_is_kept():
+    assert reading(f"{BLOCK}\n\nSo <use_tool>oops</use_tool>")[0] == "\n\nSo <use_tool>oops</use_tool>"
+    assert reading(f"{BLOCK}\n<use_tool>oops</use_tool>\n{BLOCK}")[0] == "\n<use_tool>oops</use_tool>\n"
+    wide = " " * (LAYOUT + 1)
+    assert reading(BLOCK + wide + BLOCK)[0] == wide
 
 
 # Writing

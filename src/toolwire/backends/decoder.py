@@ -6,7 +6,7 @@ import msgspec
 
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, TurnFailed
-from toolwire.core.identity import Call, CallTable
+from toolwire.core.identity import CallTable
 from toolwire.core.sequence import OneCallAtATime
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -30,10 +30,6 @@ class TurnDecoder:
     def begin(self, notes: Sequence[Event]) -> None:
         """Notes about the request, to be told with the turn."""
         self._opening.extend(notes)
-
-    def calls(self) -> Sequence[Call]:
-        """The calls that came in structure so far."""
-        return self._table.calls
 
     def _fail(self, failure: Failure) -> list[Event]:
         self.ended = True
