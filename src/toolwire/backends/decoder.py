@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from toolwire.core.errors import Failure
-from toolwire.core.events import Event, TurnFailed
+from toolwire.core.events import Event, Note, TurnFailed
 from toolwire.core.identity import CallTable
 from toolwire.core.sequence import OneCallAtATime
 
@@ -26,10 +26,17 @@ class TurnDecoder:
         self._started = False
         self._unreadable = 0
         self.ended = False
+        self.finishing = 0  # frames since every choice has its finish reason, without heartbeats
 
     def begin(self, notes: Sequence[Event]) -> None:
         """Notes about the request, to be told with the turn."""
         self._opening.extend(notes)
+
+    def _skip_frame(self) -> None:
+        """A frame cannot be read: whatever it said is lost, and a call may have a gap there."""
+        self._unreadable += 1
+        self._opening.append(Note("frame_skipped"))
+        self._table.gap()
 
     def _fail(self, failure: Failure) -> list[Event]:
         self.ended = True
