@@ -60,7 +60,6 @@ from toolwire.agent.events import (
     ItemStarted,
     Noted,
     ReasoningDelta,
-    ResponseCreated,
     Retrying,
     TaskStarted,
     TextDelta,

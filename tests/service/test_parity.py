@@ -32,6 +32,7 @@ from toolwire.core.request import Tool
 from toolwire.notations.read import extract_calls
 from toolwire.notations.use_tool import USE_TOOL
 from toolwire.notations.values import Schemas
+from toolwire.runs.flags import HEADERS
 
 pytestmark = pytest.mark.xdist_group("parity")  # its gateways are started once
 
@@ -523,7 +524,7 @@ def test_a_path_prefix_sets_the_mode_of_both_endpoints(gateway, http, prefix):
     assert good(http.get(f"{gateway.url}/{prefix}/v1/responses/{response_id}")).json()["id"] == response_id
 
 
-@pytest.mark.parametrize("header", ["x-proxy-output-mode", "x-proxy-responses-events"])
+@pytest.mark.parametrize("header", HEADERS)
 def test_a_header_that_says_nonsense_is_refused_by_both_endpoints(gateway, http, header):
     for path, body in (("chat/completions", chat_body("demo")), ("responses", response_body("demo"))):
         status, error = error_of(http.post(f"{gateway.base_url}/{path}", json=body, headers={header: "yaml"}))

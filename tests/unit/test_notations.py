@@ -1,6 +1,7 @@
 """Calls in text: reading, writing, and what survives."""
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -88,6 +89,36 @@ def reading(text: str, *, live: bool = False, names=("find", "now")):
 )  # fmt: skip
 def test_a_block_is_a_call(live, text, said, calls):
     assert reading(text, live=live)[:2] == (said, [(*call, True) for call in calls])
+
+
+BODIES = {
+    "json": '{"name": "find", "arguments": {"q": "x"}}',
+    "json in a string": '{"arguments": "{\\"q\\": \\"x\\"}", "name": "find"}',
+    "named tags": "<name>find</name><q>x</q>",
+    "named tags, the name last": "\n<q> x </q>\n<name> find </name>\n",
+    "function tags": "<function=find>\n<parameter=q>\nx\n</parameter>\n</function>",
+    "pairs": "find\n<arg_key>q</arg_key>\n<arg_value>x</arg_value>\n",
+}
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("tag", ["use_tool", "tool_call"])
+@pytest.mark.parametrize("body", BODIES)
+def test_every_body_is_read_under_either_tag(body, tag, live):
+    said, calls, notes = reading(f"a <{tag}>{BODIES[body]}</{tag}> b", live=live)
+    assert (said, [(name, json.loads(arguments), whole) for name, arguments, whole in calls], notes) == (
+        "a  b",
+        [("find", {"q": "x"}, True)],
+        [],
+    )
+    assert reading(f"<{tag}>now</{tag}>", live=live)[1] == [("now", "{}", True)]
+
+
+@pytest.mark.parametrize("tag", ["use_tool", "tool_call"])
+@pytest.mark.parametrize("body", ["<function=find><q>x</q></function>", "find<q>x</q>"])
+def test_tags_of_two_kinds_are_no_call(body, tag):
+    words = f"<{tag}>{body}</{tag}>"
+    assert reading(words)[:2] == (words, [])
 
 
 @pytest.mark.parametrize(
@@ -313,6 +344,38 @@ def test_a_call_is_written_canonically():
     assert written.changed == ("html",)
 
 
+@pytest.mark.parametrize("number", ["1.50", "1e3", "-0", "0.10", "123456789012345678901234567890", "1E400", "-1.0"])
+def test_numbers_are_written_as_they_came(number):
+    written = write_use_tool("f", f'{{"n": {number}, "list": [ {number}, {{"k": {number}}} ]}}')
+    assert f"<n>{number}</n>" in written.text
+    assert f'<list>[{number},{{"k":{number}}}]</list>' in written.text
+    assert written.changed == ()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "tag"),
+    [("a b", "a_b"), ("", "_"), ("a>b", "a_b"), ("<a", "_a"), ("/a", "_a"), ("use_tool", "use_tool_"), ("a\nb", "a_b")],
+)
+def test_a_parameter_that_cannot_be_a_tag_becomes_one_and_is_reported(parameter, tag):
+    written = write_use_tool("f", json.dumps({parameter: "x", "ok": 1}))
+    assert f"<{tag}>x</{tag}>" in written.text
+    assert written.changed == (parameter,)
+
+
+def test_no_two_parameters_become_one():
+    arguments = {"a b": "1", "a_b": "2", "a\tb": "3"}
+    written = write_use_tool("f", json.dumps(arguments))
+    assert sorted(copilot_reads(written.text)[0][1].values()) == ["1", "2", "3"]
+    assert written.changed == ("a b", "a\tb")
+
+
+@pytest.mark.parametrize("name", [" f", "f</name>g", "<b>f</b>"])
+def test_a_name_that_cannot_be_written_is_reported(name):
+    written = write_use_tool(name, "{}")
+    assert written.changed == ("name",)
+    assert len(copilot_reads(written.text)) == 1
+
+
 @pytest.mark.parametrize(("arguments", "line"), [("not json", "<args>not json</args>"), ("[1]", "<args>[1]</args>")])
 def test_arguments_that_are_no_object_become_one_parameter(arguments, line):
     assert line in write_use_tool("f", arguments).text
@@ -320,6 +383,68 @@ def test_arguments_that_are_no_object_become_one_parameter(arguments, line):
 
 def test_no_arguments_are_no_lines():
     assert write_use_tool("f", "").text == write_use_tool("f", "{}").text == "<use_tool>\n<name>f</name>\n</use_tool>"
+
+
+# What the client makes of it: the rules of Obsidian Copilot 3.1, word for word
+
+_PAIR = re.compile(r"<([^>]+)>([\s\S]*?)</\1>")
+_JS_TRIM = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
+
+
+def copilot_reads(text: str) -> list[tuple[str, dict]]:
+    """The calls that the client finds: up to the first closing tag, the first name, then every pair of tags."""
+    calls = []
+    for block in re.findall(r"<use_tool>([\s\S]*?)(?:</use_tool>|\Z)", text):
+        name = re.search(r"<name>([\s\S]*?)</name>", block)
+        if name and name[1].strip(_JS_TRIM):
+            rest = block[: name.start()] + block[name.end() :]
+            values = {key: _copilot_value(key, value.strip(_JS_TRIM)) for key, value in _PAIR.findall(rest)}
+            calls.append((name[1].strip(_JS_TRIM), values))
+    return calls
+
+
+def _copilot_value(key: str, value: str) -> object:
+    if not value and key in ("chatHistory", "salientTerms"):
+        return []
+    if not re.search(r"<[^>]+>", value):
+        try:
+            return json.loads(value) if (value[:1], value[-1:]) in (("[", "]"), ("{", "}")) else value
+        except ValueError:
+            return value
+    pairs = _PAIR.findall(value)
+    return dict(pairs) if pairs else value
+
+
+NASTY = st.lists(
+    st.sampled_from(
+        ("<", ">", "</", "/", "<b>", "</b>", "<b >", "</b >", "<<b>", "</p>", "</use_tool>", "<a<b>", "</a<b>", "<//b>",
+         "a", " ", "\n", "\ufeff", "[", "]", "{}", "[1]", "<br>", '<a x="1">', "</a>", "<p>", "\u0085")
+    ),
+    max_size=9,
+).map("".join)  # fmt: skip
+
+
+@given(NASTY)
+def test_the_survival_rule_is_exact(value):
+    [(_, read)] = copilot_reads(f"<use_tool>\n<name>f</name>\n<p>{value}</p>\n</use_tool>") or [("", {})]
+    assert survives("p", value) == (read == {"p": value})
+
+
+@given(NASTY)
+def test_a_guarded_value_arrives_as_a_string(value):
+    written = write_use_tool("f", json.dumps({"p": value, "q": "after"}))
+    [(name, read)] = copilot_reads(written.text)
+    assert (name, read["q"], list(read)) == ("f", "after", ["p", "q"])
+    shown = value.strip(_JS_TRIM)
+    if (shown[:1], shown[-1:]) not in (("[", "]"), ("{", "}")):
+        assert isinstance(read["p"], str)
+        assert read["p"].replace(" ", "") == shown.replace(" ", "")
+    assert (written.changed == ()) == (read["p"] == value)
+
+
+def test_a_value_full_of_signs_is_written_in_good_time():
+    for value in ("<" * 200_000, "</" * 100_000 + ">", "<b>x</b>" * 20_000):
+        assert len(write_use_tool("f", json.dumps({"p": value})).text) >= len(value)
 
 
 KEYS = st.from_regex(r"[a-zA-Z][a-zA-Z0-9]{0,8}", fullmatch=True).filter(lambda key: key not in ("name", "use_tool"))

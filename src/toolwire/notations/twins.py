@@ -86,10 +86,15 @@ class Twins:
             self._structured[_key(known, pieces)] += 1
         self._unread.clear()
         key = _key(name, [arguments])
-        if not self._structured[key]:
-            return False
-        self._structured[key] -= 1
-        return True
+        if self._structured[key]:
+            self._structured[key] -= 1
+            return True
+        # Not every stream says when a call ends.
+        alike = (id for id, (started, _) in self._open.items() if started.name == name and id not in self._held)
+        twin = next((id for id in alike if _key(name, self._open[id][1]) == key), None)
+        if twin is not None:
+            del self._open[twin]
+        return twin is not None
 
     def deliver(self, id: str, name: str, arguments: str) -> None:
         """This call was delivered from text."""
