@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.chunks import chunkings
 from tests.unit.notated import reading, schema, stages, told
+from toolwire.assembly import ToolRules, policies_for
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -15,8 +16,9 @@ from toolwire.core.events import (
     ReasoningDelta,
     TextDelta,
     TurnEnded,
+    TurnFailed,
 )
-from toolwire.core.request import Tool
+from toolwire.core.request import Request, Tool
 from toolwire.notations.known import CALLS
 from toolwire.notations.read import PATIENCE
 from toolwire.notations.source import LIMIT
@@ -206,6 +208,15 @@ def test_enough_that_is_no_call_ends_the_search(name):
     line = stages([name])
     found = told([*line.feed(TextDelta(words)), *line.feed(TurnEnded())])
     assert (found.text, found.calls) == (words, [])
+
+
+def test_strict_parsing_fails_the_turn_in_any_notation():
+    rules = ToolRules(strict_parsing=True)
+    for name in CALLS:
+        line = stages([name], telling="whole", declared=("now",))
+        policies = policies_for(Request("m", (), tools=TOOLS), rules, "S", tuple).policies
+        events = [out for event in line.feed(TextDelta(f"{ONE[name]} x")) for out in policies.feed(event)]
+        assert isinstance(events[0], TurnFailed)
 
 
 def test_arguments_that_are_not_json_stay_text_at_the_end_too():
