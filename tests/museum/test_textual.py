@@ -134,14 +134,14 @@ def _() -> None:
 
 @theme.row("tx-unclosed-eos")
 def _() -> None:
-    whole = '<tool_call>{"name":"f","arguments":{"a":1}}'
-    for words in (whole, whole + "</tool_cal", whole + "\n"):
+    begun = '<tool_call>{"name":"f","arguments":{"a":1}}'
+    for words in (begun, begun + "</tool_cal", begun + "\n"):
         found = read_all(words)
         assert (found.text, found.calls, found.notes) == ("", [("f", '{"a":1}')], ("text_call_recovered",))
         answered = say(words, ask(tools=("f",)))
         assert (answered.named, answered.finish) == ([("f", '{"a":1}')], "tool_calls")
         assert answered.notes == ("text_call_recovered",)
-    for words in (whole[:-1], whole[:-3], whole[:-8], "<tool_call>", "<use_tool>\n<name>f</name>\n<q>abc"):
+    for words in (begun[:-1], begun[:-3], begun[:-8], "<tool_call>", "<use_tool>\n<name>f</name>\n<q>abc"):
         found = whole(words)
         assert (found.text, found.calls, found.notes) == (words, [], ("text_block_kept",))
         answered = say(words, ask(tools=("f",)))

@@ -17,6 +17,7 @@ from toolwire.core.events import (
     TextDelta,
     TurnEnded,
     TurnFailed,
+    TurnFailed,
 )
 from toolwire.core.request import Request, Tool
 from toolwire.notations.known import CALLS
