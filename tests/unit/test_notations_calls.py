@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.chunks import chunkings
-from tests.unit.notated import reading, schema, stages, told
+from tests.unit.notated import TOOLS, reading, schema, stages, told
 from toolwire.assembly import ToolRules, policies_for
 from toolwire.core.events import (
     CallArgs,
@@ -16,7 +16,6 @@ from toolwire.core.events import (
     ReasoningDelta,
     TextDelta,
     TurnEnded,
-    TurnFailed,
     TurnFailed,
 )
 from toolwire.core.request import Request, Tool

@@ -119,7 +119,14 @@ class OtherEntry(msgspec.Struct, frozen=True):
     raw: msgspec.Raw
 
 
-Entry: TypeAlias = Message | CallEntry | ResultEntry | ReasoningEntry | OtherEntry
+class ToolsEntry(msgspec.Struct, frozen=True):
+    """Tools that are declared at this place of the history, as JSON; they are among the request's tools too."""
+
+    tools: msgspec.Raw
+    raw: msgspec.Raw
+
+
+Entry: TypeAlias = Message | CallEntry | ResultEntry | ReasoningEntry | OtherEntry | ToolsEntry
 
 
 class Tool(msgspec.Struct, frozen=True):

@@ -26,6 +26,7 @@ from toolwire.core.request import (
     Request,
     ResultEntry,
     TextPart,
+    ToolsEntry,
 )
 from toolwire.core.text import as_object, wrapped
 
@@ -114,6 +115,8 @@ class Fold:
                 self._blocks("assistant", self._thought(entry))
             case OtherEntry():
                 self._notes.append(Note("item_dropped", entry.type))
+            case ToolsEntry():
+                pass  # declared with the others
 
     def _add_as_written(self, entry: Entry) -> None:
         raw = bytes(entry.raw or b"[]")
