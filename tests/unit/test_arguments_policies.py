@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.assembly import ToolRules, policies_for, with_arguments
+from toolwire.assembly import ToolRules, policies_for
 from toolwire.core.arguments import CheckArguments, Declared, RepairArguments
 from toolwire.core.collect import collect
-from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -27,6 +27,7 @@ from toolwire.core.events import (
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame
+from toolwire.runs.flags import HEADERS, FlagError, with_flags
 from toolwire.runs.schemas import problems
 
 
@@ -206,6 +207,13 @@ def test_brackets_are_closed_when_the_turn_ended_by_itself(complete: bool, reaso
     assert notes == [("arguments_repaired", "a brackets")]
 
 
+def test_nothing_is_made_of_a_call_that_is_damaged():
+    *events, _ = called(OPEN, complete=False)
+    damaged = *events, CallEnded("a", complete=False, damaged=True), TurnEnded()
+    assert arguments(*damaged) == [(OPEN, False)]
+    assert [code for code, _ in through(*damaged)[1]] == ["call_incomplete"]
+
+
 @pytest.mark.parametrize("end", [TurnEnded("length"), TurnEnded("filter"), CUT])
 @pytest.mark.parametrize("text", [OPEN, "{'city': 'Oslo'}"])
 def test_a_call_that_was_cut_stays_cut(text: str, end):
@@ -265,10 +273,11 @@ def test_repaired_calls_stand_in_the_text_of_obsidian():
 
 
 def test_the_header_says_what_is_done():
-    assert with_arguments(REPAIR, "") is REPAIR
-    assert with_arguments(REPAIR, "check").arguments == "check"
-    with pytest.raises(BadRequest, match="pass, check or repair"):
-        with_arguments(REPAIR, "mend")
+    header = "x-proxy-tool-arguments"
+    assert with_flags(REPAIR, HEADERS, {header: ""}) is REPAIR
+    assert with_flags(REPAIR, HEADERS, {header: "check"}).arguments == "check"
+    with pytest.raises(FlagError, match="pass, check or repair"):
+        with_flags(REPAIR, HEADERS, {header: "mend"})
 
 
 def test_a_policy_that_is_done_has_nothing_left():

@@ -164,7 +164,7 @@ def plain(body: Json, request: Request | None = None, rules: ToolRules = RULES) 
     request = request or ask("chat", tools=TOOLS, stream=False)
     conversation = Conversation(request, "S")
     conversation.start()
-    assembly = policies_for(request, rules, "S", conversation.calls)
+    assembly = policies_for(request, rules, "S", conversation.stand_in)
     events = conversation.feed_plain(json.dumps(body).encode())
     passed = [out for event in events for out in assembly.policies.feed(event)]
     return json.loads(chat.encode_turn(collect(passed), request, "id_7", 7))
@@ -282,6 +282,27 @@ def test_thoughts_come_under_one_name(field: str):
     told = through(ROLE, *(chunk({field: each}) for each in ("Hm", ", ", "so")), SPOKEN, STOP)
     assert told.faults == []
     assert told.said("reasoning_content") == "Hm, so"
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "f"}, "arguments": '{"x":1}'}],
+        [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}],
+        [{**started("call_1", "f"), "arguments": '{"x"'}, {"index": 0, "arguments": ":1}"}],
+    ],
+)
+def test_a_call_in_another_shape_leaves_in_ours(parts: list[Json]):
+    told = through(ROLE, *(calling(part, x_top=1) for part in parts), CALLED)
+    assert told.calls == [("call_1", "f", '{"x":1}')]
+    assert told.faults == []
+    assert all(set(part) <= {"index", "id", "type", "function"} for delta in told.all("tool_calls") for part in delta)
+
+
+@pytest.mark.parametrize("choices", [5, {"a": 1}, [7], [{"delta": 7}], [{"index": "x", "delta": {}}], [{"delta": [1]}]])
+def test_a_chunk_that_is_none_breaks_no_stream(choices: Any):
+    told = through(ROLE, text("a"), frame("", {**THEIRS, "choices": choices}), text("b"), STOP)
+    assert (told.said("content"), told.faults) == ("ab", [])
 
 
 def test_a_field_of_a_call_survives():

@@ -221,8 +221,8 @@ def test_a_snapshot_closes_the_gap_before_it(server):
     assert (call_of(got).arguments, call_of(got).complete) == ('{"a":1}', True)
 
 
-@SERVERS
-def test_half_a_snapshot_is_no_complete_call(server):
+def test_half_a_snapshot_is_no_complete_call():
+    server = Chat()
     assert not call_of(turn(server, *server.call('{"a"', '{"a":1'), *server.end(), arguments="snapshot")).complete
 
 

@@ -7,7 +7,7 @@ import msgspec
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note, TurnFailed
-from toolwire.core.identity import Call, CallTable
+from toolwire.core.identity import CallTable
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
 from toolwire.core.surrogates import SurrogateHalves
@@ -36,10 +36,6 @@ class TurnDecoder:
     def begin(self, notes: Sequence[Event]) -> None:
         """Notes about the request, to be told with the turn."""
         self._opening.extend(notes)
-
-    def calls(self) -> Sequence[Call]:
-        """The calls that came in structure so far."""
-        return self._table.calls
 
     def _made_whole(self, data: bytes) -> bytes:
         """The data with the letters whole that the backend cut in half; halves that stay alone are replaced."""

@@ -223,8 +223,8 @@ class CallTable:
         self._count(len(fragment.text))
         call.parts = [fragment.text]
         call.announced = call.sent = call.summed = call.ended = True
-        call.closing = complete = fragment.complete and not is_begun_object(fragment.text)
-        return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, complete)]
+        call.closing = fragment.complete
+        return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
 
     def _started(self, call: Call) -> CallStarted:
         item = call.item if self._tells_items else ""
@@ -530,10 +530,7 @@ class CallTable:
             self._settle(call, events)
 
     def _settle(self, call: Call, events: list[Event]) -> None:
-        complete = bool(call.closing) and not call.broken
-        if complete and call.kind == "function" and is_begun_object(call.text):
-            complete = False  # half of an object, whatever the backend says of it
-        call.closing = complete
+        call.closing = complete = bool(call.closing) and not call.broken
         if not call.sent and call.kind == "function":
             text = call.text if call.text.strip() not in ("", "null") else "{}" if complete else ""
             if text:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.chat.odd import read_odd
+from toolwire.backends.chat.odd import is_sound, read_odd
 from toolwire.backends.chat.wire import Choice, Chunk, Function, Message, OddMessage, TokenUsage, ToolCall
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import FAILED_REASONS, Error, failed, failed_reason
@@ -106,7 +106,9 @@ class Decoder(TurnDecoder):
         if chunk is None:
             self._skip_frame(frame)
             return ()
-        return self._read(chunk) if not self._keeps else self._kept(chunk, Frame(frame.event, data))
+        if not self._keeps or not is_sound(data):
+            return self._read(chunk)
+        return self._kept(chunk, Frame(frame.event, data))
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         try:
@@ -121,7 +123,7 @@ class Decoder(TurnDecoder):
             return events
         if not chunk.choices:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
-        told = [Told("completion", "", body)] if self._keeps else []
+        told = [Told("completion", "", body)] if self._keeps and is_sound(body) else []
         return [*told, *events, *self._finish()]
 
     def end(self) -> Sequence[Event]:
@@ -317,9 +319,9 @@ def _fragments(told: Message, *, whole: bool) -> Sequence[Fragment]:
     if calls:
         if len(calls) == 1:
             return [_fragment(calls[0], 0 if whole else None, whole=whole)]
-        ids = [call.id for call in calls]
+        first = {call.id: place for place, call in reversed([*enumerate(calls)])}
         return [
-            _fragment(call, place, whole=whole, reused=whole and call.id in ids[:place])
+            _fragment(call, place, whole=whole, reused=whole and first[call.id] < place)
             for place, call in enumerate(calls)
         ]
     if legacy is None:

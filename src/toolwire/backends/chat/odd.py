@@ -18,6 +18,29 @@ from toolwire.core.loose import opened, read_fragments
 Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
+class _Choice(msgspec.Struct):
+    index: int | None = None
+    delta: dict[str, msgspec.Raw] | None = None
+    message: dict[str, msgspec.Raw] | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: dict[str, msgspec.Raw] | None = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+
+def is_sound(data: bytes) -> bool:
+    """Whether a chunk has the shape of one, so that a client of the same dialect may be told what is in it."""
+    try:
+        _decode(data)
+    except UNREADABLE:
+        return False
+    return True
+
+
 def read_odd(data: bytes) -> Chunk | None:
     """The chunk; None if it is none at all."""
     try:

@@ -281,6 +281,8 @@ class Decoder(TurnDecoder):
         for index in sorted(self._blocks):
             out += self._close_block(StreamEvent(index=index))
         reason = self._known_reason(out)
+        if self._last is not None:
+            out += self._table.feed(msgspec.structs.replace(self._last, complete=reason == "stop"))
         out += self._table.finish(cut=reason != "stop")
         if self._usage:
             out.append(self._counted())
