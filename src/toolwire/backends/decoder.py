@@ -35,6 +35,10 @@ class TurnDecoder:
         """The calls that came in structure so far."""
         return self._table.calls
 
+    def reasoning(self) -> str:
+        """The reasoning so far, as the fields in which the server wants it back, if its protocol has any."""
+        return ""
+
     def _fail(self, failure: Failure) -> list[Event]:
         self.ended = True
         return [TurnFailed(failure)]

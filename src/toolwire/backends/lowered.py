@@ -33,6 +33,8 @@ class Decoder(Protocol):
 
     def calls(self) -> Sequence[Call]: ...
 
+    def reasoning(self) -> str: ...
+
 
 def fitted(request: Request, limits: Limits) -> tuple[Request, Restore]:
     """The request as the server can take it, in the client's own words where they are its too; and the way back."""
@@ -72,6 +74,9 @@ class LoweredConversation:
     def calls(self) -> Sequence[Call]:
         calls = self._decoder.calls()
         return [*map(self._renamed, calls)] if self._restore.table else calls
+
+    def reasoning(self) -> str:
+        return self._decoder.reasoning()
 
     def _renamed(self, call: Call) -> Call:
         renamed = copy(call)

@@ -60,5 +60,8 @@ class Conversation:
     def calls(self) -> Sequence[Call]:
         return self._inner.calls()
 
+    def reasoning(self) -> str:
+        return self._inner.reasoning()
+
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         return self._inner.refused(status, headers, body)

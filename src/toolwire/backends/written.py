@@ -4,6 +4,7 @@ A server that speaks the client's dialect gets those fields, so that what we do 
 renamed, or to lose a part of its schema, is changed there as well.
 """
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -48,15 +49,20 @@ def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str)
         return {**fields, "tools": _tools(fields["tools"], name, changes, schema_field)}
     if (namespace, name) not in changes or not _is_ours(fields):
         return raw
-    tool, new = changes[namespace, name]
+    return changed_fields(fields, *changes[namespace, name], schema_field)
+
+
+def changed_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> Fields:
+    """The fields of a declared tool with what is new in them, and all others as they are."""
+    out = {**fields}
     changed = {"name": new.name, "description": new.description, schema_field: new.parameters, "strict": new.strict}
     was = {"name": tool.name, "description": tool.description, schema_field: tool.parameters, "strict": tool.strict}
     for field, value in changed.items():
         if value is None and was[field] is not None:
-            fields.pop(field, None)
+            out.pop(field, None)
         elif value != was[field]:
-            fields[field] = value
-    return fields
+            out[field] = value
+    return out
 
 
 def _is_ours(fields: Fields) -> bool:

@@ -66,6 +66,9 @@ class ReadDecoder:
         """The calls that came in structure."""
         return self._decoder.calls()
 
+    def reasoning(self) -> str:
+        return self._decoder.reasoning()
+
     def _read(self, events: Sequence[Event]) -> Sequence[Event]:
         self.ended = self._decoder.ended
         return self._line.feed_all(events)

@@ -91,9 +91,9 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         user=shortened(caller.user),
         safety_identifier=caller.safety_identifier,
         prompt_cache_key=caller.prompt_cache_key,
-        include=profile.include,
+        include=_include(request, profile),
     )
-    dropped = [name for name in profile.refuses if getattr(body, name, None) is not None]
+    dropped = [name for name in profile.refuses if getattr(body, name, None) not in (None, ())]
     for name in dropped:
         setattr(body, name, None)
     dropped += request.extra
@@ -109,6 +109,16 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     if body.user != caller.user:
         lost.append(Note("value_changed", "user"))
     return _encode(body), [*lost, *(Note("field_dropped", name) for name in dropped)]
+
+
+ENCRYPTED = "reasoning.encrypted_content"
+
+
+def _include(request: Request, profile: Profile) -> tuple[str, ...]:
+    """Encrypted reasoning too: without it a server that stores nothing cannot read its own reasoning."""
+    if "include" in request.without or "include" in profile.refuses:
+        return ()
+    return profile.include if ENCRYPTED in profile.include else (*profile.include, ENCRYPTED)
 
 
 # Fields of a request that are about state, which is kept here and not there.
