@@ -11,9 +11,7 @@ _STATUS = (400, 422)
 _INCLUDE = re.compile(r"""['"`]include\b|\binclude\[|encrypted content is not supported""")
 _FIELD = re.compile(r"""\breasoning_(?:content|details)\b|\bmessages?\b.*[.'"`\]]reasoning\b""", re.DOTALL)
 """A field of a message. `reasoning` alone is also a field of a request."""
-_REFUSES = re.compile(
-    r"not (?:supported|permitted|allowed)|un(?:supported|expected|known|recogni[sz]ed)|extra|forbidden"
-)
+_REFUSES = re.compile(r"not (?:supported|permitted|allowed)|unsupported|unexpected|unknown|unrecogni|extra|forbidden")
 _WANTS = re.compile(r"missing|required|passed back|must be (?:passed|provided|included|present|set)")
 
 

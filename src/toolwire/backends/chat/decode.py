@@ -51,6 +51,7 @@ _REASONS: dict[str, Reason] = {
 }
 
 
+_UNSET = msgspec.UNSET
 _CLAIMS = frozenset(("tool_calls", "function_call"))
 
 
@@ -153,7 +154,7 @@ class Decoder(TurnDecoder):
     def _tell(self, told: Message, out: list[Event], *, whole: bool) -> None:
         feed = self._row.feed
         thought = told.reasoning_content or told.reasoning
-        if thought is not None or told.reasoning_details is not msgspec.UNSET:
+        if told.reasoning_content is not None or told.reasoning is not None or told.reasoning_details is not _UNSET:
             self._written.add(told)
         if thought and self._speaking:
             self._late.append(thought)
