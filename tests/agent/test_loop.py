@@ -56,8 +56,11 @@ from toolwire.agent.events import (
     CallEnded,
     CallStarted,
     Compacted,
+    ItemCompleted,
+    ItemStarted,
     Noted,
     ReasoningDelta,
+    ResponseCreated,
     Retrying,
     TaskStarted,
     TextDelta,
@@ -108,12 +111,14 @@ def test_everything_that_happens_in_a_task_is_told_in_order() -> None:
     events = play(main())
     kinds = [kind for kind, before in zip(kinds_of(events), ["", *kinds_of(events)], strict=False) if kind != before]
     assert kinds == [
-        "TaskStarted", "TurnStarted", "ReasoningDelta", "TextDelta", "CallStarted", "UsageUpdated", "ToolStarted",
-        "CallEnded", "TurnEnded", "TurnStarted", "TextDelta", "UsageUpdated", "TurnEnded", "TaskEnded",
+        "TaskStarted", "TurnStarted", "ResponseCreated", "ItemStarted", "ReasoningDelta", "ItemCompleted",
+        "ItemStarted", "TextDelta", "ItemCompleted", "CallStarted", "UsageUpdated", "ToolStarted", "CallEnded",
+        "TurnEnded", "TurnStarted", "ResponseCreated", "ItemStarted", "TextDelta", "ItemCompleted", "UsageUpdated",
+        "TurnEnded", "TaskEnded",
     ]  # fmt: skip
     assert isinstance(events[0], TaskStarted)
     assert (events[0].model, events[0].prompt) == ("up/m", "Look!")
-    assert only(events, TurnEnded) == [TurnEnded(1, 1), TurnEnded(2, 0)]
+    assert only(events, TurnEnded) == [TurnEnded(1, 1, "resp_up"), TurnEnded(2, 0, "resp_up")]
     assert ended(events) == TaskEnded("done", "seen", Tokens(20, 12))
     assert [json.loads(as_line(event))["type"] for event in events][:2] == ["task_started", "turn_started"]
 
@@ -564,6 +569,7 @@ def test_a_model_that_is_not_there_is_said_before_anything_is_asked() -> None:
 # Stopped at every point
 
 ABORTED = re.compile(r"aborted by user after \d+\.\ds")
+NEVER_STARTED = "aborted by user before it started"
 
 
 class Scene:
@@ -610,7 +616,7 @@ class Point(NamedTuple):
 
     replies: Callable[[], list[Reply]]
     until: Callable[[Scene], Awaitable[object]]
-    outputs: list[str] = []  # noqa: RUF012 - `?` is a call that was stopped
+    outputs: list[str] = []  # noqa: RUF012 - `?` is a call that was stopped, `-` one that had not started
     open: bool = True
     """The far end's reply is not complete, so the connection must be closed."""
     setup: Setup | None = None
@@ -660,15 +666,15 @@ POINTS: dict[str, Point] = {
         hanging(LOOKED, work("a", 1)), lambda scene: _after(scene.held.began("a")), ["saw ", "?"]
     ),
     "while a tool runs and one waits": Point(
-        hanging(work("a"), work("b", 1)), lambda scene: _seen(scene, CallStarted, call_id="b"), ["?", "?"]
+        hanging(work("a"), work("b", 1)), lambda scene: _seen(scene, CallStarted, call_id="b"), ["?", "-"]
     ),
     "while tools run and others wait": Point(
         hanging(read("a"), work("b", 1), read("c", 2), work("d", 3)),
         lambda scene: _seen(scene, CallStarted, call_id="d"),
-        ["?", "?", "?", "?"],
+        ["?", "-", "-", "-"],
     ),
     "while somebody is asked": Point(
-        hanging(work("a")), lambda scene: scene.asked.wait(), ["?"], setup=Setup(approve="always"), approves=True
+        hanging(work("a")), lambda scene: scene.asked.wait(), ["-"], setup=Setup(approve="always"), approves=True
     ),
     "behind the stream while a tool runs": Point(lambda: [turn(Calls("a", "work"))], _streamed, ["?"], open=False),
     "behind the stream while tools run side by side": Point(
@@ -680,11 +686,11 @@ POINTS: dict[str, Point] = {
     "behind the stream while one waits": Point(
         lambda: [turn(Calls("a", "work", which("a")), Calls("b", "work", which("b")))],
         _streamed,
-        ["?", "?"],
+        ["?", "-"],
         open=False,
     ),
     "behind the stream while somebody is asked": Point(
-        lambda: [turn(Calls("a", "work"))], _streamed, ["?"], False, Setup(approve="always"), True
+        lambda: [turn(Calls("a", "work"))], _streamed, ["-"], False, Setup(approve="always"), True
     ),
     "behind a stream that failed while a tool runs": Point(
         lambda: [streams(created(), work("a"), rs("failed", response={"error": {"code": "server_error"}}))],
@@ -742,7 +748,8 @@ def test_a_task_that_is_stopped_leaves_a_whole_history_and_nothing_else(point: P
             assert done.error == ""
             assert_whole(scene.agent.history)
             outputs = [item.text for item in scene.agent.history.items if isinstance(item, OutputItem)]
-            assert ["?" if ABORTED.fullmatch(text) else text for text in outputs] == point.outputs
+            shown = ["-" if text == NEVER_STARTED else text for text in outputs]
+            assert ["?" if ABORTED.fullmatch(text) else text for text in shown] == point.outputs
             begun = [line.removeprefix("begin ") for line in scene.held.log if line.startswith("begin")]
             assert scene.held.log == [*(f"begin {id}" for id in begun), *(f"stop {id}" for id in begun)]
             told = {event.call_id for event in only(scene.watcher.events, CallStarted)}
@@ -852,7 +859,8 @@ def test_a_stop_at_any_moment_leaves_a_whole_history() -> None:
                 )
             assert_whole(agent.history)
             outputs = [item.text for item in agent.history.items if isinstance(item, OutputItem)]
-            assert all(len(text) == 1 or ABORTED.fullmatch(text) for text in outputs), outputs
+            stopped = [text for text in outputs if len(text) != 1]
+            assert all(text == NEVER_STARTED or ABORTED.fullmatch(text) for text in stopped), outputs
             return reason
 
     async def main() -> None:
@@ -1404,7 +1412,7 @@ def test_a_stream_that_closes_before_its_end_is_asked_for_again(reply: Callable[
 
 
 def told(events: list[AgentEvent]) -> list[Any]:
-    """What happened, with deltas joined and without times: what does not depend on how the bytes came.
+    """What happened, with deltas joined and without times and ids: what does not depend on how the bytes came.
 
     Calls end and tools start when the loop gets to them, so only their own order counts.
     """
@@ -1415,8 +1423,12 @@ def told(events: list[AgentEvent]) -> list[Any]:
             continue
         if isinstance(event, ToolStarted | CallEnded):
             later.append((type(event), event.call_id, getattr(event, "result", "")))
-        elif isinstance(event, TextDelta | ReasoningDelta) and out and isinstance(out[-1], type(event)):
-            out[-1] = type(event)(out[-1].text + event.text)
+        elif isinstance(event, ItemStarted | ItemCompleted):  # the ids of which we make are new each time
+            out.append((type(event), event.kind))
+        elif isinstance(event, TextDelta | ReasoningDelta):
+            joins = out and isinstance(out[-1], type(event))
+            before = out.pop().text if joins else ""
+            out.append(msgspec.structs.replace(event, text=before + event.text, item_id=""))
         else:
             out.append(event)
     return [*out, *sorted(later, key=repr)]
@@ -1973,7 +1985,7 @@ def test_a_task_is_stopped_while_it_waits_for_its_watcher(monkeypatch: pytest.Mo
 def test_every_event_has_a_line_of_json_with_its_own_name() -> None:
     kinds = get_args(AgentEvent)
     names = {msgspec.inspect.type_info(kind).tag for kind in kinds}  # type: ignore[attr-defined]
-    assert len(names) == len(kinds) == 16
+    assert len(names) == len(kinds) == 19
     line = as_line(CallEnded("c1", "look", "a\nb", failed=True, seconds=0.5))
     assert line.count(b"\n") == 1
     assert json.loads(line) == {

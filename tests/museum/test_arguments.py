@@ -77,10 +77,10 @@ def _() -> None:
     deltas = [chunk["choices"][0]["delta"].get("tool_calls") for chunk in declared.chunks]
     pieces = [each[0]["function"]["arguments"] for each in deltas if each and "id" not in each[0]]
     assert pieces == ['{"a"', ":1", "}"]
-    # Not declared: what was sent cannot be taken back, so the truth comes as a note.
+    # Not declared: what was sent cannot be taken back, so the call is incomplete.
     undeclared = answer(streamed)
     assert undeclared.calls == [("c", "f", "".join(totals))]
-    assert undeclared.notes == ("arguments_differ",)
+    assert undeclared.notes == ("arguments_differ", "call_incomplete")
 
 
 @theme.row("args-empty-string")

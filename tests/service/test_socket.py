@@ -404,16 +404,28 @@ def test_codex_gets_through_a_tool_call_as_it_really_talks(particular, upstream)
     [
         ("{nope", None, "invalid_json"),
         ("", None, "invalid_json"),
-        ("[]", None, None),
+        ("[]", None, "invalid_type"),
         ('{"type":"response.cancel"}', "type", "unknown_message"),
         ('{"model":"demo","input":"x"}', "type", "unknown_message"),
         ('{"type":"response.create","input":"x"}', "model", "model_required"),
-        ('{"type":"response.create","model":"demo"}', "input", None),
-        ('{"type":"response.create","model":"demo","input":"x","background":true}', "background", None),
-        ('{"type":"response.create","model":"demo","input":"x","stream_options":{}}', "stream_options", None),
-        ('{"type":"response.create","model":"demo","input":"x","stream":false}', "stream", None),
-        ('{"type":"response.create","model":"demo","input":5}', "input", None),
-        ('{"type":"response.create","model":"demo","input":[5,{"type":"item_reference","id":"x"}]}', "input[0]", None),
+        ('{"type":"response.create","model":"demo"}', "input", "missing_required_parameter"),
+        (
+            '{"type":"response.create","model":"demo","input":"x","background":true}',
+            "background",
+            "unsupported_parameter",
+        ),
+        (
+            '{"type":"response.create","model":"demo","input":"x","stream_options":{}}',
+            "stream_options",
+            "unsupported_parameter",
+        ),
+        ('{"type":"response.create","model":"demo","input":"x","stream":false}', "stream", "unsupported_value"),
+        ('{"type":"response.create","model":"demo","input":5}', "input", "invalid_type"),
+        (
+            '{"type":"response.create","model":"demo","input":[5,{"type":"item_reference","id":"x"}]}',
+            "input[0]",
+            "invalid_type",
+        ),
     ],
 )
 def test_a_message_at_fault_is_an_error_frame_and_no_more(socket, message, param, code):
@@ -422,8 +434,7 @@ def test_a_message_at_fault_is_an_error_frame_and_no_more(socket, message, param
     status, found = turn.error
     assert status == 400
     assert turn.messages[0]["error"]["param"] == param
-    if code:
-        assert found == code
+    assert found == code
     assert socket.ask("demo").types[-1] == "response.completed"
 
 

@@ -579,6 +579,91 @@ def test_outputs_submitted_again_give_the_same_continuation(api, upstream):
     assert len(upstream.of("calls")) == asked
 
 
+def is_conflict(response: httpx.Response, continuation: str) -> None:
+    status, error = error_of(response)
+    assert (status, error["code"], error["param"]) == (409, "outputs_already_submitted", "tool_outputs")
+    assert continuation in error["message"]
+
+
+@STREAMED
+def test_other_outputs_for_a_response_that_has_its_outputs_are_a_409(api, upstream, streamed):
+    upstream.replies["calls"] = [CALLS_TWICE, SAYS_HI]
+    first = api.create("up/calls", tools=FIND)["id"]
+    second = good(api.submit(first, {"c1": "x", "c2": [{"type": "input_text", "text": "y"}]})).json()
+    asked = len(upstream.of("calls"))
+    for other in ({"c1": "x", "c2": "y"}, {"c1": "z", "c2": [{"type": "input_text", "text": "y"}]}):
+        is_conflict(api.submit(first, other, stream=streamed), second["id"])
+    same = good(api.submit(first, {"c2": [{"text": "y", "type": "input_text"}], "c1": "x"}, stream=streamed))
+    assert (read_events(same).response if streamed else same.json()) == second
+    assert len(upstream.of("calls")) == asked
+
+
+def test_outputs_that_are_not_whole_are_a_400_also_the_second_time(api, upstream):
+    upstream.replies["calls"] = [CALLS_TWICE, SAYS_HI]
+    first = api.create("up/calls", tools=FIND)["id"]
+    good(api.submit(first, {"c1": "x", "c2": "y"}))
+    for outputs in ({"c1": "x"}, {"c1": "x", "c2": "y", "c3": "z"}):
+        assert api.submit(first, outputs).status_code == 400
+
+
+@pytest.mark.parametrize("named", ["call_id", "tool_call_id", "item"])
+def test_outputs_that_came_with_a_request_are_compared_too(api, upstream, named):
+    upstream.replies["calls"] = [CALLS_FIND, SAYS_HI]
+    first = api.create("up/calls", tools=FIND)
+    [made] = calls_of(first)
+    given = {"call_id": made["id"]} if named == "item" else {named: "c1"}
+    second = api.create(
+        "up/calls",
+        [{"type": "function_call_output", **given, "output": "x"}, user("And?")],
+        previous_response_id=first["id"],
+    )
+    assert good(api.submit(first["id"], {"c1": "x"})).json() == second
+    is_conflict(api.submit(first["id"], {"c1": "y"}), second["id"])
+
+
+def test_other_outputs_are_taken_once_the_continuation_is_deleted(api, upstream):
+    upstream.replies["calls"] = [CALLS_FIND, SAYS_HI]
+    first = api.create("up/calls", tools=FIND)["id"]
+    good(api.delete(good(api.submit(first, {"c1": "x"})).json()["id"]))
+    good(api.submit(first, {"c1": "y"}))
+    assert told(upstream, "calls")[-1] == "output c1: y"
+
+
+def test_of_different_outputs_submitted_at_once_the_first_count(gateway, api, upstream):
+    gate = Gate(stream(created(), text("hi")), after=(completed(),))
+    upstream.replies["calls"] = [CALLS_FIND, Reply(gate)]
+    first = api.create("up/calls", tools=FIND)["id"]
+    asked = len(upstream.of("calls"))
+    got: dict[str, list[httpx.Response]] = {"x": [], "y": []}
+
+    def submit(output: str, streamed: bool) -> None:
+        with httpx.Client(trust_env=False, timeout=20) as client:
+            got[output].append(Responses(client, gateway).submit(first, {"c1": output}, stream=streamed))
+
+    threads = [threading.Thread(target=submit, args=("xy"[n % 2], n % 4 < 2)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(upstream.of("calls")) > asked)
+    gate.open()
+    for thread in threads:
+        thread.join()
+    statuses = {output: [response.status_code for response in responses] for output, responses in got.items()}
+    assert sorted(statuses.values()) == [[200] * 4, [409] * 4]
+    assert len(upstream.of("calls")) == asked + 1
+
+
+def test_other_outputs_while_the_continuation_runs_in_the_background_are_a_409(api, upstream):
+    gate = Gate(stream(created(), text("hi")), after=(completed(),))
+    upstream.replies["calls"] = [CALLS_FIND, Reply(gate)]
+    first = api.create("up/calls", tools=FIND, background=True)["id"]
+    api.wait_for(first, "completed")
+    second = good(api.submit(first, {"c1": "x"})).json()["id"]
+    is_conflict(api.submit(first, {"c1": "y"}), second)
+    gate.open()
+    api.wait_for(second, "completed")
+    is_conflict(api.submit(first, {"c1": "y"}), second)
+
+
 def test_outputs_submitted_by_many_at_once_run_once(gateway, api, upstream):
     gate = Gate(stream(created(), text("hi")), after=(completed(),))
     upstream.replies["calls"] = [CALLS_FIND, Reply(gate)]
@@ -1273,12 +1358,16 @@ def test_the_store_is_bounded_and_the_latest_stay(peculiar):
     is_missing(peculiar.get(first["id"]))
 
 
-def test_a_chain_whose_beginning_is_gone_cannot_be_continued(api):
-    first = api.create("demo", "one")
-    second = api.create("demo", "two", previous_response_id=first["id"])
-    api.delete(first["id"])
-    status, error = error_of(api.post(response_body("demo", previous_response_id=second["id"])))
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_chain_with_a_hole_cannot_be_continued_and_the_link_that_is_missing_is_named(api, gone):
+    chain = [api.create("demo", "one")["id"]]
+    for words in ("two", "three"):
+        chain.append(api.create("demo", words, previous_response_id=chain[-1])["id"])
+    api.delete(chain[gone])
+    status, error = error_of(api.post(response_body("demo", previous_response_id=chain[-1])))
     assert (status, error["code"]) == (404, "previous_response_not_found")
+    assert f"{chain[gone]!r}" in error["message"]
+    assert (f"no response {chain[-1]!r}" in error["message"]) == (gone == 2)
 
 
 def test_a_restart_keeps_what_is_in_a_file(http, start):

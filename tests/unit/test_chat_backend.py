@@ -727,3 +727,29 @@ def test_what_fits_is_not_touched():
     same, restore = lowered(request, Limits())
     assert same is request
     assert not restore.table
+
+
+@pytest.mark.parametrize("profile", [OPENAI, Profile(notations=("think",))], ids=["plain", "read"])
+@pytest.mark.parametrize(
+    ("chunks", "frames"),
+    [
+        ([cc(content="a")], 0),
+        ([cc(fr="", content="a")], 0),
+        ([cc(content="a"), cc("stop")], 1),
+        ([cc("stop", content="a"), sent(choices=[], usage={"prompt_tokens": 1})], 2),
+        ([cc("stop", content="a"), calls(tc("f", "{}", index=0, id="a"))], 2),
+        ([cc("stop", content="a"), b": ping\n\n", sent(choices=[]), cc(), cc(content="")], 1),
+        ([cc("stop", content="a"), b"data: ping\n\n", b"data: {\n\n"], 1),
+        ([cc("stop", content=[{"type": "text", "text": "a"}])], 1),
+        ([cc("stop", content="a"), cc("stop", content="b")], 0),
+    ],
+)
+def test_frames_are_counted_from_the_finish_reason_on_and_heartbeats_are_not(chunks, frames, profile):
+    def run(pieces: list[bytes]):
+        conversation = Conversation(Request("m", (), stream=True), "S", profile)
+        line = Pipeline(FrameReader(), conversation)
+        for piece in pieces:
+            line.feed(piece)
+        return conversation.finishing
+
+    assert in_any_chunking(b"".join(chunks), run) == frames

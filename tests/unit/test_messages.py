@@ -1030,3 +1030,26 @@ def test_effort_and_format():
     assert "thinking" not in forced
     assert notes == [Note("field_dropped", "reasoning_effort")]
     assert "JSON" in asked(output_format=OutputFormat())[0]["system"]
+
+
+@pytest.mark.parametrize(
+    ("events", "frames"),
+    [
+        ([said_text("a"), am("message_delta", delta={"stop_reason": None}, usage={})], 0),
+        ([said_text("a"), am("message_delta", delta={"stop_reason": "end_turn"}, usage={})], 1),
+        ([am("message_delta", delta={"stop_reason": "end_turn"}), am("ping"), b": ping\n\n", b"data: {\n\n"], 1),
+        ([am("message_delta", delta={"stop_reason": "end_turn"}), am("message_delta", usage={"output_tokens": 4})], 2),
+    ],
+)
+@pytest.mark.parametrize("dialect", ["messages", "chat"])
+def test_frames_are_counted_from_the_stop_reason_on_and_heartbeats_are_not(
+    events: list[bytes], frames: int, dialect: Any
+):
+    def run(pieces: list[bytes]):
+        conversation = Conversation(Request("m", (), dialect=dialect), "S")
+        line = Pipeline(FrameReader(), conversation)
+        for piece in pieces:
+            line.feed(piece)
+        return conversation.finishing
+
+    assert in_any_chunking(began() + b"".join(events), run) == frames

@@ -28,8 +28,9 @@ def recorded(tmp_path, data: bytes, status: int = 200, kind: str = "responses") 
 TURN = stream(created(), call("c1", "find", '{"q":"x"}'), completed())
 
 
-def test_a_replayed_turn_is_the_recorded_turn(tmp_path):
-    recording = read_recording(recorded(tmp_path, TURN))
+@pytest.mark.parametrize("status", [200, 201])
+def test_a_replayed_turn_is_the_recorded_turn(tmp_path, status):
+    recording = read_recording(recorded(tmp_path, TURN, status))
     conversation = replay.Conversation(Request("m", ()), "S", recording, replay.Profile())
     line = Pipeline(FrameReader(), conversation)
     steps = list(conversation.start().steps)
@@ -37,6 +38,7 @@ def test_a_replayed_turn_is_the_recorded_turn(tmp_path):
     assert [(made.id, made.arguments) for made in turn.calls] == [("c1", '{"q":"x"}')]
     assert [made.name for made in conversation.calls()] == ["find"]
     assert conversation.ended
+    assert not conversation.finishing
 
 
 def test_the_original_timing_can_be_kept(tmp_path):

@@ -201,8 +201,10 @@ def test_a_chain_with_a_missing_link_is_no_chain(kept, gone):
     put(kept, "r1")
     put(kept, "r2", "r1")
     put(kept, "r3", "r2")
+    assert kept.missing_link(ANN, "r3") == ""
     kept.delete(ANN, gone)
     assert kept.chain(ANN, "r3") is None
+    assert kept.missing_link(ANN, "r3") == gone
 
 
 def test_a_chain_does_not_lead_through_what_belongs_to_others(kept):

@@ -16,7 +16,7 @@ from toolwire.agent.agent import Agent
 from toolwire.agent.approval import Policy
 from toolwire.agent.events import AgentEvent, TaskEnded, as_line
 from toolwire.agent.limits import Limits
-from toolwire.agent.loop import Setup
+from toolwire.agent.loop import REPEATED_CALLS, Setup
 from toolwire.agent.mcp import Server, Servers, read_config
 from toolwire.agent.model import GIVEN
 from toolwire.agent.registry import Tool
@@ -267,7 +267,7 @@ async def _write_line(event: AgentEvent) -> None:
 
 
 def _code(ended: TaskEnded | None) -> int:
-    if ended is None or ended.reason == "failed":
+    if ended is None or ended.reason in ("failed", REPEATED_CALLS):
         return FAILED
     return CANCELLED if ended.reason == "cancelled" else 0
 

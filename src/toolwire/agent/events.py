@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from toolwire.core.events import Usage
+from toolwire.core.events import ReasoningKind, Usage
 
 
 def _snake(name: str) -> str:
@@ -51,12 +51,43 @@ class TurnStarted(Happening, frozen=True):
     number: int
 
 
+class ResponseCreated(Happening, frozen=True):
+    """The model's server has begun to answer; `response_id` and `model` are its own names."""
+
+    response_id: str
+    model: str
+
+
+class ItemStarted(Happening, frozen=True):
+    """An item of the answer begins that is no call: `kind` is its type, such as `message` or `web_search_call`."""
+
+    item_id: str
+    kind: str
+
+
+class ItemCompleted(Happening, frozen=True):
+    """It is whole, as the Responses API writes it. An item that breaks off with its stream is never completed."""
+
+    item_id: str
+    kind: str
+    item: msgspec.Raw
+
+
 class TextDelta(Happening, frozen=True):
+    """A piece of the answer, in the part `content_index` of its item."""
+
     text: str
+    item_id: str = ""
+    content_index: int = 0
 
 
 class ReasoningDelta(Happening, frozen=True):
+    """A piece of reasoning: of a summary or of the reasoning itself. `index` is that of the summary or content part."""
+
     text: str
+    item_id: str = ""
+    kind: ReasoningKind = "summary"
+    index: int = 0
 
 
 class CallStarted(Happening, frozen=True):
@@ -86,7 +117,8 @@ class CallEnded(Happening, frozen=True):
     name: str
     result: str
     failed: bool
-    seconds: float
+    seconds: float | None
+    """How long the tool ran; null if it never did."""
 
 
 class ApprovalAsked(Happening, frozen=True):
@@ -134,11 +166,13 @@ class Noted(Happening, frozen=True):
 class TurnEnded(Happening, frozen=True):
     number: int
     calls: int
+    response_id: str = ""
 
 
 class TaskEnded(Happening, frozen=True):
-    """The task is over. `reason`: `done`, `cancelled`, `failed`, `length` or `filter` (the model was cut short), or the
-    limit that was reached: `rounds`, `tokens`, `seconds`, `cost`."""
+    """The task is over. `reason`: `done`, `cancelled`, `failed`, `length` or `filter` (the model was cut short),
+    `repeated_calls` (the same call failed again and again), or the limit that was reached: `rounds`, `tokens`,
+    `seconds`, `cost`."""
 
     reason: str
     text: str
@@ -149,6 +183,9 @@ class TaskEnded(Happening, frozen=True):
 AgentEvent: TypeAlias = (
     TaskStarted
     | TurnStarted
+    | ResponseCreated
+    | ItemStarted
+    | ItemCompleted
     | TextDelta
     | ReasoningDelta
     | CallStarted

@@ -16,8 +16,11 @@ from toolwire.agent.items import (
     call_of,
     output_item,
     read_item,
+    user_message,
+    with_output,
 )
 from toolwire.agent.registry import Result
+from toolwire.agent.runtime import shortened
 from toolwire.core.request import TextPart
 
 ABORTED = Result((TextPart("aborted"),), failed=True)
@@ -81,10 +84,49 @@ class History:
     def tail(self) -> list[AnyItem]:
         """The items from the last message of the user on."""
         for place in range(len(self._items) - 1, -1, -1):
-            item = self._items[place]
-            if isinstance(item, MessageItem) and item.role == "user":
+            if _is_prompt(self._items[place]):
                 return self._items[place:]
         return []
+
+
+LEFT_OUT = user_message("(The beginning of this conversation is left out, because it is too long.)")
+
+
+def size_of(items: Iterable[AnyItem]) -> int:
+    """The size of items as they are sent."""
+    return sum(len(bytes(item.raw)) for item in items)
+
+
+def newest(items: Sequence[AnyItem], letters: int) -> list[AnyItem]:
+    """The last items that fit, from the beginning of a turn on, so that calls keep their reasoning and results.
+
+    Of long results the ends are kept.
+    """
+    items = [_shortened(item, letters // 4) for item in items]
+    start, size = len(items), 0
+    for place in range(len(items) - 1, 0, -1):
+        size += size_of(items[place : place + 1])
+        if size > letters and start < len(items):
+            break
+        if _begins_a_turn(items[place - 1], items[place]):
+            start = place
+    return items[start:] if start < len(items) and _is_prompt(items[start]) else [LEFT_OUT, *items[start:]]
+
+
+def _begins_a_turn(before: AnyItem, item: AnyItem) -> bool:
+    if isinstance(before, OutputItem) or _is_prompt(before):
+        return not isinstance(item, OutputItem)
+    return _is_prompt(item)
+
+
+def _is_prompt(item: AnyItem) -> bool:
+    return isinstance(item, MessageItem) and item.role == "user"
+
+
+def _shortened(item: AnyItem, letters: int) -> AnyItem:
+    if not isinstance(item, OutputItem) or len(bytes(item.raw)) <= letters:
+        return item
+    return with_output(item, shortened(item.text, letters))
 
 
 def read_items(raw: Iterable[bytes | msgspec.Raw]) -> list[AnyItem]:

@@ -11,7 +11,7 @@ import msgspec
 from toolwire.agent import events as happened
 from toolwire.agent.approval import Policy
 from toolwire.agent.call import Fatal
-from toolwire.agent.history import read_items
+from toolwire.agent.history import newest, read_items, size_of
 from toolwire.agent.items import AnyItem, OtherItem
 from toolwire.agent.limits import Limits
 from toolwire.agent.retry import pause
@@ -19,11 +19,18 @@ from toolwire.agent.router import declared
 from toolwire.agent.session import SessionError
 from toolwire.agent.step import FOREVER, Step
 from toolwire.agent.task import Task
-from toolwire.core.errors import BackendFault, Failure, ToolwireError
+from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
 from toolwire.core.events import TurnFailed, Usage
+from toolwire.core.tokens import LETTERS
 from toolwire.dialects.responses import compaction
 
 Answer = TypeVar("Answer")
+
+REPEATED_CALLS = "repeated_calls"
+LEAST_WINDOW = 2048
+"""Tokens; no model that can use tools takes fewer."""
+HALVINGS = 6
+"""How often a history that is too long to be summarised is halved."""
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -35,10 +42,10 @@ class Setup(msgspec.Struct, frozen=True):
     retries: int = 5
     longest_wait: float = 600.0
     """The longest pause that a server may ask for."""
-    idle: float = 300.0
-    """Seconds without an event after which a stream counts as broken."""
+    idle: float = 0.0
+    """Seconds without an event after which a stream counts as broken; 0: as `[timeouts]` of the settings says."""
     context_window: int = 0
-    """Tokens that the model can be given; 0: unknown, and nothing is compacted."""
+    """Tokens that the model takes; 0: as its backend's settings or its server say."""
     compact_at: float = 0.9
     """The share of it at which the history is summarised."""
     approve: Policy = "never"
@@ -54,6 +61,7 @@ class Loop:
         self._task = task
         self._setup = setup
         self._rounds = 0
+        self._has_made_room = False  # for an answer that the window was too small for
 
     async def work(self) -> None:
         """Work until the task is over, and say how it ended."""
@@ -67,6 +75,8 @@ class Loop:
             reason = "seconds"
         except (Fatal, SessionError, ToolwireError) as fault:
             reason, error = "failed", str(fault)
+        if reason == REPEATED_CALLS:
+            error = self._task.repeats.reason
         self._task.put(happened.TaskEnded(reason, self._task.text, self._task.spent, error))
 
     async def _work(self) -> str:
@@ -75,13 +85,36 @@ class Loop:
             limit = self._setup.limits.reached(self._rounds, task.spent, time.monotonic() - task.began)
             if limit:
                 return limit
-            await self._compact_if_due()
+            if await self._is_full():
+                await self._compact(keeps_work=True)
             self._rounds += 1
             task.put(happened.TurnStarted(self._rounds))
-            step = await self._asked(self._turn)
-            task.put(happened.TurnEnded(self._rounds, step.calls))
-            if not step.calls:
+            step = await self._turn_that_fits()
+            task.put(happened.TurnEnded(self._rounds, step.calls, step.response_id))
+            if task.repeats.given_up is not None:
+                return REPEATED_CALLS
+            if step.calls:
+                self._has_made_room = False
+            elif not await self._makes_room(step):
                 return step.reason if step.reason in ("length", "filter") else "done"
+
+    async def _turn_that_fits(self) -> Step:
+        """A turn. If the history does not fit into the model's window it is summarised, once."""
+        try:
+            return await self._asked(self._turn)
+        except BackendFault as broken:
+            if not _is_overflow(broken) or not self._can_compact:
+                raise
+        await self._compact(keeps_work=False)
+        return await self._asked(self._turn)
+
+    async def _makes_room(self, step: Step) -> bool:
+        """Summarise the history if the model stopped for want of room, unless that was of no use before."""
+        if step.reason != "length" or self._has_made_room or not (step.fills_window or await self._is_full()):
+            return False
+        self._has_made_room = True
+        await self._compact(keeps_work=False)
+        return True
 
     async def _asked(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """What the model answers, which is asked again when its stream fails."""
@@ -118,20 +151,48 @@ class Loop:
             fields["tools"] = tools
         return fields
 
-    async def _compact_if_due(self) -> None:
-        session, window = self._task.session, self._setup.context_window
-        if not window or session.last.total < window * self._setup.compact_at:
-            return
+    async def _is_full(self) -> bool:
+        """Whether the last turn has nearly filled the model's window. Nobody is asked about it before it matters."""
+        used, window = self._task.session.last.total, self._setup.context_window
+        if not window and used >= LEAST_WINDOW * self._setup.compact_at:
+            window = await self._task.model.context_window()
+        return bool(window) and used >= window * self._setup.compact_at
+
+    @property
+    def _can_compact(self) -> bool:
+        """Whether there is more than the last prompt, which stays as it is."""
+        history = self._task.session.history
+        return len(history) > len(history.tail()[:1])
+
+    async def _compact(self, *, keeps_work: bool) -> None:
+        """Put a summary in place of the history; the last prompt stays, and what was done about it if that is small."""
+        session = self._task.session
         before, tail = len(session.history), session.history.tail()
-        summary = await self._asked(self._summary)
-        whole = sum(len(bytes(item.raw)) for item in tail) // 4 < window // 5
-        session.replace([*summary, *(tail if whole else tail[:1])])
+        summary = await self._summary()
+        is_small = keeps_work and size_of(tail) // LETTERS < await self._window() // 5
+        session.replace([*summary, *(tail if is_small else tail[:1])])
         self._task.put(happened.Compacted(before, len(session.history)))
 
+    async def _window(self) -> int:
+        return self._setup.context_window or await self._task.model.context_window()
+
     async def _summary(self) -> Sequence[AnyItem]:
-        """The history as one item, made by the model."""
+        """The history as one item, made by the model. Of a history that is too long for that, the newest part is."""
+        history = self._task.session.history
+        items, letters = list(history.items), size_of(history.items)
+        for _ in range(HALVINGS):
+            try:
+                return await self._asked(partial(self._summary_of, items))
+            except BackendFault as broken:
+                if not _is_overflow(broken):
+                    raise
+            letters //= 2
+            items = newest(history.items, letters)
+        return await self._asked(partial(self._summary_of, items))
+
+    async def _summary_of(self, items: Sequence[AnyItem]) -> Sequence[AnyItem]:
         model = self._task.model
-        fields = {**self._fields(), "input": [*self._task.session.history.raw, {"type": "compaction_trigger"}]}
+        fields = {**self._fields(), "input": [*(item.raw for item in items), {"type": "compaction_trigger"}]}
         policies: tuple[Callable[[], Any], ...] = ()
         request = model.request(fields)
         if not model.compacts:
@@ -148,8 +209,12 @@ class Loop:
                     turn.encoder.feed(event)
         finally:
             turn.run.close()
-        items = read_items(turn.encoder.output)
-        made = [item for item in items if isinstance(item, OtherItem) and item.type == "compaction"]
+        output = read_items(turn.encoder.output)
+        made = [item for item in output if isinstance(item, OtherItem) and item.type == "compaction"]
         if not made:
             raise BackendFault(Failure(502, "no_summary", "The model gave no summary of the conversation."))
         return made
+
+
+def _is_overflow(broken: BackendFault) -> bool:
+    return broken.failure.code == CONTEXT_LENGTH_EXCEEDED

@@ -24,6 +24,7 @@ from toolwire.runs.routes import Router
 from toolwire.runs.run import Run
 from toolwire.runs.settings import Backend, Settings, SettingsError
 from toolwire.runs.thoughts import Thoughts
+from toolwire.runs.windows import listed_window
 from toolwire.transport.alarm import Alarm, Ticker
 from toolwire.transport.http import HttpUpstream, make_session
 from toolwire.transport.reply import Broken, Timeouts
@@ -52,13 +53,15 @@ class Turn(msgspec.Struct, frozen=True):
 class Model:
     """One model, ready to be asked."""
 
-    def __init__(self, settings: Settings, name: str, *, idle: float = 300.0) -> None:
+    def __init__(self, settings: Settings, name: str, *, idle: float = 0.0) -> None:
         self._settings = msgspec.structs.replace(settings, timeouts=_timeouts(settings.timeouts, idle))
         self.name = name
         self._session: aiohttp.ClientSession | None = None
         self._router: Router | None = None
         self._ticker: Ticker | None = None
         self._thoughts = Thoughts()
+        self._told_window = 0
+        self._listed_window: int | None = None
 
     async def open(self) -> None:
         self._session = make_session(self._settings.timeouts)
@@ -109,6 +112,19 @@ class Model:
         assert self._router is not None
         return self._router.find(self.name)[0].compacts
 
+    def told_window(self, tokens: int) -> None:
+        """A reply has said how many tokens the model takes; 0 says nothing."""
+        self._told_window = tokens or self._told_window
+
+    async def context_window(self) -> int:
+        """Tokens that the model takes: by the settings, by its replies, or by its server's list. 0 if nobody says."""
+        assert self._router is not None
+        route, target = self._router.find(self.name)
+        window = route.backend.context_window(target) or self._told_window
+        if not window and self._listed_window is None:
+            self._listed_window = await listed_window(route, target, "")
+        return window or self._listed_window or 0
+
     async def usage(self) -> bytes:
         """What the account behind a ChatGPT login has used, as its server tells it; nothing for any other backend."""
         assert self._router is not None
@@ -122,8 +138,8 @@ class Model:
 
 
 def _timeouts(timeouts: Timeouts, idle: float) -> Timeouts:
-    """Silence is the engine's own affair: so long without an event means that nobody is there."""
-    return msgspec.structs.replace(timeouts, idle=idle, progress=idle)
+    """Those of the settings. An `idle` of one's own is for bytes and for events alike; 0 is none."""
+    return msgspec.structs.replace(timeouts, idle=idle, progress=idle) if idle else timeouts
 
 
 def _own(rules: ToolRules) -> ToolRules:

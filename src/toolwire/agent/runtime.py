@@ -84,7 +84,8 @@ class Finished(msgspec.Struct, frozen=True):
 
     call: ToolCall
     result: Result
-    seconds: float
+    seconds: float | None
+    """How long its tool ran; None if it never did."""
 
 
 class Running:
@@ -92,8 +93,8 @@ class Running:
 
     def __init__(self, call: ToolCall, run: "Callable[[Running], Coroutine[Any, Any, Result]]") -> None:
         self.call = call
-        self.began = time.monotonic()
-        """When it came; from when its tool runs, that."""
+        self.began: float | None = None
+        """Since when its tool runs."""
         self.task = asyncio.get_running_loop().create_task(run(self))
         self.result: Finished | None = None
         self.is_stopping = False
@@ -101,6 +102,8 @@ class Running:
 
 Approve: TypeAlias = Callable[[Tool, ToolCall], Awaitable[str]]
 """Asks whether a call may run; the answer is why not, or nothing."""
+Judge: TypeAlias = Callable[[ToolCall, Result], Result]
+"""Sees every result once, and gives what the model is to read."""
 
 
 class Runtime:
@@ -113,12 +116,14 @@ class Runtime:
         started: Callable[[ToolCall], None],
         finished: Callable[[Finished], None],
         approve: Approve | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self._registry = registry
         self._context = context
         self._started = started
         self._finished = finished
         self._approve = approve
+        self._judge = judge
         self._gate = Gate()
         self._running: list[Running] = []
         self.fatal: Fatal | None = None
@@ -179,8 +184,10 @@ class Runtime:
 
     def _result(self, running: Running) -> Finished:
         if running.result is None:
-            call, seconds = running.call, time.monotonic() - running.began
-            running.result = Finished(call, _result_of(running.task, call, seconds), seconds)
+            call, began = running.call, running.began
+            seconds = time.monotonic() - began if began is not None else None
+            result = _result_of(running.task, call, seconds)
+            running.result = Finished(call, self._judge(call, result) if self._judge else result, seconds)
         return running.result
 
 
@@ -193,7 +200,7 @@ def _fatal(task: "asyncio.Task[Result]") -> Fatal | None:
     return error if isinstance(error, Fatal) else None
 
 
-def _result_of(task: "asyncio.Task[Result]", call: ToolCall, seconds: float) -> Result:
+def _result_of(task: "asyncio.Task[Result]", call: ToolCall, seconds: float | None) -> Result:
     if task.cancelled():
         return failure(aborted(call, seconds))
     error = task.exception()
@@ -208,8 +215,10 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
-def aborted(call: ToolCall, seconds: float) -> str:
-    """What a model reads about a call that was stopped."""
+def aborted(call: ToolCall, seconds: float | None) -> str:
+    """What a model reads about a call that was stopped, while it ran or before."""
+    if seconds is None:
+        return "aborted by user before it started"
     shown = f"{max(0.1, seconds):.1f}"
     if isinstance(call.payload, LocalShellPayload) or call.name in ("exec_command", "Bash"):
         return f"Wall time: {shown} seconds\naborted by user"
@@ -225,10 +234,15 @@ def bounded(result: Result) -> Result:
 
 
 def _shortened(part: Part, most: int) -> Part:
-    if not isinstance(part, TextPart) or len(part.text) <= most:
-        return part
+    return TextPart(shortened(part.text, most)) if isinstance(part, TextPart) else part
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or of one that is longer the beginning and the end."""
+    if len(text) <= most:
+        return text
     head, tail = most * 3 // 4, most // 4
-    return TextPart(f"{part.text[:head]}\n… {len(part.text) - head - tail} letters left out …\n{part.text[-tail:]}")
+    return f"{text[:head]}\n… {len(text) - head - tail} letters left out …\n{text[len(text) - tail :]}"
 
 
 def failure(text: str) -> Result:

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Iterable
 from itertools import takewhile
 
+import msgspec
+
 from toolwire.agent import events as happened
 from toolwire.agent.call import ToolCall
 from toolwire.agent.items import CALLS, AnyItem, LocalShellCallItem, call_of, output_item, read_item
@@ -18,9 +20,11 @@ from toolwire.agent.task import Task
 from toolwire.core import events
 from toolwire.core.errors import BackendFault, Failure, ToolwireError
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Reason, Told, TurnEnded, TurnFailed, Usage
-from toolwire.dialects.responses.items import DONE, OutputItem
+from toolwire.dialects.responses.items import DONE, CallItem, MessageItem, OtherItem, OutputItem
 
 FOREVER = float("inf")
+CALL = "function_call"
+SHELL_CALL = "local_shell_call"
 
 
 class Step:
@@ -36,8 +40,15 @@ class Step:
         self._said: list[str] = []
         self._commands: set[str] = set()
         self._kept = 0
+        self._begun = 0  # items of which was told
+        self._open: list[OutputItem] = []  # those of them that are not complete
+        self._item = ""  # the id of the one that text or reasoning belongs to
+        self._is_cut = False
         self.calls = 0
         self.reason: Reason = "stop"
+        self.response_id = ""
+        self.fills_window = False
+        """The model stopped because its context window was full."""
 
     async def take(self) -> None:
         """Take the whole turn in. Whatever its end is, the history is whole when this returns or raises."""
@@ -52,6 +63,8 @@ class Step:
         finally:
             self._run.close()
         await self._settle()
+        if broken is None and self._is_cut and not self.calls and self.reason not in ("length", "filter"):
+            broken = Failure(502, "call_incomplete", "The model's call arrived incomplete.", retryable=True)
         if broken is not None:
             raise BackendFault(broken)
         if self._said:
@@ -68,6 +81,7 @@ class Step:
                     failure = event.failure
                 else:
                     self._encoder.feed(event)
+                    self._see_items()
                     self._see(event)
             if is_first or run.finished:  # a worker tells of its limits at the end
                 self._task.saw_limits(limits_in(run.headers))
@@ -75,6 +89,8 @@ class Step:
             await self._task.room()
         for note in run.assembly.tally.notes:
             self._task.put(happened.Noted(note.code, note.subject))
+        self.fills_window = "context_window_reached" in run.assembly.tally.counts
+        self._task.model.told_window(run.conversation.context_window)
         if failure is None:
             await run.finish()
             await self._task.look_at_usage()
@@ -94,9 +110,9 @@ class Step:
     def _see(self, event: Event) -> None:
         if isinstance(event, events.TextDelta | events.RefusalDelta):
             self._said.append(event.text)
-            self._task.put(happened.TextDelta(event.text))
+            self._task.put(happened.TextDelta(event.text, self._item, event.part))
         elif isinstance(event, events.ReasoningDelta):
-            self._task.put(happened.ReasoningDelta(event.text))
+            self._task.put(happened.ReasoningDelta(event.text, self._item, event.kind, event.part))
         elif isinstance(event, CallArgs):
             self._pieces.append(event.text)
         elif isinstance(event, CallStarted):
@@ -105,12 +121,37 @@ class Step:
             call, self._call = self._call, None
             if call is not None and event.complete:
                 self._start(heard(call, "".join(self._pieces), self._task.registry))
+            self._is_cut = self._is_cut or not event.complete
+        elif isinstance(event, events.TurnStarted):
+            self.response_id = event.id or self._encoder.response.id
+            self._task.put(happened.ResponseCreated(self.response_id, event.model))
         elif isinstance(event, Usage):
             self._task.spend(event)
         elif isinstance(event, TurnEnded):
             self.reason = event.reason
         elif isinstance(event, Told) and event.type == DONE:
             self._hear_item(event.item)
+
+    def _see_items(self) -> None:
+        """Tell of items that have begun or are complete. Calls have events of their own."""
+        self._complete_items()
+        items = self._encoder.items
+        if self._begun == len(items):
+            return
+        for item in items[self._begun :]:
+            if not isinstance(item, OtherItem):
+                self._item = item.id
+            kind = _kind(item)
+            if kind != CALL:
+                self._task.put(happened.ItemStarted(item.id, kind))
+                self._open.append(item)
+        self._begun = len(items)
+        self._complete_items()
+
+    def _complete_items(self) -> None:
+        for item in [item for item in self._open if _is_finished(item)]:
+            self._open.remove(item)
+            self._task.put(happened.ItemCompleted(item.id, _kind(item), item.as_told))
 
     def _hear_item(self, name: str) -> None:
         """An item that there are no events for: perhaps a command for the shell."""
@@ -133,6 +174,14 @@ class Step:
 
 def _is_finished(item: OutputItem) -> bool:
     return item.status != "in_progress"
+
+
+def _kind(item: OutputItem) -> str:
+    """The type of an item, as the Responses API calls it; for our purpose all calls are of one."""
+    if isinstance(item, OtherItem):
+        type = msgspec.json.decode(item.fields["type"], type=str)
+        return CALL if type == SHELL_CALL else type
+    return CALL if isinstance(item, CallItem) else "message" if isinstance(item, MessageItem) else "reasoning"
 
 
 def _as_kept(items: Iterable[OutputItem]) -> list[AnyItem]:

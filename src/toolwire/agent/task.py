@@ -13,6 +13,7 @@ from toolwire.agent.items import AnyItem
 from toolwire.agent.limits import limits_from_usage
 from toolwire.agent.model import Model
 from toolwire.agent.registry import Context, Registry
+from toolwire.agent.repeats import Repeats
 from toolwire.agent.runtime import Finished, Runtime
 from toolwire.agent.session import Session
 
@@ -35,6 +36,7 @@ class Task:
         self.model = model
         self.session = session
         self.registry = registry
+        self.repeats = Repeats(registry)
         self._approvals = approvals
         self._context = context
         self._feed = feed
@@ -49,12 +51,14 @@ class Task:
 
     def runtime(self) -> Runtime:
         """A runtime for the calls of one step."""
+        self.repeats.next_turn()
         return Runtime(
             self.registry,
             lambda call: self._context(call, partial(self._put_out, call.call_id)),
             lambda call: self.put(happened.ToolStarted(call.call_id, call.name)),
             self._call_ended,
             self._approvals.why_not,
+            self.repeats.judged,
         )
 
     def _put_out(self, call_id: str, text: str) -> None:
@@ -62,7 +66,8 @@ class Task:
 
     def _call_ended(self, done: Finished) -> None:
         call, result = done.call, done.result
-        self.put(happened.CallEnded(call.call_id, call.name, result.text, result.failed, round(done.seconds, 3)))
+        seconds = round(done.seconds, 3) if done.seconds is not None else None
+        self.put(happened.CallEnded(call.call_id, call.name, result.text, result.failed, seconds))
 
     def keep(self, items: Sequence[AnyItem]) -> None:
         self.session.add(items)

@@ -203,7 +203,7 @@ class View:
     def _end_call(self, event: events.CallEnded) -> None:
         self.wait_for(self._model)
         call = self._calls.pop(event.call_id, Call(event.name, ""))
-        time = f"{event.seconds:.1f} s"
+        time = f"{event.seconds:.1f} s" if event.seconds is not None else ""
         refused = refusal(event.name, event.result) if event.failed else ""
         if refused:
             self._print(self._row(("✗", "red"), call, "", refused, "yellow"))
@@ -218,7 +218,8 @@ class View:
         if event.reason == "failed":
             self._print(Text.assemble(("failed:", "red"), " ", clean(event.error) or "nobody knows why"))
         elif event.reason != "done":
-            self._print(Text(f"stopped: {event.reason}", "yellow"))
+            why = f": {clean(event.error)}" if event.error else ""
+            self._print(Text(f"stopped: {event.reason}{why}", "yellow"))
         elif not self._has_said:
             self._print(Text("(no answer)", "dim"))
         self._print(Text(clean(self._sums()), "dim"))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from toolwire.core.errors import Failure
-from toolwire.core.events import Event, TurnFailed
+from toolwire.core.events import Event, Note, TurnFailed
 from toolwire.core.identity import Call, CallTable
 from toolwire.core.sequence import OneCallAtATime
 
@@ -26,6 +26,7 @@ class TurnDecoder:
         self._started = False
         self._unreadable = 0
         self.ended = False
+        self.finishing = 0  # frames since every choice has its finish reason, without heartbeats
 
     def begin(self, notes: Sequence[Event]) -> None:
         """Notes about the request, to be told with the turn."""
@@ -38,6 +39,12 @@ class TurnDecoder:
     def reasoning(self) -> str:
         """The reasoning so far, as the fields in which the server wants it back, if its protocol has any."""
         return ""
+
+    def _skip_frame(self) -> None:
+        """A frame cannot be read: whatever it said is lost, and a call may have a gap there."""
+        self._unreadable += 1
+        self._opening.append(Note("frame_skipped"))
+        self._table.gap()
 
     def _fail(self, failure: Failure) -> list[Event]:
         self.ended = True

@@ -178,47 +178,54 @@ def fill(tool: Tool, topic: str) -> str:
         return "{}"
     try:
         schema = msgspec.json.decode(tool.parameters)
+        return _json(_value(schema, topic, 0)).decode() if isinstance(schema, dict) else "{}"
     except RecursionError:
         return "{}"
-    return _json(_value(cast("dict[str, Any]", schema), topic, 0)).decode() if isinstance(schema, dict) else "{}"
 
 
-def _value(schema: dict[str, Any], topic: str, depth: int) -> Any:
-    if "const" in schema:
-        return schema["const"]
-    if isinstance(schema.get("enum"), list) and schema["enum"]:
-        return next((value for value in schema["enum"] if str(value).lower() in topic.lower()), schema["enum"][0])
+def _value(schema: Any, topic: str, depth: int) -> Any:
+    """A value for a schema. One that is no object, as `true` is, says nothing about it."""
+    read = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
+    if "const" in read:
+        return read["const"]
+    choices = _listed(read.get("enum"))
+    if choices:
+        return next((value for value in choices if str(value).lower() in topic.lower()), choices[0])
     for key in ("anyOf", "oneOf", "allOf"):
-        if isinstance(schema.get(key), list) and schema[key]:
-            return _value(schema[key][0], topic, depth + 1)
-    kind = _kind(schema)
+        options = _listed(read.get(key))
+        if options:
+            return _value(options[0], topic, depth + 1)
+    kind = _kind(read)
     if kind == "object":
-        return _object(schema, topic, depth)
+        return _object(read, topic, depth)
     if kind == "array":
-        items = cast("dict[str, Any]", schema.get("items") or {})
-        return [_value(items, topic, depth + 1)] if depth < 4 else []
-    numbers = [int(number) for number in re.findall(r"\d+", topic)]
+        return [_value(read.get("items"), topic, depth + 1)] if depth < 4 else []
+    number = re.search(r"\d+", topic)
     simple: dict[str, Any] = {
-        "integer": (numbers or [1])[0],
-        "number": (numbers or [1])[0],
+        "integer": int(number[0][:15]) if number else 1,
+        "number": int(number[0][:15]) if number else 1,
         "boolean": True,
         "null": None,
     }
     return simple.get(kind, topic)
 
 
+def _listed(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
 def _kind(schema: dict[str, Any]) -> str:
     declared = schema.get("type", "object" if "properties" in schema else "string")
-    kinds = cast("list[str]", declared) if isinstance(declared, list) else [str(declared)]
-    return next((kind for kind in kinds if kind != "null"), "null")
+    return next((str(kind) for kind in _listed(declared) or [declared] if kind not in (None, "null")), "null")
 
 
 def _object(schema: dict[str, Any], topic: str, depth: int) -> dict[str, Any]:
-    properties = cast("dict[str, Any]", schema.get("properties") or {})
-    wanted = schema.get("required") or list(properties)
+    given = schema.get("properties")
+    properties = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     if depth >= 4:
         return {}
-    return {key: _value(properties.get(key) or {}, topic, depth + 1) for key in wanted}
+    wanted = [key for key in _listed(schema.get("required")) if isinstance(key, str)] or list(properties)
+    return {key: _value(properties.get(key), topic, depth + 1) for key in wanted}
 
 
 def _topics(prompt: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatGPT backend's `{"detail": "…"}`, and
 whatever a proxy in between puts there. The status is kept as it came; a body that is not JSON is quoted, shortened.
+
+One failure has the same code from every server, because clients mend it by themselves: `context_length_exceeded`.
 """
 
 import re
@@ -11,14 +13,14 @@ from typing import Any
 
 import msgspec
 
-from toolwire.core.errors import Failure
+from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, Failure
 
 STATUS = {
     "api_error": 500,
     "authentication_error": 401,
     "billing_error": 402,
     "bio_policy": 400,
-    "context_length_exceeded": 400,
+    CONTEXT_LENGTH_EXCEEDED: 400,
     "cyber_policy": 400,
     "insufficient_quota": 429,
     "invalid_api_key": 401,
@@ -67,14 +69,16 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     error = _read(body)
     code = _word(error.code)
     message = error.message or f"The backend answered with status {status}."
-    return Failure(
-        status=status if status >= 400 else 502,
-        code=code,
-        message=message,
-        type=error.type or "",
-        param=_word(error.param) or None,
-        retry_after=headers.get("retry-after", ""),
-        retryable=status in RETRYABLE_STATUS and not {code, error.type} & _FINAL,
+    return with_overflow(
+        Failure(
+            status=status if status >= 400 else 502,
+            code=code,
+            message=message,
+            type=error.type or "",
+            param=_word(error.param) or None,
+            retry_after=headers.get("retry-after", ""),
+            retryable=status in RETRYABLE_STATUS and not {code, error.type} & _FINAL,
+        )
     )
 
 
@@ -85,14 +89,45 @@ def failed(error: Error | None) -> Failure:
     code = _word(error.code) or kind or "server_error"
     message = error.message or "The backend failed without saying why."
     limited = code in _RATE_LIMITS
-    return Failure(
-        STATUS.get(code, 502),
-        code,
-        message,
-        param=_word(error.param) or None,
-        retry_after=(pause_in(message) or "1") if limited else "",
-        retryable=code in _RETRYABLE or (code not in STATUS and kind in _RETRYABLE),
+    return with_overflow(
+        Failure(
+            STATUS.get(code, 502),
+            code,
+            message,
+            param=_word(error.param) or None,
+            retry_after=(pause_in(message) or "1") if limited else "",
+            retryable=code in _RETRYABLE or (code not in STATUS and kind in _RETRYABLE),
+        )
     )
+
+
+_WINDOW = r"context[ _-](?:length|window|size|limit)|max_model_len|model token limit|number of tokens allowed"
+_PASSED = r"exceed|longer than|greater than|larger than|more than|maximum|overflow|reached|ran out|only"
+_OVERFLOW = re.compile(
+    rf"(?:{_PASSED}).{{0,120}}?(?:{_WINDOW})|(?:{_WINDOW}).{{0,120}}?(?:{_PASSED})"
+    r"|maximum (?:model|prompt|input|sequence) length"  # vLLM, xAI, TensorRT-LLM
+    r"|(?:prompt|input) is too long"  # Anthropic, Bedrock, Fireworks
+    r"|token count.{0,60}? exceeds"  # Gemini, Copilot
+    r"|reduce the length of the (?:messages|prompt|input)"  # Groq, vLLM
+    r"|prompt exceeds max length"  # GLM
+    r"|range of input length should be"  # DashScope
+    r"|`inputs` tokens \+ `max_new_tokens` must be",  # Text Generation Inference
+    re.IGNORECASE | re.DOTALL,
+)
+"""How servers say that a request does not fit into the model's context window. The first two lines are what OpenAI,
+OpenRouter, DeepSeek, Mistral, vLLM, SGLang, llama.cpp, Ollama and LM Studio have in common."""
+
+_OTHERWISE = frozenset((401, 403, 404, 429))
+"""Statuses of failures that have another reason, whatever the words: a limit of tokens per minute is no window."""
+
+
+def with_overflow(failure: Failure) -> Failure:
+    """The failure with the one code for a context that is too long, if that is what its words say."""
+    said = f"{failure.code} {failure.type} {failure.message}"
+    if failure.status in _OTHERWISE or not _OVERFLOW.search(said):
+        return failure
+    status = failure.status if failure.status < 500 else STATUS[CONTEXT_LENGTH_EXCEEDED]
+    return msgspec.structs.replace(failure, status=status, code=CONTEXT_LENGTH_EXCEEDED, retryable=False)
 
 
 _PAUSE = re.compile(r"try again in (\d+(?:\.\d+)?)\s*(ms|s|seconds?|milliseconds?)\b", re.IGNORECASE)

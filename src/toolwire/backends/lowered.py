@@ -21,6 +21,9 @@ class Decoder(Protocol):
     ended: bool
 
     @property
+    def finishing(self) -> int: ...
+
+    @property
     def flowing(self) -> Sequence[bytes]: ...
 
     def begin(self, notes: Sequence[Event], /) -> None: ...
@@ -47,6 +50,10 @@ class LoweredConversation:
 
     _decoder: Decoder
 
+    @property
+    def context_window(self) -> int:
+        return 0
+
     def __init__(self, request: Request, limits: Limits) -> None:
         self._request, self._restore = fitted(request, limits)
         self._names = [tool.name for tool in self._request.tools]
@@ -64,6 +71,10 @@ class LoweredConversation:
     @property
     def ended(self) -> bool:
         return self._decoder.ended
+
+    @property
+    def finishing(self) -> int:
+        return self._decoder.finishing
 
     def end(self) -> Sequence[Event]:
         return self._restored(self._decoder.end())

@@ -48,8 +48,16 @@ class Conversation:
         return self._inner.feed(frame)
 
     @property
+    def context_window(self) -> int:
+        return self._inner.context_window
+
+    @property
     def ended(self) -> bool:
         return self._inner.ended
+
+    @property
+    def finishing(self) -> int:
+        return self._inner.finishing
 
     def end(self) -> Sequence[Event]:
         return self._inner.end()

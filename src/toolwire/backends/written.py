@@ -19,7 +19,7 @@ _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(Fields).decode
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_string = msgspec.json.Decoder(str).decode
+_name = msgspec.json.Decoder(str | None).decode
 
 
 def as_written(request: Request, lower: Request, schema_field: str) -> Request:
@@ -44,8 +44,8 @@ def _tools(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str
 
 def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> Any:
     fields: Fields = _raw_fields(raw)
-    name = _string(fields["name"]) if "name" in fields else ""
-    if "tools" in fields and fields.get("type") == _NAMESPACE:
+    name = _name(fields.get("name", _NULL)) or ""
+    if fields.get("tools", _NULL) != _NULL and fields.get("type") == _NAMESPACE:
         return {**fields, "tools": _tools(fields["tools"], name, changes, schema_field)}
     if (namespace, name) not in changes or not _is_ours(fields):
         return raw
@@ -67,11 +67,12 @@ def changed_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_fiel
 
 def _is_ours(fields: Fields) -> bool:
     """A tool that the client runs; of the others a server knows by name."""
-    return fields.get("type", msgspec.Raw(b"null")) in _OURS
+    return fields.get("type", _NULL) in _OURS
 
 
+_NULL = msgspec.Raw(b"null")
 _NAMESPACE = msgspec.Raw(b'"namespace"')
-_OURS = [msgspec.Raw(type) for type in (b"null", b'"function"', b'"custom"')]
+_OURS = [_NULL, *(msgspec.Raw(type) for type in (b'"function"', b'"custom"'))]
 
 
 def _renamed(choice: Fields, names: dict[str, str]) -> Fields:

@@ -209,7 +209,7 @@ class RepairArguments:
     def _end(self, call: CallStarted, event: CallEnded) -> Events:
         pieces = self._taken()
         text = "".join(piece.text for piece in pieces)
-        if not event.complete and is_json(text):
+        if event.damaged or (not event.complete and is_json(text)):
             return *pieces, event
         late = _Late(pieces, event, self._declared.repair(call, text))
         repaired = late.verdict.repaired

@@ -98,8 +98,18 @@ class Conversation(Protocol):
         ...
 
     @property
+    def context_window(self) -> int:
+        """Tokens that the model takes, where the reply says so; 0 where it does not."""
+        ...
+
+    @property
     def ended(self) -> bool:
         """The backend has said its last word about the turn."""
+        ...
+
+    @property
+    def finishing(self) -> int:
+        """Frames since every choice has its finish reason, without heartbeats; 0 before that."""
         ...
 
     def start(self) -> Opening: ...

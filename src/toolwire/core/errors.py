@@ -13,6 +13,9 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
+"""The code of a failure because the request does not fit into the model's context window."""
+
 
 class Failure(msgspec.Struct, frozen=True):
     """Why a turn could not be delivered, in no dialect's words."""
@@ -55,7 +58,7 @@ class ToolwireError(Exception):
 class BadRequest(ToolwireError):
     """The client asked for something that cannot be; `param` is the path of the offending field."""
 
-    def __init__(self, message: str, param: str | None = None, code: str = "", status: int = 400) -> None:
+    def __init__(self, message: str, param: str | None = None, code: str = "invalid_value", status: int = 400) -> None:
         super().__init__(message)
         self.message = message
         self.param = param

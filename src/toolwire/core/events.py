@@ -114,6 +114,8 @@ class CallEnded(Event, frozen=True, gc=False):
 
     id: str
     complete: bool = True
+    damaged: bool = False
+    """The arguments are incomplete because part of them was lost or contradicted: nothing can be made of the rest."""
 
 
 class Told(Event, frozen=True, gc=False):

@@ -8,10 +8,13 @@ Rules, all from servers that were seen to do it:
 
 - An empty string, null or one of the words for null says nothing (`SILENT`).
 - An id decides over an index: a new id under a known index is a new call, except when that call has no id yet.
+- Several final totals under one item, or several calls of one item, are in the same order.
 - The same id under another index, with a name of its own, is another call whose id was not unique.
 - Without id and index a fragment continues the last call, or begins one if it has a name and the last is done.
 - A name may come whole, in pieces, repeated, late or never. It is announced once, when no more of it can follow.
-- A total adds only what was missing; text that was passed on is never taken back.
+- A total adds only what was missing; text that was passed on is never taken back. If the two contradict each other,
+  the call ends incomplete.
+- Behind a lost frame no fragment is passed on: only a total closes the gap. Without one the call ends incomplete.
 - A call without arguments has the arguments `{}`.
 """
 
@@ -24,10 +27,13 @@ import msgspec
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
 from toolwire.core.sse import Frame
-from toolwire.core.text import is_begun_object, is_blank, is_json
+from toolwire.core.text import is_begun_object, is_blank, is_json, same_json
 
 LIMIT = 64 * 1024 * 1024
 """Most characters that all arguments of one turn may have, until told otherwise."""
+
+MOST_SIBLINGS = 64
+"""How many calls before its latest an item knows: some servers give all calls of a turn the same item."""
 
 SILENT = frozenset(("", "null", "None", "undefined"))
 
@@ -58,6 +64,12 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     reused: bool = False
     """The id belongs to another call of the same list."""
     namespace: str = ""
+    final: bool = False
+    """The text is a total, and no more of it follows."""
+    fallback_id: str = ""
+    """What may be an id of the call: it counts if the call has no other."""
+    seal: str = ""
+    """What the server wants back with the call."""
 
 
 class Call:
@@ -65,8 +77,11 @@ class Call:
 
     __slots__ = (
         "announced",
+        "broken",
         "closing",
         "ended",
+        "final",
+        "gap",
         "given",
         "id",
         "index",
@@ -76,8 +91,8 @@ class Call:
         "namespace",
         "ordinal",
         "parts",
+        "seal",
         "sent",
-        "told",
     )
 
     def __init__(self, ordinal: int, kind: CallKind) -> None:
@@ -88,11 +103,14 @@ class Call:
         self.index: int | None = None
         self.name = ""
         self.namespace = ""
+        self.seal = ""
         self.parts: list[str] = []
         self.given = False  # the id came from the backend
         self.announced = False
         self.sent = False  # argument text was passed on
-        self.told = False  # the backend has said what all of it is
+        self.final = False  # the backend has said what all of the arguments are
+        self.gap = False  # a frame was lost since the last total, and it may have held more of this call
+        self.broken = False  # arguments are missing behind the gap, or a total contradicts what was passed on
         self.closing: bool | None = None  # the end was seen while the name was missing; says whether complete
         self.ended = False
 
@@ -110,7 +128,7 @@ class Call:
         return not is_begun_object(self.text)
 
     def is_whole(self) -> bool:
-        return self.kind == "custom" or is_json(self.text)
+        return not self.broken and (self.kind == "custom" or is_json(self.text))
 
 
 @lru_cache(maxsize=64)
@@ -135,10 +153,12 @@ class CallTable:
         self._tells_items = tells_items
         self._limit = limit
         self._size = 0
+        self._gap = False  # a frame was lost
         self._names = frozenset(names)
         self._settled = _settled(self._names)
         self.calls: list[Call] = []
         self._by_item: dict[str, Call] = {}
+        self._siblings: dict[str, list[Call]] = {}  # the calls of one item, where there are several
         self._by_id: dict[str, Call] = {}
         self._by_index: dict[int, Call] = {}
 
@@ -147,13 +167,33 @@ class CallTable:
         if call is None and fragment.ended and fragment.total and self._is_new(fragment):
             return self._add_whole(fragment)
         events: list[Event] = []
-        if call is None or fragment.reused or self._has_other_id(call, fragment):
+        if call is not None and (call.final or fragment.item in self._siblings):
+            call = self._sibling(call, fragment) or self._add(fragment, events)
+        elif call is None or fragment.reused or self._has_other_id(call, fragment):
             call = self._find(fragment) or self._add(fragment, events)
         self._learn(call, fragment)
         self._grow(call, fragment, events)
         if fragment.ended:
             self._close(call, fragment.complete, events)
         return events
+
+    def _sibling(self, latest: Call, fragment: Fragment) -> Call | None:
+        """The call that a fragment means of those of its item; None if it is one more."""
+        if fragment.reused or fragment.id in self._by_id:
+            return self._find(fragment)
+        calls = self._siblings.get(fragment.item, [latest])
+        equal = [call for call in calls if call.text == fragment.text]
+        if fragment.final and not is_blank(fragment.text):
+            if not equal:
+                calls = [call for call in calls if not call.final and not call.ended]
+        elif fragment.id in SILENT and fragment.name in SILENT:
+            return latest
+        if fragment.id not in SILENT or fragment.name not in SILENT:
+            calls = [call for call in calls if not call.given and call.name in ("", fragment.name)]
+        found = next((call for call in calls if call in equal), calls[0] if calls else None)
+        if found is not None or latest.given or not fragment.final:
+            return found or (None if self._has_other_id(latest, fragment) else latest)
+        return None
 
     def _is_new(self, fragment: Fragment) -> bool:
         """A whole call of which nothing was known: the common case where nothing is streamed."""
@@ -168,21 +208,33 @@ class CallTable:
         self._learn(call, fragment)
         self._count(len(fragment.text))
         call.parts = [fragment.text]
-        call.announced = call.sent = call.told = call.ended = True
+        call.announced = call.sent = call.ended = True
         call.closing = fragment.complete
         return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
 
     def _started(self, call: Call) -> CallStarted:
-        return CallStarted(call.id, call.name, call.kind, call.namespace, call.item if self._tells_items else "")
+        item = call.item if self._tells_items else ""
+        return CallStarted(call.id, call.name, call.kind, call.namespace, item, call.seal)
 
     def extend(self, item: str, text: str, frame: Frame | None = None) -> CallArgs | None:
         """The same as `feed` for what comes most: more text of a call that is known by its item and under way."""
         call = self._by_item.get(item)
-        if call is None or not call.sent or call.ended or not text:
+        if call is None or not call.sent or call.ended or call.gap or not text:
             return None
         self._count(len(text))
         call.parts.append(text)
         return CallArgs(call.id, text, frame)
+
+    def gap(self) -> None:
+        """A frame of the stream was lost: nothing is passed on of an open call until a total tells all of it.
+
+        A call whose arguments were whole before lacks nothing; any other ends incomplete if no such total comes.
+        """
+        self._gap = True
+        for call in self.calls:
+            if not call.ended and not call.gap:
+                call.gap = True
+                call.broken = call.kind == "custom" or not is_json(call.text)
 
     def knows(self, item: str) -> bool:
         """Whether the call of this item has an id."""
@@ -209,7 +261,7 @@ class CallTable:
                 continue
             complete = call.closing
             if complete is None:
-                complete = (not cut and (call.is_blank() or call.told or call.is_other())) or call.is_whole()
+                complete = (not cut and (call.is_blank() or call.is_other())) or call.is_whole()
             call.closing = complete
             self._announce(call, events)
             self._settle(call, events)
@@ -272,21 +324,37 @@ class CallTable:
         if fragment.id not in SILENT and fragment.id in self._by_id:
             self._name_id(call, "")
             events.append(Note("id_reused", call.id))
+        if self._gap and fragment.name in SILENT:  # its beginning was in the lost frame
+            call.gap = call.broken = True
         return call
 
     def _learn(self, call: Call, fragment: Fragment) -> None:
         if fragment.item:
             call.item = call.item or fragment.item
-            self._by_item[fragment.item] = call
+            self._put_at_item(call, fragment.item)
         if fragment.index is not None:
             self._by_index[fragment.index] = call
             if call.index is None:
                 call.index = fragment.index
         if fragment.id not in SILENT and not fragment.reused:
             self._name_id(call, fragment.id)
+        elif fragment.fallback_id not in SILENT and not call.id and fragment.fallback_id not in self._by_id:
+            self._name_id(call, fragment.fallback_id)
+        if fragment.seal:
+            call.seal = fragment.seal
+        if fragment.final and not is_blank(fragment.text):
+            call.final = True
         if fragment.name not in SILENT and not call.announced:
             call.name = self._joined_name(call.name, fragment)
             call.namespace = call.namespace or fragment.namespace
+
+    def _put_at_item(self, call: Call, item: str) -> None:
+        earlier = self._by_item.get(item)
+        if earlier is not None and earlier is not call:
+            calls = self._siblings.setdefault(item, [earlier])
+            if call not in calls:
+                self._siblings[item] = [*calls[-MOST_SIBLINGS:], call]
+        self._by_item[item] = call
 
     def _name_id(self, call: Call, given: str) -> None:
         """Give the call an id, once. An id that comes after another was announced stays an alias."""
@@ -307,6 +375,10 @@ class CallTable:
         new = fragment.text
         if fragment.total:
             new = self._missing(call, new, events)
+        elif call.gap and new:
+            if not call.broken and not new.isspace():
+                events.append(Note("arguments_late", call.id))
+            new = ""
         if new:
             if call.ended:
                 events.append(Note("arguments_late", call.id))
@@ -332,14 +404,29 @@ class CallTable:
         known = call.text
         if not total or (call.kind == "function" and is_blank(total)):
             return ""
-        call.told = True
-        if total.startswith(known):
+        fits = total.startswith(known)
+        if call.gap and (fits or not call.sent):
+            call.gap = call.broken = False
+        if fits:
             return total[len(known) :]
         if not call.sent:
             call.parts = []
             return total
-        events.append(Note("arguments_differ", call.id))
+        self._contradict(call, total, events)
         return ""
+
+    def _contradict(self, call: Call, total: str, events: list[Event]) -> None:
+        """What was passed on cannot be taken back: unless the total means the same, the call must not be run."""
+        if call.kind == "function" and is_json(call.text):
+            if same_json(call.text, total):
+                return
+            if not is_json(total):  # it says nothing against arguments that are whole
+                events.append(Note("arguments_differ", call.id))
+                return
+        if not call.broken or call.gap:
+            events.append(Note("arguments_differ", call.id))
+        call.gap, call.broken = False, True
+        self._close(call, False, events)
 
     def _pass_on(self, call: Call, new: str, events: list[Event]) -> None:
         if call.sent:
@@ -380,7 +467,7 @@ class CallTable:
             self._settle(call, events)
 
     def _settle(self, call: Call, events: list[Event]) -> None:
-        complete = bool(call.closing)
+        call.closing = complete = bool(call.closing) and not call.broken
         if not call.sent and call.kind == "function":
             text = call.text if call.text.strip() not in ("", "null") else "{}" if complete else ""
             if text:
@@ -388,4 +475,6 @@ class CallTable:
                 call.sent = True
                 events.append(CallArgs(call.id, text))
         call.ended = True
-        events.append(CallEnded(call.id, complete))
+        if call.broken and call.gap:
+            events.append(Note("arguments_gap", call.id))
+        events.append(CallEnded(call.id, complete, call.broken))

@@ -14,7 +14,8 @@ StopMode: TypeAlias = Literal["burst", "first"]
 
 CODES: dict[str, str] = {
     "annotations_dropped": "citations of the text have no place in the client's dialect",
-    "arguments_differ": "the backend's final arguments differ from those it had streamed, which were kept",
+    "arguments_differ": "the backend's final arguments differ from those it had streamed",
+    "arguments_gap": "a frame was lost inside a call's arguments, and nothing that came later says what it held",
     "arguments_invalid": "the arguments of a call do not fit the tool's schema, and were passed on as they are",
     "arguments_repaired": "the arguments of a call were put right without changing what they say",
     "arguments_unchecked": "the schema of a tool cannot be used to check arguments",
@@ -28,7 +29,8 @@ CODES: dict[str, str] = {
     "call_not_allowed": "a call of a tool that the tool choice does not allow was withheld",
     "call_refused": "the backend refused a call of the model by itself: no such tool, or arguments that are no JSON",
     "call_incomplete": "a call ended before its arguments did",
-    "end_missing": "the backend never said that the turn had ended, which it had",
+    "context_window_reached": "the model stopped because its context window was full",
+    "end_missing": "the backend gave its finish reason and never ended its stream, or its worker was found idle",
     "failed_over": "a backend failed before its turn began, and the next one that serves the model was asked",
     "failure_after_calls": "the backend failed after complete calls, and the turn was finished instead",
     "field_dropped": "a request field has no counterpart in the backend's protocol",
@@ -48,6 +50,7 @@ CODES: dict[str, str] = {
     "reason_unfounded": "the backend says that it calls a tool, and calls none",
     "reason_unknown": "the backend ended the turn for a reason that has no name here",
     "reasoning_dropped": "reasoning in the history that this backend could not read was left out",
+    "repeated_calls": "the model made the same failing call of the gateway's own tools again and again and was stopped",
     "request_declined": "the backend asked for something that is not served here",
     "result_dropped": "a result in the history answers no call of it and was left out",
     "result_moved": "a result in the history stood behind other messages and was moved to its call",

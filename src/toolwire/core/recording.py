@@ -44,7 +44,7 @@ class Recording(msgspec.Struct, frozen=True):
         return Script(self._steps(timed), self.head.content_type or "text/event-stream")
 
     def _steps(self, timed: bool) -> Iterator[Step]:
-        if self.head.status != 200:
+        if not 200 <= self.head.status < 300:
             yield Refuse(self.head.status, "".join(line.body for line in self.lines).encode())
             return
         now = 0.0

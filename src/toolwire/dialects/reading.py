@@ -27,12 +27,17 @@ def read(decode: Callable[[bytes], T], data: bytes, what: str = "The body") -> T
         raise BadRequest(f"{what} is not valid JSON: {error}", code="invalid_json") from None
 
 
+def required(path: str) -> BadRequest:
+    """What is wrong when there is nothing in a field that must have something."""
+    return BadRequest(f"{path}: This field is required.", path, "missing_required_parameter")
+
+
 def explained(error: msgspec.ValidationError, path: str = "") -> BadRequest:
     """What msgspec finds wrong with a value at this path, with the field it is about."""
     text, param = complaint(error)
     param = f"{path}.{param}" if path and param and not param.startswith("[") else path + param
     missing = re.match(r"Object missing required field `(\w+)`", text)
     if missing:
-        param = f"{param}.{missing[1]}" if param else missing[1]
-        text = "This field is required"
-    return BadRequest(f"{param}: {text}." if param else f"The body: {text}.", param or None)
+        return required(f"{param}.{missing[1]}" if param else missing[1])
+    code = "invalid_type" if text.startswith("Expected") else "invalid_value"
+    return BadRequest(f"{param}: {text}." if param else f"The body: {text}.", param or None, code)

@@ -31,7 +31,7 @@ from toolwire.core.order import TurnOrder
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.transport.alarm import Alarm
 from toolwire.transport.record import Recorder
-from toolwire.transport.reply import Reply, Timeouts, Upstream
+from toolwire.transport.reply import Broken, Reply, Timeouts, Upstream
 
 CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted, TurnEnded)
 """Events that show something to the client."""
@@ -114,6 +114,9 @@ class Run:
         self._burst_over = 0.0  # when a burst of calls counts as over
         self._burst_calls = 0
         self._looked_again = False
+        self._finishing: int = 0  # frames since the finish reason
+        self._finish_over = 0.0  # when the end of the stream is no longer waited for
+        self._left_open = False  # it did not come
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -129,6 +132,8 @@ class Run:
                 else:
                     data = self._reply.read_nowait()
                     events = self._decode(data) if data else await self._wait(self._reply, until)
+            except Broken as broken:
+                events = self._end_left_open() if self._finish_over else (TurnFailed(broken.failure),)
             except BackendFault as fault:
                 events = (TurnFailed(fault.failure),)
             if events is None:
@@ -156,7 +161,7 @@ class Run:
     async def finish(self) -> None:
         """The turn is over: read the reply's last bytes, so that its connection can be used again."""
         reply = self._reply
-        if reply is not None and not reply.is_whole() and self.conversation.ended:
+        if reply is not None and not reply.is_whole() and self.conversation.ended and not self._left_open:
             try:
                 async with asyncio.timeout(1.0):
                     while await reply.read():
@@ -279,7 +284,7 @@ class Run:
         kind = reply.headers.get("content-type", "")
         if self._plan.recorder is not None:
             self._plan.recorder.start(self._loop.time(), reply.status, kind)
-        if reply.status != 200:
+        if not 200 <= reply.status < 300:
             raise BackendFault(self.conversation.refused(reply.status, reply.headers, await self._error_body(reply)))
         if "html" in kind:
             message = "The backend answered with a web page instead of a turn."
@@ -320,12 +325,15 @@ class Run:
             self._progressed + limits.progress,
             self._began + limits.total,
         )
-        first = min(deadline, until, self._burst_over or until)
+        finish_over = min(self._finish_over, deadline) if self._finish_over else 0.0
+        first = min(deadline, until, self._burst_over or until, finish_over or until)
         try:
             with self._alarm.at(first):
                 data = await reply.read()
         except TimeoutError:
             now = self._loop.time()
+            if finish_over and now >= finish_over:
+                return self._look_once_more(reply, now)
             if now < deadline:
                 return None if first == until else ()
             raise self._too_slow(now) from None
@@ -339,6 +347,19 @@ class Run:
         if now >= self._progressed + limits.progress:
             return _too_slow("progress", limits.progress)
         return _too_slow("idle", limits.idle) if self._heard_at else _too_slow("first_byte", limits.first_byte)
+
+    def _look_once_more(self, reply: Reply, now: float) -> Sequence[Event]:
+        """Nothing has come since the finish reason. What is there after all counts, unless it is a heartbeat."""
+        data = reply.read_nowait()
+        events = self._decode(data) if data else ()
+        if self.conversation.ended or self._finish_over > now:
+            return events
+        return [*events, *self._end_left_open()]
+
+    def _end_left_open(self) -> Sequence[Event]:
+        """The turn has its finish reason, and the backend does not end its stream: this is the turn."""
+        self._left_open = True
+        return [Note("end_missing"), *self.conversation.end()]
 
     # From bytes to events
 
@@ -375,6 +396,10 @@ class Run:
         out: list[Event] = []
         for frame in frames:
             out += feed(frame) if frame.pieces is None else in_pieces(feed(frame), frame)
+        finishing = self.conversation.finishing
+        if finishing != self._finishing:
+            self._finishing = finishing
+            self._finish_over = self._heard_at + self._plan.timeouts.after_finish if finishing else 0.0
         return out
 
     def _end(self) -> Sequence[Event]:

@@ -88,6 +88,8 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] = ()
     aliases: dict[str, str] = {}
     retries: int = 2
+    context_windows: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
+    """Tokens that models take, by name or glob."""
     headers: dict[str, str] = {}
     profile: dict[str, Any] = {}
     file: str = ""
@@ -101,6 +103,12 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def literal_models(self) -> tuple[str, ...]:
         """The names among `models` that are no globs."""
         return tuple(name for name in self.models if not is_glob(name))
+
+    def context_window(self, model: str) -> int:
+        """Tokens that a model takes, by its own name or the first glob that matches; 0 if none does."""
+        named = self.context_windows.get(model)
+        matching = (tokens for glob, tokens in self.context_windows.items() if fnmatchcase(model, glob))
+        return named or next(matching, 0)
 
     def serves(self, model: str) -> str | None:
         """The name to ask the backend for, if it serves this one."""

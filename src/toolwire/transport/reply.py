@@ -4,7 +4,7 @@ Everything that can go wrong on the way is a `Broken`, which knows its failure.
 """
 
 from collections.abc import Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
@@ -17,13 +17,17 @@ class Broken(BackendFault):
 
 
 class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds to wait: for a connection, the first byte, any byte, anything for the client, the whole turn."""
+    """Seconds to wait: for a connection, the first byte, any byte, anything for the client, the whole turn.
+
+    `after_finish`: for further frames once the backend has given its finish reason and leaves the stream open.
+    """
 
     connect: float = 10
     first_byte: float = 600
     idle: float = 300
     progress: float = 900
     total: float = 3600
+    after_finish: Annotated[float, msgspec.Meta(gt=0)] = 2
 
 
 class Reply(Protocol):

@@ -73,6 +73,8 @@ class Store(Protocol):
 
     async def chain(self, owner: str, id: str) -> list[Raw] | None: ...
 
+    async def missing_link(self, owner: str, id: str) -> str: ...
+
     async def link(self, owner: str, id: str, continuation: str) -> None: ...
 
     async def link_callers(self, owner: str, conversation: str, calls: Sequence[str], continuation: str) -> None: ...
@@ -187,6 +189,10 @@ class SqliteStore:
     async def chain(self, owner: str, id: str) -> list[Raw] | None:
         """Everything said up to and with this response, oldest first; None if a link of the chain is missing."""
         return await self._run(self._chain, owner, id)
+
+    async def missing_link(self, owner: str, id: str) -> str:
+        """The latest response of a chain that is not there; nothing if the chain is whole."""
+        return await self._run(self._missing_link, owner, id)
 
     async def link(self, owner: str, id: str, continuation: str) -> None:
         change = "UPDATE holders SET continuation = ? WHERE id = ? AND owner = ?"
@@ -323,15 +329,24 @@ class SqliteStore:
 
     def _chain(self, owner: str, id: str) -> list[Raw] | None:
         given = (id, owner, owner)
-        oldest = self._query(_CHAIN + "SELECT id, previous FROM chain ORDER BY depth DESC LIMIT 1", given)
-        if not oldest or oldest[0][1]:  # the oldest one still points at an earlier one
+        oldest = self._oldest_link(owner, id)
+        if oldest is None or oldest[1]:  # the oldest one still points at an earlier one
             return None
-        before = self._query(_BEFORE, {"id": oldest[0][0]})
+        before = self._query(_BEFORE, {"id": oldest[0]})
         rows = self._query(
             _CHAIN + "SELECT item FROM chain JOIN items ON holder = chain.id ORDER BY depth DESC, made, place", given
         )
         self._change(_CHAIN + "UPDATE holders SET used = ? WHERE id IN (SELECT id FROM chain)", (*given, self._clock()))
         return [Raw(row[0]) for row in (*before, *rows)]
+
+    def _oldest_link(self, owner: str, id: str) -> tuple[str, str] | None:
+        """The oldest response of a chain that is there, and what it continues."""
+        rows = self._query(_CHAIN + "SELECT id, previous FROM chain ORDER BY depth DESC LIMIT 1", (id, owner, owner))
+        return (rows[0][0], rows[0][1]) if rows else None
+
+    def _missing_link(self, owner: str, id: str) -> str:
+        oldest = self._oldest_link(owner, id)
+        return oldest[1] if oldest is not None else id
 
     def _link_callers(self, owner: str, conversation: str, calls: Sequence[str], continuation: str) -> None:
         change = (

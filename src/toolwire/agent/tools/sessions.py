@@ -181,7 +181,7 @@ class Sessions:
             "Output:",
             _shown(output, int(min(max(max_tokens, 0), MOST_TOKENS)) * BYTES_PER_TOKEN),
         )
-        return Result((TextPart("\n".join(lines)),))
+        return Result((TextPart("\n".join(lines)),), failed=process.is_over and (process.exit_code or 0) > 0)
 
 
 async def _write(session: _Session, data: bytes, seconds: float) -> None:

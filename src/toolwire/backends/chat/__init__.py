@@ -26,7 +26,10 @@ class Conversation(LoweredConversation):
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
         self._decoder = reading(
-            Decoder(seed, self._names, keeps_frames=request.dialect == DIALECT), profile, self._request, seed
+            Decoder(seed, self._names, keeps_frames=request.dialect == DIALECT, choices=request.choices),
+            profile,
+            self._request,
+            seed,
         )
         self._profile = profile
         self._declared = request.tools

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from toolwire.backends.chat.reasoning import TEXTS, Written
-from toolwire.backends.chat.wire import Chunk, Function, Message, TokenUsage, ToolCall, Word
+from toolwire.backends.chat.wire import Choice, Chunk, Function, Message, TokenUsage, ToolCall, Word
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
 from toolwire.core.errors import Failure
@@ -60,9 +60,12 @@ class Decoder(TurnDecoder):
 
     flowing = flowing("content", "reasoning_content", "reasoning", "arguments")
 
-    def __init__(self, seed: str, names: Sequence[str] = (), *, keeps_frames: bool = False) -> None:
+    def __init__(self, seed: str, names: Sequence[str] = (), *, keeps_frames: bool = False, choices: int = 1) -> None:
         super().__init__(seed, names)
         self._keeps = keeps_frames
+        self._choices = choices
+        self._finished: set[int] = set()  # choices that have their finish reason
+        self._ends_every_chunk = False
         self._reason: Reason | None = None
         self._claims = False  # it said that it ended with calls
         self._speaking = False  # text was told, which later thoughts must not part
@@ -119,6 +122,8 @@ class Decoder(TurnDecoder):
             out += self._opening
             self._opening = []
         for choice in chunk.choices or ():
+            if choice.finish_reason is not None and choice.finish_reason not in SILENT:
+                self._has_finished(choice)
             if choice.index:
                 continue  # one choice was asked for
             told = choice.delta or choice.message
@@ -130,7 +135,22 @@ class Decoder(TurnDecoder):
                 self._usage = _usage(choice.usage)
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
+        if self._finished:
+            self._count_frame(chunk)
         return out
+
+    def _has_finished(self, choice: Choice) -> None:
+        index = choice.index or 0
+        if index in self._finished and _says_something(choice):
+            self._ends_every_chunk = True  # its finish reasons say nothing about the end
+        self._finished.add(index)
+
+    def _count_frame(self, chunk: Chunk) -> None:
+        if self._ends_every_chunk:
+            self.finishing = 0
+        elif len(self._finished) >= self._choices:
+            says = (choice.finish_reason or choice.usage or _says_something(choice) for choice in chunk.choices or ())
+            self.finishing += chunk.usage is not None or any(says)
 
     def _kept(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
         """A chunk's events with the chunk itself: in its delta, if it is nothing else, or told beside them."""
@@ -199,6 +219,8 @@ class Decoder(TurnDecoder):
         if reason is None:
             out.append(Note("reason_unknown", given))
             return self._reason or "stop"
+        if given.lower() == "model_length":
+            out.append(Note("context_window_reached"))
         # Some servers end every chunk; the most telling word stands.
         return reason if self._reason in (None, "stop") else self._reason
 
@@ -236,8 +258,7 @@ class Decoder(TurnDecoder):
         try:
             loose: Any = msgspec.json.decode(data)
         except UNREADABLE:
-            self._unreadable += 1
-            self._opening.append(Note("frame_skipped"))
+            self._skip_frame()
             return ()
         return self._read_loosely(loose)
 
@@ -255,6 +276,7 @@ class Decoder(TurnDecoder):
                 self._tell_loosely(choice, out)
         with suppress(msgspec.ValidationError):
             self._usage = _usage(msgspec.convert(_of(payload, "usage"), TokenUsage))
+        self.finishing += len(self._finished) >= self._choices
         return out
 
     def _tell_loosely(self, choice: Any, out: list[Event]) -> None:
@@ -273,7 +295,16 @@ class Decoder(TurnDecoder):
             out += [each for event in self._table.feed(fragment) for each in self._row.feed(event)]
         reason = _of(choice, "finish_reason")
         if isinstance(reason, str) and reason not in SILENT:
+            self._finished.add(0)
             self._reason = self._reason_of(reason, out)
+
+
+def _says_something(choice: Choice) -> bool:
+    told = choice.delta or choice.message
+    if told is None:
+        return False
+    texts = (told.content, told.reasoning_content, told.reasoning, told.refusal)
+    return any(texts) or bool(told.tool_calls) or told.function_call is not None
 
 
 def _only_text(chunk: Chunk) -> str | None:

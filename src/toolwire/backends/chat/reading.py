@@ -50,6 +50,10 @@ class ReadDecoder:
         self._line = Pipeline(*stages)
         self.ended = False
 
+    @property
+    def finishing(self) -> int:
+        return self._decoder.finishing
+
     def begin(self, notes: Sequence[Event]) -> None:
         self._decoder.begin(notes)
 

@@ -66,6 +66,7 @@ class Decoder(TurnDecoder):
         self._told = goes_on.told if goes_on is not None else NOTHING  # tokens that the client knows of
         self._used = NOTHING  # in the responses of this turn
         self._total = self._told  # in the thread, as app-server counts
+        self.context_window = 0
         self._waiting = Calls(self._table, names)
         self._running = goes_on is not None
         self._texts: dict[str, list[str]] = {}  # what was told of each message, in pieces
@@ -256,6 +257,7 @@ class Decoder(TurnDecoder):
     def _token_usage(self, params: Params) -> Sequence[Event]:
         if params.token_usage is not None:
             self._total = params.token_usage.total.usage
+            self.context_window = params.token_usage.model_context_window or 0
         return ()
 
     def _error(self, params: Params) -> Sequence[Event]:

@@ -4,15 +4,15 @@ import re
 from typing import Any, cast
 
 from toolwire.backends.codex.wire import ErrorInfo, RpcError, TurnError
-from toolwire.backends.failures import RETRYABLE_STATUS, pause_in, refusal
-from toolwire.core.errors import Failure
+from toolwire.backends.failures import RETRYABLE_STATUS, pause_in, refusal, with_overflow
+from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, Failure
 from toolwire.core.events import Reason
 
 OVERLOADED = -32001
 
 _KINDS: dict[str, tuple[int, str, bool]] = {
     "badRequest": (400, "bad_request", False),
-    "contextWindowExceeded": (400, "context_length_exceeded", False),
+    "contextWindowExceeded": (400, CONTEXT_LENGTH_EXCEEDED, False),
     "cyberPolicy": (400, "cyber_policy", False),
     "flexUnavailable": (429, "flex_unavailable", True),
     "httpConnectionFailed": (502, "backend_unreachable", True),
@@ -52,6 +52,10 @@ def turn_failure(error: TurnError | None) -> Failure:
     """Why a turn failed, in the words of app-server and with the status that its server gave, if it is known."""
     if error is None:
         return Failure(502, "server_error", "Codex ended the turn without saying why.", retryable=True)
+    return with_overflow(_turn_failure(error))
+
+
+def _turn_failure(error: TurnError) -> Failure:
     kind, status = _kind(error.codex_error_info)
     if status is None and (told := _STATUS.search(error.message)):
         status = int(told[1])

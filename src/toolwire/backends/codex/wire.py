@@ -28,8 +28,9 @@ class Tokens(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
-class TokenUsage(msgspec.Struct):
+class TokenUsage(msgspec.Struct, rename="camel"):
     total: Tokens = Tokens()
+    model_context_window: int | None = None
 
 
 class Item(msgspec.Struct):

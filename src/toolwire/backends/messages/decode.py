@@ -68,13 +68,14 @@ class Decoder(TurnDecoder):
         except UNREADABLE:
             if frame.data.strip() == b"[DONE]":
                 return ()
-            self._unreadable += 1
-            self._opening.append(Note("frame_skipped"))
+            self._skip_frame()
             return ()
         handler = self._HANDLERS.get(event.type or frame.event.decode("latin-1"))
         if handler is None:
             return self._failed(event) if event.error is not None else ()
         events = handler(self, event) if not self._keeps else self._kept(event, frame)
+        if self._reason and handler is not Decoder._ignore:
+            self.finishing += 1
         if self._started and self._opening:
             opening, self._opening = self._opening, []
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
@@ -254,6 +255,8 @@ class Decoder(TurnDecoder):
             return "stop"
         if given == "tool_use" and not self._table.calls:
             out.append(Note("reason_unfounded", given))
+        if given == "model_context_window_exceeded":
+            out.append(Note("context_window_reached"))
         if given not in _REASONS and not (given and self._keeps):
             out.append(Note("reason_unknown", given) if given else Note("reason_missing"))
         return _REASONS.get(given, "stop")

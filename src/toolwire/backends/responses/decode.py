@@ -444,6 +444,8 @@ class Decoder(TurnDecoder):
         if incomplete:
             details = response.incomplete_details
             reason = _REASONS.get(details.reason if details else None, "length")
+            if details is not None and "context" in (details.reason or ""):
+                out.append(Note("context_window_reached"))
         for key, name in self._late_names.items():
             if not self._table.knows(key):
                 out += self._table.feed(Fragment("", key, name=name, named=True))

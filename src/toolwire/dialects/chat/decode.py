@@ -90,7 +90,7 @@ def _entries(read: wire.Body, notes: list[Note]) -> tuple[Entry, ...]:
         items = _decode_raw_list(given) if bytes(given).startswith(b"[") else [_said(given)]
         return tuple(decode_items(items, 0, notes))
     if read.messages is None:
-        raise BadRequest("messages: This field is required.", "messages")
+        raise reading.required("messages")
     if not read.messages:
         raise BadRequest("messages must hold at least one message.", "messages")
     if given is not None:
@@ -129,7 +129,7 @@ def _explained(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
         return found
     place = f"[{_wrong_entry(_decode_fields(body)['messages'], wire.ChatMessage)}]"
     message, param = (text.replace("[...]", place, 1) for text in (found.message, found.param or ""))
-    return BadRequest(message, param)
+    return BadRequest(message, param, found.code)
 
 
 def _wrong_entry(data: bytes | msgspec.Raw, kind: type[msgspec.Struct]) -> int:
@@ -179,13 +179,14 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
 def _wrong_tool(data: bytes, error: msgspec.ValidationError) -> BadRequest:
     explained = _explained(error)
     path = (explained.param or "").replace("[...]", f"[{_wrong_entry(data, wire.ToolDeclaration)}]", 1)
-    return BadRequest(f"tools{path}: {explained.message.partition(': ')[2] or explained.message}", f"tools{path}")
+    message = explained.message.partition(": ")[2] or explained.message
+    return BadRequest(f"tools{path}: {message}", f"tools{path}", explained.code)
 
 
 def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
     """A tool the client runs, or None for one of the backend's own."""
     if tool.type is None:
-        raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+        raise reading.required(f"{path}.type")
     if tool.type == "function":
         flat = wire.FunctionTool(tool.name, tool.description, tool.parameters, tool.strict)
         function = _function(tool.function or flat, f"{path}.function")
@@ -194,19 +195,28 @@ def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
     if tool.type == "custom":
         custom = tool.custom or wire.CustomTool(tool.name, tool.description, tool.format)
         name = _required_name(custom.name, f"{path}.custom")
-        return Tool(name, custom.description or "", kind="custom", format=_grammar(reading.given(custom.format)))
+        format = _grammar(reading.given(custom.format), f"{path}.custom.format")
+        return Tool(name, custom.description or "", kind="custom", format=format)
     return None
 
 
-def _grammar(format: msgspec.Raw | None) -> msgspec.Raw | None:
+def _grammar(format: msgspec.Raw | None, path: str) -> msgspec.Raw | None:
     """A custom tool's format. Chat has its grammar in an object of its own, which nobody else has."""
     if format is None:
         return None
-    fields = msgspec.json.decode(format, type=dict[str, msgspec.Raw])
-    inner = fields.pop("grammar", None)
-    if inner is None:
+    fields = _object(format, path)
+    if "grammar" not in fields:
         return format
-    return msgspec.Raw(msgspec.json.encode({**fields, **msgspec.json.decode(inner, type=dict[str, msgspec.Raw])}))
+    inner = reading.given(fields.pop("grammar"))
+    grammar = _object(inner, f"{path}.grammar") if inner is not None else {}
+    return msgspec.Raw(msgspec.json.encode({**fields, **grammar}))
+
+
+def _object(raw: msgspec.Raw, path: str) -> dict[str, msgspec.Raw]:
+    try:
+        return _decode_fields(raw)
+    except msgspec.ValidationError as error:
+        raise explained(error, path) from None
 
 
 def _function(function: wire.FunctionTool, path: str) -> Tool:
@@ -257,7 +267,7 @@ def _read_choice(raw: msgspec.Raw) -> ToolChoice:
     try:
         given = _decode_choice(raw)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"{field}: {_explained(error).message}", field) from None
+        raise explained(error, field) from None
     if isinstance(given, str):
         return _mode(given, field)
     allowed = given.allowed_tools

@@ -105,7 +105,7 @@ def _answered(message: wire.ChatMessage, waiting: dict[str, CallEntry], path: st
     unnamed = [id for id in waiting if id.startswith(UNNAMED)]
     if unnamed or len(waiting) == 1:
         return next(iter(unnamed or waiting))
-    raise BadRequest(f"{path}.tool_call_id: This field is required.", f"{path}.tool_call_id")
+    raise reading.required(f"{path}.tool_call_id")
 
 
 def _calls(message: wire.ChatMessage, place: int) -> Iterator[CallEntry]:
@@ -153,6 +153,6 @@ def _part(part: wire.ContentPart, path: str, notes: list[Note]) -> Iterator[Part
         case "input_audio" if part.input_audio is not None:
             yield AudioPart(part.input_audio.data, part.input_audio.format)
         case "image_url" | "file" | "input_audio":
-            raise BadRequest(f"{path}.{part.type}: This field is required.", f"{path}.{part.type}")
+            raise reading.required(f"{path}.{part.type}")
         case _:
             notes.append(Note("part_dropped", part.type))

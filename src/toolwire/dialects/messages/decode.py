@@ -23,7 +23,7 @@ _DEFAULTS = frozenset((b"null", b"0", b"false", b"[]", b"{}"))
 def decode_request(body: bytes) -> Request:
     asked, fields = read(_decode_body, body), _decode_fields(body)
     if not (asked.model or "").strip():
-        raise BadRequest("model: This field is required.", "model")
+        raise reading.required("model")
     messages = reading.given(asked.messages)
     if messages is None or not bytes(messages).startswith(b"["):
         raise BadRequest("messages: A list of messages is required.", "messages")

@@ -91,11 +91,11 @@ def _entry(block: wire.Block, path: str, raw: msgspec.Raw) -> Entry:
         case "tool_use":
             for field, value in (("id", block.id), ("name", block.name)):
                 if not value:
-                    raise BadRequest(f"{path}.{field}: This field is required.", f"{path}.{field}")
+                    raise reading.required(f"{path}.{field}")
             return CallEntry(block.id or "", block.name or "", _arguments(block), raw=raw)
         case "tool_result":
             if not block.tool_use_id:
-                raise BadRequest(f"{path}.tool_use_id: This field is required.", f"{path}.tool_use_id")
+                raise reading.required(f"{path}.tool_use_id")
             return ResultEntry(block.tool_use_id, tuple(_result(block, path)), raw=raw, failed=bool(block.is_error))
         case "thinking":
             return _thought(block.thinking or "", block.signature or "", redacted=False)

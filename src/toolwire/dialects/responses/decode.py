@@ -135,12 +135,12 @@ def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
     if raw is None:
         if optional:
             return []
-        raise BadRequest("input: This field is required.", "input")
+        raise reading.required("input")
     data = bytes(raw)
     if data.startswith(b'"'):
         return [msgspec.Raw(b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + data + b"}]}")]
     if not data.startswith(b"["):
-        raise BadRequest("input must be a string or a list of items.", "input")
+        raise BadRequest("input must be a string or a list of items.", "input", "invalid_type")
     return _decode_list(data)
 
 
@@ -171,7 +171,7 @@ def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | 
     except msgspec.ValidationError as error:
         raise explained(error, path) from None
     if not tool.type:
-        raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+        raise reading.required(f"{path}.type")
     if tool.type not in ("function", "custom", "namespace"):
         return [HostedTool(tool.type, raw)]
     if not tool.name:
@@ -202,10 +202,13 @@ def _has_no_gaps(schema: Any) -> bool:
     if not isinstance(schema, dict):
         return True
     read = cast("dict[str, Any]", schema)
-    properties = cast("dict[str, Any]", read.get("properties") or {})
+    given, required = read.get("properties") or {}, read.get("required") or []
+    if not isinstance(given, dict) or not isinstance(required, list):
+        return False
+    properties = cast("dict[str, Any]", given)
     if read.get("type") == "object" or properties:
-        required = cast("list[str]", read.get("required") or [])
-        if read.get("additionalProperties") is not False or properties.keys() != set(required):
+        names = [name for name in cast("list[Any]", required) if isinstance(name, str)]
+        if read.get("additionalProperties") is not False or properties.keys() != set(names):
             return False
     return all(map(_has_no_gaps, (*properties.values(), read.get("items"), read.get("anyOf"))))
 
@@ -233,7 +236,7 @@ def _read_choice(raw: msgspec.Raw) -> ToolChoice:
         raise explained(error, "tool_choice") from None
     mode = given if isinstance(given, str) else given.mode
     if not isinstance(given, str) and not given.type:
-        raise BadRequest("tool_choice.type: This field is required.", "tool_choice.type")
+        raise reading.required("tool_choice.type")
     if mode not in _MODES or (mode == "none" and not isinstance(given, str)):
         field = "tool_choice" if isinstance(given, str) else "tool_choice.mode"
         raise BadRequest(f"{field} must be auto, none or required; received {mode!r}.", field)
@@ -258,5 +261,5 @@ def _output_format(format: wire.Format | None) -> OutputFormat | None:
     if format.type != "json_schema":
         raise BadRequest("text.format.type must be text, json_object or json_schema.", "text.format.type")
     if schema is None:
-        raise BadRequest("text.format.schema: This field is required.", "text.format.schema")
+        raise reading.required("text.format.schema")
     return OutputFormat(schema, format.name or "answer", format.description or "", format.strict)

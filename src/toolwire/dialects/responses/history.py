@@ -101,7 +101,7 @@ def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
     if type == "item_reference":
         raise BadRequest(f"{path}: There is no item {item.id!r} here.", path, "item_not_found", status=404)
     if not type:
-        raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+        raise reading.required(f"{path}.type")
     return OtherEntry(type, raw)
 
 
@@ -133,7 +133,7 @@ def _call(item: wire.Item, raw: msgspec.Raw, path: str) -> CallEntry:
     custom = item.type == "custom_tool_call"
     for field, value in (("call_id", item.call_id), ("name", item.name)):
         if not value:
-            raise BadRequest(f"{path}.{field}: This field is required.", f"{path}.{field}")
+            raise reading.required(f"{path}.{field}")
     text = arguments_text(item.input if custom else item.arguments)
     kind = "custom" if custom else "function"
     return CallEntry(item.call_id or "", item.name or "", text, kind, item.namespace or "", raw)
@@ -142,10 +142,10 @@ def _call(item: wire.Item, raw: msgspec.Raw, path: str) -> CallEntry:
 def _result(item: wire.Item, raw: msgspec.Raw, path: str) -> ResultEntry:
     call_id = item.call_id or item.tool_call_id
     if not call_id:
-        raise BadRequest(f"{path}.call_id: This field is required.", f"{path}.call_id")
+        raise reading.required(f"{path}.call_id")
     kind = "custom" if item.type == "custom_tool_call_output" else "function"
     if item.output is msgspec.UNSET:
-        raise BadRequest(f"{path}.output: This field is required.", f"{path}.output")
+        raise reading.required(f"{path}.output")
     output = reading.given(item.output)
     failed = item.status == "incomplete"  # the only word that the dialect has for it
     try:
@@ -187,6 +187,6 @@ def _part(part: wire.Part, path: str) -> Part:
                 raise explained(error, f"{path}.input_audio") from None
             return AudioPart(read.data, read.format)
         case "":
-            raise BadRequest(f"{path}.type: This field is required.", f"{path}.type")
+            raise reading.required(f"{path}.type")
         case _:
             return OtherPart(part.type)

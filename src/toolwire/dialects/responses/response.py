@@ -207,6 +207,8 @@ def _shown_choice(choice: msgspec.Raw) -> Any:
 
 
 def _shown_format(format: Any) -> Any:
+    if format == NULL:
+        return _DEFAULTS["text"]["format"]
     if not isinstance(format, msgspec.Raw):
         return format
     fields: dict[str, Any] = _fields(format)

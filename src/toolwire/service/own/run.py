@@ -12,6 +12,7 @@ import msgspec
 
 from toolwire.agent.call import ToolCall
 from toolwire.agent.registry import Context, Registry
+from toolwire.agent.repeats import Repeats
 from toolwire.agent.router import heard
 from toolwire.agent.runtime import Finished, Runtime
 from toolwire.assembly import Assembly
@@ -59,9 +60,10 @@ class Joined(msgspec.Struct, frozen=True):
 class _Turn:
     """What happened in one turn: its entries for the history, our calls under way, and whose calls were made."""
 
-    def __init__(self, tools: Joined) -> None:
+    def __init__(self, tools: Joined, repeats: Repeats) -> None:
         self._tools = tools
-        self._runtime = Runtime(tools.registry, _context, _nothing, self._count)
+        repeats.next_turn()
+        self._runtime = Runtime(tools.registry, _context, _nothing, self._count, judge=repeats.judged)
         self._under_way: dict[str, str] = {}  # names by the ids of calls
         self._entries: list[Entry] = []
         self._said: list[str] = []  # words that are not among them yet
@@ -145,7 +147,8 @@ class OwnRun:
         self._asked = len(request.entries)
         self._begin = begin
         self._run: AnyRun = begin(request)
-        self._turn = _Turn(tools)
+        self._repeats = Repeats(tools.registry)
+        self._turn = _Turn(tools, self._repeats)
         self._rounds = 1
         self._started = False
         self._held: list[Event] = []  # until there is something to show
@@ -237,16 +240,18 @@ class OwnRun:
         if turn.theirs:
             self._leave_to_the_client(answers)
             return self._over(self._ending)
-        if self._rounds >= self._tools.rounds:
+        given_up = self._repeats.given_up
+        if given_up is not None or self._rounds >= self._tools.rounds:
+            note = Note("repeated_calls", given_up.name) if given_up is not None else Note("rounds_reached")
             # The model had not finished, and a client knows that of no other reason.
-            return [Note("rounds_reached"), *self._over(TurnEnded("length"))]
+            return [note, *self._over(TurnEnded("length"))]
         take_notes(self._run, self.assembly.tally)
         self._rounds += 1
         self._apart.next_round()
         self._request = msgspec.structs.replace(
             self._request, entries=(*self._request.entries, *turn.entries, *answers), notes=()
         )
-        self._turn = _Turn(self._tools)
+        self._turn = _Turn(self._tools, self._repeats)
         self._run = self._begin(self._request)
         return ()
 

@@ -11,6 +11,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from toolwire.core.collect import Turn, events_of
+from toolwire.core.errors import BadRequest
 from toolwire.core.events import Usage
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
@@ -25,7 +26,7 @@ from toolwire.service.keys import Caller
 from toolwire.service.responses.background import Background, BackgroundRun, journal_bytes
 from toolwire.service.responses.journal import Journal
 from toolwire.service.responses.ledger import Ledger, Opened, not_found
-from toolwire.service.responses.outputs import tool_outputs
+from toolwire.service.responses.outputs import are_the_same, tool_outputs
 from toolwire.service.responses.replay import full_response, replayed
 
 _encode = msgspec.json.Encoder().encode
@@ -238,23 +239,35 @@ class SubmitExchange(ResponsesExchange):
         if record is None:
             raise not_found(id)
         given = responses.read_tool_outputs(body)
+        made = await store.output(caller.owner, id)
+        items = tool_outputs(given, made)
         if record.continuation:
-            running = self._state.background.get(caller.owner, record.continuation)
-            if running is not None and not await running.is_over():
-                await self._send_kept(running.journal if given.stream else running.snapshot(), receive)
+            earlier = await store.input(caller.owner, record.continuation)
+            if earlier and not are_the_same(items, earlier, made):
+                message = f"Other outputs were submitted for {id!r} already; they led to {record.continuation!r}."
+                raise BadRequest(message, "tool_outputs", "outputs_already_submitted", status=409)
+            if earlier and await self._send_again(record.continuation, caller, receive, stream=bool(given.stream)):
                 return
-            again = await store.load(caller.owner, record.continuation)
-            if again is not None:
-                response = full_response(again, await store.output(caller.owner, again.id))
-                await self._send_kept(replayed(again, response) if given.stream else response, receive)
-                return
-        items = tool_outputs(given, await store.output(caller.owner, id))
         fields: dict[str, Any] = {**_fields(record.fields), "previous_response_id": id, "input": items}
         fields["stream"] = bool(given.stream)
         fields.pop("conversation", None)
         if _forces_a_call(fields.get("tool_choice")):
             del fields["tool_choice"]  # it had its call; forcing another would never end
         await self._answer(self._read(_encode(fields)), caller, receive, record.conversation)
+
+    async def _send_again(self, id: str, caller: Caller, receive: Receive, *, stream: bool) -> bool:
+        """Answer with a response that is there already; False if it is not."""
+        store = self._shared.store
+        running = self._state.background.get(caller.owner, id)
+        if running is not None and not await running.is_over():
+            await self._send_kept(running.journal if stream else running.snapshot(), receive)
+            return True
+        record = await store.load(caller.owner, id)
+        if record is None:
+            return False
+        response = full_response(record, await store.output(caller.owner, id))
+        await self._send_kept(replayed(record, response) if stream else response, receive)
+        return True
 
 
 def _forces_a_call(choice: msgspec.Raw | None) -> bool:

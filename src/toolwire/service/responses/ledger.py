@@ -120,7 +120,10 @@ class Ledger:
                 raise BadRequest(message, "previous_response_id", "response_not_finished")
             items = await self._store.chain(owner, id)
         if items is None:
-            message = f"There is no response {id!r} to continue."
+            missing = await self._store.missing_link(owner, id)
+            message = f"There is no response {missing!r} to continue."
+            if missing != id:
+                message = f"The response {id!r} cannot be continued: what it continues, {missing!r}, is not here."
             raise BadRequest(message, "previous_response_id", "previous_response_not_found", status=404)
         return items
 

@@ -234,9 +234,9 @@ class SocketExchange(ResponsesExchange):
         asked = responses.read_request(body)
         for name in _REFUSED:
             if bytes(asked.fields.get(name, b"null")) not in (b"null", b"false"):
-                raise BadRequest(f"{name} cannot be sent over a WebSocket.", name)
+                raise BadRequest(f"{name} cannot be sent over a WebSocket.", name, "unsupported_parameter")
         if create.stream is False:
-            raise BadRequest("stream: A WebSocket always streams.", "stream")
+            raise BadRequest("stream: A WebSocket always streams.", "stream", "unsupported_value")
         return msgspec.structs.replace(asked, body=msgspec.structs.replace(asked.body, stream=True))
 
     async def _answer(self, asked: Asked, caller: Caller, receive: Receive, conversation: str = "") -> None:
