@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.chat.fold import DIALECT, Fold, Originals, stands
+from toolwire.backends.chat.fold import DIALECT, Fold, stands
 from toolwire.backends.chat.profile import Profile
-from toolwire.backends.written import changed_fields
+from toolwire.backends.written import Originals, changed_fields
 from toolwire.core.events import Note
 from toolwire.core.request import NO_PARAMETERS, OutputFormat, Request, Tool, ToolChoice
 from toolwire.core.text import shortened

@@ -4,7 +4,7 @@ The calls of one batch stand in one assistant message, their results follow at o
 them. Messages of a client that speaks the API too go on as they were written; of one that must change, only what must.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 
 from toolwire.backends.chat.profile import Profile
 from toolwire.backends.chat.reasoning import DETAILS, FIELDS, TEXTS
+from toolwire.backends.written import Originals
 from toolwire.core.events import Note
 from toolwire.core.request import (
     AudioPart,
@@ -36,7 +37,7 @@ DIALECT = "chat"
 Fields = dict[str, msgspec.Raw]
 
 _fields = msgspec.json.Decoder(Fields).decode
-_messages = msgspec.json.Decoder(list[Fields]).decode
+_objects = msgspec.json.Decoder(list[Fields]).decode
 _raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _string = msgspec.json.Decoder(str).decode
 
@@ -58,34 +59,6 @@ def stands(entry: Entry, profile: Profile) -> bool:
             return not profile.reasoning
         case _:
             return False
-
-
-class Originals:
-    """The messages as a client of the same dialect wrote them, and the entries that were read from each."""
-
-    def __init__(self, request: Request, messages: msgspec.Raw) -> None:
-        self.messages = _messages(messages)
-        self._entries: list[list[Entry]] = [[] for _ in self.messages]
-        for entry in request.written or ():
-            if entry is not None:
-                self._entries[entry.message].append(entry)
-        told = {entry.message for entry in request.entries}
-        empty = (index for index, entries in enumerate(self._entries) if not entries and index not in told)
-        self._silent = [index for index in empty if "tool_calls" not in self.messages[index]]
-
-    def has(self, entry: Entry) -> bool:
-        """Whether an entry is as it was read."""
-        return any(entry is written for written in self._entries[entry.message])
-
-    def are_whole(self, entries: Sequence[Entry]) -> bool:
-        """Whether these are all entries of their message, as they were read."""
-        written = self._entries[entries[0].message]
-        return len(written) == len(entries) and all(map(self.has, entries))
-
-    def silent(self, until: int) -> Iterator[Fields]:
-        """The messages before this one that hold nothing we have a word for, each once."""
-        while self._silent and self._silent[0] < until:
-            yield self.messages[self._silent.pop(0)]
 
 
 class Fold:
@@ -111,7 +84,7 @@ class Fold:
         self._show()
         self._close()
         if self._originals is not None:
-            self._out += self._originals.silent(len(self._originals.messages))
+            self._out += self._originals.silent()
         return self._out
 
     def _add_message(self, entries: list[Entry], originals: Originals, index: int) -> None:
@@ -139,7 +112,7 @@ class Fold:
             calls = [entry for entry in entries if isinstance(entry, CallEntry)]
             message["tool_calls"] = _calls_over(original, message["tool_calls"], [*map(originals.has, calls)])
         spoken = [entry for entry in entries if isinstance(entry, Message | ResultEntry)]
-        if all(map(originals.has, spoken)) and self._may_keep_content(spoken, original):
+        if all(map(originals.says, spoken)) and self._may_keep_content(spoken, original):
             message.pop("content", None)
             message |= {"content": original["content"]} if "content" in original else {}
         elif any(isinstance(part, TextPart) and part.cache for entry in spoken for part in entry.parts):
@@ -286,7 +259,7 @@ def _shown(entry: ReasoningEntry) -> str:
 
 def _calls_over(original: Fields, calls: list[dict[str, Any]], unchanged: list[bool]) -> list[Any]:
     """The calls of a message, each over what the client wrote of it."""
-    raws = _messages(original["tool_calls"]) if bytes(original.get("tool_calls", b"")).startswith(b"[") else []
+    raws = _objects(original["tool_calls"]) if bytes(original.get("tool_calls", b"")).startswith(b"[") else []
     if len(raws) != len(calls):
         return calls
     return [

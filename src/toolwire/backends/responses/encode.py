@@ -8,7 +8,7 @@ import msgspec
 
 from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
-from toolwire.core.events import Note
+from toolwire.core.events import CallKind, Note
 from toolwire.core.request import (
     NO_PARAMETERS,
     AudioPart,
@@ -32,6 +32,9 @@ from toolwire.core.request import (
 from toolwire.core.text import is_blank, shortened
 
 _encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+OUTPUTS: dict[CallKind, str] = {"function": "function_call_output", "custom": "custom_tool_call_output"}
 
 
 class Body(msgspec.Struct, omit_defaults=True):
@@ -133,7 +136,7 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
     body: dict[str, Any] = {
         **asked,
         "model": request.model,
-        "input": [_as_written(entry, profile) for entry in returning(request.entries, notes)],
+        "input": _items(request, profile, notes),
         "store": False,
         "stream": stream,
     }
@@ -146,6 +149,14 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
         body["include"] = [*included, *(name for name in profile.include if name not in included)]
     refused = [name for name in profile.refuses if body.pop(name, None) not in (None, msgspec.Raw(b"null"))]
     return _encode(body), [*notes, *(Note("field_dropped", name) for name in refused)]
+
+
+def _items(request: Request, profile: Profile, notes: list[Note]) -> list[Any]:
+    entries = returning(request.entries, notes)
+    if request.is_as_written:
+        return [_as_written(entry, profile, is_changed=False) for entry in entries]
+    read = {id(entry) for entry in request.written or ()}
+    return [_as_written(entry, profile, is_changed=id(entry) not in read) for entry in entries]
 
 
 def returning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
@@ -183,18 +194,27 @@ def own_words(entry: Entry, notes: list[Note]) -> Entry | None:
     return msgspec.structs.replace(entry, parts=tuple(part for part in entry.parts if part not in others))
 
 
-def _as_written(entry: Entry, profile: Profile) -> Any:
-    if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
-        return encoded_entry(as_developer(entry))
+def _as_written(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
+    """An entry as the client wrote it, but for what has changed in it."""
     raw = entry.raw
+    if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
+        return encoded_entry(as_developer(entry)) if raw is None else {**_fields(raw), "role": "developer"}
     if raw is None:
         return encoded_entry(entry)
-    data = bytes(raw)
-    dropped = [name for name in profile.item_fields_dropped if name.encode() in data]
-    if not dropped:
+    dropped = [name for name in profile.item_fields_dropped if name.encode() in bytes(raw)]
+    changed = _changed(entry) if is_changed else {}
+    if not dropped and not changed:
         return raw
-    fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    return {name: value for name, value in fields.items() if name not in dropped}
+    return {name: value for name, value in {**_fields(raw), **changed}.items() if name not in dropped}
+
+
+def _changed(entry: Entry) -> dict[str, str]:
+    """What may have changed in an entry since it was read."""
+    if isinstance(entry, CallEntry):
+        return {"call_id": entry.id, "name": entry.name}
+    if isinstance(entry, ResultEntry):
+        return {"call_id": entry.call_id, "type": OUTPUTS[entry.kind]}
+    return {}
 
 
 def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry, ...], str | None]:
@@ -233,8 +253,7 @@ def encoded_entry(entry: Entry) -> Any:
             text = "{}" if is_blank(arguments) else arguments
             return {"type": "function_call", "call_id": id, "name": name, "arguments": text}
         case ResultEntry(call_id, _, kind):
-            type = "function_call_output" if kind == "function" else "custom_tool_call_output"
-            return {"type": type, "call_id": call_id, "output": _output(entry.told)}
+            return {"type": OUTPUTS[kind], "call_id": call_id, "output": _output(entry.told)}
         case ReasoningEntry(id, summary, _, seal):
             parts = [{"type": "summary_text", "text": text} for text in summary]
             return {"type": "reasoning", "id": id, "summary": parts, "encrypted_content": seal}

@@ -62,13 +62,15 @@ class Asked(msgspec.Struct, frozen=True):
         tools, hosted = _tools(body)
         fields = {name: value for name, value in self.fields.items() if name not in _NOT_KEPT}
         fields["store"] = msgspec.Raw(b"true" if store else b"false")
+        entries = tuple(decode_items((*earlier, *self.items), len(earlier), notes))
         return Request(
             model=body.model or "",
             dialect="responses",
             history_field="input",
             results_anywhere=True,
             instructions=body.instructions or "",
-            entries=tuple(decode_items((*earlier, *self.items), len(earlier), notes)),
+            entries=entries,
+            written=entries,
             continues=bool(earlier) or bool(body.previous_response_id),
             stream=bool(body.stream),
             tools=tools,
