@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.routes import Routes
-from tests.support.scripts import LOOK, Name, Script
-from tests.support.talks import AGENTS, Agent, ChatAgent, Client, Result, Step, Talk
+from tests.support.scripts import LOOK, Calls, Name, Says, Script, Thinks
+from tests.support.talks import AGENTS, Agent, ChatAgent, Client, Result, Step, Strict, Talk
 from tests.support.upstream import Asked, Reply
 
 Json = dict[str, Any]
@@ -229,6 +229,25 @@ def test_nobody_else_gets_it(routes: Routes, client: Client, kind: Name, other: 
     sent = json.dumps(routes.upstream.of(model)[-1].body)
     assert "look" in sent
     assert "I must" not in sent
+
+
+SEALED = Script((Thinks("I must look.", "SEAL"), Says("So."), Calls("call_1", "look", "{}")))
+
+
+@STREAMS
+@pytest.mark.parametrize("client", ["chat", "messages", "responses"])
+@pytest.mark.parametrize("kind", ["messages", "responses"])
+def test_a_chat_server_gets_no_reasoning_of_others(routes: Routes, client: Client, kind: Name, stream: bool):
+    model = f"of others {client} {kind} {stream}"
+    routes.upstream.replies[model] = Strict(kind, [SEALED], stream=stream)
+    agent = agent_of(client, routes, f"{kind}/{model}", stream=stream)
+    assert agent.take(TALK.steps[0]).reasoning == "I must look."
+    agent.switch(f"chat/{model}")
+    service = routes.upstream.replies[model] = Refusing("reasoning", _groq, stream=stream)
+    assert routes.post(agent.dialect, agent.request(TALK.steps[1]), f"{kind}/{model}").status_code == 200
+    [body] = service.bodies
+    assert "I must look." not in json.dumps(body)
+    assert "SEAL" not in json.dumps(body)
 
 
 def test_nobody_else_who_asks_gets_it(routes: Routes):

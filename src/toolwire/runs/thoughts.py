@@ -173,7 +173,7 @@ class Thoughts:
 
     def _fit(self, entry: Entry, key: CallKey | None, backend: str, notes: list[Note]) -> Entry:
         if isinstance(entry, ReasoningEntry):
-            mark = entry.text if _is_of_chat(entry) else entry.seal
+            mark = _letters(entry.text) if _is_of_chat(entry) else entry.seal
             return entry if not mark or self._may_read(backend, mark) else _without_reasoning(entry, notes)
         if isinstance(entry, CallEntry) and key is not None:
             seal = entry.seal or self._call_seals.get(key) or ""
@@ -232,8 +232,13 @@ def _are_own(brought: Sequence[ReasoningEntry], made: ReasoningEntry) -> bool:
     fields = [_fields(entry.seal) if entry.seal else {"reasoning_content": entry.text} for entry in brought]
     if fields == [_fields(made.seal)]:
         return True
-    text = "".join(entry.text for entry in brought)
-    return bool(text) and text.split() != made.text.split()
+    text = _letters("".join(entry.text for entry in brought))
+    return bool(text) and text != _letters(made.text)
+
+
+def _letters(text: str) -> str:
+    """A text without its white space, which clients and dialects change."""
+    return "".join(text.split())
 
 
 _fields = msgspec.json.Decoder(dict[str, Any]).decode
@@ -290,10 +295,12 @@ class KeepSeals:
         written = self._reasoning()
         if not seal and not written:
             return
-        self._places = self._places or Places(self._owner, self._entries)
-        new = [self._places.key(call.id, call.name) for call in self._calls]
-        self._keys += new
-        self._calls = []
+        new: list[CallKey] = []
+        if self._calls:
+            self._places = self._places or Places(self._owner, self._entries)
+            new = [self._places.key(call.id, call.name) for call in self._calls]
+            self._keys += new
+            self._calls = []
         if seal:
             self._thoughts.keep_call_seal(new[-1], seal)
         if not written:
@@ -302,7 +309,7 @@ class KeepSeals:
         for key in self._keys if written != self._written else new:
             self._thoughts.keep_made(key, made)
         if written != self._written and made.entry.text:
-            self._thoughts.issued(made.entry.text, self._backend)
+            self._thoughts.issued(_letters(made.entry.text), self._backend)
         self._written = written
 
     def end(self) -> Sequence[Event]:
@@ -317,16 +324,18 @@ def _entry(written: str) -> ReasoningEntry:
 
 
 class KeepThoughts:
-    """A policy that keeps what is sealed for the calls that follow it."""
+    """A policy that keeps what is sealed for the calls that follow it, and remembers which backend thought it."""
 
-    handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded, CallStarted)
+    handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded, CallStarted, TurnEnded)
 
-    def __init__(self, thoughts: Thoughts, owner: str, entries: Sequence[Entry]) -> None:
+    def __init__(self, thoughts: Thoughts, owner: str, entries: Sequence[Entry], backend: str = "") -> None:
         self._thoughts = thoughts
         self._owner = owner
         self._entries = entries
         self._places: Places | None = None
+        self._backend = backend
         self._texts: list[str] = []
+        self._all: list[str] = []  # that were shown in this turn
         self._sealed: tuple[ReasoningEntry, ...] = ()
         self._led = False  # they have led to a call
 
@@ -335,6 +344,7 @@ class KeepThoughts:
             self._texts.append(event.text)
         elif isinstance(event, ReasoningEnded):
             text, self._texts = "".join(self._texts), []
+            self._all.append(text)
             if event.seal:
                 shown = (text,) if text else ()
                 thought = ReasoningEntry(event.id, shown, (), event.seal, event.issuer, event.redacted)
@@ -344,6 +354,8 @@ class KeepThoughts:
             self._places = self._places or Places(self._owner, self._entries)
             self._thoughts.keep(self._places.key(event.id, event.name), self._sealed)
             self._led = True
+        elif isinstance(event, TurnEnded) and (shown := _letters("".join((*self._all, *self._texts)))):
+            self._thoughts.issued(shown, self._backend)
         return (event,)
 
     def end(self) -> Sequence[Event]:
