@@ -9,6 +9,7 @@ import pytest
 from tests.support.routes import Routes
 from tests.support.scripts import LOOK, Calls, Name, Says, Script, Thinks
 from tests.support.talks import AGENTS, Agent, ChatAgent, Client, Result, Step, Strict, Talk
+from tests.support.tellers import reply
 from tests.support.upstream import Asked, Reply
 
 Json = dict[str, Any]
@@ -75,7 +76,7 @@ class Server:
             message = self.message(number) if number <= 2 else deltas[0]
             choice = {"index": 0, "message": message, "finish_reason": finish}
             return Reply([json.dumps({"id": "x", "model": "m", "choices": [choice]}).encode()], 200, "application/json")
-        chunks = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+        chunks: list[Json] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
         chunks.append({"index": 0, "delta": {}, "finish_reason": finish})
         frames = [f"data: {json.dumps({'id': 'x', 'model': 'm', 'choices': [chunk]})}\n\n" for chunk in chunks]
         return Reply([("".join(frames) + "data: [DONE]\n\n").encode()])
@@ -361,7 +362,7 @@ def test_a_server_that_misses_it_is_not_asked_without_it(routes: Routes, complai
 
 # Encrypted reasoning of Responses servers
 
-DONE = {"id": "r", "object": "response", "status": "completed", "model": "m", "output": [{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "Done.", "annotations": []}]}]}  # fmt: skip
+DONE: Json = {"id": "r", "object": "response", "status": "completed", "model": "m", "output": [{"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": [{"type": "output_text", "text": "Done.", "annotations": []}]}]}  # fmt: skip
 
 INCLUDE = [
     {"message": "Encrypted content is not supported with this model.", "param": "include", "code": None},
@@ -400,3 +401,26 @@ def test_what_a_responses_client_includes_is_its_own_affair(routes: Routes):
     body = {"model": f"responses/{model}", "input": "Go.", "include": ["reasoning.encrypted_content"], "store": False}
     assert routes.post("responses", body).status_code == 400
     assert len(routes.upstream.of(model)) == 1
+
+
+# Messages servers that sign nothing
+
+
+@STREAMS
+def test_thinking_that_a_messages_server_does_not_sign_returns_to_it_alone(routes: Routes, stream: bool):
+    model = f"unsigned {stream}"
+    thinks = Script((Thinks("I must look."), Calls("call_1", "look", "{}")))
+    routes.upstream.replies[model] = reply(thinks, "messages", stream=stream)
+    agent = agent_of("messages", routes, f"messages/{model}", stream=stream)
+    assert agent.take(TALK.steps[0]).reasoning == "I must look."
+    body = agent.request(TALK.steps[1])
+    for backend in ("messages", "other-messages"):
+        routes.upstream.replies[model] = reply(Script((Says("Done."),)), "messages", stream=stream)
+        assert routes.ask("messages", {**body, "model": f"{backend}/{model}"}).seen.text == "Done."
+    own, others = (asked.body["messages"] for asked in routes.upstream.of(model)[-2:])
+    assert own == body["messages"]
+    assert "I must look." not in json.dumps(others)
+    # One of which nothing is known is not tried: Anthropic refuses it.
+    unknown = json.loads(json.dumps(body).replace("I must look.", "Who knows?"))
+    assert routes.ask("messages", unknown).seen.text == "Done."
+    assert "Who knows?" not in json.dumps(routes.upstream.of(model)[-1].body)

@@ -175,8 +175,8 @@ def test_a_tool_loses_strict_where_the_server_does_not_know_it_and_nothing_else(
 
 
 def test_a_flat_tool_is_written_as_the_api_has_it_and_nothing_beside_it():
-    flat = {"type": "function", "name": "flat", "parameters": {"type": "object", "properties": {}}, "x_tool": 9}
-    function = {"name": "flat", "parameters": flat["parameters"]}
+    flat: Json = {"type": "function", "name": "flat", "parameters": {"type": "object", "properties": {}}, "x_tool": 9}
+    function: Json = {"name": "flat", "parameters": flat["parameters"]}
     assert tools_sent([FINE, flat, TOOLS[2]]) == [
         FINE,
         {"type": "function", "x_tool": 9, "function": function},

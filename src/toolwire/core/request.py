@@ -119,6 +119,8 @@ class ReasoningEntry(msgspec.Struct, frozen=True):
     redacted: bool = False
     raw: msgspec.Raw | None = None
     message: int = -1
+    own: bool = False
+    """The backend that it goes to has made it, though no seal says so."""
 
     @property
     def text(self) -> str:

@@ -174,7 +174,10 @@ class Thoughts:
     def _fit(self, entry: Entry, key: CallKey | None, backend: str, notes: list[Note]) -> Entry:
         if isinstance(entry, ReasoningEntry):
             mark = _letters(entry.text) if _is_of_chat(entry) else entry.seal
-            return entry if not mark or self._may_read(backend, mark) else _without_reasoning(entry, notes)
+            if mark and not self._may_read(backend, mark):
+                return _without_reasoning(entry, notes)
+            is_unsigned = entry.issuer == "messages" and not entry.seal and mark
+            return msgspec.structs.replace(entry, own=True) if is_unsigned and self._is_known(mark) else entry
         if isinstance(entry, CallEntry) and key is not None:
             seal = entry.seal or self._call_seals.get(key) or ""
             seal = seal if self._may_read(backend, seal) else ""
@@ -184,6 +187,9 @@ class Thoughts:
     def _may_read(self, backend: str, seal: str) -> bool:
         """Whether a seal may be this backend's: it is, or nobody remembers."""
         return (self._issuers.get(hash(seal)) or backend) == backend
+
+    def _is_known(self, seal: str) -> bool:
+        return self._issuers.get(hash(seal)) is not None
 
     def restored(self, owner: str, request: Request) -> Request:
         """The request with the thoughts of its calls in front of them."""
@@ -223,7 +229,7 @@ def _goes_on(last: Entry, entry: Entry, request: Request) -> bool:
 
 
 def _is_of_chat(entry: Entry) -> bool:
-    """Reasoning of a chat server, as far as can be told: nobody else's is without a seal, or has a chat server's."""
+    """Reasoning of a chat server, as far as can be told: it has no seal, or a chat server's."""
     return isinstance(entry, ReasoningEntry) and (not entry.seal or entry.issuer == "chat")
 
 
@@ -321,6 +327,29 @@ def _entry(written: str) -> ReasoningEntry:
     fields = _fields(written)
     texts = [fields[name] for name in ("reasoning_content", "reasoning") if isinstance(fields.get(name), str)]
     return ReasoningEntry(content=tuple(text for text in texts[:1] if text), seal=written, issuer="chat")
+
+
+class KeepUnsigned:
+    """A policy that remembers who made the thinking that a Messages server does not sign, as some do not."""
+
+    handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded)
+
+    def __init__(self, thoughts: Thoughts, backend: str) -> None:
+        self._thoughts = thoughts
+        self._backend = backend
+        self._texts: list[str] = []
+
+    def feed(self, event: Event) -> Sequence[Event]:
+        if isinstance(event, ReasoningDelta):
+            self._texts.append(event.text)
+        elif isinstance(event, ReasoningEnded):
+            text, self._texts = _letters("".join(self._texts)), []
+            if text and not event.seal:
+                self._thoughts.issued(text, self._backend)
+        return (event,)
+
+    def end(self) -> Sequence[Event]:
+        return ()
 
 
 class KeepThoughts:

@@ -42,8 +42,8 @@ OPENING = "(The assistant begins.)"
 
 
 def is_foreign(entry: Entry) -> bool:
-    """A thought that the server has not sealed."""
-    return isinstance(entry, ReasoningEntry) and (entry.issuer != ISSUER or not entry.seal)
+    """A thought that the server has not made: others seal theirs, or nothing is known of it."""
+    return isinstance(entry, ReasoningEntry) and (entry.issuer != ISSUER or not (entry.seal or entry.own))
 
 
 def cannot_stand(entry: Entry) -> bool:

@@ -120,7 +120,7 @@ class StreamEncoder:
     def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
         text = event.text
         if (event.kind, event.part) != self._part:
-            if self._reasoned:
+            if self._reasoned and event.frame is None:
                 text = "\n\n" + text
             self._part = (event.kind, event.part)
             self._reasoned = True
