@@ -18,6 +18,7 @@ from toolwire.core.policies import (
     FinishReason,
     HoldCall,
     InferMissingName,
+    NoteMissingCall,
     OnlyAllowed,
     Policies,
     Policy,
@@ -144,8 +145,7 @@ def policies_for(
         policies.append(HoldCall())
     if rules.dedup:
         policies.append(DropDuplicates(minted_prefix(seed)))
-    if request.tool_choice is not None and (request.tool_choice.limited or request.tool_choice.mode == "none"):
-        policies.append(OnlyAllowed(names if request.tool_choice.limited else ()))
+    policies += _choosing(request)
     if limit:
         policies.append(CapCalls(limit))
     policies += _judging(request, rules, validate)
@@ -163,6 +163,19 @@ def policies_for(
         policies.append(FinishAfterCalls())
     policies += (*last, FinishReason(), tally)
     return Assembly(Policies(*policies), tally, burst)
+
+
+def _choosing(request: Request) -> Sequence[Policy]:
+    """What holds a backend to the tool choice, which it may not know or not heed."""
+    choice = request.tool_choice
+    if choice is None or choice.hosted is not None:
+        return ()
+    policies: list[Policy] = []
+    if choice.name or choice.limited or choice.mode == "none":
+        policies.append(OnlyAllowed((choice.name,) if choice.name else request.tool_names if choice.limited else ()))
+    if choice.name or (choice.mode == "required" and not request.hosted_tools):
+        policies.append(NoteMissingCall(choice.name))
+    return policies
 
 
 def _judging(request: Request, rules: ToolRules, validate: Validate | None) -> Sequence[Policy]:

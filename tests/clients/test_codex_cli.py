@@ -14,6 +14,9 @@ from tests.clients.loops import SEAL, item, loop, sealed, types
 from tests.clients.turns import USAGE, broken, custom_call, refused, turn
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
 from tests.support.gateway import Gateway, backend
+from tests.support.routes import backends
+from tests.support.scripts import NAMES, Calls, Name, Says, Script
+from tests.support.tellers import reply
 from tests.support.upstream import Asked, Reply, Upstream
 
 Start = Callable[..., Codex]
@@ -219,6 +222,37 @@ def test_a_search_for_tools_is_answered(start: Start, upstream: Upstream, transp
     assert types(asked) == [*OPENING, "tool_search_call", "tool_search_output"]
     assert item(asked, "tool_search_call") == search
     assert item(asked, "tool_search_output")["call_id"] == "c1"
+
+
+@pytest.fixture(scope="module")
+def all_kinds(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    server = Gateway(tmp_path_factory.mktemp("kinds"), backends(upstream.url))
+    yield server
+    server.stop()
+
+
+@TRANSPORTS
+@pytest.mark.parametrize("kind", NAMES)
+def test_tools_that_are_declared_in_the_input_are_called(
+    start: Start, upstream: Upstream, all_kinds: Gateway, kind: Name, transport: str
+):
+    model = f"gpt-6-astra-{kind}-{transport}"  # which Codex shows its tools in an item of the input
+    script = Calls("c1", "exec", 'text("it is " + 42)', "custom", "functions")
+    upstream.replies[model] = [
+        reply(Script((script,)), kind, stream=True),
+        reply(Script((Says("Done."),)), kind, stream=True),
+    ]
+    said = start(f"{kind}/{model}", transport, all_kinds.base_url).exec("Go.")
+    first, second = (asked.body for asked in upstream.of(model))
+    assert (said.messages, said.errors) == (["Done."], [])
+    assert "it is 42" in json.dumps(second.get("messages") or second["input"])
+    if kind == "responses":
+        assert first["input"][0]["type"] == "additional_tools"
+        assert "tools" not in first
+    else:
+        names = [tool.get("name") or tool["function"]["name"] for tool in first["tools"]]
+        assert {"functions__exec", "functions__wait", "clock__sleep"} <= {*names}
+    assert second.get("tools") == first.get("tools")
 
 
 @TRANSPORTS

@@ -9,7 +9,7 @@ from tests.museum.cases import Theme
 from tests.museum.clients import Json
 from tests.museum.gate import Routes
 from tests.museum.lines import ask, ask_responses
-from tests.museum.routes import MARKER, Kind, ask_messages, completion, message, sent, types_of
+from tests.museum.routes import MARKER, Kind, ask_messages, completion, message, sent, tools_sent, types_of
 from toolwire.assembly import ToolRules
 from toolwire.core.errors import BadRequest
 from toolwire.core.history import NO_RESULT
@@ -172,13 +172,14 @@ _REPLIES: dict[Kind, Json] = {
 @theme.row("rs-unknown-input")
 def _(routes: Routes) -> None:
     history = [*_UNKNOWN[:2], _item("c"), *_UNKNOWN[2:], _output("c")]
-    dropped = [("item_dropped", item["type"]) for item in _UNKNOWN]
+    dropped = [("item_dropped", item["type"]) for item in _UNKNOWN[1:]]
     roles = {"chat": ["user", "assistant", "tool"], "messages": ["user", "assistant", "user"]}
     for kind in _FOREIGN:
         request = _in_responses(*history)
         assert [each["role"] for each in sent(kind, request).messages] == roles[kind]
         assert all(each.get("content") or each.get("tool_calls") for each in sent(kind, request).messages)
         assert sent(kind, request).notes == dropped
+        assert [tool["name"] for tool in tools_sent(kind, request)] == ["f", "late"]
         model = routes.script(kind, json.dumps(_REPLIES[kind]).encode())
         plain = routes.responses.plain(model, ("f",), input=[_USER, *history])
         assert routes.responses.said(plain).text == "Hi"

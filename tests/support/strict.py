@@ -19,7 +19,7 @@ Issued = Mapping[str, str]
 
 NAME_64 = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 NAME_128 = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-"""Responses too, by OpenAI's own document; Open Responses says 64."""
+"""OpenAI's document says so of Responses too, but Open Responses says 64, and that is what servers keep to."""
 MESSAGES_ID = re.compile(r"[a-zA-Z0-9_-]+")
 CHAT_ID_LENGTH = 40
 RESPONSES_ID_LENGTH = 64
@@ -149,7 +149,7 @@ def refusals_of_responses(body: Json, issued: Issued | None = None) -> list[str]
     names = [tool["name"] for tool in body.get("tools", ()) if tool["type"] in ("function", "custom")]
     return [
         *_tool_fields("responses", body, names),
-        *_names(names, NAME_128),
+        *_names(names, NAME_64),
         *_responses_options(body),
         *(reason for place, item in enumerate(items) for reason in _responses_item(place, item)),
         *_responses_pairs(items, chained=bool(body.get("previous_response_id"))),
@@ -174,7 +174,7 @@ def _responses_item(place: int, item: Json) -> Iterator[str]:
         yield f"item-id: {where} is a {item['type']} with the id {id!r}."
     if "call_id" in item and not 0 < len(item["call_id"]) <= RESPONSES_ID_LENGTH:
         yield f"id: {where} has the call id {item['call_id']!r}, longer than {RESPONSES_ID_LENGTH}."
-    if "name" in item and not NAME_128.fullmatch(item["name"]):
+    if "name" in item and not NAME_64.fullmatch(item["name"]):
         yield f"name: {where} calls {item['name']!r}."
     if item["type"] == "message":
         own = ("output_text", "refusal") if item["role"] == "assistant" else ("input_text", "input_image", "input_file")

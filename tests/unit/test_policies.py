@@ -1,5 +1,6 @@
 """Every policy is a decision; every decision has a test."""
 
+import msgspec
 import pytest
 
 from toolwire.assembly import ToolRules, as_ruled, output_mode, policies_for
@@ -9,13 +10,14 @@ from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    Note,
     ReasoningDelta,
     TextDelta,
     TurnEnded,
     TurnFailed,
     TurnStarted,
 )
-from toolwire.core.request import Message, Request, TextPart, Tool, ToolChoice
+from toolwire.core.request import HostedTool, Message, Request, TextPart, Tool, ToolChoice
 
 TOOLS = (Tool("f"), Tool("g"))
 REQUEST = Request("m", (), tools=TOOLS)
@@ -203,3 +205,50 @@ def test_obsidian_mode_writes_a_block_after_each_call_and_keeps_the_calls():
 def test_the_delimiter_stands_between_blocks():
     rules = ToolRules(output_mode="obsidian-xml", delimiter="|")
     assert turn(*called("a"), *called("b"), TurnEnded(), rules=rules).text.count("</use_tool>|<use_tool>") == 1
+
+
+NAMED = msgspec.structs.replace(REQUEST, tool_choice=ToolChoice("required", "g"))
+
+
+def test_with_a_named_tool_calls_of_others_are_withheld():
+    folded, assembly = through(*called("a"), *called("b", "g"), TurnEnded("stop"), request=NAMED)
+    assert [(call.id, call.name) for call in folded.calls] == [("b", "g")]
+    assert (folded.reason, assembly.tally.notes) == ("calls", [Note("call_not_allowed", "f")])
+
+
+def test_a_textual_call_of_another_than_the_named_tool_is_withheld_too():
+    block = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
+    folded, assembly = through(TextDelta(block), TurnEnded("stop"), request=NAMED)
+    assert (folded.calls, folded.reason) == ((), "stop")
+    assert [note.code for note in assembly.tally.notes] == ["call_not_allowed", "call_missing"]
+
+
+@pytest.mark.parametrize("choice", [ToolChoice("required", "g"), ToolChoice("required")])
+def test_a_turn_without_the_call_that_is_demanded_says_so(choice):
+    request = msgspec.structs.replace(REQUEST, tool_choice=choice)
+    folded, assembly = through(TextDelta("No."), TurnEnded("stop"), request=request)
+    assert (folded.text, folded.reason) == ("No.", "stop")
+    assert assembly.tally.notes == [Note("call_missing", choice.name)]
+
+
+@pytest.mark.parametrize(
+    ("events", "request_"),
+    [
+        ((*called("a", "g"), TurnEnded("stop")), NAMED),
+        ((TextDelta("It is"), TurnEnded("length")), NAMED),
+        ((FAILED,), NAMED),
+        ((TextDelta("No."), TurnEnded("stop")), REQUEST),
+        ((TextDelta("No."), TurnEnded("stop")), msgspec.structs.replace(REQUEST, tool_choice=ToolChoice("auto"))),
+        (
+            (TextDelta("I searched."), TurnEnded("stop")),
+            msgspec.structs.replace(
+                REQUEST,
+                tool_choice=ToolChoice("required"),
+                hosted_tools=(HostedTool("web_search", msgspec.Raw(b"{}")),),
+            ),
+        ),
+    ],
+    ids=["called", "cut", "failed", "no-choice", "auto", "hosted"],
+)
+def test_a_turn_that_owes_no_call_says_nothing(events, request_):
+    assert through(*events, request=request_)[1].tally.notes == []

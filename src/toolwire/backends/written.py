@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.core.request import Entry, Message, Request, ResultEntry, Tool
+from toolwire.core.request import Entry, Message, Request, ResultEntry, Tool, ToolsEntry
 
 Fields: TypeAlias = dict[str, Any]
 Changes: TypeAlias = dict[tuple[str, str], tuple[Tool, Tool]]
@@ -24,19 +24,29 @@ _name = msgspec.json.Decoder(str | None).decode
 
 
 def as_written(request: Request, lower: Request, schema_field: str) -> Request:
-    """The lowered request, its fields changed as its tools are."""
-    if lower is request or "tools" not in request.fields:
+    """The lowered request, its fields and declarations changed as its tools are."""
+    if lower is request or not request.fields:
         return lower
     pairs = zip(request.tools, lower.tools, strict=True)
     changes = {(tool.namespace, tool.name): (tool, new) for tool, new in pairs if tool is not new}
     if not changes:
         return lower
-    fields = {**request.fields, "tools": _tools(request.fields["tools"], "", changes, schema_field)}
+    fields = {**request.fields}
+    if bytes(fields.get("tools", b"")).startswith(b"["):
+        fields["tools"] = _tools(fields["tools"], "", changes, schema_field)
     choice = fields.get("tool_choice", b"")
     if bytes(choice).startswith(b"{"):
         names = {tool.name: new.name for tool, new in changes.values()}
         fields["tool_choice"] = msgspec.Raw(_encode(_renamed(_fields(choice), names)))
-    return msgspec.structs.replace(lower, fields=fields)
+    entries = tuple(_declaration(entry, changes, schema_field) for entry in lower.entries)
+    return msgspec.structs.replace(lower, fields=fields, entries=entries)
+
+
+def _declaration(entry: Entry, changes: Changes, schema_field: str) -> Entry:
+    if not isinstance(entry, ToolsEntry):
+        return entry
+    tools = _tools(entry.tools, "", changes, schema_field)
+    return ToolsEntry(tools, msgspec.Raw(_encode({**_raw_fields(entry.raw), "tools": tools})))
 
 
 def _tools(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> msgspec.Raw:

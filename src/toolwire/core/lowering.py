@@ -6,7 +6,8 @@ remembered between turns.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_not
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
 from toolwire.core.history import FreshIds
 from toolwire.core.names import Limits, Naming
-from toolwire.core.request import CallEntry, Entry, Request, ResultEntry, Tool, ToolChoice
+from toolwire.core.request import CallEntry, Entry, Request, ResultEntry, Tool, ToolChoice, ToolsEntry
 from toolwire.core.schemas import adjusted
 from toolwire.core.unwrap import WRAPPED, Unwrap, wrap
 
@@ -35,16 +36,21 @@ def lowered(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
     tools = _lowered_tools(request.tools, limits)
     restore = Restore(tools.table, tools.notes)
     changed: dict[str, Any] = {} if tools.shown is request.tools else {"tools": tools.shown}
-    entries = tuple(tools.entry(entry) for entry in request.entries)
+    entries = tuple(tools.entry(entry) for entry in _without_tools(request.entries, limits))
     if limits.unique_ids:
         entries = _with_unique_ids(entries)
-    if any(one is not other for one, other in zip(entries, request.entries, strict=True)):
+    if len(entries) != len(request.entries) or any(map(is_not, entries, request.entries)):
         changed["entries"] = entries
     if request.tool_choice is not None:
         choice = tools.choice(request.tool_choice)
         if choice != request.tool_choice:
             changed["tool_choice"] = choice
     return (msgspec.structs.replace(request, **changed) if changed else request), restore
+
+
+def _without_tools(entries: tuple[Entry, ...], limits: Limits) -> Iterable[Entry]:
+    """The history without declarations of tools, where a server knows them beside it only."""
+    return entries if limits.additional_tools else (e for e in entries if not isinstance(e, ToolsEntry))
 
 
 _known: dict[tuple[int, Limits], "_Lowering"] = {}

@@ -31,6 +31,8 @@ class Limits(msgspec.Struct, frozen=True):
     """It knows custom tools."""
     namespaces: bool = False
     """It knows tools in namespaces."""
+    additional_tools: bool = False
+    """It knows tools that are declared inside the history."""
     strict: bool = True
     """It knows `strict` on a tool."""
     unique_ids: bool = False

@@ -240,6 +240,26 @@ class OnlyAllowed:
         return ()
 
 
+class NoteMissingCall:
+    """Says so when the tool choice demands a call and the turn ends without one."""
+
+    handles: ClassVar[Kinds] = (CallStarted, TurnEnded)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._called = False
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallStarted):
+            self._called = True
+        elif not self._called and isinstance(event, TurnEnded) and event.reason in ("stop", "calls"):
+            return Note("call_missing", self._name), event
+        return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
 class SuppressTail:
     """Withholds text after the first call: the model is guessing by then."""
 

@@ -136,7 +136,15 @@ class OtherEntry(msgspec.Struct, frozen=True):
     message: int = -1
 
 
-Entry: TypeAlias = Message | CallEntry | ResultEntry | ReasoningEntry | OtherEntry
+class ToolsEntry(msgspec.Struct, frozen=True):
+    """Tools that are declared at this place of the history, as JSON; they are among the request's tools too."""
+
+    tools: msgspec.Raw
+    raw: msgspec.Raw
+    message: int = -1
+
+
+Entry: TypeAlias = Message | CallEntry | ResultEntry | ReasoningEntry | OtherEntry | ToolsEntry
 
 
 class Tool(msgspec.Struct, frozen=True):

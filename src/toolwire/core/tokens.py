@@ -11,6 +11,7 @@ from toolwire.core.request import (
     Request,
     ResultEntry,
     TextPart,
+    ToolsEntry,
 )
 
 LETTERS = 4
@@ -44,6 +45,8 @@ def _tokens(entry: Entry) -> int:
             return PER_ENTRY + sum(map(len, entry.summary + entry.content)) // LETTERS
         case OtherEntry():
             return PER_ENTRY + len(entry.raw) // LETTERS
+        case ToolsEntry():
+            return PER_ENTRY  # its tools are counted with the others
 
 
 def _parts(parts: tuple[Part, ...]) -> int:

@@ -24,6 +24,7 @@ from toolwire.core.request import (
     Request,
     ResultEntry,
     TextPart,
+    ToolsEntry,
 )
 
 KEPT = 4096
@@ -220,7 +221,9 @@ def _without_reasoning(entry: Entry, notes: list[Note]) -> Entry:
 
 
 def _is_of_the_model(entry: Entry) -> bool:
-    return not isinstance(entry, ResultEntry) and not (isinstance(entry, Message) and entry.role != "assistant")
+    if isinstance(entry, Message):
+        return entry.role == "assistant"
+    return not isinstance(entry, ResultEntry | ToolsEntry)
 
 
 def _goes_on(last: Entry, entry: Entry, request: Request) -> bool:

@@ -28,6 +28,7 @@ from toolwire.core.request import (
     Request,
     ResultEntry,
     TextPart,
+    ToolsEntry,
 )
 from toolwire.core.text import is_blank
 
@@ -143,6 +144,8 @@ class Fold:
                 self._think(entry)
             case OtherEntry():
                 self._notes.append(Note("item_dropped", entry.type))
+            case ToolsEntry():
+                pass  # declared with the others
 
     def _message(self, entry: Message) -> dict[str, Any]:
         role = "system" if entry.role == "developer" and not self._profile.developer else entry.role

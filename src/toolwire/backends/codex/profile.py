@@ -26,7 +26,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 LIMITS = Limits(
-    name_length=128,
+    name_length=64,  # what its own server takes
     reserved=("exec_command", "mcp", "shell_command"),
     reserved_start="mcp__",
     strict=False,

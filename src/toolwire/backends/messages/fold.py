@@ -29,6 +29,7 @@ from toolwire.core.request import (
     Request,
     ResultEntry,
     TextPart,
+    ToolsEntry,
 )
 from toolwire.core.text import as_object, wrapped
 
@@ -152,6 +153,8 @@ class Fold:
                 self._blocks("assistant", self._thought(entry))
             case OtherEntry():
                 self._notes.append(Note("item_dropped", entry.type))
+            case ToolsEntry():
+                pass  # declared with the others
 
     def _add_as_written(self, entry: Entry, raw: msgspec.Raw, *, is_changed: bool) -> None:
         """An entry in the client's own words, but for what has changed in it: ids and names."""

@@ -28,6 +28,7 @@ from toolwire.core.request import (
     TextPart,
     Tool,
     ToolChoice,
+    ToolsEntry,
 )
 from toolwire.core.text import is_blank, shortened
 
@@ -74,14 +75,13 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         instructions = "\n\n".join(text for text in (request.instructions, instructions) if text)
     lost: list[Note] = []
     sampling, caller = request.sampling, request.caller
-    tools = [*_written_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
     body = Body(
         model=request.model,
         input=[encoded_entry(own) for entry in returning(entries, lost) if (own := own_words(entry, lost))],
         store=False,
         instructions=instructions,
         stream=stream,
-        tools=tools,
+        tools=_all_tools(request),
         tool_choice=_tool_choice(request.tool_choice, request.tools) if request.tool_choice else None,
         parallel_tool_calls=request.parallel_calls,
         temperature=sampling.temperature,
@@ -133,13 +133,20 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
     notes: list[Note] = []
     idle = () if request.tools or request.hosted_tools else ("tools", "tool_choice")  # some servers refuse them empty
     asked = {name: value for name, value in request.fields.items() if name not in _STATE and name not in idle}
+    entries = returning(request.entries, notes)
     body: dict[str, Any] = {
         **asked,
         "model": request.model,
-        "input": _items(request, profile, notes),
+        "input": _items(request, entries, profile),
         "store": False,
         "stream": stream,
     }
+    if any(isinstance(entry, ToolsEntry) for entry in entries):
+        if not profile.additional_tools:
+            shown = [entry for entry in entries if not isinstance(entry, ToolsEntry)]
+            body |= {"tools": _all_tools(request), "input": _items(request, shown, profile)}
+        elif asked.get("tools") in _NO_TOOLS:
+            del body["tools"]
     if request.parallel_calls is not None:
         body["parallel_tool_calls"] = request.parallel_calls
     if profile.system == "instructions" and not request.instructions:
@@ -151,8 +158,10 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
     return _encode(body), [*notes, *(Note("field_dropped", name) for name in refused)]
 
 
-def _items(request: Request, profile: Profile, notes: list[Note]) -> list[Any]:
-    entries = returning(request.entries, notes)
+_NO_TOOLS = [msgspec.Raw(b"[]"), msgspec.Raw(b"null")]
+
+
+def _items(request: Request, entries: Sequence[Entry], profile: Profile) -> list[Any]:
     if request.is_as_written:
         return [_as_written(entry, profile, is_changed=False) for entry in entries]
     read = {id(entry) for entry in request.written or ()}
@@ -164,7 +173,9 @@ def returning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
     out: list[Entry] = []
     led = False  # what follows is the model's own
     for entry in reversed(entries):
-        if not isinstance(entry, ReasoningEntry):
+        if isinstance(entry, ToolsEntry):
+            pass  # says nothing about who speaks
+        elif not isinstance(entry, ReasoningEntry):
             led = not isinstance(entry, ResultEntry) and not (isinstance(entry, Message) and entry.role != "assistant")
         elif not (led and _can_return(entry)):
             notes += [Note("reasoning_dropped", entry.id)] if entry.seal or entry.summary or entry.content else ()
@@ -185,6 +196,8 @@ def own_words(entry: Entry, notes: list[Note]) -> Entry | None:
     if isinstance(entry, OtherEntry):
         notes.append(Note("item_dropped", entry.type))
         return None
+    if isinstance(entry, ToolsEntry):
+        return None  # its tools are declared with the others
     if not isinstance(entry, Message | ResultEntry):
         return entry
     others = [part for part in entry.parts if isinstance(part, OtherPart)]
@@ -247,17 +260,17 @@ def encoded_entry(entry: Entry) -> Any:
     if isinstance(entry, Message):
         return {"type": "message", "role": entry.role, "content": [_part(part, entry.role) for part in entry.parts]}
     match entry:
-        case CallEntry(id, name, arguments, "custom"):
-            return {"type": "custom_tool_call", "call_id": id, "name": name, "input": arguments}
-        case CallEntry(id, name, arguments):
-            text = "{}" if is_blank(arguments) else arguments
-            return {"type": "function_call", "call_id": id, "name": name, "arguments": text}
+        case CallEntry(id, name, arguments, kind, namespace):
+            called = {"call_id": id, "name": name, **({"namespace": namespace} if namespace else {})}
+            if kind == "custom":
+                return {"type": "custom_tool_call", **called, "input": arguments}
+            return {"type": "function_call", **called, "arguments": "{}" if is_blank(arguments) else arguments}
         case ResultEntry(call_id, _, kind):
             return {"type": OUTPUTS[kind], "call_id": call_id, "output": _output(entry.told)}
         case ReasoningEntry(id, summary, _, seal):
             parts = [{"type": "summary_text", "text": text} for text in summary]
             return {"type": "reasoning", "id": id, "summary": parts, "encrypted_content": seal}
-        case OtherEntry():
+        case OtherEntry() | ToolsEntry():
             return entry.raw  # which is of this dialect: others were left out
 
 
@@ -289,6 +302,10 @@ def _part(part: Part, role: str) -> dict[str, Any]:
 _written: dict[int, tuple[tuple[Tool, ...], list[msgspec.Raw]]] = {}
 
 
+def _all_tools(request: Request) -> list[msgspec.Raw]:
+    return [*_written_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
+
+
 def _written_tools(tools: tuple[Tool, ...]) -> list[msgspec.Raw]:
     """The tools as JSON. The same tuple comes with every request of an agent, so it is written once."""
     known = _written.get(id(tools))
@@ -296,9 +313,16 @@ def _written_tools(tools: tuple[Tool, ...]) -> list[msgspec.Raw]:
         return known[1]
     if len(_written) >= 64:
         _written.clear()
-    made = [msgspec.Raw(_encode(_tool(tool))) for tool in tools]
+    spaces = dict.fromkeys(tool.namespace for tool in tools)
+    made = [msgspec.Raw(_encode(each)) for space in spaces for each in _in_space(space, tools)]
     _written[id(tools)] = (tools, made)
     return made
+
+
+def _in_space(namespace: str, tools: tuple[Tool, ...]) -> list[dict[str, Any]]:
+    """The tools of a namespace, as one; or all that are in none."""
+    inner = [_tool(tool) for tool in tools if tool.namespace == namespace]
+    return [{"type": "namespace", "name": namespace, "description": "", "tools": inner}] if namespace else inner
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

@@ -28,6 +28,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The kind of reasoning summary to ask for; some accounts may not ask for any."""
     compacts: bool = False
     """It answers a `compaction_trigger` with a compaction of its own."""
+    additional_tools: bool = True
+    """It knows `additional_tools` items; for other servers their tools stand among the `tools`."""
     counts_tokens: bool = False
     """It has `/responses/input_tokens`."""
     headers: dict[str, str] = {}
@@ -35,7 +37,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where it is, when that is a fact about the server and not a setting."""
     login_hint: str = ""
     """What to do about a 401."""
-    name_length: int = 128
+    name_length: int = 64
     reserved_names: tuple[str, ...] = ()
     """Names of tools that it keeps for itself."""
     id_length: int = 64
@@ -50,6 +52,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             id_length=self.id_length,
             custom=True,
             namespaces=True,
+            additional_tools=True,
             schema=self.schema,
         )
 

@@ -27,7 +27,7 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
-from toolwire.core.request import Message, OtherEntry, Request, TextPart
+from toolwire.core.request import Message, OtherEntry, Request, TextPart, ToolsEntry
 
 PREFIX = "toolwire.1."
 
@@ -68,11 +68,12 @@ def is_asked(request: Request) -> bool:
 
 
 def summarising(request: Request) -> Request:
-    """The request that asks any model for what a compaction needs."""
+    """The request that asks any model for what a compaction needs: no tools, wherever they were declared."""
     dropped = ("tools", "tool_choice", "text")
+    entries = tuple(entry for entry in request.entries[:-1] if not isinstance(entry, ToolsEntry))
     return msgspec.structs.replace(
         request,
-        entries=(*request.entries[:-1], Message("user", (TextPart(ASK),))),
+        entries=(*entries, Message("user", (TextPart(ASK),))),
         tools=(),
         hosted_tools=(),
         tool_choice=None,

@@ -5,8 +5,6 @@ response; `Asked.request` puts the earlier items in front and gives the request.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Any, cast
 
 import msgspec
 
@@ -14,6 +12,7 @@ from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import (
     Caller,
+    Entry,
     HostedTool,
     OutputFormat,
     Request,
@@ -21,17 +20,18 @@ from toolwire.core.request import (
     Tool,
     ToolChoice,
     ToolMode,
+    ToolsEntry,
 )
 from toolwire.dialects import reading
 from toolwire.dialects.reading import explained, read
 from toolwire.dialects.responses import wire
 from toolwire.dialects.responses.history import decode_items
+from toolwire.dialects.responses.tools import Declared, read_tools
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_outputs = msgspec.json.Decoder(wire.ToolOutputs).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
 _decode_choice = msgspec.json.Decoder(wire.Choice | str).decode
 
 _MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "required"}
@@ -59,10 +59,11 @@ class Asked(msgspec.Struct, frozen=True):
         """The request, with earlier items in front of its own."""
         body = self.body
         notes: list[Note] = []
-        tools, hosted = _tools(body)
+        entries = tuple(decode_items((*earlier, *self.items), len(earlier), notes))
+        declared = _tools(body, entries)
+        notes += declared.notes
         fields = {name: value for name, value in self.fields.items() if name not in _NOT_KEPT}
         fields["store"] = msgspec.Raw(b"true" if store else b"false")
-        entries = tuple(decode_items((*earlier, *self.items), len(earlier), notes))
         return Request(
             model=body.model or "",
             dialect="responses",
@@ -73,9 +74,9 @@ class Asked(msgspec.Struct, frozen=True):
             written=entries,
             continues=bool(earlier) or bool(body.previous_response_id),
             stream=bool(body.stream),
-            tools=tools,
-            hosted_tools=hosted,
-            tool_choice=_tool_choice(body, tools, hosted),
+            tools=declared.tools,
+            hosted_tools=declared.hosted,
+            tool_choice=_tool_choice(body, declared.tools, declared.hosted),
             parallel_calls=body.parallel_tool_calls,
             output_format=_output_format(body.text.format if body.text else None),
             sampling=Sampling(
@@ -146,73 +147,11 @@ def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
     return _decode_list(data)
 
 
-def _tools(body: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    raw = reading.given(body.tools)
-    return _read_tools(bytes(raw)) if raw is not None else ((), ())
-
-
-@lru_cache(maxsize=64)
-def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    """The declared tools. An agent sends the same ones with every request, so they are read once."""
-    if not data.startswith(b"["):
-        raise BadRequest("tools must be a list.", "tools")
-    tools: list[Tool] = []
-    hosted: list[HostedTool] = []
-    for place, raw in enumerate(_decode_list(data)):
-        for tool in _read_tool(raw, f"tools[{place}]"):
-            if isinstance(tool, Tool):
-                tools.append(tool)
-            else:
-                hosted.append(tool)
-    return tuple(tools), tuple(hosted)
-
-
-def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | HostedTool]:
-    try:
-        tool = _decode_tool(raw)
-    except msgspec.ValidationError as error:
-        raise explained(error, path) from None
-    if not tool.type:
-        raise reading.required(f"{path}.type")
-    if tool.type not in ("function", "custom", "namespace"):
-        return [HostedTool(tool.type, raw)]
-    if not tool.name:
-        raise BadRequest(f"{path}.name: A tool needs a name.", f"{path}.name")
-    if tool.type == "namespace":
-        inner = enumerate(tool.tools or ())
-        return [each for place, one in inner for each in _read_tool(one, f"{path}.tools[{place}]", tool.name)]
-    kind = "custom" if tool.type == "custom" else "function"
-    parameters, format = reading.given(tool.parameters), reading.given(tool.format)
-    # What is left open here is strict wherever it can be; elsewhere it is not, unless that is said.
-    strict = True if tool.strict is None and _is_closed(parameters) else tool.strict
-    return [Tool(tool.name, tool.description or "", parameters, strict, kind, format, namespace)]
-
-
-def _is_closed(parameters: msgspec.Raw | None) -> bool:
-    """Whether a schema leaves nothing open: all properties of all objects are required, and there are no others."""
-    if parameters is None:
-        return False
-    try:
-        return _has_no_gaps(msgspec.json.decode(parameters))
-    except (msgspec.DecodeError, RecursionError):
-        return False
-
-
-def _has_no_gaps(schema: Any) -> bool:
-    if isinstance(schema, list):
-        return all(map(_has_no_gaps, cast("list[Any]", schema)))
-    if not isinstance(schema, dict):
-        return True
-    read = cast("dict[str, Any]", schema)
-    given, required = read.get("properties") or {}, read.get("required") or []
-    if not isinstance(given, dict) or not isinstance(required, list):
-        return False
-    properties = cast("dict[str, Any]", given)
-    if read.get("type") == "object" or properties:
-        names = [name for name in cast("list[Any]", required) if isinstance(name, str)]
-        if read.get("additionalProperties") is not False or properties.keys() != set(names):
-            return False
-    return all(map(_has_no_gaps, (*properties.values(), read.get("items"), read.get("anyOf"))))
+def _tools(body: wire.Body, entries: Sequence[Entry]) -> Declared:
+    """The tools of the request, and behind them those that its items declare."""
+    own = reading.given(body.tools)
+    further = [bytes(entry.tools) for entry in entries if isinstance(entry, ToolsEntry)]
+    return read_tools(bytes(own) if own is not None else b"[]", *further)
 
 
 def _tool_choice(body: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]) -> ToolChoice | None:

@@ -22,12 +22,14 @@ from toolwire.core.request import (
     ResultEntry,
     Role,
     TextPart,
+    ToolsEntry,
 )
 from toolwire.core.seals import is_packed, unpack
 from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
 from toolwire.dialects.reading import explained
 from toolwire.dialects.responses import compaction, wire
+from toolwire.dialects.responses.tools import read_tools
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_item = msgspec.json.Decoder(wire.Item).decode
@@ -38,7 +40,7 @@ _ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user":
 _TEXTS = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
 CALLS = frozenset(("function_call", "custom_tool_call"))
 _OUTPUTS = frozenset(("function_call_output", "tool_output", "custom_tool_call_output"))
-READ = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference"}
+READ = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference", "additional_tools"}
 """The types of items that have a meaning here."""
 
 
@@ -99,6 +101,8 @@ def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
         return _result(item, raw, path)
     if type == "reasoning":
         return _thought(item, raw)
+    if type == "additional_tools":
+        return _declaration(item, raw, path)
     if type == "compaction" and item.encrypted_content and compaction.is_ours(item.encrypted_content):
         return compaction.expanded(item.encrypted_content, path)
     if type == "item_reference":
@@ -106,6 +110,17 @@ def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
     if not type:
         raise reading.required(f"{path}.type")
     return OtherEntry(type, raw)
+
+
+def _declaration(item: wire.Item, raw: msgspec.Raw, path: str) -> ToolsEntry:
+    tools = reading.given(item.tools)
+    if tools is None:
+        raise reading.required(f"{path}.tools")
+    try:
+        read_tools(bytes(tools))
+    except BadRequest as error:
+        raise BadRequest(f"{path}.{error.message}", f"{path}.{error.param}", error.code) from None
+    return ToolsEntry(tools, raw)
 
 
 def _thought(item: wire.Item, raw: msgspec.Raw) -> ReasoningEntry:

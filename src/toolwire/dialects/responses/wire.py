@@ -93,6 +93,7 @@ class Item(msgspec.Struct):
     arguments: Maybe = msgspec.UNSET
     input: Maybe = msgspec.UNSET
     output: Maybe = msgspec.UNSET
+    tools: Maybe = msgspec.UNSET
     summary: list[Part] | None = None
     encrypted_content: str | None = None
     status: str | None = None

@@ -27,6 +27,7 @@ _PREFIXES = {
     "custom_tool_call_output": "ctco",
     "reasoning": "rs",
     "compaction": "cmp",
+    "additional_tools": "at",
 }
 
 

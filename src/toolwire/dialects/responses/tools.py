@@ -1,0 +1,102 @@
+"""The tools that a Responses request declares: in its `tools`, and in `additional_tools` items of its input.
+
+{"type":"additional_tools","role":"developer","tools":[{"type":"namespace","name":"functions","tools":[…]}]}
+"""
+
+from functools import lru_cache
+from typing import Any, cast
+
+import msgspec
+
+from toolwire.core.errors import BadRequest
+from toolwire.core.events import Note
+from toolwire.core.request import HostedTool, Tool
+from toolwire.dialects import reading
+from toolwire.dialects.reading import explained
+from toolwire.dialects.responses import wire
+
+_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """The tools of a request that the client runs, and those that the backend does."""
+
+    tools: tuple[Tool, ...] = ()
+    hosted: tuple[HostedTool, ...] = ()
+    notes: tuple[Note, ...] = ()
+
+
+@lru_cache(maxsize=64)
+def read_tools(*lists: bytes) -> Declared:
+    """The tools of these lists. An agent sends the same ones with every request, so they are read once.
+
+    Of two declarations of one tool the later counts.
+    """
+    tools: dict[tuple[str, str], Tool] = {}
+    hosted: list[HostedTool] = []
+    notes: list[Note] = []
+    for data in lists:
+        for tool in _read_list(data):
+            if isinstance(tool, HostedTool):
+                hosted += [tool] if tool not in hosted else ()
+                continue
+            known = tools.get((tool.namespace, tool.name), tool)
+            notes += [Note("tool_replaced", tool.name)] if known != tool else ()
+            tools[tool.namespace, tool.name] = tool
+    return Declared(tuple(tools.values()), tuple(hosted), tuple(notes))
+
+
+def _read_list(data: bytes) -> list[Tool | HostedTool]:
+    if not data.startswith(b"["):
+        raise BadRequest("tools must be a list.", "tools")
+    return [tool for place, raw in enumerate(_decode_list(data)) for tool in _read_tool(raw, f"tools[{place}]")]
+
+
+def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | HostedTool]:
+    try:
+        tool = _decode_tool(raw)
+    except msgspec.ValidationError as error:
+        raise explained(error, path) from None
+    if not tool.type:
+        raise reading.required(f"{path}.type")
+    if tool.type not in ("function", "custom", "namespace"):
+        return [HostedTool(tool.type, raw)]
+    if not tool.name:
+        raise BadRequest(f"{path}.name: A tool needs a name.", f"{path}.name")
+    if tool.type == "namespace":
+        inner = enumerate(tool.tools or ())
+        return [each for place, one in inner for each in _read_tool(one, f"{path}.tools[{place}]", tool.name)]
+    kind = "custom" if tool.type == "custom" else "function"
+    parameters, format = reading.given(tool.parameters), reading.given(tool.format)
+    # What is left open here is strict wherever it can be; elsewhere it is not, unless that is said.
+    strict = True if tool.strict is None and _is_closed(parameters) else tool.strict
+    return [Tool(tool.name, tool.description or "", parameters, strict, kind, format, namespace)]
+
+
+def _is_closed(parameters: msgspec.Raw | None) -> bool:
+    """Whether a schema leaves nothing open: all properties of all objects are required, and there are no others."""
+    if parameters is None:
+        return False
+    try:
+        return _has_no_gaps(msgspec.json.decode(parameters))
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def _has_no_gaps(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return all(map(_has_no_gaps, cast("list[Any]", schema)))
+    if not isinstance(schema, dict):
+        return True
+    read = cast("dict[str, Any]", schema)
+    given: Any = read.get("properties") or {}
+    required: Any = read.get("required") or []
+    if not isinstance(given, dict) or not isinstance(required, list):
+        return False
+    properties = cast("dict[str, Any]", given)
+    if read.get("type") == "object" or properties:
+        names = [name for name in cast("list[Any]", required) if isinstance(name, str)]
+        if read.get("additionalProperties") is not False or properties.keys() != set(names):
+            return False
+    return all(map(_has_no_gaps, (*properties.values(), read.get("items"), read.get("anyOf"))))
