@@ -52,7 +52,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
     read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing.")] = False,
     effort: Annotated[str, typer.Option(help="How hard the model shall think.")] = "",
     rounds: Annotated[int, typer.Option(help="Most turns of the model.")] = 100,
-    context_window: Annotated[int, typer.Option(help="Tokens that the model takes; 0: unknown.")] = 0,
+    context_window: Annotated[int, typer.Option(help="Tokens that the model takes; 0: as is known of it.")] = 0,
     config: Annotated[str | None, typer.Option(help="Settings file; ./toolwire.toml if it is there.")] = None,
 ) -> None:
     """Work on something: the model calls tools, which run here, until it is done."""
@@ -81,7 +81,7 @@ def check(  # noqa: PLR0913, PLR0917 - each is an option of its own
     record: Annotated[Path | None, typer.Option(help="A directory for all requests and answers.")] = None,
     file: Annotated[Path | None, typer.Option(help="Check a captured stream or answer instead.")] = None,
     har: Annotated[Path | None, typer.Option(help="Check the turns of a HAR archive instead.")] = None,
-    budget: Annotated[int, typer.Option(help="Most requests.")] = 200,
+    budget: Annotated[int, typer.Option(help="Most requests.")] = 250,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 120.0,
 ) -> None:
     """Tell what an endpoint does wrong about tool calls, with the bytes to prove it."""

@@ -20,7 +20,7 @@ from tests.agent.test_process import die_soon
 from tests.support import tellers
 from tests.support.gateway import PROXIES, backend
 from tests.support.scripts import NAMES, Calls, Item, Name, Says, Script
-from tests.support.upstream import Pause, Reply, Upstream
+from tests.support.upstream import Hold, Pause, Reply, Upstream
 from toolwire.agent.view import SPINNER
 from toolwire.cli import app
 
@@ -428,7 +428,7 @@ def test_a_window_that_is_closed_at_a_question_stops_the_task(desk: Desk, redire
             terminal.end()
     assert not (desk.folder / "mark").exists()
     (result,) = [item["output"] for item in desk.kept if item["type"] == "function_call_output"]
-    assert re.fullmatch(r"Wall time: \d+\.\d seconds\naborted by user", result)
+    assert result == "aborted by user before it started"
     assert desk.kept[-1]["type"] == "function_call_output", "nobody is asked any more"
 
 
@@ -738,6 +738,32 @@ def test_a_server_that_refuses_is_quoted(run: Run, upstream: Upstream, kind: Nam
     assert (ran.code, ran.err) == (1, "")
     assert ran.out.splitlines()[0] == "failed: The [model] is :tired:."
     assert SESSION.search(ran.out)
+
+
+def test_a_model_that_repeats_a_failing_call_ends_the_run_with_1(run: Run, upstream: Upstream) -> None:
+    upstream.replies["run-repeats"] = lambda _: script("responses", Calls("c1", "nope", "{}"))
+    ran = run("Hello", "--backend", f"responses:{upstream.url}", "--model", "run-repeats")
+    why = "nope was called with the same arguments again and again, and failed each time"
+    assert (ran.code, ran.err) == (1, "")
+    lines = ran.out.splitlines()
+    assert lines[0] == "✗ nope · unsupported call: nope"
+    assert f"stopped: repeated_calls: {why}" in lines
+    ran = run("Hello", "--backend", f"responses:{upstream.url}", "--model", "run-repeats", "--json")
+    assert (ran.code, ran.of("task_ended")[0]["reason"], ran.of("task_ended")[0]["error"]) == (1, "repeated_calls", why)
+    assert len(ran.of("turn_started")) == 4
+    assert [event["seconds"] for event in ran.of("call_ended")] == [None] * 4
+
+
+def test_the_timeouts_of_the_settings_hold(
+    run: Run, desk: Desk, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("toolwire.agent.retry.FIRST_PAUSE", 0.001)
+    upstream.replies["run-slow"] = Reply([Hold()])
+    settings = f'[timeouts]\nfirst_byte = 0.1\n[[backends]]\nname = "up"\nkind = "chat"\nbase_url = "{upstream.url}"\n'
+    (desk.folder / "slow.toml").write_text(settings)
+    ran = run("Hello", "--config", "slow.toml", "--model", "up/run-slow", "--json")
+    assert ran.code == 1
+    assert "timeouts.first_byte of 0.1 seconds" in ran.of("task_ended")[0]["error"]
 
 
 def test_the_limits_of_an_account_stand_at_the_end(run: Run, upstream: Upstream) -> None:

@@ -76,6 +76,7 @@ from toolwire.agent.model import Model
 from toolwire.agent.registry import Tool
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.runs.settings import Backend, Settings, SettingsError
+from toolwire.transport.reply import Timeouts
 
 Json = dict[str, Any]
 
@@ -1328,6 +1329,37 @@ def test_a_stream_that_says_nothing_for_too_long_is_asked_for_again(silence: lis
     play(main())
 
 
+SLOW: dict[str, tuple[Timeouts, list[Step]]] = {
+    "first_byte": (Timeouts(first_byte=0.1), [Hold()]),
+    "idle": (Timeouts(idle=0.1), [created(), said("hal"), Hold()]),
+    "progress": (Timeouts(progress=0.2), [created(), said("hal"), Drip(b": keepalive\n\n", 0.02)]),
+    "total": (Timeouts(total=0.3), [created(), Drip(said("hal"), 0.02)]),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_the_timeouts_of_the_settings_hold(name: str) -> None:
+    async def main() -> None:
+        timeouts, steps = SLOW[name]
+        async with Far(streams(*steps)) as far:
+            settings = msgspec.structs.replace(far.settings, timeouts=timeouts)
+            done = ended(await worked(Agent("up/m", settings=settings, setup=Setup(retries=0))))
+            assert done.reason == "failed"
+            assert f"timeouts.{name} of " in done.error
+
+    play(main())
+
+
+def test_an_idle_time_of_the_set_up_wins() -> None:
+    async def main() -> None:
+        async with Far(streams(created(), said("hal"), Hold())) as far:
+            settings = msgspec.structs.replace(far.settings, timeouts=Timeouts(idle=1000))
+            done = ended(await worked(Agent("up/m", settings=settings, setup=Setup(retries=0, idle=0.1))))
+            assert "timeouts." in done.error
+
+    play(main())
+
+
 def test_a_stream_may_go_on_for_longer_than_it_may_be_silent() -> None:
     async def main() -> None:
         delta = partial(rs, "function_call_arguments.delta", item_id="fc_1", output_index=0)
@@ -1819,7 +1851,107 @@ def test_a_call_that_was_cut_leaves_a_whole_history(kind: Name) -> None:
     play(main())
 
 
+def test_a_call_that_is_incomplete_is_not_run() -> None:
+    async def main() -> None:
+        opened = rs("output_item.added", output_index=0, item=call_item("c1", "look", ""))
+        delta = rs("function_call_arguments.delta", item_id="fc_1", output_index=0, delta='{"path":"')
+        hole = item_done(call_item("c1", "look", '{"path":"', status="incomplete"))
+        async with Far(streams(created(), opened, delta, hole, completed())) as far:
+            agent = agent_on(far, echo())
+            events = await worked(agent)
+            assert ended(events).reason == "length"
+            assert only(events, CallStarted) == []
+            assert only(events, Noted) == [Noted("call_incomplete", "c1")]
+            assert_whole(agent.history)
+
+    play(main())
+
+
 # Whoever watches
+
+
+def test_items_and_their_parts_are_told() -> None:
+    summary = partial(rs, "reasoning_summary_text.delta", item_id="rs_1", output_index=0)
+    content = partial(rs, "reasoning_text.delta", item_id="rs_1", output_index=0)
+    thought = {
+        "type": "reasoning", "id": "rs_1", "encrypted_content": "S",
+        "summary": [{"type": "summary_text", "text": "one"}, {"type": "summary_text", "text": "two"}],
+        "content": [{"type": "reasoning_text", "text": "raw"}],
+    }  # fmt: skip
+    search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
+    shell = {"type": "local_shell_call", "id": "ls_1", "call_id": "c8", "status": "completed", "action": {}}
+    answer = {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "Hi"}]}
+
+    async def main() -> list[AgentEvent]:
+        first = streams(
+            created("resp_7"),
+            summary(summary_index=0, delta="one"),
+            summary(summary_index=1, delta="two"),
+            content(content_index=0, delta="raw"),
+            item_done(thought, 0),
+            rs("output_item.added", output_index=1, item={**search, "status": "in_progress"}),
+            item_done(search, 1),
+            said("Hi", place=2),
+            item_done(answer, 2),
+            item_done(shell, 3),
+            item_done(call_item("c1", "look", "{}", "fc_4"), 4),
+            completed(),
+        )
+        async with Far(first, turn(Says("done"))) as far:
+            return await worked(agent_on(far, echo()))
+
+    events = play(main())
+    kinds = (ItemStarted, ItemCompleted, ReasoningDelta, TextDelta, CallStarted, ResponseCreated)
+    seen = [event for event in events if isinstance(event, kinds)]
+    whole = {event.item_id: event for event in only(events, ItemCompleted)}
+    assert seen[1:13] == [
+        ItemStarted("rs_1", "reasoning"),
+        ReasoningDelta("one", "rs_1", "summary", 0),
+        ReasoningDelta("two", "rs_1", "summary", 1),
+        ReasoningDelta("raw", "rs_1", "content", 0),
+        whole["rs_1"],
+        ItemStarted("ws_1", "web_search_call"),
+        whole["ws_1"],
+        ItemStarted("msg_1", "message"),
+        TextDelta("Hi", "msg_1", 0),
+        whole["msg_1"],
+        CallStarted("c8", "local_shell", seen[11].arguments),  # type: ignore[union-attr]
+        CallStarted("c1", "look", "{}"),
+    ]
+    assert [each.kind for each in whole.values()][:3] == ["reasoning", "web_search_call", "message"]
+    lines = [json.loads(as_line(event))["item"] for event in whole.values()]
+    assert lines[0]["encrypted_content"] == "S"
+    assert lines[1] == search
+    assert only(events, ResponseCreated)[0].response_id == only(events, TurnEnded)[0].response_id == "resp_7"
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_every_backend_tells_of_its_items(kind: Name) -> None:
+    async def main() -> list[AgentEvent]:
+        items = (Thinks("hm", "S"), Says("I look"), Calls("c1", "look"))
+        async with Far(turn(*items, kind=kind), turn(Says("done"), kind=kind), kind=kind) as far:
+            return await worked(agent_on(far, echo()))
+
+    events = play(main())
+    started, complete = only(events, ItemStarted), only(events, ItemCompleted)
+    assert [event.kind for event in started] == ["reasoning", "message", "message"]
+    assert [(event.item_id, event.kind) for event in complete] == [(event.item_id, event.kind) for event in started]
+    assert {event.item_id for event in only(events, ReasoningDelta)} == {started[0].item_id}
+    assert {event.item_id for event in only(events, TextDelta)} == {started[1].item_id, started[2].item_id}
+    names = [event.response_id for event in only(events, ResponseCreated)]
+    assert all(names)
+    assert [event.response_id for event in only(events, TurnEnded)] == names
+
+
+def test_an_item_that_breaks_off_is_never_complete() -> None:
+    async def main() -> list[AgentEvent]:
+        async with Far(streams(created(), said("I lo")), turn(Says("done"))) as far:
+            return await worked(agent_on(far, setup=Setup(retries=1)))
+
+    events = play(main())
+    assert len(only(events, ItemStarted)) == 2
+    [whole] = only(events, ItemCompleted)
+    assert json.loads(bytes(whole.item))["content"][0]["text"] == "done"
 
 
 def test_a_feed_gives_everything_in_order_to_its_end() -> None:

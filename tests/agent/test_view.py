@@ -450,6 +450,26 @@ def test_what_is_waited_for_is_said_after_a_moment() -> None:
     assert watched.show(DONE).later(2).lines[2:] == [NOTHING_USED]
 
 
+def test_a_part_of_the_reasoning_begins_a_line() -> None:
+    watched = Watched()
+    watched.show(TurnStarted(1))
+    watched.later(1.2)
+    watched.show(ReasoningDelta("**One**", "rs_1", "summary", 0), ReasoningDelta("**Two**", "rs_1", "summary", 1))
+    assert watched.lines[0].endswith(" · **Two**")
+
+
+def test_a_call_that_never_ran_has_no_time() -> None:
+    watched = Watched()
+    watched.show(CallStarted("1", "nope", "{}"), CallEnded("1", "nope", "unsupported call: nope", True, None))
+    assert watched.lines[0] == "✗ nope · unsupported call: nope"
+
+
+def test_the_reason_of_an_end_is_explained() -> None:
+    watched = Watched()
+    watched.show(TaskEnded("repeated_calls", "", Tokens(), "nope failed"))
+    assert watched.lines[0] == "stopped: repeated_calls: nope failed"
+
+
 def test_what_is_no_part_of_the_answer_stands_on_lines_of_its_own() -> None:
     watched = Watched().show(
         TextDelta("Half a"),

@@ -106,6 +106,10 @@ STREAM_FAULTS = [
             "the id changes": ("identity", change(-2, "id", to="d")),
             "the time changes": ("identity", change(-2, "created", to=2)),
             "the model changes": ("identity", change(-2, "model", to="n")),
+            "no chunk has a model": ("fields", all_of(*(remove(place, "model") for place in reversed(range(DONE))))),
+            "the time is text": ("fields", all_of(*(change(place, "created", to="1") for place in reversed(range(DONE))))),
+            "a chunk has no id": ("fields identity", remove(TEXT, "id")),  # it is another one then
+            "a choice does not say that it goes on": ("fields", remove(TEXT, "choices", 0, "finish_reason")),
             "the role is missing": ("role", remove(ROLE, *DELTA, "role")),
             "the first chunk is missing": ("role", drop(ROLE)),
             "the role comes twice": ("role", change(TEXT, *DELTA, "role", to="assistant")),
@@ -182,6 +186,14 @@ STREAM_FAULTS = [
             "tokens are not told": ("usage.told", drop(TOKENS)),
             "tokens are told as text": ("usage.told", change(TOKENS, "usage", "prompt_tokens", to="3")),
             "the sum of tokens is wrong": ("usage.sum", change(TOKENS, "usage", "total_tokens", to=8)),
+            "more tokens are cached than came in": (
+                "usage.parts",
+                change(TOKENS, "usage", "prompt_tokens_details", to={"cached_tokens": 4}),
+            ),
+            "more tokens are thought than went out": (
+                "usage.parts",
+                change(TOKENS, "usage", "completion_tokens_details", to={"reasoning_tokens": 5}),
+            ),
         },
     ),
     *faults(
@@ -259,6 +271,12 @@ PLAIN_FAULTS: dict[str, tuple[str, Change]] = {
     "a call has no name": ("message calls.name", lacks(*CALL, "function", "name")),
     "arguments are an object": ("message calls.json", at(*CALL, "function", "arguments", to={"at": 1})),
     "a call has an index": ("index", at(*CALL, "index", to=0)),
+    "the answer has no id": ("fields", lacks("id")),
+    "the answer has no time": ("fields", lacks("created")),
+    "a choice has no index": ("fields", lacks(*CHOICE, "index")),
+    "content is missing": ("null-fields", lacks(*MESSAGE, "content")),
+    "a refusal is missing": ("null-fields", lacks(*MESSAGE, "refusal")),
+    "log probabilities are missing": ("null-fields", lacks(*CHOICE, "logprobs")),
     "calls are an empty list": (
         "no-calls",
         all_of(at(*MESSAGE, "tool_calls", to=[]), at(*CHOICE, "finish_reason", to="stop")),
@@ -270,6 +288,10 @@ PLAIN_FAULTS: dict[str, tuple[str, Change]] = {
     "a call is left in the text": ("calls.leak", at(*MESSAGE, "content", to="[TOOL_CALLS] look")),
     "tokens are not told": ("usage.told", lacks("usage")),
     "the sum of tokens is wrong": ("usage.sum", at("usage", "total_tokens", to=8)),
+    "more tokens are cached than came in": (
+        "usage.parts",
+        at("usage", "prompt_tokens_details", to={"cached_tokens": 4}),
+    ),
 }
 
 ALSO_SOUND_PLAIN: dict[str, Change] = {
@@ -279,7 +301,8 @@ ALSO_SOUND_PLAIN: dict[str, Change] = {
         at(*CHOICE, "finish_reason", to="function_call"),
     ),
     "a custom tool, whose input is any text": at(*CALL, to={"id": "a", "type": "custom", "custom": {"name": "look", "input": "ls"}}),
-    "calls without content": lacks(*MESSAGE, "content"),
+    "calls without content": at(*MESSAGE, "content", to=None),
+    "tokens in detail": at("usage", "prompt_tokens_details", to={"cached_tokens": 3}),
     "nothing but text": all_of(lacks(*MESSAGE, "tool_calls"), at(*CHOICE, "finish_reason", to="stop")),
     "arguments that the tokens did not suffice for": all_of(
         at(*MESSAGE, "tool_calls", to=[call("a", "look", '{"at')]), at(*CHOICE, "finish_reason", to="length")

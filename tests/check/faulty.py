@@ -4,12 +4,15 @@ faulty = Faulty(gateway.url)
 url = faulty.add(Fault(ask=drop("tool_choice")))       # changes what is asked
 url = faulty.add(Fault(answer=as_type("text/plain")))  # changes what is answered
 url = faulty.add(Fault(ask=lambda asked: html(502)))   # answers by itself
+
+A message over a WebSocket is a request with the method `WS`, and its answer has a line for each message; the upgrade
+before it has the method `UPGRADE`.
 """
 
 import asyncio
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
@@ -31,11 +34,12 @@ class Asked(msgspec.Struct):
     raw: bytes
     body: Json
     """Empty if it is no object."""
+    query: str = ""
 
     @property
     def api(self) -> str:
-        """Empty if no turn is asked for."""
-        return PATHS.get(self.path, "")
+        """Empty if no turn is asked for, or over a WebSocket."""
+        return PATHS.get(self.path, "") if self.method == "POST" else ""
 
     @property
     def streamed(self) -> bool:
@@ -116,23 +120,62 @@ class Faulty:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         number = int(request.match_info["fault"])
         fault, path = self._faults[number], request.match_info["path"]
-        raw = await request.read()
         headers = {name.lower(): value for name, value in request.headers.items()}
+        if headers.get("upgrade") == "websocket":
+            return await self._serve_socket(number, path, headers, request)
+        raw = await request.read()
         self._asked[number].append(Asked(request.method, path, headers, raw, _object(raw)))
-        asked = Asked(request.method, path, headers, raw, _object(raw))
+        asked = Asked(request.method, path, headers, raw, _object(raw), request.query_string)
         reply = fault.ask(asked)
         if reply is not None:
             return await _send(reply, request)
         kept = {name: headers[name] for name in headers if name not in ("host", "content-length", "accept-encoding")}
         body = msgspec.json.encode(asked.body) if asked.body else raw
         async with self._session.request(
-            asked.method, self._sound + asked.path, data=body or None, headers=kept
+            asked.method, f"{self._sound}{asked.path}?{asked.query}".rstrip("?"), data=body or None, headers=kept
         ) as response:
             kind = response.headers.get("content-type", "")
             if fault.answer is None or not fault.to(asked):
                 return await _pass_on(response, Reply([], response.status, kind), request)
             told = Reply([await response.read()], response.status, kind)
         return await _send(fault.answer(asked, told), request)
+
+    async def _serve_socket(
+        self, number: int, path: str, headers: dict[str, str], request: web.Request
+    ) -> web.StreamResponse:
+        fault = self._faults[number]
+        refused = fault.ask(Asked("UPGRADE", path, headers, b"", {}))
+        if refused is not None:
+            return await _send(refused, request)
+        near = web.WebSocketResponse()
+        await near.prepare(request)
+        kept = {name: headers[name] for name in headers if name in ("authorization", "content-type")}
+        async with self._session.ws_connect(self._sound + path, headers=kept) as far:
+            async for message in near:
+                asked = Asked("WS", path, headers, message.data.encode(), _object(message.data.encode()))
+                self._asked[number].append(asked)
+                reply = fault.ask(asked)
+                if reply is None:
+                    await far.send_bytes(msgspec.json.encode(asked.body), compress=None)
+                    told = Reply([b"".join([each async for each in _messages(far)])])
+                    reply = fault.answer(asked, told) if fault.answer and fault.to(asked) else told
+                if any(isinstance(step, Cut) for step in reply.steps):
+                    break
+                for line in b"".join(step for step in reply.steps if isinstance(step, bytes)).splitlines():
+                    await near.send_str(line.decode())
+        await near.close()
+        return near
+
+
+async def _messages(far: aiohttp.ClientWebSocketResponse) -> AsyncIterator[bytes]:
+    """The messages of one turn, each a line."""
+    begun = False
+    async for message in far:
+        yield message.data.encode() + b"\n"
+        kind = json.loads(message.data)["type"]
+        begun = begun or kind == "response.created"
+        if kind in ("response.completed", "response.incomplete", "response.failed") or (kind == "error" and not begun):
+            return
 
 
 def _object(raw: bytes) -> Json:

@@ -23,7 +23,15 @@ from toolwire.check.turns.rule import Asked
 
 ASKED = Asked("messages", ("look", "read"))
 
-USAGE = {"input_tokens": 3, "cache_read_input_tokens": 0, "output_tokens": 1}
+USAGE = {
+    "input_tokens": 3,
+    "cache_creation": None,
+    "cache_creation_input_tokens": None,
+    "cache_read_input_tokens": 0,
+    "output_tokens": 1,
+    "server_tool_use": None,
+    "service_tier": None,
+}
 
 
 def event(type: str, **fields: Any) -> Frame:
@@ -44,7 +52,7 @@ def stop(index: int) -> Frame:
 
 def begun() -> Frame:
     about = {"id": "msg", "type": "message", "role": "assistant", "model": "m"}
-    ends = {"stop_reason": None, "stop_sequence": None}
+    ends = {"stop_reason": None, "stop_sequence": None, "stop_details": None, "container": None}
     return event("message_start", message={**about, "content": [], **ends, "usage": {**USAGE}})
 
 
@@ -118,8 +126,12 @@ STREAM_FAULTS = [
             "the message begins without an id": ("opening", remove(BEGUN, *MESSAGE, "id")),
             "the message begins with content": ("opening", change(BEGUN, *MESSAGE, "content", to=["x"])),
             "the message begins with its end": ("opening", change(BEGUN, *MESSAGE, "stop_reason", to="tool_use")),
+            "the message begins without a role": ("opening", remove(BEGUN, *MESSAGE, "role")),
+            "the message begins without a model": ("fields", remove(BEGUN, *MESSAGE, "model")),
+            "the message begins without a stop sequence": ("fields", remove(BEGUN, *MESSAGE, "stop_sequence")),
+            "the end has no stop sequence": ("fields", remove(END, "delta", "stop_sequence")),
             "the message begins without usage": ("start-usage", remove(BEGUN, *MESSAGE, "usage")),
-            "the usage begins without input": ("start-usage", change(BEGUN, *MESSAGE, "usage", to={"output_tokens": 1})),
+            "the usage begins without input": ("start-usage", remove(BEGUN, *MESSAGE, "usage", "input_tokens")),
             "message_stop is missing": ("closing", drop(OVER)),
             "message_stop comes twice": ("closing", repeat(OVER)),
             "message_delta is missing": ("closing", drop(END)),
@@ -201,7 +213,8 @@ def plain() -> Json:
         {"type": "tool_use", "id": "b", "name": "read", "input": {}},
     ]
     about = {"id": "msg", "type": "message", "role": "assistant", "model": "m"}
-    return {**about, "content": content, "stop_reason": "tool_use", "stop_sequence": None, "usage": {**USAGE}}
+    ends = {"stop_reason": "tool_use", "stop_sequence": None, "stop_details": None, "container": None}
+    return {**about, "content": content, **ends, "usage": {**USAGE}}
 
 
 def at(*path: Any, to: Any) -> Change:
@@ -227,6 +240,8 @@ PLAIN_FAULTS: dict[str, tuple[str, Change]] = {
     "a call has no name": ("block-keys calls.name", lacks(*CALL, "name")),
     "the input is text": ("input calls.json", at(*CALL, "input", to='{"at":1}')),  # in any API it is an object
     "the input is missing": ("input calls.json", lacks(*CALL, "input")),
+    "the message has no model": ("fields", lacks("model")),
+    "the message has no stop sequence": ("fields", lacks("stop_sequence")),
     "text is empty": ("block-empty", at("content", 1, "text", to="")),
     "two calls have one id": ("calls.id", at(*CALL, "id", to="b")),
     "a call is of a tool that was not declared": ("calls.name", at(*CALL, "name", to="fly")),

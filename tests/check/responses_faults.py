@@ -12,12 +12,18 @@ from tests.check.responses_turns import (
     EARLY_TEXT,
     ERROR_EVENT,
     EXTENDED,
+    FAILURE,
     FINAL,
+    HALF,
     LATE_TEXT,
+    REQUEST,
     RESPONSE,
+    TOO_LONG,
+    asked_for,
     call,
     event,
     failed,
+    fails,
     framed,
     message,
     search,
@@ -92,6 +98,30 @@ def everywhere(index: int, key: str, to: Any) -> Change:
     return do
 
 
+def everywhere_in_text(key: str) -> Change:
+    """A field is missing wherever the text of the message is told as a whole."""
+
+    def do(frames: Frames) -> int:
+        place = place_of(frames, DONE, 1)
+        for part in (frames[place].data["item"], frames[place_of(frames, "completed")].data["response"]["output"][1]):
+            del part["content"][0][key]
+        return place
+
+    return do
+
+
+def at_index(index: int, to: int) -> Change:
+    """Another index in everything that is said of an item."""
+
+    def do(frames: Frames) -> int:
+        told = [place for place, frame in enumerate(frames[:-1]) if frame.data.get("output_index") == index]
+        for place in told:
+            frames[place].data["output_index"] = to
+        return told[0]
+
+    return do
+
+
 STREAM: dict[str, tuple[str, Change]] = {
     # What leaves out a number goes back to it afterwards, or the other way round.
     "a number is far ahead": ("sequence-gap sequence", change("output_text.done", "sequence_number", to=99)),
@@ -139,14 +169,19 @@ STREAM: dict[str, tuple[str, Change]] = {
     "an item is not announced": ("item-added final-output", drop(ADDED, nth=4)),
     "text comes before its item": ("item-added", insert(framed(EARLY_TEXT), before=ADDED)),
     "an item is announced twice": ("output-index", repeat(ADDED, nth=2)),
-    "an index is skipped": ("output-index item-added item-closed", change(ADDED, "output_index", to=7, nth=4)),
-    "an index is text": ("output-index item-added final-output", change(ADDED, "output_index", to="4", nth=4)),
+    "an index is skipped": ("output-index", change(ADDED, "output_index", to=7, nth=4)),
+    "an index is skipped in all events of an item": ("output-index", at_index(4, 7)),
+    "an index is text": ("output-index", change(ADDED, "output_index", to="4", nth=4)),
+    "an index is missing": ("output-index", remove(ADDED, "output_index", nth=4)),
+    "all items have one index": ("output-index", all_of(*(at_index(index, 0) for index in (1, 3, 4, 2)))),
+    "items are counted from one": ("output-index", all_of(*(at_index(index, index + 1) for index in (4, 3, 2, 1, 0)))),
+    "an item is done under the index of another": ("output-index", change(DONE, "output_index", to=1, nth=3)),
     "two items have one id": ("item-id", everywhere(3, "id", "fc_a")),
     "two items begin with one id": ("item-id item-identity", change(ADDED, "item", "id", to="fc_a", nth=3)),
     "an event has the id of another item": ("item-id", change("output_text.delta", "item_id", to="rs_1")),
     "an event has no item id": ("item-id", remove(f"{ARGUMENTS}.done", "item_id")),
     "an event has the index of another item": (
-        "closed-item text-agrees",
+        "output-index",
         change(f"{ARGUMENTS}.delta", "output_index", to=2, nth=3),
     ),
     "an item has no type": ("item-keys part-order", everywhere(1, "type", None)),  # nor a type that parts belong to
@@ -283,6 +318,26 @@ STREAM: dict[str, tuple[str, Change]] = {
     ),
     "tokens are not told": ("usage.told", change("completed", "response", "usage", to=None)),
     "the sum of tokens is wrong": ("usage.sum", change("completed", "response", "usage", "total_tokens", to=40)),
+    "more tokens are cached than came in": (
+        "usage.parts",
+        change("completed", "response", "usage", "input_tokens_details", "cached_tokens", to=10),
+    ),
+    "tokens have no details": ("usage-details", remove("completed", "response", "usage", "output_tokens_details")),
+    "cached tokens are null": (
+        "usage-details",
+        change("completed", "response", "usage", "input_tokens_details", "cached_tokens", to=None),
+    ),
+    "text has no annotations": ("part-keys", everywhere_in_text("annotations")),
+    "the response is of another kind": ("fields", change("created", "response", "object", to="thread")),
+    "the response has no time": ("fields", remove("in_progress", "response", "created_at")),
+    "the response has no tools": ("fields", remove("completed", "response", "tools")),
+    "the response does not say what it continues": (
+        "open-fields",
+        remove("completed", "response", "previous_response_id"),
+    ),
+    "the temperature is null": ("open-fields", change("completed", "response", "temperature", to=None)),
+    "text has no log probabilities": ("event-fields", remove("output_text.delta", "logprobs")),
+    "arguments have no name": ("event-fields", remove(f"{ARGUMENTS}.done", "name")),
     "an incomplete item is in a completed response": (
         "incomplete-item",
         done_as(4, "status", "incomplete"),
@@ -309,8 +364,24 @@ WAITING = all_of(
 )
 """A response that waits for the results of calls."""
 
+ECHOES: dict[str, tuple[str, Change]] = {
+    "a tool is not told": ("echo-tools", remove("completed", "response", "tools", 0)),
+    "a tool is told under another name": ("echo-tools", change("completed", "response", "tools", 1, "name", to="walk")),
+    "the parameters of a tool are lost": ("echo-tools", change("created", "response", "tools", 0, "parameters", to={})),
+    "no tools are told": ("echo-tools", change("completed", "response", "tools", to=[])),
+    "another choice is told": ("echo-tools", change("completed", "response", "tool_choice", to="none")),
+    "parallel calls are told as off": ("echo-tools", change("completed", "response", "parallel_tool_calls", to=False)),
+    "parallel calls are told as a number": ("echo-tools", change("completed", "response", "parallel_tool_calls", to=1)),
+    "another temperature is told": ("echo-sampling", change("completed", "response", "temperature", to=0.7)),
+    "another effort is told": ("echo", change("completed", "response", "reasoning", "effort", to="high")),
+    "another format is told": ("echo", change("completed", "response", "text", to={"format": {"type": "json_object"}})),
+    "a format is not told": ("echo", change("completed", "response", "text", to={})),
+    "it is told as stored": ("echo", change("created", "response", "store", to=True)),
+}  # fmt: skip
+
 STREAM_FAULTS = [
     *faults(sound, ASKED, STREAM),
+    *faults(sound, asked_for(**REQUEST), ECHOES),
     *faults(
         spoken,
         ASKED,
@@ -326,6 +397,14 @@ STREAM_FAULTS = [
         failed,
         ASKED,
         {
+            "a failure comes without its event": ("failure-event", drop("error")),
+            "a failed response has no error": ("failed-error", change("failed", "response", "error", to=None)),
+            "the error of a failed response has no code": (
+                "failed-error",
+                remove("failed", "response", "error", "code"),
+            ),
+            "an error has no code": ("event-fields", remove("error", "code")),
+            "an error is flat": ("error-object", remove("error", "error")),
             "something comes between an error and the failure": (
                 "error-event",
                 insert(framed(event("in_progress", response=RESPONSE)), before="failed"),
@@ -346,12 +425,22 @@ STREAM_FAULTS = [
         },
     ),
     *faults(
-        lambda: stream(message(0, status="incomplete"), call(1, "a", "Paris"), closing="incomplete"),
+        lambda: stream(message(0, **HALF), closing="incomplete", **TOO_LONG),
+        ASKED,
+        {
+            "nobody says why a response is incomplete": (
+                "incomplete-details",
+                change("incomplete", "response", "incomplete_details", to=None),
+            )
+        },
+    ),
+    *faults(
+        lambda: stream(message(0, **HALF), call(1, "a", "Paris"), closing="incomplete", **TOO_LONG),
         ASKED,
         {"an incomplete item is not the last": ("incomplete-item", lambda frames: place_of(frames, DONE))},
     ),
     *faults(
-        lambda: stream(message(0, status="incomplete"), call(1, "a", "Paris"), closing="failed"),
+        lambda: fails(message(0, **HALF), call(1, "a", "Paris")),
         ASKED,
         {
             "an incomplete item of a failed response is not the last": (
@@ -428,6 +517,15 @@ PLAIN_FAULTS: dict[str, tuple[str, Change]] = {
         all_of(at("output", to=[]), at("status", to="incomplete"), at("required_action", to={})),
     ),
     "a call is left in the text": ("calls.leak", at("output", 1, "content", 0, "text", to="<|python_tag|>look()")),
+    "the response has no time": ("object", lacks("created_at")),
+    "the response has no model": ("object", lacks("model")),
+    "text has no annotations": ("part-keys", lacks("output", 1, "content", 0, "annotations")),
+    "the response has no metadata": ("fields", lacks("metadata")),
+    "the response has no tier": ("open-fields", lacks("service_tier")),
+    "the response has no text settings": ("open-fields", at("text", to=None)),
+    "tokens have no details": ("usage-details", lacks("usage", "input_tokens_details")),
+    "nobody says why a response is incomplete": ("incomplete-details", at("status", to="incomplete")),
+    "a failed response has no error": ("failed-error", at("status", to="failed")),
     "tokens are not told": ("usage.told", at("usage", to=None)),
     "the sum of tokens is wrong": ("usage.sum", at("usage", "total_tokens", to=40)),
 }
@@ -435,7 +533,7 @@ PLAIN_FAULTS: dict[str, tuple[str, Change]] = {
 ALSO_SOUND_PLAIN: dict[str, Change] = {
     "incomplete": all_of(at("status", to="incomplete"), at("incomplete_details", to={"reason": "max_output_tokens"})),
     "filtered": all_of(at("status", to="incomplete"), at("incomplete_details", to={"reason": "content_filter"})),
-    "failed": all_of(at("status", to="failed"), at("output", to=[]), at("usage", to=None)),
+    "failed": all_of(at("status", to="failed"), at("output", to=[]), at("usage", to=None), at("error", to=FAILURE)),
     "still in progress": all_of(at("status", to="in_progress"), at("output", to=[]), at("usage", to=None)),
     "calls that wait": at("required_action", to={"type": "submit_tool_outputs"}),
     "reasoning without a status": lacks("output", 0, "status"),

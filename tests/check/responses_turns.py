@@ -34,7 +34,7 @@ RESPONSE: Json = {
     "output": [],
     "error": None,
     "tools": [
-        {"type": "function", "name": "weather", "description": None, "parameters": {"type": "object"}, "strict": None},
+        {"type": "function", "name": "weather", "description": None, "parameters": {"type": "object"}, "strict": False},
         {"type": "custom", "name": "run", "description": "Runs a line."},
     ],
     "tool_choice": "auto",
@@ -176,9 +176,40 @@ def failed() -> Frames:
     return frames
 
 
+def fails(*items: list[Json]) -> Frames:
+    """It breaks down after these items."""
+    frames = stream(*items, closing="failed", error=FAILURE, usage=None)
+    insert(framed(ERROR_EVENT), before="failed")(frames)
+    return frames
+
+
 def spoken() -> Frames:
     """Nothing but text."""
     return stream(message(0))
+
+
+REQUEST: Json = {
+    "model": "demo",
+    "input": "Hi",
+    "tools": [
+        {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": False},
+        {"type": "custom", "name": "run", "description": "Runs a line."},
+    ],
+    "tool_choice": "auto",
+    "parallel_tool_calls": True,
+    "temperature": 1,
+    "top_p": 1,
+    "text": {"format": {"type": "text"}},
+    "metadata": {},
+    "reasoning": {"effort": "low"},
+    "truncation": None,
+    "store": False,
+}
+"""What the sound turns were asked for."""
+
+
+def asked_for(**fields: Any) -> Asked:
+    return Asked("responses", ("weather", "run"), fields=fields)
 
 
 FAILURE = {"code": "server_error", "message": "Gone."}
@@ -230,10 +261,7 @@ KEEPALIVE = Frame("keepalive", {"type": "keepalive"})
 ALSO_SOUND: dict[str, tuple[Frames, Asked]] = {
     "text": (spoken(), ASKED),
     "failed": (failed(), ASKED),
-    "failed after an item": lawful(
-        insert(framed(ERROR_EVENT), before="failed"),
-        frames=stream(message(0), closing="failed", error=FAILURE, usage=None),
-    ),
+    "failed after an item": (fails(message(0)), ASKED),
     "a websocket, without names and marker": (nameless(), SOCKET),
     "an item that begins before another ends": lawful(
         move(ADDED, behind=ADDED, nth=1), frames=stream(call(0, "a", "Paris"), call(1, "b", "Rome"))
@@ -259,7 +287,11 @@ ALSO_SOUND: dict[str, tuple[Frames, Asked]] = {
         change("completed", *FINAL, 0, "encrypted_content", to="3"),
     ),
     "an incomplete message that is the last": (stream(reasoning(), message(**HALF), closing="incomplete", **TOO_LONG), ASKED),
-    "an incomplete message in a failed response": (stream(reasoning(), message(**HALF), closing="failed"), ASKED),
+    "an incomplete message in a failed response": (fails(reasoning(), message(**HALF)), ASKED),
+    "all that was asked for is told": lawful(asked=asked_for(**REQUEST)),
+    "a server that has tools of its own": lawful(asked=asked_for(tools=REQUEST["tools"][:1])),
+    "a strict tool, whose schema was made to fit": lawful(asked=asked_for(tools=[{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}])),
+    "a summary of reasoning, which the server chooses": lawful(asked=asked_for(reasoning={"effort": "low", "summary": "concise"})),
     "half a call that nobody declares done": lawful(
         change(DONE, "item", "status", to="incomplete"),
         change("incomplete", *FINAL, 0, "status", to="incomplete"),

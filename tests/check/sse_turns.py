@@ -27,7 +27,7 @@ DEEP = b'{"a":' * 5000 + b"1" + b"}" * 5000
 
 FAULTS: dict[str, tuple[str, Bytes]] = {
     "a letter is of another encoding": ("sse.utf8", before_second(b": caf\xe9\n")),
-    "a letter in a name is of another encoding": ("sse.utf8", before_second(b"id: caf\xe9\n")),
+    "a letter in a time is of another encoding": ("sse.utf8", before_second(b"retry: caf\xe9\n")),
     "an error is bare JSON": ("sse.field", before_second(b'{"error":{"message":"No."}}\n\n')),
     "an error is bare JSON at the end": ("sse.field", behind(b'{"error":{"message":"No."}}')),
     "a line is a field that nobody knows": ("sse.field", before_second(b"date: today\n")),
@@ -55,11 +55,22 @@ FAULTS: dict[str, tuple[str, Bytes]] = {
 }
 """What is done to the bytes of a stream, and the rule that they break then."""
 
+ID_FAULTS: dict[str, Bytes] = {
+    "an id comes twice": replace(b"data: ", b"id: 1\ndata: ", 2),
+    "an id has a NUL": before_second(b"id: 1\0\n"),
+}
+"""The same for ids, which Responses has none of."""
 SOUND: dict[str, Bytes] = {
     "a comment before an event": before_second(b": keepalive\n"),
     "a comment at the end": behind(b": bye\n"),
     "a comment at the end that is cut": behind(b": by"),
-    "numbers of events": before_second(b"id: 1\nretry: 100\n"),
+    "a time to wait": before_second(b"retry: 100\n"),
     "blank lines": before_second(b"\n\n\n"),
     "a replacement character that is meant": before_second(": \ufffd\n".encode()),
 }
+
+IDS: dict[str, Bytes] = {
+    "one event has a number": before_second(b"id: 1\nretry: 100\n"),
+    "an event has an empty id": before_second(b"id\n"),
+}
+"""Sound everywhere but in Responses."""

@@ -9,7 +9,8 @@ from tests.check.streams import Change, Fault, Frames, change, drop, insert, rem
 from tests.support.checked import chat_faults, messages_faults
 from tests.support.checked import responses_faults as faults_of_responses
 
-ABOUT_WORDS = {"calls.name", "calls.json", "calls.leak", "usage.told"}
+ECHOES = {"responses.echo", "responses.echo-tools", "responses.echo-sampling"}
+ABOUT_WORDS = {"calls.name", "calls.json", "calls.leak", "usage.told", *ECHOES}
 """Rules about what a model says, which a gateway passes on, and about requests, which nobody knows here."""
 
 

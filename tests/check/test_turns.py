@@ -12,7 +12,7 @@ from tests.check import chat_turns, messages_turns, responses_faults, responses_
 from tests.check.streams import Change, Fault, Frame, Frames, Json, broken, findings, ids, numbered, read, wire
 from tests.support.chunks import chunkings, in_any_chunking
 from tests.support.schemas import package_events
-from toolwire.check.rules import RULES
+from toolwire.check.rules import CAUSES, RULES, roots
 from toolwire.check.turns.responses_items import CORE, HOSTED
 from toolwire.check.turns.rule import Asked, Finding
 from toolwire.check.turns.streams import api_of, check_plain
@@ -98,6 +98,15 @@ def test_sound_framing_breaks_no_rule(api: str, what: str):
     assert read(sse_turns.SOUND[what](wire(STREAMS[api]())), ASKED[api])[0] == []
 
 
+@pytest.mark.parametrize("api", STREAMS)
+@pytest.mark.parametrize("what", [*sse_turns.ID_FAULTS, *sse_turns.IDS])
+def test_ids_of_events_differ_and_responses_has_none(api: str, what: str):
+    change = {**sse_turns.ID_FAULTS, **sse_turns.IDS}[what]
+    found, _ = read(change(wire(STREAMS[api]())), ASKED[api])
+    rules = {"sse.id"} if what in sse_turns.ID_FAULTS else set()
+    assert {finding.rule for finding in found} == (rules | {"responses.sse-id"} if api == "responses" else rules)
+
+
 @pytest.mark.parametrize(
     ("api", "also"),
     [("chat", {"chat.done-marker"}), ("messages", {"messages.closing"}), ("responses", {"responses.done-marker"})],
@@ -137,7 +146,7 @@ def rows() -> list[frozenset[str]]:
         *(fault.rules for fault in FAULTS),
         *(faulty_answer(*row)[1] for row in PLAIN_FAULTS),
         *(frozenset({rule}) for rule, _ in sse_turns.FAULTS.values()),
-        frozenset({"plain.json"}),
+        *(frozenset({rule}) for rule in ("plain.json", "sse.id", "responses.sse-id")),
     ]
 
 
@@ -149,6 +158,24 @@ def test_every_rule_about_turns_has_a_fault():
 def test_every_rule_about_turns_can_be_broken_alone():
     turns = {rule.id for rule in RULES.values() if rule.on != "talk"}
     assert {rule for row in rows() for rule in row if len(row) == 1} == turns - IN_A_TALK - NEVER_ALONE
+
+
+# Causes
+
+
+def test_no_rule_explains_itself():
+    assert [rule for rule, causes in CAUSES.items() if rule in causes] == []
+
+
+def test_a_rule_explains_rules_that_there_are():
+    areas = {rule.area for rule in RULES.values()}
+    named = {name for rule in RULES.values() for name in rule.explains}
+    assert {name for name in named if name not in RULES and name.removesuffix(".*") not in areas} == set()
+
+
+@pytest.mark.parametrize("row", sorted({tuple(sorted(row)) for row in rows() if len(row) > 1}), ids="-".join)
+def test_whatever_one_fault_breaks_has_one_cause(row: tuple[str, ...]):
+    assert len(roots(row)) == 1
 
 
 # Findings
@@ -266,8 +293,6 @@ def test_half_a_call_is_told_as_half_a_call(status: str, rules: set[str]):
         "arguments": '{"p',
         "status": status,
     }
-    body = {"object": "response", "id": "resp_1", "status": "incomplete", "output": [item]}
-    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
-    details = {"reason": "max_output_tokens"}
-    answer = json.dumps({**body, "usage": usage, "incomplete_details": details}).encode()
+    body = {**responses_turns.plain(), "status": "incomplete", "output": [item], **responses_turns.TOO_LONG}
+    answer = json.dumps(body).encode()
     assert {finding.rule for finding in check_plain(answer, Asked("responses", ("look",)))[0]} == rules

@@ -63,6 +63,8 @@ class SoundWalk(Walk):
                 self._pieces = self._cut_up(self._draw(words))
             case CallArgs(id):
                 event = CallArgs(id, self._pieces.pop(0))
+            case Usage():
+                event = self._used()
             case CallEnded(id, complete):
                 self.events += [CallArgs(id, piece) for piece in self._pieces] if complete else []
             case _:
@@ -82,9 +84,15 @@ class SoundWalk(Walk):
         match self.events[-1]:
             case TurnEnded(reason):
                 true = reason if reason in ("length", "filter") else "calls" if self._calls else "stop"
-                self.events[-1:] = [Usage(*(self._draw(st.integers(0, 9)) for _ in range(5))), TurnEnded(true)]
+                self.events[-1:] = [self._used(), TurnEnded(true)]
             case _:
                 pass
+
+    def _used(self) -> Usage:
+        """Tokens whose parts are no more than the whole."""
+        input, output = self._draw(st.integers(0, 9)), self._draw(st.integers(0, 9))
+        cached, reasoning = self._draw(st.integers(0, input)), self._draw(st.integers(0, output))
+        return Usage(input, output, cached, self._draw(st.integers(0, input - cached)), reasoning)
 
 
 def event_place(event: TextDelta | RefusalDelta | ReasoningDelta) -> tuple[Any, ...]:

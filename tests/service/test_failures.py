@@ -1,11 +1,17 @@
 """Failures: a real status before the commit, an error frame after it, and never a clean-looking end."""
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import httpx
 import pytest
 
+from tests.service.test_socket import opened
 from tests.support.fold import fold_chat
 from tests.support.frames import call, completed, created, rs, sse, stream, text
-from tests.support.gateway import Gateway, backend, chat_body, read_sse, tool
+from tests.support.gateway import Gateway, Responses, backend, chat_body, read_events, read_sse, tool
+from tests.support.hands import PATHS
+from tests.support.routes import question
 from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
 
 FIND = [tool("find", q={"type": "string"})]
@@ -184,3 +190,172 @@ def test_an_event_beyond_the_limit_is_an_error(http, gateway, upstream):
     upstream.replies["flood"] = Reply([created(), *([b"data: " + b"x" * 1_000_000] + [b"x" * 1_000_000] * 33)])
     response = post(http, gateway, "up/flood")
     assert (response.status_code, response.json()["error"]["code"]) == (502, "event_too_large")
+
+
+# Faults of our own
+
+FAULTY = """
+import toolwire.dialects.chat.encode, toolwire.dialects.messages.encode, toolwire.service.responses.socket
+from toolwire.core.events import TextDelta
+from toolwire.dialects import chat, messages, responses
+
+
+def break_encoder(encoder):
+    feed = encoder.feed
+
+    def broken(self, event):
+        self.is_broken = getattr(self, "is_broken", False) or (type(event) is TextDelta and "FAULT" in event.text)
+        if self.is_broken:
+            raise RuntimeError("a fault of the encoder, whatever it is fed")
+        return feed(self, event)
+
+    encoder.feed = broken
+
+
+def break_errors(module, name):
+    encode = getattr(module, name)
+
+    def broken(failure):
+        if "FAULT" in failure.message:
+            raise RuntimeError("a fault in telling a fault")
+        return encode(failure)
+
+    setattr(module, name, broken)
+
+
+for dialect in (chat, messages, responses):
+    break_encoder(dialect.StreamEncoder)
+    break_errors(dialect, "encode_error")
+for module in (toolwire.dialects.chat.encode, toolwire.dialects.messages.encode):
+    break_errors(module, "encode_error")
+break_errors(toolwire.service.responses.socket, "error_object")
+"""
+"""Python reads this when it starts: a gateway whose encoders break at a word, and cannot tell of it."""
+
+
+@pytest.fixture(scope="module")
+def faulty(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    folder = tmp_path_factory.mktemp("faulty")
+    (folder / "sitecustomize.py").write_text(FAULTY)
+    server = Gateway(folder, backend(upstream.url), PYTHONPATH=str(folder))
+    upstream.replies["breaks"] = Reply(
+        [stream(created(), text("Hi")), Pause(0.05), stream(text("FAULT"), text("more"), completed())]
+    )
+    upstream.replies["refuses-so"] = Reply([b'{"error":{"message":"FAULT"}}'], 400, "application/json")
+    upstream.replies["hi"] = Reply([stream(created(), text("Hi"), completed())])
+    yield server
+    server.stop()
+
+
+def told(answer: httpx.Response) -> str:
+    """The message of an error object of any dialect."""
+    return answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_a_stream_ends_as_its_dialect_wants_though_nothing_can_be_encoded(http, faulty, dialect):
+    body = question(dialect, "up/breaks", (), stream=True)
+    answer = http.post(faulty.url + PATHS[dialect], json=body)
+    assert answer.status_code == 200
+    frames = [frame for frame in answer.text.split("\n\n") if frame]
+    assert "Hi" in answer.text
+    assert "internal error" in answer.text
+    if dialect == "chat":
+        assert frames[-2].startswith('data: {"error":')
+        assert frames[-1] == "data: [DONE]"
+        assert '"finish_reason":"' not in answer.text
+    elif dialect == "messages":
+        assert frames[-1].startswith("event: error\n")
+        assert "message_stop" not in answer.text
+    else:
+        events = read_events(answer)
+        assert events.types[-2:] == ["error", "response.failed"]
+        assert events.done
+        assert all(before < after for before, after in pairwise(events.numbers))
+        assert (events.response["status"], events.response["error"]["code"]) == ("failed", "server_error")
+
+
+@STREAMED
+@pytest.mark.parametrize("dialect", PATHS)
+def test_a_failure_that_cannot_be_encoded_is_a_500_in_the_clients_dialect(http, faulty, dialect, streamed):
+    answer = http.post(faulty.url + PATHS[dialect], json=question(dialect, "up/refuses-so", (), stream=streamed))
+    assert (answer.status_code, told(answer)) == (500, "Toolwire met an internal error.")
+    assert (answer.json().get("type") == "error") == (dialect == "messages")
+
+
+def test_a_plain_answer_that_cannot_be_encoded_is_a_500(http, faulty):
+    answer = http.post(faulty.url + PATHS["responses"], json=question("responses", "up/breaks", (), stream=False))
+    assert (answer.status_code, told(answer)) == (500, "Toolwire met an internal error.")
+
+
+def test_a_socket_lives_on_though_nothing_can_be_encoded(faulty):
+    with opened(faulty) as socket:
+        turn = socket.ask("up/breaks")
+        assert turn.types[-2:] == ["error", "response.failed"]
+        assert socket.ask("up/refuses-so").error == (500, "internal_error")
+        assert socket.ask("up/hi").types[-1] == "response.completed"
+
+
+def test_a_background_response_has_failed_when_nothing_can_be_encoded(http, faulty):
+    api = Responses(http, faulty)
+    id = api.create("up/breaks", background=True)["id"]
+    kept = api.wait_for(id, "failed")
+    assert (kept["status"], kept["error"]["code"]) == ("failed", "server_error")
+    assert api.replay(id).types[-2:] == ["error", "response.failed"]
+
+
+# The upstream's name for a request
+
+
+@STREAMED
+@pytest.mark.parametrize("dialect", PATHS)
+@pytest.mark.parametrize("name", ["x-request-id", "request-id"])
+def test_the_upstreams_request_id_is_in_the_headers_and_the_log(http, gateway, upstream, dialect, streamed, name):
+    headers = {name: "req_upstream_1"}
+    upstream.replies["named"] = Reply([stream(created(), text("Hi"), completed())], headers=headers)
+    upstream.replies["named-no"] = Reply([b'{"error":{"message":"No."}}'], 400, "application/json", headers)
+    for model, status in (("up/named", 200), ("up/named-no", 400)):
+        before = len(gateway.turns())
+        answer = http.post(gateway.url + PATHS[dialect], json=question(dialect, model, (), stream=streamed))
+        assert answer.status_code == status
+        assert answer.headers["x-upstream-request-id"] == "req_upstream_1"
+        assert answer.headers["x-request-id"] != "req_upstream_1"
+        assert gateway.wait_for_turns(before + 1)[-1]["upstream_request_id"] == "req_upstream_1"
+
+
+def test_a_failure_in_mid_stream_has_the_upstreams_request_id_in_the_log(http, gateway, upstream):
+    upstream.replies["named-late"] = Reply([stream(created(), text("Hi")), Cut()], headers={"x-request-id": "late_1"})
+    before = len(gateway.turns())
+    assert folded(http, gateway, "up/named-late")["error"]
+    assert gateway.wait_for_turns(before + 1)[-1]["upstream_request_id"] == "late_1"
+
+
+def test_an_upstreams_request_id_is_cut_and_cleaned(http, gateway, upstream):
+    headers = {"x-request-id": "a b\tc\xe9" + "x" * 500}
+    upstream.replies["named-oddly"] = Reply([stream(created(), text("Hi"), completed())], headers=headers)
+    told = post(http, gateway, "up/named-oddly").headers["x-upstream-request-id"]
+    assert told == "abc" + "x" * 125
+
+
+def test_where_no_request_id_came_none_is_told(http, gateway):
+    before = len(gateway.turns())
+    assert "x-upstream-request-id" not in post(http, gateway, "demo").headers
+    assert "upstream_request_id" not in gateway.wait_for_turns(before + 1)[-1]
+
+
+def test_after_a_retry_the_request_id_is_of_the_reply_that_was_used(http, start, upstream):
+    busy = Reply([b'{"error":{"message":"Busy."}}'], 503, "application/json", {"x-request-id": "first"})
+    good = Reply([stream(created(), text("Hi"), completed())], headers={"x-request-id": "second"})
+    upstream.replies["busy-once"] = [busy, good]
+    gateway = start(backend(upstream.url).replace("retries = 0", "retries = 1"))
+    assert post(http, gateway, "up/busy-once").headers["x-upstream-request-id"] == "second"
+    [turn] = gateway.wait_for_turns(1)
+    assert turn["upstream_request_id"] == "second"
+
+
+def test_the_upstreams_request_id_is_in_the_error_frame_of_a_socket(gateway, upstream):
+    reply = Reply([b'{"error":{"message":"No."}}'], 400, "application/json", {"request-id": "req_7"})
+    upstream.replies["named-no"] = reply
+    with opened(gateway) as socket:
+        [frame] = socket.ask("up/named-no").messages
+    assert frame["headers"] == {"x-upstream-request-id": "req_7"}

@@ -39,6 +39,7 @@ from tests.support.talks import AGENTS, CLIENTS, Client, Result, Step, Strict, T
 from tests.support.tellers import STREAMED, refusal, reply
 from tests.support.transcripts import Model, Tools, User, expected, transcript
 from tests.support.upstream import Hold, Pause, Reply, Upstream
+from toolwire.agent.repeats import WARNING
 from toolwire.runs.settings import SettingsError
 from toolwire.service.own.tools import found_servers, found_tool
 
@@ -762,6 +763,21 @@ def test_a_limit_that_was_reached_in_silence_is_no_end(own: Routes, tells: Any, 
     held = own.ask(dialect, question(dialect, service.model, (), stream=stream))
     assert (held.seen.text, held.seen.finish, held.seen.calls) == ("", "length", ())
     assert shape_faults(held, dialect, stream=stream) == []
+
+
+@pytest.mark.parametrize(("dialect", "stream"), WAYS)
+def test_a_model_that_repeats_a_failing_call_is_told_and_then_stopped(
+    own: Routes, tells: Any, dialect: Name, stream: bool
+):
+    turns = [then(Says(f"{number}. "), Calls(f"call_{number}", "fails", "{}")) for number in range(6)]
+    service = tells("responses", *turns, stream=stream)
+    held = own.ask(dialect, question(dialect, service.model, (), stream=stream))
+    assert (held.seen.text.split(), held.seen.finish) == (["0.", "1.", "2.", "3."], "length")
+    assert shape_faults(held, dialect, stream=stream) == []
+    outputs = [item["output"] for item in service.service.bodies[-1]["input"] if item["type"] == "function_call_output"]
+    assert [WARNING.strip() in output for output in outputs] == [False, False, True]
+    line = line_of(own, service.model)
+    assert (line["notes"], line["reason"], line["own_calls"]) == ({"repeated_calls": 1}, "length", 4)
 
 
 def line_of(routes: Routes, model: str) -> Json:

@@ -15,6 +15,7 @@ SCHEMA = {
     "required": ["q"],
     "additionalProperties": False,
 }
+_SIMPLE = {"type": "object", "properties": {}}
 _FORMAT = {"type": "grammar", "syntax": "lark", "definition": "start: /a/"}
 _FUNCTION = {"name": "find", "description": "Finds.", "parameters": SCHEMA, "strict": True}
 _PICTURE = "data:image/png;base64,AA=="
@@ -73,7 +74,7 @@ CHAT: Json = {
     "parallel_tool_calls": True,
     "response_format": {
         "type": "json_schema",
-        "json_schema": {"name": "n", "description": "d", "schema": SCHEMA, "strict": True},
+        "json_schema": {"name": "n", "description": "d", "schema": _SIMPLE, "strict": True},
     },
     "stream_options": {"include_usage": True, "include_obfuscation": False},
     "temperature": 0.5,
@@ -155,21 +156,21 @@ RESPONSES: Json = {
     ],
     "instructions": "Be kind.",
     "tools": [
-        {"type": "function", **_FUNCTION},
-        {"type": "function", "name": "open", "parameters": SCHEMA},
+        {"type": "function", "name": "find", "description": "Finds.", "parameters": SCHEMA},
+        {"type": "function", "name": "open", "parameters": _SIMPLE, "strict": True},
         {"type": "custom", "name": "write", "description": "Writes.", "format": _FORMAT},
         {
             "type": "namespace",
             "name": "n",
             "description": "d",
-            "tools": [{"type": "function", "name": "find", "parameters": SCHEMA, "strict": False}],
+            "tools": [{"type": "function", "name": "find", "parameters": _SIMPLE, "strict": False}],
         },
         {"type": "web_search", "filters": {"allowed_domains": ["a"]}, "user_location": {"type": "approximate"}},
     ],
     "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "find"}]},
     "parallel_tool_calls": True,
     "text": {
-        "format": {"type": "json_schema", "name": "n", "description": "d", "schema": SCHEMA, "strict": True},
+        "format": {"type": "json_schema", "name": "n", "description": "d", "schema": _SIMPLE, "strict": True},
         "verbosity": "low",
     },
     "reasoning": {"effort": "low", "summary": "auto", "generate_summary": None},
@@ -256,8 +257,8 @@ MESSAGES: Json = {
     "top_k": 5,
     "stop_sequences": ["x"],
     "thinking": {"type": "enabled", "budget_tokens": 2048, "display": "summarized"},
-    "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}},
-    "output_format": {"type": "json_schema", "schema": SCHEMA},
+    "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": _SIMPLE}},
+    "output_format": {"type": "json_schema", "schema": _SIMPLE},
     "metadata": {"user_id": "u"},
     "service_tier": "auto",
     "container": None,

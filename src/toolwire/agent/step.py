@@ -18,6 +18,7 @@ from toolwire.agent.model import Turn
 from toolwire.agent.router import heard
 from toolwire.agent.task import Task
 from toolwire.core import events
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import BackendFault, Failure, ToolwireError
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Reason, Told, TurnEnded, TurnFailed, Usage
 from toolwire.dialects.responses.items import DONE, CallItem, MessageItem, OtherItem, OutputItem
@@ -43,12 +44,10 @@ class Step:
         self._begun = 0  # items of which was told
         self._open: list[OutputItem] = []  # those of them that are not complete
         self._item = ""  # the id of the one that text or reasoning belongs to
-        self._is_cut = False
         self.calls = 0
         self.reason: Reason = "stop"
         self.response_id = ""
-        self.fills_window = False
-        """The model stopped because its context window was full."""
+        self.context_window = ContextWindow()
 
     async def take(self) -> None:
         """Take the whole turn in. Whatever its end is, the history is whole when this returns or raises."""
@@ -63,8 +62,6 @@ class Step:
         finally:
             self._run.close()
         await self._settle()
-        if broken is None and self._is_cut and not self.calls and self.reason not in ("length", "filter"):
-            broken = Failure(502, "call_incomplete", "The model's call arrived incomplete.", retryable=True)
         if broken is not None:
             raise BackendFault(broken)
         if self._said:
@@ -89,8 +86,7 @@ class Step:
             await self._task.room()
         for note in run.assembly.tally.notes:
             self._task.put(happened.Noted(note.code, note.subject))
-        self.fills_window = "context_window_reached" in run.assembly.tally.counts
-        self._task.model.told_window(run.conversation.context_window)
+        self.context_window = run.conversation.context_window
         if failure is None:
             await run.finish()
             await self._task.look_at_usage()
@@ -121,7 +117,6 @@ class Step:
             call, self._call = self._call, None
             if call is not None and event.complete:
                 self._start(heard(call, "".join(self._pieces), self._task.registry))
-            self._is_cut = self._is_cut or not event.complete
         elif isinstance(event, events.TurnStarted):
             self.response_id = event.id or self._encoder.response.id
             self._task.put(happened.ResponseCreated(self.response_id, event.model))
@@ -179,7 +174,7 @@ def _is_finished(item: OutputItem) -> bool:
 def _kind(item: OutputItem) -> str:
     """The type of an item, as the Responses API calls it; for our purpose all calls are of one."""
     if isinstance(item, OtherItem):
-        type = msgspec.json.decode(item.fields["type"], type=str)
+        type = msgspec.json.decode(item.fields.get("type", b'""'), type=str)
         return CALL if type == SHELL_CALL else type
     return CALL if isinstance(item, CallItem) else "message" if isinstance(item, MessageItem) else "reasoning"
 

@@ -37,6 +37,7 @@ class View:
         self._model = "the model"
         self._waits_for: tuple[str, float] | None = None
         self._thoughts = Tail()
+        self._thought = ("", "", 0)  # the part of it that goes on
         self._calls: dict[str, Call] = {}
         self._noted: set[str] = set()
         self._total = Tokens()
@@ -116,8 +117,8 @@ class View:
                 self._has_said = self._has_said or bool(text.strip())
                 self.wait_for(self._model)
                 self._say(text)
-            case events.ReasoningDelta(text):
-                self._think(text)
+            case events.ReasoningDelta():
+                self._think(event)
             case events.CallStarted(id, name, arguments):
                 self._calls[id] = Call(name, told(arguments))
             case events.ToolStarted(id, name):
@@ -195,8 +196,10 @@ class View:
         elif line:
             self.console.file.write("\n")
 
-    def _think(self, text: str) -> None:
-        self._thoughts.add(text)
+    def _think(self, event: events.ReasoningDelta) -> None:
+        part = (event.item_id, event.kind, event.index)
+        self._thoughts.add(event.text if part == self._thought else f"\n{event.text}")
+        self._thought = part
         if self._waits_for is not None and not self._is_cancelling:
             self._waits_for = ("thinking", self._waits_for[1])
 

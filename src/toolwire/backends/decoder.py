@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note, TurnFailed
 from toolwire.core.identity import Call, CallTable
@@ -27,6 +28,7 @@ class TurnDecoder:
         self._unreadable = 0
         self.ended = False
         self.finishing = 0  # frames since every choice has its finish reason, without heartbeats
+        self.context_window = ContextWindow()
 
     def begin(self, notes: Sequence[Event]) -> None:
         """Notes about the request, to be told with the turn."""

@@ -341,6 +341,13 @@ def _length(voice: Voice) -> Iterator[Step]:
     yield voice.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
 
 
+def _short(voice: Voice) -> Iterator[Step]:
+    yield voice.created()
+    steps = list(voice.say(f"This is the demo model. You said: {voice.prompt}"))
+    yield from steps[: max(2, len(steps) // 2)]
+    yield voice.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
+
+
 def _silent(voice: Voice) -> Iterator[Step]:
     yield voice.created()
     yield Wait(3600)
@@ -365,6 +372,7 @@ SITUATIONS: dict[str, Callable[[Voice], Iterator[Step]]] = {
     "use-tool": _until_answered(_text),
     "refusal": _refusal,
     "length": _length,
+    "short": _short,
     "silent": _silent,
 }
 """What `demo-NAME` does: slow, an error before the turn, an error in its middle, a broken connection, and so on."""

@@ -78,7 +78,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
             param=_word(error.param) or None,
             retry_after=headers.get("retry-after", ""),
             retryable=status in RETRYABLE_STATUS and not {code, error.type} & _FINAL,
-        )
+        ),
+        error.type or "",
     )
 
 
@@ -97,7 +98,8 @@ def failed(error: Error | None) -> Failure:
             param=_word(error.param) or None,
             retry_after=(pause_in(message) or "1") if limited else "",
             retryable=code in _RETRYABLE or (code not in STATUS and kind in _RETRYABLE),
-        )
+        ),
+        kind,
     )
 
 
@@ -121,9 +123,9 @@ _OTHERWISE = frozenset((401, 403, 404, 429))
 """Statuses of failures that have another reason, whatever the words: a limit of tokens per minute is no window."""
 
 
-def with_overflow(failure: Failure) -> Failure:
-    """The failure with the one code for a context that is too long, if that is what its words say."""
-    said = f"{failure.code} {failure.type} {failure.message}"
+def with_overflow(failure: Failure, kind: str = "") -> Failure:
+    """The failure with the one code for a context that is too long, if its words or the server's `kind` say that."""
+    said = f"{failure.code} {kind} {failure.message}"
     if failure.status in _OTHERWISE or not _OVERFLOW.search(said):
         return failure
     status = failure.status if failure.status < 500 else STATUS[CONTEXT_LENGTH_EXCEEDED]

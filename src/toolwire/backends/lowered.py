@@ -6,6 +6,7 @@ from typing import Protocol
 
 from toolwire.backends.failures import refusal
 from toolwire.backends.written import as_written
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note
 from toolwire.core.identity import Call
@@ -22,6 +23,9 @@ class Decoder(Protocol):
 
     @property
     def finishing(self) -> int: ...
+
+    @property
+    def context_window(self) -> ContextWindow: ...
 
     @property
     def flowing(self) -> Sequence[bytes]: ...
@@ -49,8 +53,8 @@ class LoweredConversation:
     _decoder: Decoder
 
     @property
-    def context_window(self) -> int:
-        return 0
+    def context_window(self) -> ContextWindow:
+        return self._decoder.context_window
 
     def __init__(self, request: Request, limits: Limits) -> None:
         self._request, self._restore = fitted(request, limits)

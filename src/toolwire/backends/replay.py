@@ -6,8 +6,8 @@ from typing import Literal
 import msgspec
 
 from toolwire.backends import chat, codex, messages, responses
+from toolwire.core.backend import ContextWindow, Script
 from toolwire.core.backend import Conversation as AnyConversation
-from toolwire.core.backend import Script
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event
 from toolwire.core.identity import Call
@@ -48,7 +48,7 @@ class Conversation:
         return self._inner.feed(frame)
 
     @property
-    def context_window(self) -> int:
+    def context_window(self) -> ContextWindow:
         return self._inner.context_window
 
     @property

@@ -103,7 +103,7 @@ def asked_in(api: Dialect, body: Json) -> Asked:
     streamed = api == "chat" and body.get("stream")
     usage = bool(as_object(body.get("stream_options")).get("include_usage")) if streamed else None
     forced = bool(_name(as_object(body.get("tool_choice"))))
-    return Asked(api, tuple(names) if all(names) else None, usage, forced=forced)
+    return Asked(api, tuple(names) if all(names) else None, usage, forced=forced, fields=body)
 
 
 def _name(tool: Json) -> str:

@@ -35,7 +35,7 @@ class Order(msgspec.Struct, frozen=True):
     only: tuple[str, ...] = ()
     report: tuple[Path, ...] = ()
     record: Path | None = None
-    budget: int = 200
+    budget: int = 250
     timeout: float = 120.0
 
 

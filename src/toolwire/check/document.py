@@ -14,10 +14,13 @@ AREAS = {
     "choice": "What the client chooses about tools.",
     "parallel": "Several calls in one turn.",
     "arguments": "What arrives of arguments.",
+    "limits": "More than fits.",
     "history": "Calls and results that come back.",
     "errors": "Requests that cannot be served.",
     "legacy": "The contract from before tools, in Chat Completions.",
     "state": "Responses that are continued.",
+    "socket": "Responses over a WebSocket, where there is one.",
+    "compact": "Histories of Responses that are made short, where there is such an endpoint.",
     "models": "The list of models.",
     "sse": "The framing of streams: server-sent events.",
     "chat": "The form of Chat Completions.",
@@ -34,6 +37,9 @@ This page is written by `python -m toolwire.check.document`.
 **MUST**: clients lose or mangle calls where it is broken.
 **SHOULD**: some client stumbles, or something is lost besides.
 Ids are stable.
+
+One fault can break several rules.
+A rule that explains others, such as `responses.output-index` the order of the items in the end, is shown before them.
 """
 
 

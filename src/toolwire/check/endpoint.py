@@ -43,7 +43,7 @@ class Target(msgspec.Struct, frozen=True):
     base: str
     model: str
     key: str = ""
-    budget: int = 200
+    budget: int = 250
     """Requests at most."""
     timeout: float = 120.0
     """Seconds for one answer."""
@@ -62,25 +62,25 @@ class Endpoint:
         self.renamed: dict[str, str] = {}
         """Fields of requests that this model wants under another name."""
         self._told = asked
-        self._session: aiohttp.ClientSession | None = None
         self._sent = 0
-        self._overdue: Counter[str] = Counter()
+        self.overdue: Counter[str] = Counter()
+        """Answers that took too long, by API."""
         self._is_gone = False
 
     async def __aenter__(self) -> "Endpoint":
         timeout = aiohttp.ClientTimeout(total=self.target.timeout, sock_connect=10)
-        self._session = aiohttp.ClientSession(timeout=timeout, trust_env=True)
+        self.session = aiohttp.ClientSession(timeout=timeout, trust_env=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+        await self.session.close()
 
     async def ask(self, api: Api, ask: Ask, model: str = "", *, leave_after: int = 0) -> Exchange:
         """Ask, and hold the answer against the rules. `leave_after` so many events the connection is cut."""
         body = self.body(api, ask, model)
         tools = tuple(tool.name for tool in ask.tools)
-        asked = Asked(api.name, tools, bool(body.get("stream_options")) or None, forced=bool(ask.named))
+        usage = bool(body.get("stream_options")) or None
+        asked = Asked(api.name, tools, usage, forced=bool(ask.named), fields=body)
         answer = _Answer(asked, self.target.key, stream=ask.stream, leave_after=leave_after)
         return await self._fetch("POST", api, api.path, msgspec.json.encode(body), answer)
 
@@ -97,40 +97,48 @@ class Endpoint:
         """Read a small document."""
         return await self._fetch("GET", api, path, b"", _Answer(None, self.target.key))
 
-    async def _fetch(self, method: str, api: Api, path: str, body: bytes, answer: "_Answer") -> Exchange:
+    def spend(self, api: Api) -> int:
+        """The number of the next request. Raises `GivenUp` if there is to be none."""
         if self._sent >= self.target.budget:
             raise BudgetSpent(f"the budget of {self.target.budget} requests was spent before")
-        if self._overdue[api.name] >= PATIENCE:
+        if self.overdue[api.name] >= PATIENCE:
             raise GivenUp(f"{PATIENCE} answers took longer than {self.target.timeout:g} s: raise --timeout")
         if self._is_gone:
             raise GivenUp("the server could not be reached any more")
         self._sent += 1
-        sent = Sent(method, self.target.base + path, body)
-        headers = {**api.headers(self.target.key), **({"content-type": "application/json"} if body else {})}
-        assert self._session is not None
-        try:
-            # A redirected POST becomes a GET, and the key goes to another host. It is told instead.
-            async with self._session.request(
-                method, sent.url, data=body or None, headers=headers, allow_redirects=False
-            ) as response:
-                await answer.read(response)
-        except TimeoutError:
-            self._overdue[api.name] += 1
-            answer.trouble = f"it did not end in {self.target.timeout:g} s" if answer.status else LATE
-        except (aiohttp.ClientError, OSError) as error:
-            self._is_gone = isinstance(error, aiohttp.ClientConnectorError) and any(e.status for e in self.exchanges)
-            answer.trouble = answer.trouble or f"{type(error).__name__}: {error}".removesuffix(": ")
-        exchange = answer.exchange(Exchange(self._sent, self.probe, api.name, sent))
+        return self._sent
+
+    def keep(self, exchange: Exchange) -> Exchange:
+        """An exchange is over."""
         self.exchanges.append(exchange)
         self._record(exchange)
         self._told(exchange)
         return exchange
 
+    async def _fetch(self, method: str, api: Api, path: str, body: bytes, answer: "_Answer") -> Exchange:
+        number = self.spend(api)
+        sent = Sent(method, self.target.base + path, body)
+        headers = {**api.headers(self.target.key), **({"content-type": "application/json"} if body else {})}
+        try:
+            # A redirected POST becomes a GET, and the key goes to another host. It is told instead.
+            async with self.session.request(
+                method, sent.url, data=body or None, headers=headers, allow_redirects=False
+            ) as response:
+                await answer.read(response)
+        except TimeoutError:
+            self.overdue[api.name] += 1
+            answer.trouble = f"it did not end in {self.target.timeout:g} s" if answer.status else LATE
+        except (aiohttp.ClientError, OSError) as error:
+            self._is_gone = isinstance(error, aiohttp.ClientConnectorError) and any(e.status for e in self.exchanges)
+            answer.trouble = answer.trouble or f"{type(error).__name__}: {error}".removesuffix(": ")
+        return self.keep(answer.exchange(Exchange(number, self.probe, api.name, sent)))
+
     def _record(self, exchange: Exchange) -> None:
         if self.target.record is None:
             return
         name = f"{exchange.number:03d}-{exchange.api}-{exchange.probe or 'other'}"
-        ending = f"{'left.' if exchange.left else ''}{'sse' if exchange.streamed else 'json'}"
+        kind = "jsonl" if exchange.is_socket else "sse" if exchange.streamed else "json"
+        ending = f"{'left.' if exchange.left else ''}{kind}"
         self.target.record.mkdir(parents=True, exist_ok=True)
         if exchange.sent.body:
             (self.target.record / f"{name}.request.json").write_bytes(exchange.sent.body)
@@ -144,7 +152,7 @@ class _Answer:
         self._asked = asked
         self._wants_stream = stream
         self._leave_after = leave_after
-        self._veil = _Veil(key)
+        self._veil = Veil(key)
         self._began = time.monotonic()
         self._pieces: list[bytes] = []
         self._stream = StreamCheck(asked) if asked is not None else None
@@ -192,8 +200,7 @@ class _Answer:
             return about
         if self.trouble:
             heard = tuple(self._stream.heard)
-            broke = Finding("stream.whole", f"The answer broke off: {self.trouble}.", _last(heard))
-            return msgspec.structs.replace(about, heard=heard, findings=(broke,))
+            return msgspec.structs.replace(about, heard=heard, findings=(broken_off(self.trouble, heard),))
         found, turn = self._judge(body, self._stream, self._asked)
         heard = tuple(self._stream.heard)
         return msgspec.structs.replace(about, heard=heard, turn=turn, findings=(*found, *_late(heard)))
@@ -217,7 +224,7 @@ class _Answer:
         return found, turn
 
 
-class _Veil:
+class Veil:
     """A stage that takes a key out of bytes in any chunking: a server may repeat it in its errors.
 
     What is shorter than a real key is a placeholder, such as `EMPTY`, and may be anywhere.
@@ -262,8 +269,8 @@ def _late(heard: Sequence[Heard]) -> Iterator[Finding]:
         yield Finding("stream.live", says, (heard[place].place,))
 
 
-def _last(heard: Sequence[Heard]) -> tuple[int, ...]:
-    return (heard[-1].place,) if heard else ()
+def broken_off(trouble: str, heard: Sequence[Heard]) -> Finding:
+    return Finding("stream.whole", f"The answer broke off: {trouble}.", tuple(each.place for each in heard[-1:]))
 
 
 _VERSION = re.compile(r"/v\d\w*(/|$)")

@@ -19,6 +19,10 @@ class Sent(msgspec.Struct, frozen=True):
     body: bytes = b""
 
 
+SOCKET = "WS"
+"""The method of a message that was sent over a WebSocket."""
+
+
 class Exchange(msgspec.Struct, frozen=True):
     """A request, its answer, and what both together break."""
 
@@ -46,6 +50,10 @@ class Exchange(msgspec.Struct, frozen=True):
     @property
     def streamed(self) -> bool:
         return is_event_stream(self.content_type) or bool(self.heard)
+
+    @property
+    def is_socket(self) -> bool:
+        return self.sent.method == SOCKET
 
     @property
     def ok(self) -> bool:

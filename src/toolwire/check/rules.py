@@ -1,12 +1,14 @@
 """All rules, and what each API is held to."""
 
+from collections.abc import Iterable
+
 from toolwire.check import behaviour
-from toolwire.check.turns import chat, frames, messages, responses, turn
+from toolwire.check.turns import chat, frames, messages, responses_rules, turn
 from toolwire.check.turns.rule import Rule
 from toolwire.core.events import Dialect
 
 RULES: dict[str, Rule] = {
-    rule.id: rule for module in (turn, behaviour, frames, chat, responses, messages) for rule in module.RULES
+    rule.id: rule for module in (turn, behaviour, frames, chat, responses_rules, messages) for rule in module.RULES
 }
 
 _OWN: dict[str, tuple[Dialect, ...]] = {
@@ -14,13 +16,40 @@ _OWN: dict[str, tuple[Dialect, ...]] = {
     "legacy": ("chat",),
     "responses": ("responses",),
     "state": ("responses",),
+    "socket": ("responses",),
+    "compact": ("responses",),
     "messages": ("messages",),
 }
 """Areas that only some APIs have."""
 
 
-NOT_OF_MESSAGES = ("choice.allowed", "errors.fields", "usage.sum")
-"""Messages has no such choice, no such fields, and tells no total."""
+NOT_OF_MESSAGES = ("choice.allowed", "errors.fields", "usage.sum", "usage.parts")
+"""Messages has no such choice, no such fields, and tells neither a total nor parts of it."""
+
+
+def _explained(rule: Rule) -> set[str]:
+    """The rules that one rule explains by itself."""
+    areas = {name.removesuffix(".*") for name in rule.explains if name.endswith(".*")}
+    return {each.id for each in RULES.values() if each.id in rule.explains or each.area in areas}
+
+
+def _causes() -> dict[str, set[str]]:
+    """For every rule those that explain it, directly or through another one."""
+    causes = {id: {each.id for each in RULES.values() if id in _explained(each)} for id in RULES}
+    for middle in RULES:
+        for id in RULES:
+            if middle in causes[id]:
+                causes[id] |= causes[middle]
+    return causes
+
+
+CAUSES: dict[str, set[str]] = _causes()
+
+
+def roots(broken: Iterable[str]) -> list[str]:
+    """Those of some broken rules that none of the others explains."""
+    here = [*broken]
+    return [id for id in here if CAUSES[id].isdisjoint(here)]
 
 
 def applies(rule: Rule, api: Dialect) -> bool:

@@ -13,8 +13,9 @@ from toolwire.check.probes.probe import TURNS, Probe
 from toolwire.check.probes.scene import HELLO
 from toolwire.check.rules import RULES, rules_for
 from toolwire.check.talks import Talk, why_not
+from toolwire.check.turns.responses_fields import echoed
 from toolwire.check.turns.rule import Rule
-from toolwire.check.verdicts import Verdict, Verdicts
+from toolwire.check.verdicts import Verdict, Verdicts, causes_first
 from toolwire.core.events import Dialect
 
 
@@ -38,9 +39,18 @@ class Report(msgspec.Struct):
 
     @property
     def broken(self) -> list[Verdict]:
-        """The verdicts with findings, those of MUST rules first."""
+        """The verdicts with findings: those of MUST rules first, and every consequence behind its first cause."""
         broken = [each for each in self.verdicts if each.broken]
-        return sorted(broken, key=lambda each: (RULES[each.rule].level != "MUST", each.api, each.rule))
+        causes = [each for each in broken if not each.follows]
+        causes.sort(key=lambda each: (not self._breaks_a_must(each), each.api, each.rule))
+        return [each for cause in causes for each in (cause, *self.consequences(cause))]
+
+    def consequences(self, cause: Verdict) -> list[Verdict]:
+        """What was broken along with a rule, and is explained by it before all others."""
+        return [each for each in self.verdicts if each.api == cause.api and each.follows[:1] == [cause.rule]]
+
+    def _breaks_a_must(self, cause: Verdict) -> bool:
+        return any(RULES[each.rule].level == "MUST" for each in (cause, *self.consequences(cause)))
 
     @property
     def is_sound(self) -> bool:
@@ -183,6 +193,12 @@ def take_account(verdicts: Verdicts, exchange: Exchange) -> None:
 
 _SHOWN_BY: dict[str, Callable[[Exchange], bool]] = {
     "calls.leak": lambda exchange: bool(exchange.asked and exchange.asked.tools),
+    "usage.parts": lambda exchange: bool(exchange.turn.usage and exchange.turn.usage.has_parts),
+    "responses.incomplete-details": lambda exchange: exchange.turn.finish in ("length", "filter"),
+    "responses.echo-tools": lambda exchange: _asks_for("echo-tools", exchange),
+    "responses.echo-sampling": lambda exchange: _asks_for("echo-sampling", exchange),
+    "responses.echo": lambda exchange: _asks_for("echo", exchange),
+    "responses.usage-details": lambda exchange: exchange.turn.usage is not None,
     "usage.sum": lambda exchange: bool(exchange.turn.usage and exchange.turn.usage.total is not None),
     "stream.live": lambda exchange: len(exchange.heard) > MANY,
     "stream.whole": lambda exchange: exchange.seconds > 0,
@@ -191,10 +207,20 @@ _SHOWN_BY: dict[str, Callable[[Exchange], bool]] = {
 """What else an answer must have, for the rules that do not look at every one."""
 
 
+_OF_SSE = ("responses.event-name", "responses.done-marker", "responses.sse-id")
+"""Rules of Responses that a WebSocket cannot break."""
+
+
+def _asks_for(rule: str, exchange: Exchange) -> bool:
+    return exchange.asked is not None and bool(echoed(rule, exchange.asked.fields))
+
+
 def _could_show(rule: Rule, exchange: Exchange) -> bool:
     """Whether a turn came in which the rule could have been seen broken."""
     turn = exchange.turn
     if rule.on == "talk" or exchange.trouble or not _SHOWN_BY.get(rule.id, bool)(exchange):
+        return False
+    if exchange.is_socket and (rule.area == "sse" or rule.id in _OF_SSE):
         return False
     came = exchange.status == 200 and (bool(exchange.heard) or turn.is_over)
     if not came or (rule.on == "stream" and not exchange.streamed) or (rule.on == "plain" and exchange.streamed):
@@ -213,15 +239,16 @@ def _could_show(rule: Rule, exchange: Exchange) -> bool:
 
 
 def complete(report: Report, verdicts: Verdicts, chosen: set[str]) -> list[Verdict]:
-    """A verdict for every chosen rule of every API, in the order of the rules. What was not seen has a reason."""
+    """A verdict for every chosen rule of every API, in the order of the rules but for consequences, which come behind
+    their causes. What was not seen has a reason."""
     out: list[Verdict] = []
     for api in report.apis:
-        for rule in rules_for(api):
-            if rule.id in chosen:
-                verdict = verdicts.of(rule.id, api)
-                if not (verdict.seen or verdict.broken or verdict.unseen):
-                    verdict.unseen = [_why_unseen(rule, api, report)]
-                out.append(verdict)
+        rules = [rule for rule in rules_for(api) if rule.id in chosen]
+        for rule in rules:
+            verdict = verdicts.of(rule.id, api)
+            if not (verdict.seen or verdict.broken or verdict.unseen):
+                verdict.unseen = [_why_unseen(rule, api, report)]
+        out += causes_first(verdicts.of(rule.id, api) for rule in rules)
     return out
 
 

@@ -1,10 +1,13 @@
 """A talk with an endpoint, in which it is tried for the rules of behaviour."""
 
+from contextlib import AbstractAsyncContextManager
+
 import msgspec
 
 from toolwire.check.apis import Api, Ask
 from toolwire.check.endpoint import LATE, Endpoint
 from toolwire.check.exchange import Exchange
+from toolwire.check.socket import Line, connected
 from toolwire.check.turns.loose import Json, as_object, parsed
 from toolwire.check.turns.rule import Asked, Finding
 from toolwire.check.turns.streams import StreamCheck, check_plain
@@ -41,6 +44,10 @@ class Talk:
 
     async def post(self, body: bytes, path: str = "") -> Exchange:
         return await self._endpoint.post(self.api, body, path)
+
+    def connected(self) -> AbstractAsyncContextManager[Line]:
+        """The same API over a WebSocket. Raises `NoSocket`."""
+        return connected(self._endpoint, self.api)
 
     async def get(self, path: str) -> Exchange:
         return await self._endpoint.get(path, self.api)
@@ -81,16 +88,17 @@ class Talk:
 
     def answered(self, rule: str, exchange: Exchange) -> None:
         """The request must be taken. A turn that began and did not end breaks other rules."""
-        if _says_nothing(exchange) or (400 <= exchange.status < 500 and not self._was_answered_like(exchange)):
+        if _says_nothing(exchange) or (400 <= exchange.status < 500 and not self.was_answered_like(exchange)):
             self.unseen(rule, why_not(exchange))
         else:
             self.judge(rule, exchange.ok, f"The answer is {why_not(exchange)}.", exchange)
 
-    def _was_answered_like(self, exchange: Exchange) -> bool:
+    def was_answered_like(self, exchange: Exchange) -> bool:
         """Whether a turn came in the same way, streamed or plain: not every server knows both."""
         stream = as_object(parsed(exchange.sent.body)).get("stream")
         return any(
-            each.ok and each.api == exchange.api and each.streamed == stream for each in self._endpoint.exchanges
+            each.ok and each.api == exchange.api and each.streamed == stream and not each.is_socket
+            for each in self._endpoint.exchanges
         )
 
     def refused_or_answered(self, rule: str, exchange: Exchange) -> None:
@@ -108,9 +116,10 @@ class Talk:
         says = f"{what} was answered with {exchange.trouble or f'status {exchange.status}'}."
         self.judge(rule, 400 <= exchange.status < 500, says, exchange)
         if exchange.status >= 400 and not exchange.trouble:
-            self._check_error(exchange)
+            self.check_error(exchange)
 
-    def _check_error(self, exchange: Exchange) -> None:
+    def check_error(self, exchange: Exchange) -> None:
+        """Hold the form of an error against the rules."""
         fault = self.api.error_fault(exchange.fields)
         if "json" not in exchange.content_type.lower():
             fault = f"its content type is {exchange.content_type!r}"

@@ -1,5 +1,6 @@
 """A report for people, in a terminal: a table by area, then every finding with its bytes."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console
@@ -15,7 +16,7 @@ from toolwire.check.turns.rule import Finding
 from toolwire.check.verdicts import Verdict, tally
 
 MOST_SHOWN = 3
-"""Findings of one rule that are shown; the others are counted."""
+"""Findings of one rule that are shown, each with its first bytes; the others are counted."""
 MOST_SAID = 160
 """Letters of what a server said."""
 MOST_BYTES = 400
@@ -26,7 +27,8 @@ def show(report: Report, console: Console) -> None:
     """Print a report."""
     console.print(_table(report))
     for verdict in report.broken:
-        _show_broken(verdict, report, console)
+        if not verdict.follows:
+            _show_broken(verdict, report, console)
     _show_unseen(report, console)
     for api, why in report.absent.items():
         console.print(Text(f"{api} was not checked: {readable(why)}", "dim"))
@@ -40,8 +42,8 @@ def _table(report: Report) -> Table:
     table.add_column("area")
     for api in report.apis:
         table.add_column(api, justify="left")
-    areas = dict.fromkeys(RULES[each.rule].area for each in report.verdicts)
-    for area in areas:
+    areas = {_area(each) for each in report.verdicts}
+    for area in dict.fromkeys(rule.area for rule in RULES.values() if rule.area in areas):
         cells = [
             _cell([each for each in report.verdicts if each.api == api and _area(each) == area]) for api in report.apis
         ]
@@ -73,19 +75,38 @@ def _show_broken(verdict: Verdict, report: Report, console: Console) -> None:
     console.print(f"\n[{style}]{rule.level} {rule.id}[/] on {verdict.api}: {escape(rule.says)}")
     console.print(_indented(f"{rule.harm} ({rule.source})", 2))
     numbers = {each.number: each for each in report.exchanges}
-    for finding, number in verdict.broken[:MOST_SHOWN]:
-        console.print(_indented(readable(finding.says), 2, ""))
-        for line in _bytes(numbers[number], finding):
+    counts = Counter(finding.says for finding, _ in verdict.broken)
+    examples = {finding.says: (finding, number) for finding, number in reversed(verdict.broken)}
+    shown = 0
+    for says in [*counts][:MOST_SHOWN]:
+        times = f" ({counts[says]} times)" if counts[says] > 1 else ""
+        console.print(_indented(readable(says) + times, 2, ""))
+        finding, number = examples[says]
+        request = [] if number == shown else [*_request(numbers[number])]
+        for line in (*request, *_answer(numbers[number], finding)):
             console.print(_indented(line, 4))
-    more = len(verdict.broken) - MOST_SHOWN
+        shown = number
+    more = sum([*counts.values()][MOST_SHOWN:])
     if more > 0:
         console.print(_indented(f"and {more} more like it", 2))
+    for each in report.consequences(verdict):
+        _show_consequence(each, console)
 
 
-def _bytes(exchange: Exchange, finding: Finding) -> Iterator[str]:
-    frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:2000]]
+def _show_consequence(verdict: Verdict, console: Console) -> None:
+    """What follows from the rule above: the bytes are there."""
+    rule = RULES[verdict.rule]
+    console.print(_indented(f"It follows: {rule.level} {rule.id}. {rule.says}", 2, ""))
+    console.print(_indented(readable(verdict.broken[0][0].says), 4))
+
+
+def _request(exchange: Exchange) -> Iterator[str]:
     if exchange.sent.url:
         yield f"> {exchange.sent.method} {exchange.sent.url} {_cut(exchange.sent.body)}"
+
+
+def _answer(exchange: Exchange, finding: Finding) -> Iterator[str]:
+    frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:2000]]
     for frame in frames[:MOST_SHOWN]:
         for line in filter(None, frame[:MOST_BYTES].splitlines()):
             yield f"< {_plain(line)}"
@@ -131,4 +152,5 @@ def _summary(report: Report) -> Text:
     asked = len(report.exchanges)
     many = "" if asked == 1 else "s"
     about = f"{asked} request{many} in {report.seconds:.1f} s" if report.seconds else f"{asked} turn{many}"
-    return Text(f"\n{words}; {about}.", "bold red" if counts.must_broken else "bold green")
+    following = f"\n{counts.following} of the broken rules follow from others." if counts.following else ""
+    return Text(f"\n{words}; {about}.{following}", "bold red" if counts.must_broken else "bold green")

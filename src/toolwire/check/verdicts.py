@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from toolwire.check.rules import RULES
+from toolwire.check.rules import CAUSES, RULES, roots
 from toolwire.check.turns.rule import Finding
 from toolwire.core.events import Dialect
 
@@ -21,6 +21,8 @@ class Verdict(msgspec.Struct):
     """The findings, each with the number of its exchange."""
     unseen: list[str] = []
     """Why it could not be seen, where it was tried for."""
+    follows: list[str] = []
+    """The rules that explain it, where they explain every finding: it is a consequence then."""
 
     @property
     def outcome(self) -> Literal["broken", "passed", "not observed"]:
@@ -58,9 +60,12 @@ class Tally(msgspec.Struct, frozen=True):
     should_broken: int = 0
     passed: int = 0
     not_observed: int = 0
+    following: int = 0
+    """Of the broken ones, those that others explain."""
 
 
 def tally(verdicts: Iterable[Verdict]) -> Tally:
+    verdicts = [*verdicts]
     told = [(each.outcome, RULES[each.rule].level) for each in verdicts]
     outcomes = [word for word, _ in told]
     return Tally(
@@ -68,4 +73,29 @@ def tally(verdicts: Iterable[Verdict]) -> Tally:
         told.count(("broken", "SHOULD")),
         outcomes.count("passed"),
         outcomes.count("not observed"),
+        sum(bool(each.follows) for each in verdicts),
     )
+
+
+def causes_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The verdicts of one API in their order, but for consequences, which come behind their first cause."""
+    causes: list[Verdict] = []
+    consequences: dict[str, list[Verdict]] = {}
+    for each in explained(verdicts):
+        (consequences.setdefault(each.follows[0], []) if each.follows else causes).append(each)
+    return [each for cause in causes for each in (cause, *consequences.get(cause.rule, ()))]
+
+
+def explained(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The verdicts of one API, each with the rules that explain it: those broken in all the same exchanges."""
+    verdicts = [*verdicts]
+    broken: dict[int, list[str]] = {}
+    for each in verdicts:
+        for number in {number for _, number in each.broken}:
+            broken.setdefault(number, []).append(each.rule)
+    for each in verdicts:
+        found = {number: CAUSES[each.rule] & {*broken[number]} for _, number in each.broken}
+        if found and all(found.values()):
+            causes = [cause for number in found for cause in roots(broken[number]) if cause in found[number]]
+            each.follows = [*dict.fromkeys(causes)]
+    return verdicts

@@ -86,6 +86,15 @@ class Dialogue:
         """It is, and its thread waits for results."""
 
 
+class ContextWindow(msgspec.Struct, frozen=True):
+    """What a reply said of the model's context window: how many tokens it takes, and that it is full."""
+
+    tokens: int = 0
+    """0: nothing was said."""
+    is_full: bool = False
+    """The model stopped for that reason."""
+
+
 Opening: TypeAlias = Post | Script | Dialogue
 
 
@@ -98,9 +107,7 @@ class Conversation(Protocol):
         ...
 
     @property
-    def context_window(self) -> int:
-        """Tokens that the model takes, where the reply says so; 0 where it does not."""
-        ...
+    def context_window(self) -> ContextWindow: ...
 
     @property
     def ended(self) -> bool:

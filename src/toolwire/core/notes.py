@@ -30,7 +30,6 @@ CODES: dict[str, str] = {
     "call_not_allowed": "a call of a tool that the tool choice does not allow was withheld",
     "call_refused": "the backend refused a call of the model by itself: no such tool, or arguments that are no JSON",
     "call_incomplete": "a call ended before its arguments did",
-    "context_window_reached": "the model stopped because its context window was full",
     "end_missing": "the backend gave its finish reason and never ended its stream, or its worker was found idle",
     "failed_over": "a backend failed before its turn began, and the next one that serves the model was asked",
     "failure_after_calls": "the backend failed after complete calls, and the turn was finished instead",

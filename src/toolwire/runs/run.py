@@ -105,6 +105,7 @@ class Run:
         for note in self._notes:
             self.assembly.tally.note(note)
         self._reply: Reply | None = None
+        self.headers: Mapping[str, str] = {}  # of the reply, once they are there
         self._reader: FrameReader | LineReader | None = None
         self._plain: list[bytes] = []
         self._plain_size = 0
@@ -117,11 +118,6 @@ class Run:
         self._finishing: int = 0  # frames since the finish reason
         self._finish_over = 0.0  # when the end of the stream is no longer waited for
         self._left_open = False  # it did not come
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """The reply's headers, once they are there."""
-        return self._reply.headers if self._reply is not None else {}
 
     async def read(self, until: float) -> Sequence[Event]:
         """The next events, or none if `until` comes first. After the last ones `finished` is set."""
@@ -280,6 +276,7 @@ class Run:
             return None
         self._opening = None
         self._reply = reply
+        self.headers = reply.headers
         kind = reply.headers.get("content-type", "")
         if self._plan.recorder is not None:
             self._plan.recorder.start(self._loop.time(), reply.status, kind)

@@ -5,7 +5,8 @@ has a real status. All events of one read become one write. While nothing comes,
 """
 
 import asyncio
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -13,7 +14,7 @@ import msgspec
 from starlette.types import Send
 
 from toolwire.core.collect import Collector, Turn
-from toolwire.core.errors import Failure
+from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
 from toolwire.runs.run import AnyRun, early_failure
 from toolwire.service.http import EXPOSED, send_json
@@ -27,11 +28,19 @@ SSE_HEADERS = (
 # Which of the upstream's headers the client may see.
 _PASSED = ("x-ratelimit-", "anthropic-ratelimit-", "x-codex-", "openai-processing-ms")
 
+# Where servers tell the id of a request: OpenAI and most others, Anthropic, ChatGPT, Azure, Bedrock, Cloudflare.
+_REQUEST_IDS = ("x-request-id", "request-id", "x-oai-request-id", "apim-request-id", "x-amzn-requestid", "cf-ray")
+_LONGEST_ID = 128
+
 
 class Encoder(Protocol):
     def feed(self, event: Event, /) -> Sequence[bytes]: ...
 
     def keepalive(self, silent: float, /) -> Sequence[bytes]: ...
+
+    def break_off(self) -> Sequence[bytes]:
+        """The end of the stream when nothing else can be encoded."""
+        ...
 
 
 class Dialect(Protocol):
@@ -55,6 +64,8 @@ class Pace(msgspec.Struct, frozen=True):
 
     commit_after: float = 10.0
     keepalive: float = 15.0
+    opens_at_once: bool = False
+    """The headers wait for nothing. Until something is shown the backend may be asked again all the same."""
 
 
 class Delivery:
@@ -68,6 +79,8 @@ class Delivery:
         self.headers: list[tuple[bytes, bytes]] = []
         self.status = 0
         self.committed = False
+        self.ended = False
+        """Nothing more may be sent: the last bytes are on their way."""
 
     async def plain(self, run: AnyRun) -> None:
         """Collect the turn and send it in one piece."""
@@ -81,24 +94,30 @@ class Delivery:
             return
         body = self._dialect.turn(turn)
         await self._dialect.settle()
-        self._commit(200)
         headers = [*self.headers, *passed_on(run), *run.assembly.tally.headers()]
-        await send_json(self._send, 200, body, headers)
+        await self._send_whole(200, body, headers)
 
     async def stream(self, run: AnyRun) -> None:
         """Send the turn as it comes."""
         loop = self._loop
         spoke = loop.time()
         due = spoke + self.pace.commit_after
-        events = await run.read(due)
-        failure = early_failure(events)
-        if failure is not None:
-            await self.refuse(failure, run)
-            return
+        events: Sequence[Event] = ()
+        if not self.pace.opens_at_once:
+            events = await run.read(due)
+            failure = early_failure(events)
+            if failure is not None:
+                await self.refuse(failure, run)
+                return
+        encoder = self._dialect.stream()
         self._commit(200)
         await self._open(run)
-        events = events or run.commit()
-        encoder = self._dialect.stream()
+        if self.pace.opens_at_once:
+            await self._put(encoder.keepalive(0.0))
+            due = spoke + self.pace.keepalive
+            events = await run.read(due)
+        else:
+            events = events or run.commit()
         feed = encoder.feed
         while True:
             pieces: Sequence[bytes] = [piece for event in events for piece in feed(event)]
@@ -109,6 +128,7 @@ class Delivery:
                 pieces = encoder.keepalive(now - spoke)
             if run.finished:
                 await self._dialect.settle()
+                self.ended = True
             if pieces:
                 await self._put(pieces)
                 due = now + (self.pace.keepalive or float("inf"))
@@ -130,18 +150,35 @@ class Delivery:
 
     async def refuse(self, failure: Failure, run: AnyRun | None) -> None:
         """A failure before anything was sent: its own status and the dialect's error object."""
-        self._commit(failure.status)
         headers = [*self.headers, *(passed_on(run) if run is not None else ())]
         if failure.retry_after and not any(name == b"retry-after" for name, _ in headers):
             headers.append((b"retry-after", failure.retry_after.encode()))
         if failure.status == 401:
             headers.append((b"www-authenticate", b"Bearer"))
-        await send_json(self._send, failure.status, self._dialect.error(failure), headers)
+        await self._send_whole(failure.status, self._dialect.error(failure), headers)
 
     async def break_off(self, failure: Failure) -> None:
         """A failure of ours in the middle of a stream."""
         pieces = self._dialect.stream().feed(TurnFailed(failure))
         await self._dialect.settle()
+        await self._end_with(pieces)
+
+    async def give_up(self) -> None:
+        """Even the failure could not be told: say that much, which always can be said."""
+        if self.ended:
+            return
+        if self.committed:
+            await self._end_with(self._dialect.stream().break_off())
+        else:
+            await self.refuse(InternalError().failure, None)
+
+    async def _send_whole(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        self._commit(status)
+        self.ended = True
+        await send_json(self._send, status, body, headers)
+
+    async def _end_with(self, pieces: Sequence[bytes]) -> None:
+        self.ended = True
         await self._put(pieces)
         await self._close()
 
@@ -151,11 +188,19 @@ class Delivery:
 
 
 def passed_on(run: AnyRun) -> list[tuple[bytes, bytes]]:
-    return [
+    out = [
         (passed, value.encode("latin-1", "replace"))
         for name, value in run.headers.items()
         if (passed := _passed_name(name)) is not None
     ]
+    id = upstream_request_id(run.headers)
+    return [*out, (b"x-upstream-request-id", id.encode())] if id else out
+
+
+def upstream_request_id(headers: Mapping[str, str]) -> str:
+    """What the upstream calls the request, in characters that are safe in a header and a log."""
+    value = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), "")
+    return re.sub(r"[^!-~]", "", value)[:_LONGEST_ID]
 
 
 @lru_cache(maxsize=512)

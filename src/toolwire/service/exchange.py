@@ -7,6 +7,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any, Protocol
@@ -31,7 +32,7 @@ from toolwire.runs.routes import Router
 from toolwire.runs.run import AnyRun, Plan, Run
 from toolwire.runs.settings import Settings
 from toolwire.runs.thoughts import KeepThoughts, Thoughts
-from toolwire.service.delivery import Delivery, Encoder, Pace
+from toolwire.service.delivery import Delivery, Encoder, Pace, upstream_request_id
 from toolwire.service.http import ClientGone, cors_headers, read_body
 from toolwire.service.keys import Caller, Keys
 from toolwire.service.log import Log
@@ -161,21 +162,32 @@ class Exchange:
 
     async def run(self, receive: Receive) -> None:
         try:
-            await self._exchange(receive)
+            await self._serve(receive)
         except ClientGone:
             self._delivery.status = 499
+        except Exception as error:  # noqa: BLE001 - not even the failure could be told
+            self._shared.log.crashed(self._seed, error)
+            with suppress(ClientGone):
+                await self._delivery.give_up()
+        finally:
+            if self._bound.run is not None:
+                await self._bound.run.finish()
+            self._report()
+
+    async def _serve(self, receive: Receive) -> None:
+        """Answer the request, if only with what went wrong."""
+        try:
+            await self._exchange(receive)
         except ToolwireError as error:
             await self._fail(error.failure)
         except asyncio.CancelledError:
             # Only the end of a drain cancels an exchange; having said so, it ends as if by itself.
             await self._fail(Failure(503, "shutting_down", "The gateway is shutting down."))
+        except ClientGone:
+            raise
         except Exception as error:  # noqa: BLE001 - the process must survive whatever this was
             self._shared.log.crashed(self._seed, error)
             await self._fail(InternalError().failure)
-        finally:
-            if self._bound.run is not None:
-                await self._bound.run.finish()
-            self._report()
 
     async def _exchange(self, receive: Receive) -> None:
         caller = self._enter()
@@ -277,6 +289,8 @@ class Exchange:
         self._facts["error"] = failure.code or "bad_request"
         if not self._delivery.committed:
             await self._delivery.refuse(failure, self._bound.run)
+        elif self._delivery.ended:
+            pass
         elif self._bound.request is not None and self._bound.request.stream and self._bound.run is not None:
             await self._delivery.break_off(failure)
 
@@ -287,6 +301,8 @@ class Exchange:
         self._facts["status"] = self._delivery.status
         if isinstance(tally.ending, TurnFailed):
             self._facts.setdefault("error", tally.ending.failure.code)
+        if run is not None and (id := upstream_request_id(run.headers)):
+            self._facts["upstream_request_id"] = id
         self._facts["stream"] = bool(self._bound.request and self._bound.request.stream)
         self._shared.log.turn(self._facts, tally, seconds)
         self._shared.metrics.turn(self._facts, tally, seconds)

@@ -13,6 +13,7 @@ import msgspec
 from toolwire.backends.chat.wire import Choice, Chunk, Function, Message, TokenUsage, ToolCall, Word
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -206,7 +207,7 @@ class Decoder(TurnDecoder):
             out.append(Note("reason_unknown", given))
             return self._reason or "stop"
         if given.lower() == "model_length":
-            out.append(Note("context_window_reached"))
+            self.context_window = ContextWindow(is_full=True)
         # Some servers end every chunk; the most telling word stands.
         return reason if self._reason in (None, "stop") else self._reason
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from toolwire.backends.chat.profile import Profile
 from toolwire.backends.lowered import Decoder
+from toolwire.core.backend import ContextWindow
 from toolwire.core.events import Event
 from toolwire.core.identity import Call
 from toolwire.core.request import Request
@@ -53,6 +54,10 @@ class ReadDecoder:
     @property
     def finishing(self) -> int:
         return self._decoder.finishing
+
+    @property
+    def context_window(self) -> ContextWindow:
+        return self._decoder.context_window
 
     def begin(self, notes: Sequence[Event]) -> None:
         self._decoder.begin(notes)

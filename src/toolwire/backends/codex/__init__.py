@@ -64,10 +64,6 @@ class Conversation(LoweredConversation):
                 return each, goes_on
         return None, None
 
-    @property
-    def context_window(self) -> int:
-        return self._turn.context_window
-
     def start(self) -> Dialogue:
         self._turn.begin(self._opened.notes)
         outbox, goes_on = self._dialogue.outbox, self._goes_on

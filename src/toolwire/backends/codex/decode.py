@@ -17,6 +17,7 @@ from toolwire.backends.codex.failures import stopped, turn_failure
 from toolwire.backends.codex.resume import Continuation
 from toolwire.backends.codex.wire import Item, Line, Params
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     Event,
@@ -66,7 +67,6 @@ class Decoder(TurnDecoder):
         self._told = goes_on.told if goes_on is not None else NOTHING  # tokens that the client knows of
         self._used = NOTHING  # in the responses of this turn
         self._total = self._told  # in the thread, as app-server counts
-        self.context_window = 0
         self._waiting = Calls(self._table, names)
         self._running = goes_on is not None
         self._texts: dict[str, list[str]] = {}  # what was told of each message, in pieces
@@ -257,7 +257,7 @@ class Decoder(TurnDecoder):
     def _token_usage(self, params: Params) -> Sequence[Event]:
         if params.token_usage is not None:
             self._total = params.token_usage.total.usage
-            self.context_window = params.token_usage.model_context_window or 0
+            self.context_window = ContextWindow(params.token_usage.model_context_window or 0)
         return ()
 
     def _error(self, params: Params) -> Sequence[Event]:

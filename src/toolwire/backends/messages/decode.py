@@ -8,6 +8,7 @@ import msgspec
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
 from toolwire.backends.messages.wire import Block, Message, StreamEvent, TokenUsage, Written
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     SPOKEN_BLOCKS,
@@ -256,7 +257,7 @@ class Decoder(TurnDecoder):
         if given == "tool_use" and not self._table.calls:
             out.append(Note("reason_unfounded", given))
         if given == "model_context_window_exceeded":
-            out.append(Note("context_window_reached"))
+            self.context_window = ContextWindow(is_full=True)
         if given not in _REASONS and not (given and self._keeps):
             out.append(Note("reason_unknown", given) if given else Note("reason_missing"))
         return _REASONS.get(given, "stop")

@@ -25,6 +25,7 @@ from toolwire.backends.responses.wire import (
     StreamEvent,
     TokenUsage,
 )
+from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -445,7 +446,7 @@ class Decoder(TurnDecoder):
             details = response.incomplete_details
             reason = _REASONS.get(details.reason if details else None, "length")
             if details is not None and "context" in (details.reason or ""):
-                out.append(Note("context_window_reached"))
+                self.context_window = ContextWindow(is_full=True)
         for key, name in self._late_names.items():
             if not self._table.knows(key):
                 out += self._table.feed(Fragment("", key, name=name, named=True))

@@ -4,7 +4,7 @@ Prompts ask for the behaviour in words that a model understands, and quote what 
 model goes by. A model that does not do as it is asked breaks no rule: that is not observed.
 """
 
-from toolwire.check.probes import calls, choices, histories, manners
+from toolwire.check.probes import calls, choices, compaction, histories, limits, manners, settings, sockets
 
 PROBES = (
     calls.one_call,
@@ -19,6 +19,8 @@ PROBES = (
     calls.odd_letters,
     calls.huge_arguments,
     calls.cut_call,
+    limits.cut_text,
+    limits.long_request,
     histories.failed_tool,
     histories.orphans,
     manners.bad_requests,
@@ -28,6 +30,10 @@ PROBES = (
     manners.legacy_functions,
     histories.continued,
     histories.unknown_response,
+    settings.told_again,
+    sockets.over_socket,
+    compaction.compacted,
+    histories.resumed,
     manners.broken_turn,
     manners.leaving,
     manners.model_list,

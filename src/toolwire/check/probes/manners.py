@@ -4,6 +4,7 @@ import msgspec
 
 from toolwire.check.apis import Ask, User
 from toolwire.check.endpoint import listed
+from toolwire.check.exchange import Exchange
 from toolwire.check.probes.probe import TURNS, probe
 from toolwire.check.probes.scene import BOTH, CITY, FAR, HELLO, ONE, WEATHER
 from toolwire.check.talks import BUSY, Talk, turn_in, why_not
@@ -97,9 +98,17 @@ async def broken_turn(talk: Talk) -> None:
         got = await talk.ask(Ask((HELLO,), (), stream=stream), "error-middle")
         if 400 <= got.status < 500:
             talk.unseen("stream.failure", why_not(got))
+        elif got.trouble and not talk.was_answered_like(got):
+            talk.unseen("stream.failure", "no turn comes whole")
         else:
-            says = f"A turn that failed in its middle ends as {got.turn.finish!r}."
-            talk.judge("stream.failure", not got.ok, says, got)
+            told = got.turn.finish == "failed" or (got.status >= 500 and not got.trouble)
+            talk.judge("stream.failure", told, f"A turn that failed in its middle is {_end(got)}.", got)
+        if got.status >= 500 and not got.trouble:
+            talk.check_error(got)
+
+
+def _end(got: Exchange) -> str:
+    return f"told as one that ended: {got.turn.finish}" if got.ok else why_not(got)
 
 
 @probe("words", TURNS)

@@ -19,7 +19,16 @@ TWO = User('Call the tool get_weather for the city "Paris" and for the city "Rom
 FAR = User('Call the tool get_weather for the city "Oslo". Do nothing else.')
 HELLO = User("Say hello.")
 SUNNY = "18 degrees, sunny"
+WORD = "quartzite"
+REMEMBER = User(
+    f'Call the tool get_weather for the city "Paris". Do nothing else. The code word of this conversation is {WORD}: '
+    "it stays the same however long we talk, nobody else knows it, and I will ask you for it at the end of the day."
+)
+"""Longer than any result, so that the tokens tell whether it was read again."""
 ODD = "naïve Zürich 東京 🌦 \\path 'q' <b>&amp;"
 LONG = " ".join(f"line-{number}" for number in range(700))
+PAGE = " ".join(f"page-{number}" for number in range(400))
+PAGES = 8
+"""How many pages a request has that is too long for a short context."""
 FEW = 40
 """Tokens in which no such text can be called for."""

@@ -103,9 +103,10 @@ def _notes(report: Report) -> Iterable[str]:
 def _areas(report: Report) -> str:
     heads = "".join(f'<th scope="col">{text(api)}</th>' for api in report.apis)
     legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in WORDS.items())
+    areas = {RULES[each.rule].area for each in report.verdicts}
     rows = "".join(
         f'<tr><th scope="row">{text(area)}</th>{"".join(_cell(area, api, report) for api in report.apis)}</tr>'
-        for area in dict.fromkeys(RULES[each.rule].area for each in report.verdicts)
+        for area in dict.fromkeys(rule.area for rule in RULES.values() if rule.area in areas)
     )
     return f"""<section><h2>Rules by area</h2><p class="legend">{legend}</p>
 <div class="wide"><table class="areas"><thead><tr><th scope="col">Area</th>{heads}</tr></thead>
@@ -130,15 +131,27 @@ def _broken(report: Report) -> str:
     if not report.broken:
         return ""
     index = "".join(
-        f'<li>{_badge(each)} <a href="#{_anchor(each)}"><code>{each.rule}</code></a> {text(each.api)}</li>'
+        f"<li{_following(each)}>{_badge(each)} "
+        f'<a href="#{_anchor(each)}"><code>{each.rule}</code></a> {text(each.api)}</li>'
         for each in report.broken
     )
     articles = "\n".join(_article(each, report) for each in report.broken)
-    return f'<section><h2>Broken rules</h2><ul class="index">{index}</ul>\n{articles}</section>'
+    following = tally(report.verdicts).following
+    note = f'<p class="soft">{following} of them follow from others.</p>' if following else ""
+    return f'<section><h2>Broken rules</h2>{note}<ul class="index">{index}</ul>\n{articles}</section>'
 
 
 def _anchor(verdict: Verdict) -> str:
     return f"{verdict.api}-{verdict.rule}"
+
+
+def _following(verdict: Verdict) -> str:
+    return ' class="follows"' if verdict.follows else ""
+
+
+def _causes(verdict: Verdict) -> str:
+    links = (f'<a href="#{verdict.api}-{cause}"><code>{cause}</code></a>' for cause in verdict.follows)
+    return f"<dt>Follows from</dt><dd>{', '.join(links)}</dd>" if verdict.follows else ""
 
 
 def _badge(verdict: Verdict) -> str:
@@ -155,10 +168,11 @@ def _article(verdict: Verdict, report: Report) -> str:
     seen = "\n".join(shown(exchanges[number], found[number]) for number in [*found][:MOST_EXCHANGES])
     more = len(found) - MOST_EXCHANGES
     rest = f'<p class="soft">Seen in {more} more exchanges.</p>' if more > 0 else ""
-    return f"""<article class="{rule.level.lower()}" id="{_anchor(verdict)}">
+    kind = f"{rule.level.lower()} follows" if verdict.follows else rule.level.lower()
+    return f"""<article class="{kind}" id="{_anchor(verdict)}">
 <h3>{_badge(verdict)} <code>{rule.id}</code> <span class="badge api">{text(verdict.api)}</span></h3>
 <p class="sentence">{prose(rule.says)}</p>
-<dl><dt>Harm</dt><dd>{prose(rule.harm)}</dd><dt>Source</dt><dd>{prose(rule.source)}</dd></dl>
+<dl>{_causes(verdict)}<dt>Harm</dt><dd>{prose(rule.harm)}</dd><dt>Source</dt><dd>{prose(rule.source)}</dd></dl>
 {seen}{rest}</article>"""
 
 

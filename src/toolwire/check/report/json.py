@@ -10,13 +10,16 @@
     seconds       how long it took; 0 for a captured file
     budget_spent  whether the requests ran out before the probes did
     sound         whether no MUST rule is broken; the exit code says the same
-    counts        `must_broken`, `should_broken`, `passed`, `not_observed`
+    counts        `must_broken`, `should_broken`, `passed`, `not_observed`; `following` are those of the broken ones
+                  that others explain
     verdicts      one for each rule on each API:
       rule          `id`, `level` (`MUST`, `SHOULD`), `area`, `sentence`, `source`, `harm`
       api
       outcome       `broken`, `passed` or `not observed`
       seen          how often the rule could have been broken
       reasons       why it was not observed; none for the other outcomes
+      follows       the rules that explain it, where they explain all of its findings: it is a consequence then, and
+                    stands behind the first of them
       findings
         says          what was seen
         exchange      the key of its exchange
@@ -71,6 +74,7 @@ class _Verdict(msgspec.Struct):
     api: str
     outcome: str
     seen: int
+    follows: list[str]
     reasons: list[str]
     findings: list[_Finding]
 
@@ -136,6 +140,7 @@ def _verdict(verdict: Verdict, exchanges: dict[int, Exchange]) -> _Verdict:
         api=verdict.api,
         outcome=told,
         seen=verdict.seen,
+        follows=verdict.follows,
         reasons=[valid(why) for why in verdict.unseen] if told == "not observed" else [],
         findings=[_finding(finding, exchanges[number]) for finding, number in verdict.broken],
     )

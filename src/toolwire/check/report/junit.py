@@ -6,7 +6,8 @@
           <failure type="MUST" message="A call of get_weather has the arguments '{'.">rule, request, frames</failure>
 
 A broken SHOULD is no failure, as for the exit code: what was seen stands in `system-out`. What was not observed is
-skipped. Characters that XML forbids are written `\\x00`.
+skipped. A case that follows from another one stands behind it, and says so. Characters that XML forbids are written
+`\\x00`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -70,7 +71,8 @@ def _case(verdict: Verdict, suite: str, exchanges: dict[int, Exchange]) -> Xml.E
     rule = RULES[verdict.rule]
     case = Xml.Element("testcase", classname=f"{suite}.{rule.area}", name=rule.id, time="0")
     if _has_failed(verdict):
-        says = readable(cut(verdict.broken[0][0].says, 300))
+        follows = f"follows from {verdict.follows[0]}: " if verdict.follows else ""
+        says = readable(cut(follows + verdict.broken[0][0].says, 300))
         Xml.SubElement(case, "failure", type=rule.level, message=says).text = _proof(verdict, exchanges)
     elif verdict.broken:
         Xml.SubElement(case, "system-out").text = _proof(verdict, exchanges)
@@ -84,6 +86,7 @@ def _proof(verdict: Verdict, exchanges: dict[int, Exchange]) -> str:
     """The rule, and what shows that it is broken."""
     rule = RULES[verdict.rule]
     lines = [f"{rule.level} {rule.id}: {rule.says}", f"Harm: {rule.harm}", f"Source: {rule.source}"]
+    lines += [f"Follows from: {', '.join(verdict.follows)}"] if verdict.follows else []
     for finding, number in verdict.broken[:MOST_FINDINGS]:
         lines += ["", *_seen(finding, exchanges[number])]
     more = len(verdict.broken) - MOST_FINDINGS

@@ -64,6 +64,8 @@ article {
   border-radius: 10px; background: var(--card);
 }
 article.must { border-left-color: var(--red); }
+article.follows { margin-left: 1.5rem; }
+.index .follows { padding-left: 1.2rem; }
 article .sentence { font-size: 1.05rem; font-weight: 600; }
 .seen { margin-top: .8rem; padding-top: .7rem; border-top: 1px solid var(--line); }
 .seen ul { margin: .2rem 0 .5rem; padding-left: 1.2rem; }

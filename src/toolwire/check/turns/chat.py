@@ -22,6 +22,7 @@ RULES = (
         "Every chunk is a `chat.completion.chunk` with a list of choices, each with an index and a delta.",
         "OpenAI Chat Completions; the openai SDK reads `choices[0].delta`",
         "The SDK raises in the middle of a turn.",
+        explains=("chat.identity", "chat.fields", "calls.json"),
     ),
     Rule(
         "chat.identity",
@@ -29,6 +30,16 @@ RULES = (
         "Id, model and time are the same in all chunks.",
         "OpenAI Chat Completions; LangChain merges chunks by id",
         "One turn is taken for several.",
+    ),
+    Rule(
+        "chat.fields",
+        "SHOULD",
+        "Every chunk and every plain answer has an id, a model and a time, every choice its index and its "
+        "`finish_reason`, which is null until the end.",
+        "OpenAI Chat Completions; typed clients",
+        "Typed clients refuse the whole turn.",
+        on="turn",
+        explains=("chat.identity",),
     ),
     Rule(
         "chat.role",
@@ -75,6 +86,7 @@ RULES = (
         "the openai SDK, which puts fragments together by index",
         "Fragments of several calls become one call.",
         needs="call",
+        explains=("chat.call-order", "calls.id", "calls.name", "calls.json", "parallel.calls"),
     ),
     Rule(
         "chat.call-opening",
@@ -83,6 +95,7 @@ RULES = (
         "OpenAI Chat Completions; Codex, LangChain and the Vercel AI SDK open a call with it",
         "The call has no id to answer to, or is dropped.",
         needs="call",
+        explains=("calls.id", "calls.name"),
     ),
     Rule(
         "chat.call-once",
@@ -91,6 +104,7 @@ RULES = (
         "the openai SDK, which adds up the texts of fragments",
         "The name becomes `get_weatherget_weather`, and no tool has it.",
         needs="call",
+        explains=("calls.id", "calls.name"),
     ),
     Rule(
         "chat.call-type",
@@ -107,6 +121,7 @@ RULES = (
         "OpenAI Chat Completions",
         "The SDK raises, or writes the object in Python's notation.",
         needs="call",
+        explains=("calls.json",),
     ),
     Rule(
         "chat.call-order",
@@ -130,6 +145,15 @@ RULES = (
         "In a message the content, if there is any, is text, and calls have id, type, name and arguments, all text.",
         "OpenAI Chat Completions",
         "The SDK raises, or the message is refused when it comes back in the history.",
+        on="plain",
+        explains=("calls.id", "calls.name", "calls.json", "calls.finish"),
+    ),
+    Rule(
+        "chat.null-fields",
+        "SHOULD",
+        "A message has its `content` and its `refusal` and a choice its `logprobs`, null if there are none.",
+        "OpenAI Chat Completions; typed clients",
+        "Typed clients refuse the whole turn.",
         on="plain",
     ),
     Rule(
@@ -173,6 +197,7 @@ class ChatStream:
         self._identity: Any = None
         self._id = ""
         self._failed = False
+        self._lacked: set[str] = set()
 
     def read(self, heard: Sequence[Heard]) -> Iterator[Finding]:
         events = [each for each in heard if each.is_event]
@@ -217,6 +242,8 @@ class ChatStream:
         if chunk.get("object") != "chat.completion.chunk" or not isinstance(choices, list):
             says = f"A chunk is a {shown(chunk.get('object'))} with the choices {shown(choices)}."
             yield _broken("chunk", says, each)
+        else:
+            yield from self._check_fields(each)
         identity = chunk.get("id"), chunk.get("created"), chunk.get("model")
         if self._identity is None:
             self._identity = identity
@@ -235,6 +262,14 @@ class ChatStream:
                 continue
             yield from self._choices.setdefault(number, _Choice()).see(each, as_object(delta), choice)
 
+    def _check_fields(self, each: Heard) -> Iterator[Finding]:
+        """Each field once: what one chunk lacks, all of them lack."""
+        choices = as_objects(each.fields.get("choices"))
+        lacking = {*_lacking(each.fields), *("finish_reason" for choice in choices if "finish_reason" not in choice)}
+        if lacking - self._lacked:
+            yield _broken("fields", f"A chunk lacks its {', '.join(sorted(lacking))}.", each)
+            self._lacked |= lacking
+
     def _check_usage(self, chunks: Sequence[Heard]) -> Iterator[Finding]:
         told = self._usage
         told_at_the_end = told == [*chunks[-1:]] and all(each.fields.get("choices") == [] for each in told)
@@ -249,6 +284,15 @@ class ChatStream:
 
 def _broken(rule: str, says: str, *heard: Heard) -> Finding:
     return Finding(f"chat.{rule}", says, tuple(each.place for each in heard))
+
+
+def _lacking(body: Json) -> Iterator[str]:
+    """The fields that say which answer this is, where they are not there or of another kind."""
+    for name in ("id", "model"):
+        if not as_text(body.get(name)):
+            yield name
+    if as_number(body.get("created")) is None:
+        yield "created"
 
 
 def _ending(heard: Sequence[Heard]) -> Iterator[Finding]:
@@ -369,16 +413,23 @@ class _Fragments:
 # A plain answer
 
 
-def check_plain(body: Json) -> Iterator[Finding]:
+def check_plain(body: Json, asked: Asked) -> Iterator[Finding]:
     choices = as_objects(body.get("choices"))
     if body.get("object") != "chat.completion" or not choices:
         yield Finding("chat.completion", f"The answer is a {shown(body.get('object'))} with {len(choices)} choices.")
+    lacking = [*_lacking(body), *("index" for choice in choices if as_number(choice.get("index")) is None)]
+    if lacking:
+        yield Finding("chat.fields", f"The answer lacks its {', '.join(lacking)}.")
     for choice in choices:
         message, reason = as_object(choice.get("message")), choice.get("finish_reason")
         if message.get("role") != "assistant":
             yield Finding("chat.completion", f"The message has the role {shown(message.get('role'))}.")
         if as_text(reason) not in FINISHES:
             yield Finding("chat.finish", f"The finish reason is {shown(reason)}.")
+        null = [name for name in ("content", "refusal") if name not in message]
+        null += [] if "logprobs" in choice else ["logprobs"]
+        if null:
+            yield Finding("chat.null-fields", f"A choice lacks its {', '.join(null)}.")
         yield from _check_message(message)
 
 

@@ -13,6 +13,9 @@ import msgspec
 from toolwire.check.turns.loose import as_object, parsed
 from toolwire.check.turns.rule import Finding, Rule
 
+_FORMS = ("chat.*", "responses.*", "messages.*", "calls.*", "usage.*")
+"""What is lost with an event that readers cannot read."""
+
 RULES = (
     Rule(
         "sse.content-type",
@@ -27,6 +30,7 @@ RULES = (
         "A stream is UTF-8.",
         "WHATWG server-sent events",
         "Letters of other scripts arrive as replacement characters, inside of arguments too.",
+        explains=("arguments.unicode",),
     ),
     Rule(
         "sse.field",
@@ -34,6 +38,7 @@ RULES = (
         "Every line is a field (`data`, `event`, `id`, `retry`) or a comment.",
         "WHATWG server-sent events",
         "Readers drop any other line without a word, such as an error that is written as bare JSON.",
+        explains=_FORMS,
     ),
     Rule(
         "sse.json",
@@ -41,6 +46,7 @@ RULES = (
         "The data of every event is one JSON object, or `[DONE]`.",
         "the OpenAI and Anthropic SDKs, which parse every event",
         "The SDK raises in the middle of a turn.",
+        explains=_FORMS,
     ),
     Rule(
         "sse.ended",
@@ -48,6 +54,7 @@ RULES = (
         "The last event is ended by a blank line.",
         "WHATWG server-sent events",
         "Readers drop an event that is not ended: mostly the one that says how the turn ended.",
+        explains=_FORMS,
     ),
     Rule(
         "sse.one-line",
@@ -77,6 +84,13 @@ RULES = (
         "clients that split at blank lines",
         "They take them for an event without data and stop or raise.",
     ),
+    Rule(
+        "sse.id",
+        "SHOULD",
+        "No event has the `id` of another one, and none has an `id` with a NUL in it.",
+        "WHATWG server-sent events: the last `id` is where a reader goes on after a broken connection",
+        "The reader gets events twice, or loses those between.",
+    ),
 )
 
 DONE = "[DONE]"
@@ -95,6 +109,8 @@ class Heard(msgspec.Struct, frozen=True):
     value: Any = None
     """The data as JSON; None if it is none."""
     raw: bytes = b""
+    id: str | None = None
+    """The SSE id, if it has one."""
 
     @property
     def is_done(self) -> bool:
@@ -123,6 +139,7 @@ class FrameCheck:
         self._place = 0
         self._at = 0.0
         self._complained: set[str] = set()
+        self._ids: set[str] = set()
 
     def feed(self, data: bytes, at: float = 0.0) -> list[Heard]:
         waits_for_line_feed = bool(self._rest) and self._rest[-1].endswith(b"\r")
@@ -177,8 +194,17 @@ class FrameCheck:
             self._complain("sse.one-line", f"The data of one event has {len(data)} lines.")
         names = [value for name, value in fields if name == "event"]
         heard = self._heard(names[-1] if names else None, "\n".join(data), raw)
+        ids = [value for name, value in fields if name == "id"]
+        if ids:
+            heard = msgspec.structs.replace(heard, id=ids[-1])
+            self._check_id(ids[-1])
         self._place += 1
         return [heard]
+
+    def _check_id(self, id: str) -> None:
+        if id in self._ids or "\0" in id:
+            self._complain("sse.id", f"An event {'repeats the id' if id in self._ids else 'has the id'} {id!r}.")
+        self._ids.add(id)
 
     def _heard(self, name: str | None, data: str, raw: bytes) -> Heard:
         value = parsed(data) if data != DONE else None

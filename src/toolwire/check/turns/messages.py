@@ -24,9 +24,11 @@ RULES = (
     Rule(
         "messages.opening",
         "MUST",
-        "A stream begins with one `message_start`, whose message has an id, no content and no stop reason.",
+        "A stream begins with one `message_start`, whose message is of the assistant and has an id, no content and "
+        "no stop reason.",
         f"{_API}; {_SDK}",
         "The SDK raises at the first event.",
+        explains=("messages.start-usage", "messages.fields", "usage.told"),
     ),
     Rule(
         "messages.start-usage",
@@ -34,6 +36,15 @@ RULES = (
         "The message of `message_start` has its usage.",
         f"{_API}; Claude Code reads it",
         "Clients raise on the missing object.",
+        explains=("usage.told",),
+    ),
+    Rule(
+        "messages.fields",
+        "SHOULD",
+        "A message has its model and its `stop_sequence`, which is null if there is none.",
+        f"{_API}; typed clients",
+        "Typed clients refuse the whole turn.",
+        on="turn",
     ),
     Rule(
         "messages.closing",
@@ -48,6 +59,7 @@ RULES = (
         "`message_delta` tells the tokens of the output.",
         _API,
         "Budgets count nothing.",
+        explains=("usage.told",),
     ),
     Rule(
         "messages.error-event",
@@ -70,6 +82,7 @@ RULES = (
         "One block is open at a time: it starts, grows and stops before the next, all under its index.",
         f"{_API}; {_SDK}",
         "The input of one call is written into another.",
+        explains=("messages.block-index", "messages.delta", "calls.json"),
     ),
     Rule(
         "messages.block-index",
@@ -77,6 +90,7 @@ RULES = (
         "Blocks are counted from 0 as they start.",
         f"{_API}; {_SDK}",
         "The SDK raises on an index that is not there.",
+        explains=("calls.json",),
     ),
     Rule(
         "messages.block-start",
@@ -93,6 +107,7 @@ RULES = (
         "The call cannot be answered.",
         on="turn",
         needs="call",
+        explains=("calls.id", "calls.name"),
     ),
     Rule(
         "messages.delta",
@@ -100,6 +115,7 @@ RULES = (
         "A delta is of the kind of its block and holds text.",
         f"{_API}; {_SDK}",
         "The SDK raises, or drops it.",
+        explains=("calls.json",),
     ),
     Rule(
         "messages.block-empty",
@@ -117,6 +133,7 @@ RULES = (
         _API,
         "The SDK raises.",
         on="plain",
+        explains=("usage.told", "calls.finish"),
     ),
     Rule(
         "messages.input",
@@ -126,6 +143,7 @@ RULES = (
         "Clients that pass it on as keywords raise.",
         on="plain",
         needs="call",
+        explains=("calls.json",),
     ),
 )
 
@@ -225,10 +243,12 @@ class MessagesStream:
         if not starts:
             return
         self._message = message = as_object(starts[0].fields.get("message"))
-        if not as_text(message.get("id")) or message.get("content") != [] or message.get("stop_reason") is not None:
+        is_empty = message.get("content") == [] and message.get("stop_reason") is None
+        if not as_text(message.get("id")) or message.get("role") != "assistant" or not is_empty:
             yield _broken("opening", f"message_start holds {shown(message)}.", starts[0])
         if as_number(as_object(message.get("usage")).get("input_tokens")) is None:
             yield _broken("start-usage", f"message_start has the usage {shown(message.get('usage'))}.", starts[0])
+        yield from _check_fields(message, "message_start", starts[0])
 
     def _closing(self, events: Sequence[Heard]) -> Iterator[Finding]:
         """One or more `message_delta`, says the documentation; the last counts, as in the SDK."""
@@ -243,6 +263,8 @@ class MessagesStream:
         reason = as_object(self._end.get("delta")).get("stop_reason")
         if as_text(reason) not in STOPS:
             yield _broken("closing", f"The stop reason is {shown(reason)}.", ends[-1])
+        if "stop_sequence" not in as_object(self._end.get("delta")):
+            yield _broken("fields", "message_delta lacks its stop_sequence.", ends[-1])
         if as_number(as_object(self._end.get("usage")).get("output_tokens")) is None:
             yield _broken("delta-usage", f"message_delta has the usage {shown(self._end.get('usage'))}.", ends[-1])
 
@@ -343,16 +365,25 @@ def _usage(counts: Json) -> Usage | None:
     return None if given is None or made is None else Usage(given + sum(cached), made)
 
 
+def _check_fields(message: Json, what: str, *heard: Heard) -> Iterator[Finding]:
+    """What a message has besides the fields that every client needs."""
+    lacking = [] if as_text(message.get("model")) else ["model"]
+    lacking += [] if "stop_sequence" in message else ["stop_sequence"]
+    if lacking:
+        yield _broken("fields", f"{what} lacks its {', '.join(lacking)}.", *heard)
+
+
 # A plain answer
 
 
-def check_plain(body: Json) -> Iterator[Finding]:
+def check_plain(body: Json, asked: Asked) -> Iterator[Finding]:
     about = {key: body.get(key) for key in ("type", "role", "id", "stop_reason")}
     sound = about["type"] == "message" and about["role"] == "assistant" and as_text(about["id"])
     if not sound or as_text(about["stop_reason"]) not in STOPS or not isinstance(body.get("content"), list):
         yield _broken("message", f"The answer is {shown(about)} with the content {shown(body.get('content'))}.")
     if _usage(as_object(body.get("usage"))) is None:
         yield _broken("message", f"The answer has the usage {shown(body.get('usage'))}.")
+    yield from _check_fields(body, "The answer")
     for block in as_objects(body.get("content")):
         if block.get("type") == "tool_use":
             if not (as_text(block.get("id")) and as_text(block.get("name"))):

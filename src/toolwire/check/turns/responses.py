@@ -1,7 +1,6 @@
-"""Responses: the rules of its form, streamed and plain.
+"""Responses, streamed and plain, held against the rules of its form.
 
-They are those of Open Responses, and the habits of the original service on which clients rely. A reader trusts nothing:
-a missing or misshapen field is a finding, never an exception.
+A reader trusts nothing: a missing or misshapen field is a finding, never an exception.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from typing import Any
 
 from toolwire.check.turns.frames import Heard
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
+from toolwire.check.turns.responses_fields import EVENT_FIELDS, echo_faults, field_faults, head_faults, usage_faults
 from toolwire.check.turns.responses_items import (
     CALLS,
     CORE,
@@ -21,217 +21,10 @@ from toolwire.check.turns.responses_items import (
     Output,
     broken,
     item_faults,
+    part_faults,
 )
-from toolwire.check.turns.rule import Asked, Finding, Rule
+from toolwire.check.turns.rule import Asked, Finding
 from toolwire.check.turns.turn import Call, Finish, Turn, as_usage
-
-_SPEC = "Open Responses"
-_SDK = "the openai SDK, which builds the response from its events"
-_CODEX = "Codex"
-
-
-def _must(name: str, says: str, source: str, harm: str, **about: Any) -> Rule:
-    return Rule(f"responses.{name}", "MUST", says, source, harm, **about)
-
-
-def _should(name: str, says: str, source: str, harm: str, **about: Any) -> Rule:
-    return Rule(f"responses.{name}", "SHOULD", says, source, harm, **about)
-
-
-RULES = (
-    _should(
-        "event-name",
-        "Every event is sent under its type as its name.",
-        _SPEC,
-        "Clients that listen for names hear nothing.",
-    ),
-    _should(
-        "sequence",
-        "Every event has a sequence number, which grows.",
-        _SPEC,
-        "A client that goes on after a broken connection repeats or loses events.",
-    ),
-    _should(
-        "sequence-gap",
-        "Sequence numbers count from 0 without a gap.",
-        "OpenAI Responses",
-        "Clients that look for gaps take events for lost.",
-    ),
-    _should(
-        "unknown-event",
-        "Every event is one of the protocol.",
-        _SPEC,
-        "Typed clients refuse it.",
-    ),
-    _must(
-        "opening",
-        "A stream begins with `response.created`, once.",
-        f"{_SPEC}; {_SDK}",
-        "The SDK raises at the first event.",
-    ),
-    _should(
-        "in-progress",
-        "`response.in_progress` follows `response.created`; `response.queued` may stand before it.",
-        _SPEC,
-        "Clients show a response as waiting that is under way.",
-    ),
-    _must(
-        "closing",
-        "A stream ends with exactly one of `response.completed`, `response.failed` and `response.incomplete`.",
-        f"{_SPEC}; {_CODEX} asks again for a stream that ends without it",
-        "The turn is asked for again, and its calls run twice.",
-    ),
-    _should(
-        "done-marker",
-        "The last thing in a stream is `[DONE]`, once.",
-        f"{_SPEC}; OpenAI itself leaves it out",
-        "Clients that read every dialect alike wait for it.",
-    ),
-    _should(
-        "error-event",
-        "An `error` event is followed by `response.failed`.",
-        _SPEC,
-        "The response stays in progress for ever.",
-        needs="error",
-    ),
-    _must(
-        "response-id",
-        "All events that hold the response give it one and the same id.",
-        _SPEC,
-        "The turn cannot be continued by `previous_response_id`.",
-    ),
-    _must(
-        "response-status",
-        "The status of the response is the one that its event is named after.",
-        _SPEC,
-        "Clients take a turn that is done for one that failed, or the other way round.",
-    ),
-    _must(
-        "output-index",
-        "Every item is announced with the next free output index.",
-        f"{_SPEC}; {_SDK}",
-        "The SDK raises, or writes the arguments of one call into another.",
-    ),
-    _must(
-        "item-added",
-        "Everything that is said of an item comes after `response.output_item.added`.",
-        f"{_SPEC}; {_SDK}",
-        "The SDK raises on the first delta.",
-    ),
-    _must(
-        "item-keys",
-        "Every item has an id and a type, a call its call_id and name, a message its role.",
-        _SPEC,
-        "Clients cannot tell what it is, or answer to it.",
-        on="turn",
-    ),
-    _must(
-        "item-id",
-        "An item has one id in all of its events, and no other item has it.",
-        _SPEC,
-        "Arguments are added to another call.",
-    ),
-    _should(
-        "call-id",
-        "The call_id of a call is not the id of its item.",
-        "OpenAI Responses, which refuses an item id in a history that is not of its own form",
-        "The call cannot be sent back.",
-        on="turn",
-        needs="call",
-    ),
-    _should(
-        "item-status",
-        "An item is `in_progress` when it is added, and `completed` or `incomplete` when it is done; "
-        "reasoning may have no status.",
-        _SPEC,
-        "Clients run a call too early, or never.",
-    ),
-    _must(
-        "item-begins-empty",
-        "An item that grows by deltas is empty when it is added.",
-        _SDK,
-        "The SDK adds the deltas to what is there: the arguments are doubled.",
-    ),
-    _must(
-        "item-identity",
-        "Type, id, call_id, name and role of an item never change.",
-        _SPEC,
-        "The call that is done is another than the one that began.",
-    ),
-    _must(
-        "item-closed",
-        "Every item is closed by `response.output_item.done`.",
-        f"{_SPEC}; {_CODEX} runs a call when its item is done",
-        "The call is never run.",
-    ),
-    _must(
-        "closed-item",
-        "Nothing is said of an item after it is done.",
-        _SPEC,
-        "The call has been run without it.",
-    ),
-    _should(
-        "incomplete-item",
-        "Only the last item of an incomplete response is incomplete.",
-        _SPEC,
-        "Clients run a call whose arguments were cut.",
-    ),
-    _must(
-        "arguments-string",
-        "The arguments of a call are text in every event.",
-        "OpenAI Responses",
-        "Typed clients raise.",
-        on="turn",
-        needs="call",
-    ),
-    _must(
-        "call-order",
-        "The arguments of a call come in deltas, then whole, then in the item.",
-        _SPEC,
-        "Clients that follow the deltas have other arguments than clients that wait.",
-        needs="call",
-    ),
-    _must(
-        "part-order",
-        "Text comes in parts: each is added, grows, is said whole and closed before the next.",
-        f"{_SPEC}; {_SDK}",
-        "The SDK raises on text for which there is no part, and thoughts are lost.",
-        needs="text",
-    ),
-    _must(
-        "part-begins-empty",
-        "A part is empty when it is added.",
-        _SDK,
-        "The text is doubled.",
-        needs="text",
-    ),
-    _must(
-        "text-agrees",
-        "Deltas, whole text and closed item say the same.",
-        _SPEC,
-        "Clients that stream see another call than clients that do not.",
-    ),
-    _must(
-        "final-output",
-        "The closing event of a response that did not fail holds all items, as they were when they were done.",
-        f"{_SPEC}; clients that read only the closing event",
-        "They see no calls, or others.",
-    ),
-    _should(
-        "failed-output",
-        "A failed response holds the items that it told of, the open one as incomplete.",
-        _SPEC,
-        "What the user has seen is gone from the history.",
-        needs="error",
-    ),
-    _must(
-        "object",
-        "A plain answer is an object `response` with an id, a status, and a list of items as output.",
-        "OpenAI Responses",
-        "The SDK raises.",
-        on="plain",
-    ),
-)
 
 
 class ResponsesStream:
@@ -255,6 +48,10 @@ class ResponsesStream:
         yield from _errors(events)
         yield from _response_ids(events)
         yield from _statuses(events, extended)
+        yield from _fields(events, self._asked.fields)
+        yield from _event_fields(events)
+        yield from _closed(events)
+        yield from _ids(heard)
         yield from Output().read(events)
 
     @property
@@ -362,6 +159,64 @@ def _statuses(events: Sequence[Event], extended: bool) -> Iterator[Finding]:
             yield event.breaks("response-status", f"says {shown(status)}.")
 
 
+def _fields(events: Sequence[Event], request: Json) -> Iterator[Finding]:
+    """Each fault once: what one event lacks, all of them lack."""
+    seen: set[tuple[str, str]] = set()
+    for event in events:
+        response = event.inner("response")
+        if event.type not in STATUSES or not response:
+            continue
+        head = [("fields", f"lacks {', '.join(lacking)}.")] if (lacking := [*head_faults(response)]) else []
+        for fault in (*head, *field_faults(response), *echo_faults(request, response)):
+            if fault not in seen:
+                yield event.breaks(fault[0], f"holds a response that {fault[1]}")
+            seen.add(fault)
+
+
+def _event_fields(events: Sequence[Event]) -> Iterator[Finding]:
+    seen: set[str] = set()
+    for event in events:
+        lacking = [name for name in EVENT_FIELDS.get(event.type, ()) if name not in event.data]
+        if lacking and event.type not in seen:
+            yield event.breaks("event-fields", f"lacks its {', '.join(lacking)}.")
+            seen.add(event.type)
+        if event.type == "error":
+            inner = event.inner("error")
+            lacking = [name for name in ("type", "code", "message", "param") if name not in inner]
+            if lacking:
+                yield event.breaks("error-object", f"lacks {', '.join(lacking)} in its object `error`.")
+
+
+def _closed(events: Sequence[Event]) -> Iterator[Finding]:
+    """What the closing event says of its reason."""
+    closing = next((event for event in reversed(events) if event.is_closing), None)
+    if closing is None:
+        return
+    for rule, says in _reason_faults(closing.inner("response"), closing.verb):
+        yield closing.breaks(rule, says)
+    lacking = [*usage_faults(closing.inner("response"))]
+    if lacking:
+        yield closing.breaks("usage-details", f"tells the tokens without {', '.join(lacking)}.")
+    if closing.type == "response.failed" and not any(event.type == "error" for event in events):
+        yield closing.breaks("failure-event", "comes without an error event before it.")
+
+
+def _reason_faults(response: Json, status: str) -> Iterator[tuple[str, str]]:
+    """What a response that did not end well does not say of the reason."""
+    if status == "incomplete" and not as_text(as_object(response.get("incomplete_details")).get("reason")):
+        yield "incomplete-details", f"has the incomplete_details {shown(response.get('incomplete_details'))}."
+    error = as_object(response.get("error"))
+    if status == "failed" and not (as_text(error.get("code")) and as_text(error.get("message"))):
+        yield "failed-error", f"has the error {shown(response.get('error'))}."
+
+
+def _ids(heard: Sequence[Heard]) -> Iterator[Finding]:
+    named = [each for each in heard if each.id is not None]
+    if named:
+        says = f"{len(named)} events have an SSE id, such as {shown(named[0].id)}."
+        yield Finding("responses.sse-id", says, (named[0].place,))
+
+
 def _has_calls(event: Event) -> bool:
     return any(as_text(item.get("type")) in CALLS for item in as_objects(event.inner("response").get("output")))
 
@@ -369,13 +224,20 @@ def _has_calls(event: Event) -> bool:
 # A plain answer
 
 
-def check_plain(body: Json) -> Iterator[Finding]:
+def check_plain(body: Json, asked: Asked) -> Iterator[Finding]:
     items = body.get("output")
-    about = {key: body.get(key) for key in ("object", "id", "status")}
-    if about["object"] != "response" or not all(map(as_text, about.values())) or not isinstance(items, list):
+    lacking = [*head_faults(body), *(key for key in ("id", "status") if not as_text(body.get(key)))]
+    if lacking or not isinstance(items, list):
+        about = {key: body.get(key) for key in ("object", "id", "created_at", "model", "status")}
         yield broken("object", f"the answer is {shown(about)} with the output {shown(items)}.")
+    status = "" if body.get("required_action") is not None else as_text(body.get("status"))
+    for rule, says in (*field_faults(body), *echo_faults(asked.fields, body), *_reason_faults(body, status)):
+        yield broken(rule, f"the answer {says}")
+    lacking = [*usage_faults(body)]
+    if lacking:
+        yield broken("usage-details", f"the answer tells the tokens without {', '.join(lacking)}.")
     for item in as_objects(items):
-        for rule, says in item_faults(item):
+        for rule, says in (*item_faults(item), *part_faults(item)):
             yield broken(rule, f"an item {shown(item.get('type'))} {says}")
 
 

@@ -120,11 +120,13 @@ def broken(rule: str, says: str, *events: Event) -> Finding:
 
 
 class Output:
-    """All items of one response, by output index."""
+    """All items of one response, in the order of their announcement."""
 
     def __init__(self) -> None:
-        self._items: dict[int, Item] = {}
-        self._ids: set[str] = set()
+        self._items: list[Item] = []
+        self._indexes: dict[int, Item] = {}
+        """By the index that they were announced with."""
+        self._ids: dict[str, Item] = {}
 
     def read(self, events: Sequence[Event]) -> Iterator[Finding]:
         for event in events:
@@ -143,41 +145,52 @@ class Output:
             yield from self._final_output(closing)
 
     def _add(self, event: Event) -> Iterator[Finding]:
-        index, item = as_number(event.data.get("output_index")), Item(event)
-        if index is None or index in self._items:
-            says = f"announces index {shown(event.data.get('output_index'))}, which is taken or no number."
-            yield event.breaks("output-index", says)
-            return
+        """An item with a wrong index is read like any other, as the next one: the index alone is wrong then."""
+        index, id = as_number(event.data.get("output_index")), as_text(event.inner("item").get("id"))
         if index != len(self._items):
-            yield event.breaks("output-index", f"announces index {index} where {len(self._items)} is next.")
-        self._items[index] = item
+            told = shown(event.data.get("output_index"))
+            yield event.breaks("output-index", f"announces index {told} where {len(self._items)} is next.")
+            if id in self._ids or (not id and index in self._indexes):
+                return
+        item = Item(event, len(self._items))
+        self._items.append(item)
+        if index is not None:
+            self._indexes.setdefault(index, item)
         yield from item.begin(event)
-        yield from self._unique(event)
-
-    def _unique(self, event: Event) -> Iterator[Finding]:
-        id = as_text(event.inner("item").get("id"))
-        if id and id in self._ids:
+        if id in self._ids:
             yield event.breaks("item-id", f"repeats the id {id!r} of another item.")
-        self._ids.add(id)
+        if id:
+            self._ids.setdefault(id, item)
 
     def _see(self, event: Event) -> Iterator[Finding]:
-        index = as_number(event.data.get("output_index"))
-        item = self._items.get(index) if index is not None else None
+        """Items are found by their index. One that has the id of the event is meant where the index cannot be right."""
+        named = self._ids.get(as_text(event.data.get("item_id")) or as_text(event.inner("item").get("id")))
+        item = self._at(as_number(event.data.get("output_index")))
+        if named is not None and item is not named and (item is None or not item.takes(event)):
+            says = f"is about index {shown(event.data.get('output_index'))}, its item is at {named.index}."
+            yield event.breaks("output-index", says)
+            item = named
         if item is None:
             says = f"is about index {shown(event.data.get('output_index'))}, which was not announced."
             yield event.breaks("item-added", says)
         else:
             yield from item.see(event)
 
+    def _at(self, index: int | None) -> "Item | None":
+        """The item with this index, announced so or counted so."""
+        if index is None or index in self._indexes:
+            return self._indexes.get(index) if index is not None else None
+        return self._items[index] if 0 <= index < len(self._items) else None
+
     def _all_closed(self, last: Sequence[Event]) -> Iterator[Finding]:
-        for index, item in self._items.items():
+        for index, item in enumerate(self._items):
             if item.closed is None:
                 says = f"the item at index {index} has no output_item.done."
                 yield broken("item-closed", says, item.added, *last)
 
     def _incomplete_only_at_the_end(self, closing: Event) -> Iterator[Finding]:
-        last = max(self._items, default=0)
-        for index, item in self._items.items():
+        last = len(self._items) - 1
+        for index, item in enumerate(self._items):
             if item.closed is None or item.closed.inner("item").get("status") != "incomplete":
                 continue
             if index != last:
@@ -192,7 +205,7 @@ class Output:
         if len(output) != len(self._items):
             says = f"{len(self._items)} items were announced, {closing} has {len(output)}."
             yield broken("final-output", says, closing)
-        for index, item in self._items.items():
+        for index, item in enumerate(self._items):
             final = output[index] if 0 <= index < len(output) else {}
             if item.closed is not None and not item.is_told_by(final):
                 says = f"item {index} of {closing} differs from its output_item.done."
@@ -203,7 +216,7 @@ class Output:
         output = as_objects(closing.inner("response").get("output"))
         if len(output) > len(self._items):
             yield closing.breaks("failed-output", f"has {len(output)} items, {len(self._items)} were announced.")
-        for index, item in self._items.items():
+        for index, item in enumerate(self._items):
             final = output[index] if 0 <= index < len(output) else {}
             half = item.closed is None and final.get("status") in ("incomplete", "failed")
             if not half and (item.closed is None or not item.is_told_by(final)):
@@ -222,6 +235,13 @@ def item_faults(item: Json) -> Iterator[tuple[str, str]]:
         yield "call-id", f"has {shown(item.get('id'))} as its id and its call_id."
     if kind in CALLS and not isinstance(item.get(CALLS[kind]), str):
         yield "arguments-string", f"has the {CALLS[kind]} {shown(item.get(CALLS[kind]))}."
+
+
+def part_faults(item: Json) -> Iterator[tuple[str, str]]:
+    """What is wrong with the text of a message that is done."""
+    for part in as_objects(item.get("content")) if item.get("type") == "message" else ():
+        if part.get("type") == "output_text" and not isinstance(part.get("annotations"), list):
+            yield "part-keys", f"has the annotations {shown(part.get('annotations'))}."
 
 
 class Piece:
@@ -245,8 +265,9 @@ class Piece:
 class Item:
     """One item, from its announcement to its end."""
 
-    def __init__(self, added: Event) -> None:
+    def __init__(self, added: Event, index: int) -> None:
         self.added = added
+        self.index = index
         self.closed: Event | None = None
         self._added = added.inner("item")
         self._type = as_text(self._added.get("type"))
@@ -261,6 +282,11 @@ class Item:
         filled = [key for key in ("content", "summary", *CALLS.values()) if self._added.get(key)]
         if filled and self._type in GROWING:
             yield event.breaks("item-begins-empty", f"has {', '.join(filled)} before any delta.")
+
+    def takes(self, event: Event) -> bool:
+        """Whether an event can be about this item: it is open, and of the kind."""
+        kind = TEXTS[event.stem].item if event.stem in TEXTS else as_text(event.inner("item").get("type"))
+        return self.closed is None and kind in ("", self._type)
 
     def see(self, event: Event) -> Iterator[Finding]:
         if self.closed is not None:
@@ -355,6 +381,8 @@ class Item:
         yield from self._keys(event)
         yield from self._same_identity(event)
         yield from self._end_status(event)
+        for rule, says in part_faults(event.inner("item")):
+            yield event.breaks(rule, says)
         yield from self._call_agrees(event) if self._type in CALLS else self._parts_agree(event)
 
     def _same_identity(self, event: Event) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """What a rule is, and what it is to break one."""
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,8 @@ class Rule(msgspec.Struct, frozen=True):
     """What can break it: a stream, a plain answer, either of them, or a conversation."""
     needs: Literal["", "call", "error", "text", "time"] = ""
     """What has to be in a turn for the rule to say anything about it."""
+    explains: tuple[str, ...] = ()
+    """Rules that break along with this one, in the same answer: ids, or `area.*` for all of an area."""
 
     @property
     def area(self) -> str:
@@ -59,3 +61,5 @@ class Asked(msgspec.Struct, frozen=True):
     """Whether events beyond the protocol were asked for."""
     socket: bool = False
     """A WebSocket carries the events: they have no names, and no marker ends them."""
+    fields: dict[str, Any] = {}
+    """The request as it was sent; empty if it is not known."""

@@ -27,7 +27,7 @@ STREAMS: dict[Dialect, Callable[[Asked], StreamReader]] = {
     "responses": responses.ResponsesStream,
     "messages": messages.MessagesStream,
 }
-PLAIN: dict[Dialect, tuple[Callable[[Json], Iterator[Finding]], Callable[[Json], Turn]]] = {
+PLAIN: dict[Dialect, tuple[Callable[[Json, Asked], Iterator[Finding]], Callable[[Json], Turn]]] = {
     "chat": (chat.check_plain, chat.plain_turn),
     "responses": (responses.check_plain, responses.plain_turn),
     "messages": (messages.check_plain, messages.plain_turn),
@@ -68,7 +68,7 @@ def check_plain(body: bytes, asked: Asked) -> tuple[list[Finding], Turn]:
         return [Finding("plain.json", f"The answer is {shown(body[:80])}.")], Turn()
     fields = as_object(value)
     turn = read(fields)
-    return [*check(fields), *check_turn(turn, msgspec.structs.replace(asked, usage=True))], turn
+    return [*check(fields, asked), *check_turn(turn, msgspec.structs.replace(asked, usage=True))], turn
 
 
 def api_of(value: Json) -> Dialect:

@@ -39,6 +39,7 @@ RULES = (
         "The client raises on a call that the model made correctly, or runs half of one.",
         on="turn",
         needs="call",
+        explains=("parallel.calls",),
     ),
     Rule(
         "calls.finish",
@@ -57,6 +58,7 @@ RULES = (
         "The call is shown to the user and never run.",
         on="turn",
         needs="text",
+        explains=("calls.finish", "choice.required", "choice.named", "parallel.calls", "stream.same"),
     ),
     Rule(
         "plain.json",
@@ -73,6 +75,7 @@ RULES = (
         "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages",
         "Calls are lost, and nobody says so.",
         on="turn",
+        explains=("stream.disconnect",),
     ),
     Rule(
         "stream.live",
@@ -96,6 +99,14 @@ RULES = (
         "The total is the sum of input and output.",
         "OpenAI Chat Completions, OpenAI Responses",
         "Budgets are off.",
+        on="turn",
+    ),
+    Rule(
+        "usage.parts",
+        "SHOULD",
+        "Cached tokens are at most those of the input, reasoning tokens at most those of the output.",
+        "OpenAI Chat Completions, OpenAI Responses",
+        "Costs become negative: clients subtract the parts from the whole.",
         on="turn",
     ),
 )
@@ -126,6 +137,14 @@ class Usage(msgspec.Struct, frozen=True):
     input: int
     output: int
     total: int | None = None
+    cached: int | None = None
+    """Of the input, where it is told."""
+    reasoning: int | None = None
+    """Of the output, where it is told."""
+
+    @property
+    def has_parts(self) -> bool:
+        return self.cached is not None or self.reasoning is not None
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -172,8 +191,20 @@ def check_turn(turn: Turn, asked: Asked) -> Iterator[Finding]:
         yield Finding("calls.leak", says, turn.saying(*leak.span()))
     if turn.is_over and turn.usage is None and _wants_usage(asked):
         yield Finding("usage.told", "The turn tells no tokens.", turn.last)
-    if turn.usage is not None and turn.usage.total not in (None, turn.usage.input + turn.usage.output):
-        yield Finding("usage.sum", f"The turn tells {turn.usage}.", turn.last)
+    if turn.usage is not None:
+        yield from _check_usage(turn.usage, turn.last)
+
+
+def _check_usage(usage: Usage, frames: tuple[int, ...]) -> Iterator[Finding]:
+    if usage.total not in (None, usage.input + usage.output):
+        says = f"The total is {usage.total}, the input {usage.input} and the output {usage.output}."
+        yield Finding("usage.sum", says, frames)
+    for word, part, of, whole in (
+        ("cached", usage.cached, "input", usage.input),
+        ("reasoning", usage.reasoning, "output", usage.output),
+    ):
+        if part is not None and not 0 <= part <= whole:
+            yield Finding("usage.parts", f"{part} {word} tokens are part of {whole} tokens of {of}.", frames)
 
 
 def _misleads(turn: Turn, asked: Asked) -> bool:
@@ -197,9 +228,11 @@ def _check_call(call: Call, turn: Turn, asked: Asked) -> Iterator[Finding]:
 
 
 def as_usage(value: Any, given: str, made: str) -> Usage | None:
-    """Token counts under these names, if they are there."""
+    """Token counts under these names, if they are there, with their details."""
     counts = as_object(value)
     input, output = as_number(counts.get(given)), as_number(counts.get(made))
     if input is None or output is None:
         return None
-    return Usage(input, output, as_number(counts.get("total_tokens")))
+    cached = as_number(as_object(counts.get(f"{given}_details")).get("cached_tokens"))
+    reasoning = as_number(as_object(counts.get(f"{made}_details")).get("reasoning_tokens"))
+    return Usage(input, output, as_number(counts.get("total_tokens")), cached, reasoning)

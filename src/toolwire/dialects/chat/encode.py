@@ -11,7 +11,7 @@ import msgspec
 
 from toolwire.core import sse
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
-from toolwire.core.errors import Failure
+from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
     CallArgs,
     CallStarted,
@@ -115,6 +115,10 @@ class StreamEncoder:
     def keepalive(self, silent: float) -> tuple[bytes, ...]:
         """A sign of life after this many seconds of silence."""
         return (sse.write_comment(b"keepalive"),)
+
+    def break_off(self) -> tuple[bytes, ...]:
+        """The end of the stream when nothing else can be encoded."""
+        return sse.write(encode_error(InternalError().failure)), sse.DONE
 
     def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
         text = event.text

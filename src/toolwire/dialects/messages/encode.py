@@ -12,7 +12,7 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.errors import Failure
+from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
     SPOKEN_BLOCKS,
     CallArgs,
@@ -118,6 +118,10 @@ class StreamEncoder:
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A sign of life after this many seconds of silence."""
         return [*self._begin(), b'event: ping\ndata: {"type":"ping"}\n\n']
+
+    def break_off(self) -> Sequence[bytes]:
+        """The end of the stream when nothing else can be encoded."""
+        return (sse.write_named("error", encode_error(InternalError().failure)),)
 
     def _start(self, event: TurnStarted) -> Sequence[bytes]:
         return self._begin()

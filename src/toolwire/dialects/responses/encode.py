@@ -14,7 +14,7 @@ import msgspec
 
 from toolwire.core import sse
 from toolwire.core.collect import Turn, events_of
-from toolwire.core.errors import Failure
+from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -130,10 +130,18 @@ class StreamEncoder:
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A sign of life after this many seconds of silence."""
         if self._extended:
-            return [*self.begin(), self._writer.write("ping", {})]
+            begun = self.begin()
+            return [*begun, self._writer.write("ping", {})] if silent else begun
         if self._socket or silent >= SIGNS_FROM:
             return self.begin() or [self._lifecycle("response.in_progress")]
         return (sse.write_comment(b"keepalive"),)
+
+    def break_off(self) -> Sequence[bytes]:
+        """The end of the stream when nothing else can be encoded. What is known of the items is not to be trusted."""
+        self._items, self._open, self._others = [], None, {}
+        failure = InternalError().failure
+        self.response.fail(failure, [])
+        return [self._error(failure), *self._last("response.failed")]
 
     # The turn
 
@@ -172,10 +180,13 @@ class StreamEncoder:
     def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
         out = self.begin()
         self._abandon()
-        error = error_object(event.failure)
-        out.append(self._writer.write("error", {**error, "error": error}))
+        out.append(self._error(event.failure))
         self.response.fail(event.failure, self.output)
         return [*out, *self._last("response.failed")]
+
+    def _error(self, failure: Failure) -> bytes:
+        error = error_object(failure)
+        return self._writer.write("error", {**error, "error": error})
 
     def cancel(self) -> None:
         """The turn was given up: the response says so, with what there is of it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +12,8 @@ from toolwire.core.errors import Failure, InternalError, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
 from toolwire.dialects.responses.response import ResponseObject
-from toolwire.runs.run import Plan, Run
+from toolwire.runs.run import AnyRun, Plan, Run
+from toolwire.service.delivery import upstream_request_id
 from toolwire.service.exchange import Shared
 from toolwire.service.responses.journal import Journal
 from toolwire.transport.alarm import Alarm
@@ -67,9 +68,22 @@ class BackgroundRun:
         await asyncio.wait((self.task,))
 
     async def run(self) -> None:
+        try:
+            await self._serve()
+        except Exception as error:  # noqa: BLE001 - not even the failure could be told
+            self._shared.log.crashed(self.id, error)
+            await self._keep(self._bound.stream().break_off())
+        finally:
+            run = self._bound.run
+            if run is not None:
+                await run.finish()
+            self.journal.close()
+            self._report(run)
+
+    async def _serve(self) -> None:
+        """Produce the response, if only one that has failed."""
         task = asyncio.current_task()
         assert task is not None
-        run: Run | None = None
         try:
             run = self._bound.run = Run(self._plan, self._shared.loop, Alarm(self._shared.ticker, task))
             self.journal.add(self._bound.stream().begin())
@@ -84,11 +98,6 @@ class BackgroundRun:
         except Exception as error:  # noqa: BLE001 - nobody else is there to catch it
             self._shared.log.crashed(self.id, error)
             await self._end(InternalError().failure)
-        finally:
-            if run is not None:
-                await run.finish()
-            self.journal.close()
-            self._report(run)
 
     async def _produce(self, run: Run) -> None:
         encoder = self._bound.stream()
@@ -104,11 +113,17 @@ class BackgroundRun:
         pieces = self._bound.stream().feed(TurnFailed(failure))
         if self._cancelled:
             self._bound.stream().cancel()
+        await self._keep(pieces)
+
+    async def _keep(self, pieces: Sequence[bytes]) -> None:
+        """Keep the turn with its last events, then tell them."""
         await self._bound.keep_frames(self.journal, pieces)
         self.journal.add(pieces)
 
-    def _report(self, run: Run | None) -> None:
+    def _report(self, run: AnyRun | None) -> None:
         tally = run.assembly.tally if run is not None else Tally()
+        if run is not None and (id := upstream_request_id(run.headers)):
+            self._facts["upstream_request_id"] = id
         seconds = time.perf_counter() - self._began
         self._facts |= {"status": 200, "background": True, "outcome": self.response.status}
         self._shared.log.turn(self._facts, tally, seconds)

@@ -144,7 +144,7 @@ class ResponsesExchange(Exchange):
         rules = self._rules(self._shared.settings.tools)
         self._bound.extended = rules.responses_events == "extended"
         if self._bound.extended:
-            self._delivery.pace = Pace(self._delivery.pace.commit_after, PING)
+            self._delivery.pace = Pace(keepalive=PING, opens_at_once=True)
 
     def _begin_turn(self, request: Request, caller: Caller) -> AnyRun:
         request, policies = self._compacting(request)
@@ -170,7 +170,7 @@ class ResponsesExchange(Exchange):
     async def _send_kept(self, kept: Journal | bytes, receive: Receive) -> None:
         """Answer with something that does not depend on this connection."""
         self._delivery.status = 200
-        self._delivery.committed = True
+        self._delivery.committed = self._delivery.ended = True
         if isinstance(kept, bytes):
             await send_json(self._send, 200, kept, self._delivery.headers)
             return

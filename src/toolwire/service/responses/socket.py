@@ -22,7 +22,7 @@ from toolwire.dialects.openai import error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import Asked
 from toolwire.runs.run import AnyRun
-from toolwire.service.delivery import Delivery
+from toolwire.service.delivery import Delivery, upstream_request_id
 from toolwire.service.http import ClientGone, send_json
 from toolwire.service.keys import Caller, Unauthorized
 from toolwire.service.responses.exchange import ResponsesExchange, State
@@ -152,11 +152,12 @@ class Connection:
         return {"type": "http.disconnect"}
 
 
-def error_frame(failure: Failure, lane: str = "") -> str:
+def error_frame(failure: Failure, lane: str = "", request_id: str = "") -> str:
     """A failure as the message that ends a turn."""
     frame: dict[str, Any] = {"type": "error", "status": failure.status, "error": error_object(failure)}
-    if failure.retry_after:
-        frame["headers"] = {"retry-after": failure.retry_after}  # what Codex waits by
+    headers = {"retry-after": failure.retry_after, "x-upstream-request-id": request_id}  # Codex waits by the first
+    if any(headers.values()):
+        frame["headers"] = {name: value for name, value in headers.items() if value}
     return _encode({**frame, "stream_id": lane} if lane else frame).decode()
 
 
@@ -166,15 +167,18 @@ class SocketDelivery(Delivery):
     lane = ""
 
     async def refuse(self, failure: Failure, run: AnyRun | None) -> None:
+        request_id = upstream_request_id(run.headers) if run is not None else ""
+        frame = error_frame(failure, self.lane, request_id)
         self._commit(failure.status)
-        await self._say(error_frame(failure, self.lane))
+        self.ended = True
+        await self._say(frame)
 
     async def at_once(self, events: Sequence[Event]) -> None:
         """A turn that needs no run."""
-        self._commit(200)
         pieces = [piece for event in events for piece in self._dialect.stream().feed(event)]
         await self._dialect.settle()
-        await self._put(pieces)
+        self._commit(200)
+        await self._end_with(pieces)
 
     async def _open(self, run: AnyRun) -> None:
         pass
