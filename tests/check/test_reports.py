@@ -1,6 +1,7 @@
 """Reports in files. The exchanges in them are real: streams that were read by the rules, and a check of the demo."""
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -14,7 +15,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 
+from tests.check import chat_turns, responses_turns
+from tests.check.streams import change, wire
 from tests.conftest import needs
 from tests.support.gateway import Gateway
 from toolwire import __version__
@@ -29,6 +33,7 @@ from toolwire.check.report.junit import as_junit
 from toolwire.check.report.timeline import timeline
 from toolwire.check.rules import RULES
 from toolwire.check.run import Report, check, check_captured
+from toolwire.check.text import show
 from toolwire.check.verdicts import Verdict
 from toolwire.core.events import Dialect
 
@@ -172,6 +177,82 @@ def counted(report: Report) -> Counter[str]:
 
 def must_broken(report: Report) -> int:
     return sum(RULES[each.rule].level == "MUST" for each in report.broken)
+
+
+# Causes and consequences
+
+
+@pytest.fixture(scope="module")
+def explained() -> Report:
+    """Arguments that are an object: the item differs from its deltas, and from the response."""
+    frames = responses_turns.sound()
+    change("output_item.done", "item", "arguments", to={"city": "Paris"}, nth=2)(frames)
+    return check_captured([read_file(wire(frames))], "one-fault.sse")
+
+
+CAUSE = "responses.arguments-string"
+CONSEQUENCES = ["calls.json", "responses.text-agrees", "responses.final-output"]
+
+
+def test_what_follows_from_a_broken_rule_stands_behind_it(explained: Report):
+    assert [(each.rule, each.follows) for each in explained.broken] == [
+        (CAUSE, []),
+        *((rule, [CAUSE]) for rule in CONSEQUENCES),
+    ]
+    rules = [each.rule for each in explained.verdicts]
+    assert rules[rules.index(CAUSE) + 1 :][:3] == CONSEQUENCES, "in machines' reports too"
+
+
+def test_a_rule_that_is_also_broken_by_itself_follows_from_nothing(explained: Report):
+    frames = responses_turns.sound()
+    change("completed", "response", "output", to=[])(frames)
+    other = msgspec.structs.replace(read_file(wire(frames)), number=2)
+    report = check_captured([*explained.exchanges, other], "two-faults.sse")
+    assert [each.rule for each in report.broken if not each.follows] == [CAUSE, "responses.final-output"]
+    assert [each.rule for each in report.consequences(report.broken[0])] == CONSEQUENCES[:2]
+
+
+def test_a_consequence_is_the_cause_where_only_it_is_looked_at(explained: Report):
+    report = check_captured(explained.exchanges, "one-fault.sse", ["responses.final-output"])
+    assert [(each.rule, each.follows) for each in report.broken] == [("responses.final-output", [])]
+
+
+def test_every_report_says_what_follows(explained: Report):
+    told = json.loads(as_json(explained))
+    assert told["counts"]["following"] == 3
+    assert [each["rule"]["id"] for each in told["verdicts"] if each["follows"] == [CAUSE]] == CONSEQUENCES
+    cases = [case for case in Xml.fromstring(as_junit(explained)).iter("testcase") if case.find("failure") is not None]
+    assert [case.get("name") for case in cases] == [CAUSE, *CONSEQUENCES]
+    failures = [failure for case in cases[1:] for failure in case.iter("failure")]
+    assert all((each.get("message") or "").startswith(f"follows from {CAUSE}: ") for each in failures)
+    page = as_html(explained).decode()
+    articles = re.findall(r'<article class="(must[^"]*)" id="responses-([^"]+)"', page)
+    assert articles == [("must", CAUSE), *(("must follows", rule) for rule in CONSEQUENCES)]
+    assert page.count(f'<dt>Follows from</dt><dd><a href="#responses-{CAUSE}">') == 3
+
+
+def test_the_terminal_shows_consequences_below_their_cause(explained: Report):
+    console = Console(width=200, file=io.StringIO())
+    show(explained, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    heads = [line.partition(" on ")[0] for line in lines if line.startswith(("MUST", "SHOULD"))]
+    assert heads == [f"MUST {CAUSE}"]
+    follows = [line.split()[3] for line in lines if line.startswith("  It follows: ")]
+    assert follows == [f"{rule}." for rule in CONSEQUENCES]
+    assert lines[-1] == "3 of the broken rules follow from others."
+
+
+def test_the_terminal_says_the_same_thing_once():
+    one = read_file(wire(chat_turns.uncounted()))
+    again = [
+        msgspec.structs.replace(one, number=number, findings=(Finding("chat.role", "It is the user's.", (0,)),))
+        for number in range(1, 40)
+    ]
+    console = Console(width=200, file=io.StringIO())
+    show(check_captured(again, "same.har"), console)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("It is the user's. (39 times)") == 1
 
 
 # JSON

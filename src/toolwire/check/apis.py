@@ -72,8 +72,9 @@ class Api(Protocol):
 
 
 def _whole(fields: Json, ask: Ask) -> Json:
-    """A body. Reports show its beginning, so what is long stands last."""
-    return {name: value for name, value in {**fields, **ask.more}.items() if value is not None}
+    """A body. Reports show its beginning, so what matters most stands first, and what is long last."""
+    ordered = {"model": fields["model"], **ask.more, **fields, **ask.more}
+    return {name: value for name, value in ordered.items() if value is not None}
 
 
 class _OpenAiApi:

@@ -24,6 +24,7 @@ RULES = (
         "Streamed or not, the same request gives the same kind of turn.",
         _AGENTS,
         "Calls are there in one way of asking and not in the other.",
+        explains=_ECHO,
     ),
     _must(
         "stream.disconnect",
@@ -86,6 +87,7 @@ RULES = (
         "Two calls of one turn arrive as two calls, each whole.",
         _ALL,
         "One call is lost, or both become one.",
+        explains=_ECHO,
     ),
     _must(
         "arguments.empty",

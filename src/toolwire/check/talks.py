@@ -88,16 +88,17 @@ class Talk:
 
     def answered(self, rule: str, exchange: Exchange) -> None:
         """The request must be taken. A turn that began and did not end breaks other rules."""
-        if _says_nothing(exchange) or (400 <= exchange.status < 500 and not self._was_answered_like(exchange)):
+        if _says_nothing(exchange) or (400 <= exchange.status < 500 and not self.was_answered_like(exchange)):
             self.unseen(rule, why_not(exchange))
         else:
             self.judge(rule, exchange.ok, f"The answer is {why_not(exchange)}.", exchange)
 
-    def _was_answered_like(self, exchange: Exchange) -> bool:
+    def was_answered_like(self, exchange: Exchange) -> bool:
         """Whether a turn came in the same way, streamed or plain: not every server knows both."""
         stream = as_object(parsed(exchange.sent.body)).get("stream")
         return any(
-            each.ok and each.api == exchange.api and each.streamed == stream for each in self._endpoint.exchanges
+            each.ok and each.api == exchange.api and each.streamed == stream and not each.is_socket
+            for each in self._endpoint.exchanges
         )
 
     def refused_or_answered(self, rule: str, exchange: Exchange) -> None:

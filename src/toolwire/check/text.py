@@ -77,12 +77,15 @@ def _show_broken(verdict: Verdict, report: Report, console: Console) -> None:
     numbers = {each.number: each for each in report.exchanges}
     counts = Counter(finding.says for finding, _ in verdict.broken)
     examples = {finding.says: (finding, number) for finding, number in reversed(verdict.broken)}
+    shown = 0
     for says in [*counts][:MOST_SHOWN]:
         times = f" ({counts[says]} times)" if counts[says] > 1 else ""
         console.print(_indented(readable(says) + times, 2, ""))
         finding, number = examples[says]
-        for line in _bytes(numbers[number], finding):
+        request = [] if number == shown else [*_request(numbers[number])]
+        for line in (*request, *_answer(numbers[number], finding)):
             console.print(_indented(line, 4))
+        shown = number
     more = sum([*counts.values()][MOST_SHOWN:])
     if more > 0:
         console.print(_indented(f"and {more} more like it", 2))
@@ -97,10 +100,13 @@ def _show_consequence(verdict: Verdict, console: Console) -> None:
     console.print(_indented(readable(verdict.broken[0][0].says), 4))
 
 
-def _bytes(exchange: Exchange, finding: Finding) -> Iterator[str]:
-    frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:2000]]
+def _request(exchange: Exchange) -> Iterator[str]:
     if exchange.sent.url:
         yield f"> {exchange.sent.method} {exchange.sent.url} {_cut(exchange.sent.body)}"
+
+
+def _answer(exchange: Exchange, finding: Finding) -> Iterator[str]:
+    frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:2000]]
     for frame in frames[:MOST_SHOWN]:
         for line in filter(None, frame[:MOST_BYTES].splitlines()):
             yield f"< {_plain(line)}"

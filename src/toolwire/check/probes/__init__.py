@@ -32,7 +32,6 @@ PROBES = (
     histories.unknown_response,
     settings.told_again,
     sockets.over_socket,
-    sockets.queued,
     compaction.compacted,
     histories.resumed,
     manners.broken_turn,

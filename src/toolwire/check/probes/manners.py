@@ -88,7 +88,7 @@ async def legacy_functions(talk: Talk) -> None:
         talk.judge("legacy.functions", told, "The call or its finish reason are those of `tools`.", got)
 
 
-@probe("broken-turn", "stream.failure", "errors.form", "errors.fields", TURNS)
+@probe("broken-turn", "stream.failure", TURNS)
 async def broken_turn(talk: Talk) -> None:
     """A turn that fails in its middle, where the model can be asked for that."""
     if not talk.is_demo:
@@ -98,6 +98,8 @@ async def broken_turn(talk: Talk) -> None:
         got = await talk.ask(Ask((HELLO,), (), stream=stream), "error-middle")
         if 400 <= got.status < 500:
             talk.unseen("stream.failure", why_not(got))
+        elif got.trouble and not talk.was_answered_like(got):
+            talk.unseen("stream.failure", "no turn comes whole")
         else:
             told = got.turn.finish == "failed" or (got.status >= 500 and not got.trouble)
             talk.judge("stream.failure", told, f"A turn that failed in its middle is {_end(got)}.", got)

@@ -9,7 +9,7 @@ from toolwire.check.socket import Line, NoSocket
 from toolwire.check.talks import BUSY, Talk, why_not
 from toolwire.check.turns.loose import Json, as_number, as_object, as_text, shown
 
-RULES = ("socket.turn", "socket.continued", "socket.unknown", "socket.fields", "socket.error")
+RULES = ("socket.turn", "socket.continued", "socket.unknown", "socket.fields", "socket.error", "socket.queue")
 
 
 @probe("socket", *RULES, TURNS)
@@ -21,6 +21,7 @@ async def over_socket(talk: Talk) -> None:
         async with talk.connected() as line:
             if await _converse(talk, line):
                 await _be_refused(talk, line)
+                await _queue(talk, line)
             else:
                 for rule in RULES[1:]:
                     talk.unseen(rule, "there was no turn over the WebSocket")
@@ -93,19 +94,11 @@ def _outcome(got: Exchange) -> str:
     return "a turn" if got.ok else why_not(got)
 
 
-@probe("socket-queue", "socket.queue")
-async def queued(talk: Talk) -> None:
+async def _queue(talk: Talk, line: Line) -> None:
     """Two requests at once."""
-    if talk.api.name != "responses":
-        return
-    try:
-        async with talk.connected() as line:
-            for user in (ONE, FAR):
-                await line.send(Ask((user,), BOTH, named="get_weather"))
-            answers = [await line.hear(), await line.hear()]
-    except NoSocket as error:
-        talk.unseen("socket.queue", str(error))
-        return
+    for user in (ONE, FAR):
+        await line.send(Ask((user,), BOTH, named="get_weather"))
+    answers = [await line.hear(), await line.hear()]
     failed = [got for got in answers if not got.ok]
     if any(got.status >= 400 for got in failed):
         talk.unseen("socket.queue", why_not(failed[0]))
