@@ -14,7 +14,7 @@ from toolwire.core.request import Entry, ReasoningEntry, Request
 from toolwire.runs.routes import Route, Router
 from toolwire.runs.run import Plan
 from toolwire.runs.settings import Settings
-from toolwire.runs.thoughts import KeepSeals, Thoughts, forgotten
+from toolwire.runs.thoughts import KeepSeals, KeepTwins, Thoughts, forgotten
 from toolwire.runs.validate import validate
 from toolwire.transport.record import Recorder
 
@@ -63,7 +63,8 @@ class Planning(msgspec.Struct, frozen=True):
         if route.forgets_schemas and rules.arguments == "pass":
             rules = msgspec.structs.replace(rules, arguments="check")
         thoughts, owner, name = self.thoughts, self.caller.owner, route.backend.name
-        lasting = (*self.policies, partial(KeepSeals, thoughts, name, owner, self.request.entries))
+        kept = (thoughts, name, owner, self.request.entries)
+        lasting = (*self.policies, partial(KeepSeals, *kept), partial(KeepTwins, *kept))
         request = thoughts.fit_for(name, owner, self.request)
         request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
         if request.dialect not in route.hosts_tools:
@@ -75,7 +76,7 @@ class Planning(msgspec.Struct, frozen=True):
         return Plan(
             converse=lambda: route.converse(asked, seed, owner),
             assemble=lambda conversation: policies_for(
-                request, rules, seed, conversation.calls, [make() for make in lasting], validate
+                request, rules, seed, conversation.stand_in, [make() for make in lasting], validate
             ),
             upstream=route.upstream,
             key=self.caller.upstream_key,

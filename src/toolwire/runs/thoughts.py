@@ -12,7 +12,7 @@ from typing import ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from toolwire.core.events import CallStarted, Event, Note, ReasoningDelta, ReasoningEnded
+from toolwire.core.events import CallStarted, CallTwin, Event, Note, ReasoningDelta, ReasoningEnded
 from toolwire.core.policies import Kinds
 from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request, TextPart
 
@@ -199,6 +199,34 @@ class KeepThoughts:
             self._places = self._places or Places(self._owner, self._entries)
             self._thoughts.keep(self._places.key(event.id, event.name), self._sealed)
             self._led = True
+        return (event,)
+
+    def end(self) -> Sequence[Event]:
+        return ()
+
+
+class KeepTwins:
+    """A policy that keeps what a server sealed into a call for the call that was delivered in its place.
+
+    That one has an id of our own, which no other call has.
+    """
+
+    handles: ClassVar[Kinds] = (CallStarted, CallTwin)
+
+    def __init__(self, thoughts: Thoughts, backend: str, owner: str, entries: Sequence[Entry]) -> None:
+        self._thoughts = thoughts
+        self._backend = backend
+        self._owner = owner
+        self._entries = entries
+        self._names: dict[str, str] = {}
+
+    def feed(self, event: Event) -> Sequence[Event]:
+        if isinstance(event, CallStarted):
+            self._names[event.id] = event.name
+        elif isinstance(event, CallTwin) and event.seal and event.id in self._names:
+            key = Places(self._owner, self._entries).key(event.id, self._names[event.id])
+            self._thoughts.keep_call_seal(key, event.seal)
+            self._thoughts.issued(event.seal, self._backend)
         return (event,)
 
     def end(self) -> Sequence[Event]:
