@@ -52,7 +52,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
     read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing.")] = False,
     effort: Annotated[str, typer.Option(help="How hard the model shall think.")] = "",
     rounds: Annotated[int, typer.Option(help="Most turns of the model.")] = 100,
-    context_window: Annotated[int, typer.Option(help="Tokens that the model takes; 0: unknown.")] = 0,
+    context_window: Annotated[int, typer.Option(help="Tokens that the model takes; 0: as is known of it.")] = 0,
     config: Annotated[str | None, typer.Option(help="Settings file; ./toolwire.toml if it is there.")] = None,
 ) -> None:
     """Work on something: the model calls tools, which run here, until it is done."""

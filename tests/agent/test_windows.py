@@ -275,6 +275,37 @@ def test_an_answer_that_ends_at_a_known_window_was_cut_short_by_it(window: int, 
     play(main())
 
 
+def test_a_window_that_is_full_of_other_things_is_not_made_room_in_again_and_again() -> None:
+    async def main() -> None:
+        full = [turn(Calls(f"c{n}", "look"), tokens=Counted(input=950, output=10)) for n in range(5)]
+        async with Far(full[0], turn(Says("Sum.")), *full[1:], turn(Says("done"))) as far:
+            events = await worked(agent_on(far, echo(), setup=Setup(context_window=1000)))
+            assert ended(events).text == "done"
+            assert len(only(events, Compacted)) == 1
+            assert len(far.asked) == 7
+
+    play(main())
+
+
+def test_a_window_that_fills_again_is_made_room_in_again() -> None:
+    async def main() -> None:
+        full, small = Counted(input=950, output=10), Counted(input=100, output=10)
+        replies = [
+            turn(Calls("c1", "look"), tokens=full),
+            turn(Says("Sum.")),
+            turn(Calls("c2", "look"), tokens=small),
+            turn(Calls("c3", "look"), tokens=full),
+            turn(Says("Sum.")),
+            turn(Says("done")),
+        ]
+        async with Far(*replies) as far:
+            events = await worked(agent_on(far, echo(), setup=Setup(context_window=1000)))
+            assert ended(events).text == "done"
+            assert len(only(events, Compacted)) == 2
+
+    play(main())
+
+
 # Windows that nobody has to name
 
 MANY = Counted(input=30_000, output=600)

@@ -76,3 +76,20 @@ def test_tokens_are_estimated_where_nobody_counts(client: anthropic.Anthropic):
     counted = client.messages.with_raw_response.count_tokens(model="demo", messages=[ASK], tools=TOOLS)
     assert counted.parse().input_tokens > 10
     assert counted.headers["x-toolwire-notes"] == '[{"code":"tokens_estimated"}]'
+
+
+def test_models_are_listed_page_by_page_and_retrieved(client: anthropic.Anthropic):
+    page = client.models.list(limit=3)
+    assert len(page.data) == 3
+    assert page.has_more
+    listed = [model.id for model in page]  # all pages
+    assert [model.id for model in client.models.list(limit=1000)] == listed
+    assert len(set(listed)) == len(listed) > 3
+    assert "demo" in listed
+    model = client.models.retrieve("demo")
+    assert (model.type, model.id, model.display_name, model.lifecycle) == ("model", "demo", "demo", "active")
+    assert model.created_at.year == 1970
+    assert client.models.retrieve("demo/demo-slow").id == "demo/demo-slow"
+    with pytest.raises(anthropic.NotFoundError) as missing:
+        client.models.retrieve("nobody")
+    assert missing.value.type == "not_found_error"

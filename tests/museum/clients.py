@@ -191,7 +191,8 @@ def said_by_response(response: Json, error: Json | None = None) -> Said:
     calls = tuple((each["call_id"], each["name"], each.get("arguments", each.get("input"))) for each in called)
     waiting = response.get("required_action", {}).get("submit_tool_outputs", {}).get("tool_calls", [])
     complete = [each["call_id"] for each in called if each["status"] == "completed"]
-    assert [each["id"] for each in waiting] == (complete if status == "completed" else [])
+    kept = status == "completed" and response["store"]
+    assert [each["id"] for each in waiting] == (complete if kept else [])
     assert (status == "failed") == (response["error"] is not None)
     finish = {"completed": "tool_calls" if called else "stop", "failed": None}.get(status)
     if status == "incomplete":

@@ -53,6 +53,23 @@ def test_a_refusal_keeps_its_status_and_its_words(routes: Routes, dialect: Name,
 @STREAM
 @KIND
 @DIALECT
+def test_a_context_that_is_too_long_has_the_code_that_clients_mend(
+    routes: Routes, dialect: Name, kind: Name, stream: bool
+):
+    model = f"too long {kind}"
+    body = refusal(kind, 400, "prompt is too long: 208310 tokens > 200000 maximum")
+    routes.upstream.replies[model] = Reply([body], 400, "application/json")
+    refused = routes.refused(dialect, question(dialect, f"{kind}/{model}", (), stream=stream))
+    assert (refused.status, refused.message) == (400, "prompt is too long: 208310 tokens > 200000 maximum")
+    if dialect == "messages":
+        assert refused.body["error"]["type"] == "invalid_request_error"
+    else:
+        assert refused.body["error"]["code"] == "context_length_exceeded"
+
+
+@STREAM
+@KIND
+@DIALECT
 def test_a_web_page_is_a_bad_gateway(routes: Routes, dialect: Name, kind: Name, stream: bool):
     routes.upstream.replies["page"] = Reply([b"<html>Sign in</html>"], content_type="text/html")
     assert routes.refused(dialect, question(dialect, f"{kind}/page", (), stream=stream)).status == 502

@@ -258,7 +258,7 @@ def as_finish(response: dict[str, Any]) -> str:
             response["incomplete_details"]["reason"]
         ]
     assert response["status"] == "completed"
-    assert ("required_action" in response) == bool(calls_of(response))
+    assert ("required_action" in response) == (bool(calls_of(response)) and response["store"])
     return "tool_calls" if calls_of(response) else "stop"
 
 

@@ -143,6 +143,82 @@ def test_a_model_is_found_by_alias_glob_or_address_and_answers_under_the_name_it
         assert upstream.asked[-1].body["model"] == target
 
 
+@pytest.mark.parametrize("headers", [{}, {"anthropic-version": "2023-06-01"}], ids=["openai", "anthropic"])
+def test_every_model_that_can_be_asked_can_be_retrieved_and_no_other(http, start, upstream, headers):
+    config = backend(upstream.url, models='["own", "gpt-*"]', aliases='{ fast = "gpt-5-mini" }')
+    gateway = start(config)
+    asked = ("own", "fast", "gpt-5", "gpt-99", "up/own", "up/fast", "up/any/thing", "demo", "demo/demo-slow")
+    upstream.replies |= dict.fromkeys(("own", "gpt-5", "gpt-5-mini", "gpt-99", "any/thing"), SAYS_HI)
+    for name in asked:
+        good = http.post(f"{gateway.base_url}/chat/completions", json=chat_body(name))
+        assert good.json()["model"] == name
+        for path in (name, name.replace("/", "%2F")):
+            model = http.get(f"{gateway.base_url}/models/{path}", headers=headers).json()
+            assert model["id"] == name
+            if headers:
+                assert (model["type"], model["display_name"]) == ("model", name)
+                assert model["created_at"] == "1970-01-01T00:00:00Z"
+            else:
+                assert (model["object"], model["owned_by"]) == ("model", "demo" if "demo" in name else "up")
+    for name in ("none", "none/own", "demo/own", "up/", ""):
+        missing = http.get(f"{gateway.base_url}/models/{name}", headers=headers)
+        assert missing.status_code == 404
+        assert (missing.json().get("type") == "error") == bool(headers)
+
+
+def test_models_are_listed_in_pages_for_whoever_speaks_with_anthropic(http, start, upstream):
+    gateway = start(backend(upstream.url, models='["a", "b", "c", "d", "e"]'))
+    everything = [model["id"] for model in http.get(f"{gateway.base_url}/models").json()["data"]]
+
+    def page(**query) -> tuple[list[str], bool]:
+        headers = {"anthropic-version": "2023-06-01"}
+        found = http.get(f"{gateway.base_url}/models", params=query, headers=headers).json()
+        names = [model["id"] for model in found["data"]]
+        assert {model["type"] for model in found["data"]} <= {"model"}
+        assert (found["first_id"], found["last_id"]) == ((names[0], names[-1]) if names else (None, None))
+        return names, found["has_more"]
+
+    assert page(limit=1000) == (everything, False)
+    assert page() == (everything[:20], len(everything) > 20)
+    assert page(limit=2) == (["a", "b"], True)
+    assert page(limit=2, after_id="b") == (["c", "d"], True)
+    assert page(limit=2, before_id="e") == (["c", "d"], True)
+    assert page(limit=2, before_id="c") == (["a", "b"], False)
+    assert page(before_id="a") == ([], False)
+    assert page(after_id=everything[-1]) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("limit=0", "limit"),
+        ("limit=1001", "limit"),
+        ("limit=many", "limit"),
+        ("after_id=nobody", "after_id"),
+        ("before_id=nobody", "before_id"),
+        ("before_id=demo&after_id=demo", "before_id"),
+    ],
+)
+def test_a_page_of_models_that_cannot_be_is_a_400(http, gateway, query, field):
+    answer = http.get(f"{gateway.base_url}/models?{query}", headers={"anthropic-version": "2023-06-01"})
+    assert (answer.status_code, answer.json()["type"]) == (400, "error")
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert field in answer.json()["error"]["message"]
+
+
+def test_a_missing_key_for_models_is_told_in_anthropics_words(http, start):
+    gateway = start(KEYS, BOB="sk-bob")
+    answer = http.get(f"{gateway.base_url}/models", headers={"anthropic-version": "2023-06-01"})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (401, "authentication_error")
+
+
+def test_a_messages_backend_is_asked_for_all_its_models_at_once(http, start, upstream):
+    gateway = start(backend(upstream.url, models='["gpt-*"]').replace('"responses"', '"messages"'))
+    listed = http.get(f"{gateway.base_url}/models").json()["data"]
+    assert "gpt-5" in [model["id"] for model in listed]
+    assert upstream.asked[-1].path == "/v1/models?limit=1000"
+
+
 def test_a_preflight_is_answered_without_a_key_and_mirrors_what_is_asked(http, start):
     gateway = start(KEYS, BOB="sk-bob")
     response = http.options(

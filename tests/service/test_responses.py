@@ -13,6 +13,7 @@ from tests.support.checked import responses_faults
 from tests.support.frames import call, call_item, completed, created, rs, sse, stream, text
 from tests.support.gateway import (
     Events,
+    Gate,
     Gateway,
     Responses,
     backend,
@@ -133,6 +134,17 @@ def test_waiting_calls_are_named_in_a_field_of_the_final_response(api, streamed)
     }
     assert len(calls_of(response)) == 3
     assert "required_action" not in api.ask("demo", stream=streamed)
+
+
+@pytest.mark.parametrize("events", ["openai", "extended"])
+def test_a_response_that_is_not_stored_names_no_calls_that_wait(api, events):
+    for streamed in (False, True):
+        body = response_body("demo-parallel", tools=FIND, store=False, stream=streamed)
+        answer = good(api.post(body, x_proxy_responses_events=events))
+        response = read_events(answer).response if streamed else answer.json()
+        assert len(calls_of(response)) == 3
+        assert response["status"] == "completed"
+        assert "required_action" not in answer.text
 
 
 def test_no_event_but_the_last_has_the_field(api):
@@ -401,6 +413,44 @@ def test_a_stream_on_request_is_pinged_in_silence_and_no_other(http, gateway, up
     assert got["extended"].types.count("ping") == 1
     assert [type for type in got["extended"].types if type != "ping"] == got["openai"].types
     assert got["extended"].response["status"] == "completed"
+
+
+@pytest.mark.parametrize("steps", [[], [stream(created())]], ids=["nothing", "no content"])
+def test_an_extended_stream_begins_at_once_and_is_pinged_from_the_start(gateway, upstream, steps):
+    gate = Gate(*steps, after=(stream(text("a"), completed()),))
+    upstream.replies["late"] = Reply(gate)
+    body = response_body("up/late", stream=True)
+    headers = {"x-proxy-responses-events": "extended"}
+    events = Events()
+    with httpx.Client(trust_env=False, timeout=20) as client:
+        with client.stream("POST", f"{gateway.base_url}/responses", json=body, headers=headers) as response:
+            assert response.status_code == 200
+            for name, data in iter_events(response, events):
+                events.frames.append((name, data))
+                if events.types.count("ping") == 2:
+                    gate.open()
+    is_sound(events, extended=True)
+    assert events.types[:4] == ["response.created", "response.in_progress", "ping", "ping"]
+    assert text_of(events.response) == "a"
+
+
+def test_a_failure_of_an_extended_stream_is_told_in_it(api, upstream):
+    upstream.replies["refuses"] = Reply([b'{"error":{"message":"No.","code":"c"}}'], 503, "application/json")
+    events = extended(api, "up/refuses")
+    assert events.types == ["response.created", "response.in_progress", "error", "response.failed"]
+    assert (events.of("error")[0]["message"], events.done) == ("No.", True)
+
+
+def test_an_extended_stream_has_begun_and_the_backend_is_asked_again_all_the_same(http, start, upstream):
+    upstream.replies["busy-once"] = [
+        Reply([b'{"error":{"message":"Busy."}}'], 503, "application/json"),
+        Reply([stream(created(), text("a"), completed())]),
+    ]
+    api = Responses(http, start(backend(upstream.url).replace("retries = 0", "retries = 1")))
+    events = extended(api, "up/busy-once")
+    is_sound(events, extended=True)
+    assert text_of(events.response) == "a"
+    assert [note["code"] for note in events.telemetry["notes"]] == ["retried"]
 
 
 # Signs of life

@@ -88,7 +88,7 @@ class Upstream:
         self.port = self._runner.addresses[0][1]
 
     async def _models(self, request: web.Request) -> web.Response:
-        self.asked.append(Asked(request.path, dict(request.headers), None))
+        self.asked.append(Asked(request.path_qs, dict(request.headers), None))
         return web.json_response({"object": "list", "data": [{"id": "gpt-5"}, {"id": "gpt-5-mini"}, {"id": "tts-1"}]})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:

@@ -31,8 +31,9 @@ from toolwire.core.stage import Pipeline
 from toolwire.dialects import responses
 
 
-def ask(**fields: Any) -> Request:
-    return responses.decode_request(json.dumps({"model": "m", "input": "Hi", "stream": True, **fields}).encode())
+def ask(*, store: bool = True, **fields: Any) -> Request:
+    body = json.dumps({"model": "m", "input": "Hi", "stream": True, **fields}).encode()
+    return responses.read_request(body).request(store=store)
 
 
 ASKED = ask(tools=[{"type": "function", "name": "f"}])
@@ -74,7 +75,7 @@ _BEFORE = (
     '"tools":[{"description":null,"parameters":null,"strict":null,"type":"function","name":"f"}],'
     '"tool_choice":"auto","truncation":"disabled","parallel_tool_calls":true,"text":{"format":{"type":"text"}},'
     '"top_p":1.0,"presence_penalty":0.0,"frequency_penalty":0.0,"top_logprobs":0,"temperature":1.0,'
-    '"reasoning":{"effort":null,"summary":null},"max_output_tokens":null,"max_tool_calls":null,"store":false,'
+    '"reasoning":{"effort":null,"summary":null},"max_output_tokens":null,"max_tool_calls":null,"store":true,'
     '"background":false,"service_tier":"default","metadata":{},"safety_identifier":null,"prompt_cache_key":null,'
     '"usage":%s'
 )
@@ -189,6 +190,16 @@ def test_a_cut_call_is_incomplete_and_nobody_waits_for_it():
 def test_every_reason_has_its_status(reason: Any, status: str, details: Json | None):
     response = streamed(said(TextDelta("x"), end=TurnEnded(reason))).response
     assert (response["status"], response["incomplete_details"]) == (status, details)
+
+
+def test_calls_wait_only_where_their_outputs_can_be_submitted():
+    turn = said(*called("a", "{}"))
+    for extended in (False, True):
+        stored, not_stored = (written(turn, ask(store=store), extended=extended) for store in (True, False))
+        assert b'"required_action":' in stored
+        assert b"required_action" not in not_stored
+        assert received(not_stored).response["status"] == "completed"
+    assert "required_action" not in finished(turn, ask(store=False))
 
 
 def test_custom_calls_have_an_input_and_events_of_their_own():

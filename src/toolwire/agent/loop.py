@@ -61,7 +61,7 @@ class Loop:
         self._task = task
         self._setup = setup
         self._rounds = 0
-        self._has_made_room = False  # for an answer that the window was too small for
+        self._has_made_room = False  # by a summary, and the window is still full
 
     async def work(self) -> None:
         """Work until the task is over, and say how it ended."""
@@ -85,7 +85,7 @@ class Loop:
             limit = self._setup.limits.reached(self._rounds, task.spent, time.monotonic() - task.began)
             if limit:
                 return limit
-            if await self._is_full():
+            if not self._has_made_room and await self._is_full():
                 await self._compact(keeps_work=True)
             self._rounds += 1
             task.put(happened.TurnStarted(self._rounds))
@@ -94,10 +94,14 @@ class Loop:
             task.model.told_window(step.context_window.tokens)
             if task.repeats.given_up is not None:
                 return REPEATED_CALLS
-            if step.calls:
-                self._has_made_room = False
-            elif not await self._makes_room(step):
-                return step.reason if step.reason in ("length", "filter") else "done"
+            if not step.calls and step.reason != "length":
+                return "filter" if step.reason == "filter" else "done"
+            is_full = step.context_window.is_full or await self._is_full()
+            if not step.calls and (self._has_made_room or not is_full):
+                return "length"
+            self._has_made_room = self._has_made_room and is_full
+            if not step.calls:
+                await self._compact(keeps_work=False)
 
     async def _turn_that_fits(self) -> Step:
         """A turn. If the history does not fit into the model's window it is summarised, once."""
@@ -108,14 +112,6 @@ class Loop:
                 raise
         await self._compact(keeps_work=False)
         return await self._asked(self._turn)
-
-    async def _makes_room(self, step: Step) -> bool:
-        """Summarise the history if the model stopped for want of room, unless that was of no use before."""
-        if step.reason != "length" or self._has_made_room or not (step.context_window.is_full or await self._is_full()):
-            return False
-        self._has_made_room = True
-        await self._compact(keeps_work=False)
-        return True
 
     async def _asked(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         """What the model answers, which is asked again when its stream fails."""
@@ -172,6 +168,7 @@ class Loop:
         summary = await self._summary()
         is_small = keeps_work and size_of(tail) // LETTERS < await self._window() // 5
         session.replace([*summary, *(tail if is_small else tail[:1])])
+        self._has_made_room = True
         self._task.put(happened.Compacted(before, len(session.history)))
 
     async def _window(self) -> int:

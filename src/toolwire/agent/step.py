@@ -174,7 +174,7 @@ def _is_finished(item: OutputItem) -> bool:
 def _kind(item: OutputItem) -> str:
     """The type of an item, as the Responses API calls it; for our purpose all calls are of one."""
     if isinstance(item, OtherItem):
-        type = msgspec.json.decode(item.fields["type"], type=str)
+        type = msgspec.json.decode(item.fields.get("type", b'""'), type=str)
         return CALL if type == SHELL_CALL else type
     return CALL if isinstance(item, CallItem) else "message" if isinstance(item, MessageItem) else "reasoning"
 

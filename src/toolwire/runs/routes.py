@@ -103,7 +103,7 @@ class Router:
             (route, target) for route in self._routes.values() if (target := route.backend.serves(model)) is not None
         ]
         if not found:
-            raise BadRequest(f"There is no model {model!r} here.", "model", "model_not_found", status=404)
+            raise _no_model(model)
         if len(found) > 1 and self._cooling:
             now = time.monotonic()
             found.sort(key=lambda each: self._cooling.get(each[0].backend.name, 0.0) > now)
@@ -112,6 +112,13 @@ class Router:
     def cool(self, route: Route) -> None:
         """A backend failed: for a while others come first."""
         self._cooling[route.backend.name] = time.monotonic() + COOLING
+
+    def owner(self, model: str) -> str:
+        """The name of the backend that a model is asked of."""
+        route, target = self.find(model)
+        if not target or (route.backend.kind == "demo" and target not in demo.MODELS):
+            raise _no_model(model)
+        return route.backend.name
 
     async def models(self, key: str) -> list[tuple[str, str]]:
         """Every model by name, with its backend's name: literal names, aliases, and what globs match upstream."""
@@ -135,7 +142,9 @@ class Router:
         if kept is not None and time.monotonic() - kept[0] < MODELS_KEPT:
             return kept[1]
         try:
-            body = await upstream.get_json("/models", asker[1])
+            # Anthropic gives twenty at a time unless asked for more.
+            everything = "?limit=1000" if self._routes[asker[0]].backend.kind == "messages" else ""
+            body = await upstream.get_json(f"/models{everything}", asker[1])
             names = [model.id for model in msgspec.json.decode(body, type=_Models).data]
         except (Broken, msgspec.DecodeError):
             return kept[1] if kept is not None else []
@@ -143,6 +152,10 @@ class Router:
             self._listed.clear()
         self._listed[asker] = (time.monotonic(), names)
         return names
+
+
+def _no_model(model: str) -> BadRequest:
+    return BadRequest(f"There is no model {model!r} here.", "model", "model_not_found", status=404)
 
 
 def check_backends(settings: Settings) -> None:

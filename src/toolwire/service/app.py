@@ -29,6 +29,7 @@ from toolwire.service.http import EXPOSED, read_body
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
+from toolwire.service.models import Models, is_anthropic
 from toolwire.service.responses.background import Background
 from toolwire.service.responses.exchange import (
     CompactExchange,
@@ -131,18 +132,6 @@ def make_app(settings: Settings) -> Gateway:
             await store.close()
             log.flush()
 
-    async def models(request: Request) -> Response:
-        caller = shared().keys.check(dict(request.scope["headers"]))
-        found = await shared().router.models(caller.upstream_key)
-        listed = [{"id": id, "object": "model", "created": 0, "owned_by": owner} for id, owner in found]
-        wanted = request.path_params.get("model")
-        if wanted is None:
-            return _json({"object": "list", "data": listed})
-        for model in listed:
-            if model["id"] == wanted:
-                return _json(model)
-        raise BadRequest(f"There is no model {wanted!r} here.", "model", "model_not_found", status=404)
-
     async def healthz(request: Request) -> Response:
         return _json({"status": "ok", "version": __version__})
 
@@ -175,8 +164,7 @@ def make_app(settings: Settings) -> Gateway:
             *(Route(path, _wrong_method) for path in endpoints),
             *Resources(state).routes(),
             Route(f"{messages.PATH}/count_tokens", count_tokens, methods=["POST"]),
-            Route("/v1/models", models),
-            Route("/v1/models/{model:path}", models),
+            *Models(shared).routes(),
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             Route("/metrics", metrics),
@@ -244,4 +232,4 @@ async def _bad_request(request: Request, error: Exception) -> Response:
 
 def _dialect_of(request: Request) -> DialectModule:
     """Whose words an error of this path is told in."""
-    return messages if request.url.path.startswith(messages.PATH) else chat
+    return messages if request.url.path.startswith(messages.PATH) or is_anthropic(request) else chat

@@ -1,9 +1,11 @@
-"""ASGI in small pieces: reading a body, header values, one-piece answers."""
+"""ASGI in small pieces: reading a body, header and query values, one-piece answers."""
 
+import re
 import sys
 import zlib
 from collections.abc import Iterable
 
+from starlette.requests import Request
 from starlette.types import Receive, Send
 
 from toolwire.core.errors import BadRequest
@@ -79,6 +81,16 @@ def _unpacked(body: bytes, encoding: bytes, limit: int) -> bytes:
     if len(unpacked) > limit:
         raise _too_large(limit)
     return unpacked
+
+
+def number(request: Request, name: str, default: int, least: int) -> int:
+    """A number of the query."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"-?[0-9]{1,18}", text) or int(text) < least:
+        raise BadRequest(f"{name} must be a number from {least} on; received {text!r}.", name)
+    return int(text)
 
 
 def _check_gone(type: str) -> None:

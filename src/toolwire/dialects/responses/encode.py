@@ -130,7 +130,8 @@ class StreamEncoder:
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A sign of life after this many seconds of silence."""
         if self._extended:
-            return self.begin() or [self._writer.write("ping", {})]
+            begun = self.begin()
+            return [*begun, self._writer.write("ping", {})] if silent else begun
         if self._socket or silent >= SIGNS_FROM:
             return self.begin() or [self._lifecycle("response.in_progress")]
         return (sse.write_comment(b"keepalive"),)

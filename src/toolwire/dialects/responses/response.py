@@ -14,6 +14,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 NULL = msgspec.Raw(b"null")
+TRUE = msgspec.Raw(b"true")
 
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
@@ -94,6 +95,7 @@ class ResponseObject:
         """The telemetry, where no comment can carry it."""
         self.created = created
         self._asked = shown_fields(request.fields)
+        self._stored = request.fields.get("store") == TRUE
         self._head: dict[str, Any] = {
             "id": id,
             "object": "response",
@@ -115,14 +117,14 @@ class ResponseObject:
                 self._told = _fields(told)
 
     def end(self, reason: Reason, output: list[msgspec.Raw], waiting: list[dict[str, Any]], now: int) -> None:
-        """The turn is over. Calls that wait for outputs are named in a field of their own."""
+        """The turn is over. Calls whose outputs can be submitted here are named in a field of their own."""
         self.status = "incomplete" if reason in _INCOMPLETE else "completed"
         self._head["output"] = output
         if reason in _INCOMPLETE:
             self._head["incomplete_details"] = {"reason": _INCOMPLETE[reason]}
         else:
             self._head["completed_at"] = now
-            if waiting:
+            if waiting and self._stored:
                 calls = {"tool_calls": waiting}
                 self.required_action = {"type": "submit_tool_outputs", "submit_tool_outputs": calls}
 

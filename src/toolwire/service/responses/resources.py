@@ -1,6 +1,5 @@
 """Reading and changing what is kept: responses, their input, and conversations."""
 
-import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from secrets import token_hex
@@ -16,7 +15,7 @@ from toolwire.dialects import responses
 from toolwire.dialects.reading import read
 from toolwire.runs.routes import counted
 from toolwire.service.delivery import SSE_HEADERS
-from toolwire.service.http import ClientGone, read_body
+from toolwire.service.http import ClientGone, number, read_body
 from toolwire.service.keys import Caller
 from toolwire.service.responses.background import journal_bytes
 from toolwire.service.responses.exchange import State
@@ -120,7 +119,7 @@ class Resources:
         else:
             record = await self._record(request, caller)
             journal = replayed(record, await self._full(record, caller))
-        after = _number(request, "starting_after", -1, -1)
+        after = number(request, "starting_after", -1, -1)
         keepalive = self._state.shared.pace.keepalive
         headers = {name.decode(): value.decode() for name, value in SSE_HEADERS}
         return StreamingResponse(journal_bytes(journal, after, keepalive), headers=headers)
@@ -152,7 +151,7 @@ class Resources:
         after, order = request.query_params.get("after", ""), request.query_params.get("order", "desc")
         if order not in ("asc", "desc"):
             raise BadRequest(f"order must be asc or desc; received {order!r}.", "order")
-        limit = _number(request, "limit", 20, 1)
+        limit = number(request, "limit", 20, 1)
         if limit > MOST_ITEMS:
             raise BadRequest(f"limit must be at most {MOST_ITEMS}; received {limit}.", "limit")
         page = await self._state.shared.store.page(caller.owner, holder, after, limit, order)
@@ -243,15 +242,6 @@ class Resources:
 
 class _Named(msgspec.Struct):
     id: str = ""
-
-
-def _number(request: Request, name: str, default: int, least: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not re.fullmatch(r"-?[0-9]{1,18}", text) or int(text) < least:
-        raise BadRequest(f"{name} must be a number from {least} on; received {text!r}.", name)
-    return int(text)
 
 
 def _shown(conversation: Conversation) -> dict[str, Any]:
