@@ -197,7 +197,7 @@ def as_ruled(request: Request, rules: ToolRules, *, pairs_apart: bool = True) ->
     except BadRequest as error:
         raise BadRequest(f"{field}: {error.message}", field) from None
     for note in notes:
-        if request.continues and note.code == "result_dropped":
+        if request.continues and note.code in ("result_dropped", "result_as_message"):
             message = f"{field}: There is no call {note.subject!r} in this chain of responses."
             raise BadRequest(message, field, "call_not_found")
     parallel = request.parallel_calls if rules.parallel is None or not request.tools else rules.parallel

@@ -10,6 +10,7 @@ import msgspec
 
 from toolwire.backends.chat.profile import Profile
 from toolwire.core.events import Note
+from toolwire.core.history import OPENING
 from toolwire.core.request import (
     NO_PARAMETERS,
     AudioPart,
@@ -72,6 +73,9 @@ def encode_request(
         body["messages"] = Fold(profile, notes).messages(request)
         if request.marks_cache:
             notes.append(Note("field_dropped", "cache_control"))
+    if request.entries and not body["messages"]:
+        body["messages"] = [{"role": "user", "content": OPENING}]
+        notes.append(Note("message_added", "user"))
     tools = [*(_tool(tool, profile) for tool in request.allowed_tools), *(tool.raw for tool in request.hosted_tools)]
     if tools:
         body["tools"] = _declared(asked, tools) if not lowered else tools
