@@ -675,7 +675,7 @@ def test_a_stream_becomes_a_turn_and_equals_the_plain_message():
         ("stop_sequence", "stop", ()),
         ("tool_use", "stop", ()),
         ("max_tokens", "length", ()),
-        ("model_context_window_exceeded", "length", (Note("context_window_reached"),)),
+        ("model_context_window_exceeded", "length", ()),
         ("refusal", "filter", ()),
         ("pause_turn", "stop", (Note("turn_paused"),)),
         ("brand_new_reason", "stop", (Note("reason_unknown", "brand_new_reason"),)),
