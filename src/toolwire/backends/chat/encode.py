@@ -120,7 +120,8 @@ def _stands(entry: Entry, profile: Profile) -> bool:
 
 def _declared(asked: dict[str, msgspec.Raw], tools: list[Any]) -> Any:
     """The tools as the client wrote them, if they are all there, each in the form that the API documents."""
-    written = _list(asked["tools"]) if "tools" in asked else []
+    may_lack_schema = b"null" in bytes(asked.get("tools", b""))
+    written = _list(asked["tools"]) if "tools" in asked and not may_lack_schema else []
     is_sound = len(written) == len(tools) and all("function" in tool or "custom" in tool for tool in written)
     return asked["tools"] if is_sound else tools
 
