@@ -164,7 +164,7 @@ def plain(body: Json, request: Request | None = None, rules: ToolRules = RULES) 
     request = request or ask("chat", tools=TOOLS, stream=False)
     conversation = Conversation(request, "S")
     conversation.start()
-    assembly = policies_for(request, rules, "S", conversation.calls)
+    assembly = policies_for(request, rules, "S", conversation.stand_in)
     events = conversation.feed_plain(json.dumps(body).encode())
     passed = [out for event in events for out in assembly.policies.feed(event)]
     return json.loads(chat.encode_turn(collect(passed), request, "id_7", 7))

@@ -4,7 +4,7 @@ A policy says in `handles` which events it wants to see; the others pass it by, 
 has seen enough ends the turn; `Policies` is then `closed`, lets nothing more pass, and whoever reads the backend stops.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Protocol, TypeAlias
 
@@ -15,12 +15,14 @@ from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    CallTwin,
     Event,
     Note,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
     TextDelta,
+    Told,
     TurnEnded,
     TurnFailed,
 )
@@ -140,6 +142,11 @@ class HoldCall:
     def __init__(self) -> None:
         self._call: CallStarted | None = None
         self._pieces: list[str] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """A call is on its way and was not let go."""
+        return self._call is not None
 
     def feed(self, event: Event) -> Events:
         if isinstance(event, CallStarted):
@@ -303,21 +310,68 @@ class StopAfterFirstCall:
         return ()
 
 
+class Busy(Protocol):
+    """A policy that holds calls back until they are whole."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+
 class StopAfterBurst:
-    """Says when a burst of calls may be over. Whoever has a clock ends the turn when that lasts."""
+    """Says when a burst of calls may be over. Whoever has a clock ends the turn when that lasts.
+
+    A call that is held back is under way too, although it was not seen here.
+    """
 
     handles: ClassVar[Kinds] = (CallStarted, CallEnded, TurnEnded, TurnFailed)
 
-    def __init__(self) -> None:
-        self.waiting = False
-        """A call was delivered and none is open: the grace period runs."""
+    def __init__(self, holding: Sequence[Busy] = ()) -> None:
+        self._holding = holding
+        self._idle = False
         self.calls = 0
         """Calls delivered: each begins the grace period anew."""
 
+    @property
+    def waiting(self) -> bool:
+        """A call was delivered and none is open: the grace period runs."""
+        return self._idle and not any(each.is_busy for each in self._holding)
+
     def feed(self, event: Event) -> Events:
-        self.waiting = isinstance(event, CallEnded)
-        self.calls += self.waiting
+        self._idle = isinstance(event, CallEnded)
+        self.calls += self._idle
         return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
+class FailOnBrokenBlock:
+    """Fails a turn whose text holds a block that could not be read as a call."""
+
+    handles: ClassVar[Kinds] = (Note,)
+
+    def feed(self, event: Event) -> Events:
+        if not isinstance(event, Note) or event.code != "text_block_kept":
+            return (event,)
+        message = f"A block of the model's text could not be read as a call: {event.subject}."
+        return (TurnFailed(Failure(502, "tool_block_invalid", message)),)
+
+    def end(self) -> Events:
+        return ()
+
+
+class ReportTwins:
+    """Tells the backend which call was delivered for one of its own: the result of the one answers the other."""
+
+    handles: ClassVar[Kinds] = (CallTwin,)
+
+    def __init__(self, report: Callable[[str, str], object]) -> None:
+        self._report = report
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallTwin):
+            self._report(event.twin, event.id)
+        return ()
 
     def end(self) -> Events:
         return ()
@@ -370,3 +424,70 @@ class FinishReason:
 
     def end(self) -> Events:
         return ()
+
+
+class DropStrayOutputs:
+    """Drops results that a server shows though they answer no call of this turn.
+
+    Codex tells of its search for MCP servers in this way, and a client takes it for the result of a tool. Only servers
+    of the client's dialect are heard so: what others say of results has no event.
+    """
+
+    handles: ClassVar[Kinds] = (CallStarted, Told)
+
+    def __init__(self) -> None:
+        self._calls: set[str] = set()
+        self._items: set[str] = set()  # what is said of these is dropped
+        self._noted: set[str] = set()
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallStarted):
+            self._calls.add(event.id)
+        if not isinstance(event, Told):
+            return (event,)
+        if event.item in self._items:
+            return ()
+        call = _answered(event)
+        if call is None or call in self._calls:
+            return (event,)
+        if event.item:
+            self._items.add(event.item)
+        if call in self._noted:
+            return ()
+        self._noted.add(call)
+        return (Note("output_dropped", call),)
+
+    def end(self) -> Events:
+        return ()
+
+
+class _Output(msgspec.Struct):
+    """An item of Responses or a block of Messages, as far as it may be a result."""
+
+    type: str = ""
+    call_id: str | None = None
+    tool_use_id: str | None = None
+
+
+class _Shown(msgspec.Struct):
+    item: _Output | None = None
+    content_block: _Output | None = None
+
+
+_decode_shown = msgspec.json.Decoder(_Shown).decode
+_SHOWS = frozenset(("response.output_item.added", "response.output_item.done", "content_block_start"))
+_RESULTS = frozenset(("function_call_output", "custom_tool_call_output", "tool_result"))
+
+
+def _answered(event: Told) -> str | None:
+    """The call whose result the server shows here, if it shows one."""
+    if event.type not in _SHOWS or not (b"_output" in event.data or b"tool_result" in event.data):
+        return None
+    try:
+        shown = _decode_shown(event.data)
+    except msgspec.DecodeError:
+        return None
+    output = shown.item or shown.content_block
+    if output is None or output.type not in _RESULTS:
+        return None
+    return output.call_id or output.tool_use_id or ""

@@ -4,6 +4,7 @@ The history is a flat list of entries (messages, calls, results, reasoning), bec
 be folded from. JSON that nobody here needs to understand (schemas, formats) stays `Raw`.
 """
 
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -298,12 +299,20 @@ class Request(msgspec.Struct, frozen=True):
         """Tools are declared and not forbidden."""
         return bool(self.tools) and not (self.tool_choice is not None and self.tool_choice.mode == "none")
 
-    def mentions(self, words: str) -> bool:
-        """Whether the instructions or any message of the prompt hold these words."""
+    def teaches(self, words: str) -> bool:
+        """Whether these words stand in what the model is told beforehand.
+
+        That is system and developer text, and an assistant message before the first user message: some clients
+        send their system prompt so.
+        """
         return words in self.instructions or any(
-            words in part.text
-            for entry in self.entries
-            if isinstance(entry, Message)
-            for part in entry.parts
-            if isinstance(part, TextPart)
+            words in part.text for message in self._beforehand() for part in message.parts if isinstance(part, TextPart)
         )
+
+    def _beforehand(self) -> Iterator[Message]:
+        asked = False
+        for entry in self.entries:
+            if isinstance(entry, Message):
+                asked = asked or entry.role == "user"
+                if entry.role in ("system", "developer") or (entry.role == "assistant" and not asked):
+                    yield entry

@@ -17,7 +17,7 @@ from toolwire.runs.refusals import refused
 from toolwire.runs.routes import Route, Router
 from toolwire.runs.run import Plan
 from toolwire.runs.settings import Settings
-from toolwire.runs.thoughts import KeepSeals, KeepThoughts, KeepUnsigned, Thoughts, forgotten
+from toolwire.runs.thoughts import KeepSeals, KeepThoughts, KeepTwins, KeepUnsigned, Thoughts, forgotten
 from toolwire.runs.validate import validate
 from toolwire.transport.record import Recorder
 
@@ -78,11 +78,12 @@ class Planning(msgspec.Struct, frozen=True):
         def assemble(conversation: Conversation) -> Assembly:
             last = [make() for make in self.policies]
             last.append(KeepSeals(thoughts, name, owner, self.request.entries, conversation.reasoning))
+            last.append(KeepTwins(thoughts, name, owner, self.request.entries))
             if route.recorded_as == request.dialect == "messages":
                 last.append(KeepUnsigned(thoughts, name))
             if not request.carries_seals and request.tools:
                 last.append(KeepThoughts(thoughts, owner, self.request.entries, name))
-            return policies_for(request, rules, seed, conversation.calls, last, validate)
+            return policies_for(request, rules, seed, conversation.stand_in, last, validate)
 
         return Plan(
             converse=lambda: route.converse(asked, seed, owner),

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from toolwire.core.events import CallStarted, Event, Note, ReasoningDelta, ReasoningEnded, TurnEnded
+from toolwire.core.events import CallStarted, CallTwin, Event, Note, ReasoningDelta, ReasoningEnded, TurnEnded
 from toolwire.core.policies import Kinds
 from toolwire.core.request import (
     CallEntry,
@@ -389,6 +389,34 @@ class KeepThoughts:
             self._led = True
         elif isinstance(event, TurnEnded) and (shown := _letters("".join((*self._all, *self._texts)))):
             self._thoughts.issued(shown, self._backend)
+        return (event,)
+
+    def end(self) -> Sequence[Event]:
+        return ()
+
+
+class KeepTwins:
+    """A policy that keeps what a server sealed into a call for the call that was delivered in its place.
+
+    That one has an id of our own, which no other call has.
+    """
+
+    handles: ClassVar[Kinds] = (CallStarted, CallTwin)
+
+    def __init__(self, thoughts: Thoughts, backend: str, owner: str, entries: Sequence[Entry]) -> None:
+        self._thoughts = thoughts
+        self._backend = backend
+        self._owner = owner
+        self._entries = entries
+        self._names: dict[str, str] = {}
+
+    def feed(self, event: Event) -> Sequence[Event]:
+        if isinstance(event, CallStarted):
+            self._names[event.id] = event.name
+        elif isinstance(event, CallTwin) and event.seal and event.id in self._names:
+            key = Places(self._owner, self._entries).key(event.id, self._names[event.id])
+            self._thoughts.keep_call_seal(key, event.seal)
+            self._thoughts.issued(event.seal, self._backend)
         return (event,)
 
     def end(self) -> Sequence[Event]:

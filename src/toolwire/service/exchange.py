@@ -14,18 +14,14 @@ from typing import Any, Protocol
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from toolwire.assembly import (
-    ARGUMENTS_HEADER,
-    OutputModeSetting,
-    ToolRules,
-    with_arguments,
-)
+from toolwire.assembly import ToolRules
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
 from toolwire.core.policies import Policy
 from toolwire.core.request import Request
+from toolwire.runs.flags import HEADERS, MODE_HEADER, FlagError, with_flags
 from toolwire.runs.plan import Planning
 from toolwire.runs.routes import Router
 from toolwire.runs.run import AnyRun, Plan, Run
@@ -39,15 +35,8 @@ from toolwire.service.metrics import Metrics
 from toolwire.transport.alarm import Alarm, Ticker
 from toolwire.transport.store import Store
 
-MODES: dict[str, OutputModeSetting] = {
-    "obsidian-xml": "obsidian-xml",
-    "obsidian": "obsidian-xml",
-    "openai-json": "openai-json",
-    "openai": "openai-json",
-    "auto": "auto",
-}
+_FLAGS = tuple((name.encode(), name) for name in HEADERS)
 _ids = random.Random()  # seeded by the system; an id must be unique, not secret
-_TRUE = frozenset(("1", "true", "yes", "on"))
 
 
 class DialectModule(Protocol):
@@ -258,23 +247,13 @@ class Exchange:
 
     def _rules(self, rules: ToolRules) -> ToolRules:
         """The rules of the settings, changed by the path's prefix and the request's headers."""
-        asked = self._scope.get("toolwire.output_mode") or self._header(b"x-proxy-output-mode")
-        if asked:
-            mode = MODES.get(asked.strip().lower().replace("_", "-"))
-            if mode is None:
-                message = f"x-proxy-output-mode must be auto, openai-json or obsidian-xml; received {asked!r}."
-                raise BadRequest(message, "x-proxy-output-mode")
-            rules = msgspec.structs.replace(rules, output_mode=mode)
-        strict = self._header(b"x-proxy-strict-tools")
-        if strict:
-            rules = msgspec.structs.replace(rules, strict_parsing=strict.strip().lower() in _TRUE)
-        events = self._header(b"x-proxy-responses-events").strip().lower()
-        if events:
-            if events not in ("openai", "extended"):
-                message = f"x-proxy-responses-events must be openai or extended; received {events!r}."
-                raise BadRequest(message, "x-proxy-responses-events")
-            rules = msgspec.structs.replace(rules, responses_events=events)
-        return with_arguments(rules, self._header(ARGUMENTS_HEADER.encode()).strip().lower())
+        given = {name: self._header(key) for key, name in _FLAGS if key in self._asked}
+        if "toolwire.output_mode" in self._scope:
+            given[MODE_HEADER] = self._scope["toolwire.output_mode"]
+        try:
+            return with_flags(rules, HEADERS, given)
+        except FlagError as error:
+            raise BadRequest(str(error), error.name) from None
 
     def _header(self, name: bytes) -> str:
         return self._asked[name].decode("latin-1") if name in self._asked else ""
