@@ -6,25 +6,28 @@
             print(delta.index, delta.id, delta.name, delta.arguments)
     calls = aggregator.snapshot()
 
-It takes every shape listed in `toolwire.core.loose`, never parses arguments, never changes what it is given, and does
-nothing but answer. A delta holds what is new, never a running total.
+It takes every shape listed in `toolwire.core.loose` and `toolwire.core.loose_text`, never parses arguments, never
+changes what it is given, and does nothing but answer. A delta holds what is new, never a running total.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 from uuid import uuid4
 
 import msgspec
 
 from toolwire.core.collect import Call
-from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event
+from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, CallTwin, Event, TextDelta
 from toolwire.core.identity import Call as Row
 from toolwire.core.identity import CallTable, Fragment
 from toolwire.core.loose import choice_of, ending_of, read_fragments
-from toolwire.notations.read import extract_calls
-from toolwire.notations.tell import Made, take_twin
+from toolwire.core.loose_text import text_delta, whole_text
+from toolwire.core.text import canonical
+from toolwire.notations.read import ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
+from toolwire.notations.values import Schemas
 
 TextPattern: TypeAlias = Callable[[str], Iterable[tuple[str, str]]]
 """Finds calls in a finished text: pairs of name and arguments."""
@@ -53,13 +56,12 @@ class ToolCallAggregator:
         """`names` are the declared tools, if known; `seed` makes ids unique for calls that came without one."""
         self._names = tuple(names)
         self._seed = uuid4().hex[:16] if seed is None else seed
-        self._tables: dict[int, CallTable] = {}
-        self._endings: dict[int, str] = {}
+        self._choices: dict[int, _Choice] = {}
         self._parallel = True
         self._patterns: dict[str, TextPattern] = {"text": _extract_all}
 
     def ingest_delta(self, delta: Any, choice: int = 0) -> Ingested:
-        """Take one streamed payload and return what is new."""
+        """Take one streamed payload and return what is new. A call in its text is new when its block closes."""
         return self._ingest(delta, choice, total=False)
 
     def ingest_message(self, message: Any, emit_if_missing: bool = False, choice: int = 0) -> Ingested:
@@ -67,28 +69,23 @@ class ToolCallAggregator:
         ingested = self._ingest(message, choice, total=True)
         if not emit_if_missing:
             return ingested
-        return _joined(ingested, self._ingest_text(_text_of(message), choice))
+        return _joined(ingested, self._ingest_text(whole_text(message), choice))
 
     def snapshot(self, choice: int = 0) -> tuple[Call, ...]:
         """All calls so far, in the order they began."""
-        table = self._tables.get(choice)
-        if table is None:
-            return ()
-        stopped = self._endings.get(choice) == "stop"
-        return tuple(_record(call, stopped) for call in table.calls if call.id or call.name or call.parts)
+        found = self._choices.get(choice)
+        return found.records() if found is not None else ()
 
     def reset_turn(self, choice: int | None = None) -> None:
         """Forget the calls of one choice, or of all. Registered patterns stay."""
         if choice is None:
-            self._tables.clear()
-            self._endings.clear()
+            self._choices.clear()
         else:
-            self._tables.pop(choice, None)
-            self._endings.pop(choice, None)
+            self._choices.pop(choice, None)
 
     @property
     def has_calls(self) -> bool:
-        return any(table.calls for table in self._tables.values())
+        return any(choice.table.calls for choice in self._choices.values())
 
     @property
     def supports_parallel_calls(self) -> bool:
@@ -109,33 +106,109 @@ class ToolCallAggregator:
             self._parallel = False
         deltas: list[CallDelta] = []
         for number, part in _by_choice(payload, choice):
-            table = self._table(number)
+            found = self._choice(number)
+            if not total and self._patterns.get("text") is _extract_all:
+                deltas += found.read(text_delta(part))
             for fragment in read_fragments(part, total=total):
-                deltas += _deltas(table, table.feed(fragment))
+                deltas += found.take(fragment)
             ending = ending_of(part)
             if ending:
-                # Some servers write an ending into every chunk: names are settled now, but no call is closed for good.
-                self._endings[number] = ending
-                deltas += _deltas(table, table.settle_names())
+                deltas += found.end(ending)
         return Ingested(bool(deltas), tuple(deltas))
 
     def _ingest_text(self, text: str, choice: int) -> Ingested:
-        table = self._table(choice)
-        made: list[Made] = [*table.calls]
+        found = self._choice(choice)
+        made = Counter((call.name, canonical(call.arguments or "{}")) for call in found.records())
         deltas: list[CallDelta] = []
         for pattern in tuple(self._patterns.values()):
             for name, arguments in pattern(text):
-                if take_twin(made, name, arguments):
-                    continue
-                whole = Fragment(arguments, item=f"text {len(table.calls)}", name=name, named=True, ended=True)
-                deltas += _deltas(table, table.feed(whole))
+                call = name, canonical(arguments)
+                if made[call]:
+                    made[call] -= 1
+                else:
+                    deltas += found.add(name, arguments)
         return Ingested(bool(deltas), tuple(deltas))
 
-    def _table(self, choice: int) -> CallTable:
-        if choice not in self._tables:
+    def _choice(self, choice: int) -> "_Choice":
+        if choice not in self._choices:
             seed = self._seed if choice == 0 else f"{self._seed}{choice}"
-            self._tables[choice] = CallTable(seed, self._names)
-        return self._tables[choice]
+            self._choices[choice] = _Choice(seed, self._names)
+        return self._choices[choice]
+
+
+class _Choice:
+    """The calls of one choice, from fragments and from text. The same call from both is one."""
+
+    def __init__(self, seed: str, names: Sequence[str]) -> None:
+        self.table = CallTable(seed, names)
+        self._reader = ReadTextCalls((USE_TOOL, TOOL_CALL), seed, Schemas(()), names or None)
+        self._indexes: dict[str, int] = {}  # of the calls that were told
+        self._twins: set[str] = set()  # calls that are told under another id
+        self._ending = ""
+
+    def records(self) -> tuple[Call, ...]:
+        stopped = self._ending == "stop"
+        known = (call for call in self.table.calls if call.id not in self._twins)
+        return tuple(_record(call, stopped) for call in known if call.id or call.name or call.parts)
+
+    def take(self, fragment: Fragment) -> list[CallDelta]:
+        deltas = self._told(self.table.feed(fragment))
+        if self._reader.held:
+            whole = [call.id for call in self.table.calls if call.id in self._reader.held and _is_closed(call)]
+            deltas += [delta for id in whole for delta in self._deltas(self._reader.settle(id))]
+        return deltas
+
+    def read(self, text: str) -> list[CallDelta]:
+        """Text of the answer, piece by piece."""
+        return self._found(self._reader.feed(TextDelta(text))) if text else []
+
+    def add(self, name: str, arguments: str) -> list[CallDelta]:
+        """A whole call that was found in text."""
+        item = f"text {len(self.table.calls)}"
+        return self._deltas(self.table.feed(Fragment(arguments, item=item, name=name, named=True, ended=True)))
+
+    def end(self, ending: str) -> list[CallDelta]:
+        """Some servers write an ending into every chunk: names are settled now, but no call is closed for good."""
+        self._ending = ending
+        deltas = self._found(self._reader.recover()) + self._told(self.table.settle_names())
+        for id in tuple(self._reader.held):
+            deltas += self._deltas(self._reader.settle(id))
+        return deltas
+
+    def _told(self, events: Iterable[Event]) -> list[CallDelta]:
+        return [delta for event in events for delta in self._deltas(self._reader.feed(event))]
+
+    def _found(self, events: Iterable[Event]) -> list[CallDelta]:
+        """The calls that the reader has found."""
+        names: list[str] = []
+        deltas: list[CallDelta] = []
+        for event in events:
+            if isinstance(event, CallStarted):
+                names.append(event.name)
+            elif isinstance(event, CallArgs):
+                deltas += self.add(names[-1], event.text)
+        return deltas
+
+    def _deltas(self, events: Iterable[Event]) -> list[CallDelta]:
+        deltas: list[CallDelta] = []
+        for event in events:
+            match event:
+                case CallStarted(id, name, kind):
+                    self._indexes[id] = self.table.ordinal(id) - len(self._twins)
+                    deltas.append(CallDelta(self._indexes[id], id, name, kind))
+                case CallArgs(id, text):
+                    deltas.append(CallDelta(self._indexes[id], arguments=text))
+                case CallEnded(id, complete):
+                    deltas.append(CallDelta(self._indexes[id], complete=complete))
+                case CallTwin(_, twin):
+                    self._twins.add(twin)
+                case _:
+                    pass
+        return deltas
+
+
+def _is_closed(call: Row) -> bool:
+    return call.text.rstrip().endswith("}") and call.is_whole()
 
 
 def extract_use_tool_blocks(text: str) -> list[tuple[str, str]]:
@@ -159,21 +232,6 @@ def _joined(one: Ingested, other: Ingested) -> Ingested:
     return Ingested(one.updated or other.updated, one.deltas + other.deltas)
 
 
-def _deltas(table: CallTable, events: list[Event]) -> list[CallDelta]:
-    deltas: list[CallDelta] = []
-    for event in events:
-        match event:
-            case CallStarted(id, name, kind):
-                deltas.append(CallDelta(table.ordinal(id), id, name, kind))
-            case CallArgs(id, text):
-                deltas.append(CallDelta(table.ordinal(id), arguments=text))
-            case CallEnded(id, complete):
-                deltas.append(CallDelta(table.ordinal(id), complete=complete))
-            case _:
-                pass
-    return deltas
-
-
 def _by_choice(payload: Any, choice: int) -> list[tuple[int, Any]]:
     """The payload, or each of its choices under its own number."""
     choices = cast("Mapping[str, Any]", payload).get("choices") if isinstance(payload, Mapping) else None
@@ -193,18 +251,3 @@ def _denies_parallel(payload: Any) -> bool:
     payload = cast("Mapping[str, Any]", payload)
     said = (payload.get("parallel_tool_calls"), payload.get("parallelToolCalls"))
     return False in said or _denies_parallel(payload.get("response"))
-
-
-def _text_of(message: Any) -> str:
-    """The answer's text in a message of any shape."""
-    if isinstance(message, str):
-        return message
-    if isinstance(message, list):
-        return "".join(_text_of(part) for part in cast("list[Any]", message))
-    if not isinstance(message, Mapping):
-        return ""
-    message = cast("Mapping[str, Any]", message)
-    for key in ("content", "text", "message", "choices", "output"):
-        if message.get(key):
-            return _text_of(message[key])
-    return ""

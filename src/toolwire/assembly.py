@@ -1,7 +1,7 @@
 """Which stages a turn passes through, in order. Reading the list in `policies_for` is reading the design."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,7 @@ from toolwire.core.policies import (
     CapCalls,
     DropDuplicates,
     DropStrayOutputs,
+    FailOnBrokenBlock,
     FinishAfterCalls,
     FinishReason,
     HoldCall,
@@ -23,19 +24,20 @@ from toolwire.core.policies import (
     OnlyAllowed,
     Policies,
     Policy,
+    ReportTwins,
     StopAfterBurst,
     StopAfterFirstCall,
     SuppressTail,
 )
 from toolwire.core.request import Request, ToolChoice
-from toolwire.notations.read import Made, ReadTextCalls
+from toolwire.notations.read import ReadTextCalls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL, WriteUseTool
 from toolwire.notations.values import Schemas
 
 OutputMode: TypeAlias = Literal["openai-json", "obsidian-xml"]
 OutputModeSetting: TypeAlias = Literal["auto", "openai-json", "obsidian-xml"]
-ARGUMENTS_HEADER = "x-proxy-tool-arguments"
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,9 +46,9 @@ class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output_mode: OutputModeSetting = "auto"
     stop_after: bool = False
     stop_after_mode: StopMode = "burst"
-    stop_after_grace_ms: int = 300
-    suppress_tail: bool = False
-    max_calls: int = 0
+    stop_after_grace_ms: Count = 300
+    suppress_tail: bool | None = None
+    max_calls: Count = 0
     dedup: bool = False
     delimiter: str = "\n\n"
     parallel: bool | None = None
@@ -63,19 +65,9 @@ def output_mode(rules: ToolRules, request: Request) -> OutputMode:
     """`auto`: tools declared → structured; none and the prompt teaches `<use_tool>` → text; else structured."""
     if rules.output_mode != "auto":
         return rules.output_mode
-    if not request.tools and request.mentions(USE_TOOL.open):
+    if not request.tools and request.teaches(USE_TOOL.open):
         return "obsidian-xml"
     return "openai-json"
-
-
-def with_arguments(rules: ToolRules, asked: str) -> ToolRules:
-    """The rules, with what a request's header asks for about arguments."""
-    if not asked:
-        return rules
-    if asked not in ("pass", "check", "repair"):
-        message = f"{ARGUMENTS_HEADER} must be pass, check or repair; received {asked!r}."
-        raise BadRequest(message, ARGUMENTS_HEADER)
-    return msgspec.structs.replace(rules, arguments=asked)
 
 
 def without_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str] = ()) -> Request:
@@ -114,13 +106,14 @@ def policies_for(
     request: Request,
     rules: ToolRules,
     seed: str,
-    structured: Callable[[], Iterable[Made]],
+    report_twin: Callable[[str, str], object],
     last: Sequence[Policy] = (),
     validate: Validate | None = None,
 ) -> Assembly:
-    """The policies this request asks for, and then `last`. `structured` gives the calls that came in structure.
+    """The policies this request asks for, and then `last`.
 
-    `validate` knows schemas; without it arguments pass as they are.
+    `report_twin` hears of a backend's call that is not delivered, and of the call that stands for it. `validate` knows
+    schemas; without it arguments pass as they are.
     """
     mode = output_mode(rules, request)
     limit = 1 if request.parallel_calls is False else rules.max_calls
@@ -128,45 +121,41 @@ def policies_for(
     for note in request.notes:
         tally.note(note)
     names = request.tool_names
-    policies: list[Policy] = [
-        DropStrayOutputs(),
-        InferMissingName(names, request.forced_tool, rules.name_fallback),
-    ]
+    infer = InferMissingName(names, request.forced_tool, rules.name_fallback)
+    policies: list[Policy] = [DropStrayOutputs(), infer]
+    holding: list[ReadTextCalls | HoldCall] = []
     if request.wants_calls or (mode == "obsidian-xml" and not request.tools):
-        policies.append(
-            ReadTextCalls(
-                (USE_TOOL, TOOL_CALL),
-                seed,
-                Schemas(request.tools),
-                names if request.tools else None,
-                structured,
-                telling="end" if request.tools else "whole",
-                strict=rules.strict_parsing,
-                drop_tail=rules.stop_after or rules.suppress_tail,
-            )
-        )
+        known = names if request.tools else None
+        holding.append(ReadTextCalls((USE_TOOL, TOOL_CALL), seed, Schemas(request.tools), known))
     if rules.dedup or mode == "obsidian-xml":
-        policies.append(HoldCall())
+        holding.append(HoldCall())
+    policies += holding
+    if rules.strict_parsing:
+        policies.append(FailOnBrokenBlock())
     if rules.dedup:
         policies.append(DropDuplicates(minted_prefix(seed)))
     policies += _choosing(request)
     if limit:
         policies.append(CapCalls(limit))
     policies += _judging(request, rules, validate)
-    burst = None
-    if rules.stop_after and rules.stop_after_mode == "first":
-        policies.append(StopAfterFirstCall())
-    elif rules.stop_after or rules.suppress_tail:
-        policies.append(SuppressTail())
-    if rules.stop_after:
-        burst = StopAfterBurst()
+    policies += _after_calls(rules, mode)
+    burst = StopAfterBurst(holding) if rules.stop_after else None
+    if burst is not None:
         policies.append(burst)
     if mode == "obsidian-xml":
         policies.append(WriteUseTool(rules.delimiter))
     if rules.finish_after_calls:
         policies.append(FinishAfterCalls())
-    policies += (*last, FinishReason(), tally)
+    policies += (*last, ReportTwins(report_twin), FinishReason(), tally)
     return Assembly(Policies(*policies), tally, burst)
+
+
+def _after_calls(rules: ToolRules, mode: OutputMode) -> Sequence[Policy]:
+    """What may follow the first call. A client that reads `<use_tool>` would show all of it."""
+    if rules.stop_after and rules.stop_after_mode == "first":
+        return (StopAfterFirstCall(),)
+    suppressed = mode == "obsidian-xml" if rules.suppress_tail is None else rules.suppress_tail
+    return (SuppressTail(),) if rules.stop_after or suppressed else ()
 
 
 def _choosing(request: Request) -> Sequence[Policy]:

@@ -30,7 +30,7 @@ def show(text: bytes, out: TextIO) -> None:
     for event in events:
         print(event, file=out)
     for name, dialect in DIALECTS.items():
-        assembly = policies_for(request, ToolRules(), "replay", conversation.calls)
+        assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
         encoder = dialect.StreamEncoder(request, dialect.new_id("replay"), 0, assembly.tally)
         collector = Collector()
         print(f"\n# {name}, streamed", file=out)

@@ -156,7 +156,7 @@ def carry(pieces: Iterable[bytes], request: Request, rules: ToolRules = RULES, p
     conversation = Conversation(request, SEED, profile)
     conversation.start()
     events = [event for frame in read_all_frames(pieces) for event in conversation.feed(frame)]
-    return encode([*events, *conversation.end()], request, policies_for(request, rules, SEED, conversation.calls))
+    return encode([*events, *conversation.end()], request, policies_for(request, rules, SEED, conversation.stand_in))
 
 
 def read_all_frames(pieces: Iterable[bytes]) -> list[Frame]:
@@ -173,7 +173,7 @@ def carry_plain(body: Json, request: Request, rules: ToolRules = RULES) -> Carri
     """A reply that is one plain response object, through all stages."""
     conversation = Conversation(request, SEED)
     events = conversation.feed_plain(json.dumps(body).encode())
-    return encode(events, request, policies_for(request, rules, SEED, conversation.calls))
+    return encode(events, request, policies_for(request, rules, SEED, conversation.stand_in))
 
 
 def plain_answer(body: Json, request: Request | None = None, rules: ToolRules = RULES) -> Answer:

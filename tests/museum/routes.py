@@ -245,7 +245,7 @@ def hear_plain(kind: str, body: Json, request: Request, rules: ToolRules = RULES
 
 
 def _encoded(events: Iterable[Event], conversation: Conversation, request: Request, rules: ToolRules) -> Carried:
-    return encode(events, request, policies_for(request, rules, SEED, conversation.calls))
+    return encode(events, request, policies_for(request, rules, SEED, conversation.stand_in))
 
 
 def _read(carried: Carried, request: Request) -> Heard:

@@ -18,7 +18,7 @@ from tests.museum.lines import (
     say,
     sent_upstream,
 )
-from tests.museum.texts import held, live, read_all
+from tests.museum.texts import live, read_all, whole
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
 from toolwire import ToolCallAggregator
 from toolwire.backends.responses import Profile
@@ -292,7 +292,7 @@ def _() -> None:
     assert read_all(f'<tool_call>{{"name":"f","arguments":{big}}}</tool_call>').calls == [("f", big)]
     for number in ("NaN", "Infinity", "-Infinity"):
         words = f'<tool_call>{{"name":"f","arguments":{{"x":{number},"big":12345678901234567890}}}}</tool_call>'
-        kept = held(words)
+        kept = whole(words)
         assert (kept.text, kept.calls, kept.notes) == (words, [], ("text_block_kept",))
         begun = live(words)
         assert begun.calls == []

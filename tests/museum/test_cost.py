@@ -48,7 +48,7 @@ _RESPONSES = ask_responses(tools=("f",))
 def _gateway_line(opening: bytes, delta: bytes, count: int, request: Request = _CHAT) -> int:
     """Everything between two sockets; returns how many bytes went out."""
     conversation = Conversation(request, SEED)
-    assembly = policies_for(request, RULES, SEED, conversation.calls)
+    assembly = policies_for(request, RULES, SEED, conversation.stand_in)
     dialect = responses if request.dialect == "responses" else chat
     encoder = dialect.StreamEncoder(request, "id_1", 0, assembly.tally)
     reader, sent = FrameReader(), 0
@@ -120,7 +120,7 @@ def _aggregated(opening: Any, delta: Any) -> Feed:
     return feed
 
 
-def _read(opening: str, piece: str, telling: Telling = "end") -> Feed:
+def _read(opening: str, piece: str, telling: Telling = "whole") -> Feed:
     def feed(count: int) -> None:
         policy = reader(telling, None, Schemas((_TOOL,)))
         policy.feed(TextDelta(opening))

@@ -1,6 +1,8 @@
 """The properties behind the rows, for turns nobody thought of."""
 
 import random
+from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -129,7 +131,17 @@ def test_every_character_of_a_text_is_prose_or_call(pieces: list[str | tuple[str
     assume(not has_tags("".join(piece if isinstance(piece, str) else "|" for piece in pieces)))
     found = read_all(text, NAMES)
     assert found.calls == [piece[1] for piece in pieces if not isinstance(piece, str)]
-    assert found.text == "".join(piece for piece in pieces if isinstance(piece, str))
+    assert found.text == "".join(_prose_of(pieces))
+
+
+def _prose_of(pieces: list[str | tuple[str, tuple[str, str]]]) -> Iterator[str]:
+    """The words of a text. White space between calls, and behind the last, is layout."""
+    behind = False
+    for is_prose, run in groupby(pieces, lambda piece: isinstance(piece, str)):
+        words = "".join(piece for piece in run if isinstance(piece, str))
+        if is_prose and (words.strip() or not behind):
+            yield words
+        behind = behind or not is_prose
 
 
 @given(

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from tests.museum.cases import Theme
-from tests.museum.lines import answer, ask, ask_in_xml, encoded, say
-from tests.museum.texts import held, read_all, reader
+from tests.museum.lines import SEED, answer, ask, ask_in_xml, encoded, say
+from tests.museum.texts import read_all, reader, whole
 from tests.support.frames import call, completed, created, rs, stream, text
 from tests.support.gateway import tool
 from toolwire import extract_use_tool_blocks, to_obsidian_xml
@@ -69,7 +69,7 @@ def _() -> None:
     _stays_text('{"answer": 42}')
     for words in ("<", "<tool", "a <tool_cal", "<use_too", "1 < 2"):
         _stays_text(words)
-    undeclared = held(_block("unknown"), names=("f",))
+    undeclared = whole(_block("unknown"), names=("f",))
     assert (undeclared.text, undeclared.calls, undeclared.notes) == (_block("unknown"), [], ("text_block_kept",))
     assert say(_block("unknown"), ask(tools=("f",))).content == _block("unknown")
     policy = reader("live")
@@ -80,7 +80,7 @@ def _() -> None:
 def _() -> None:
     words = "<think>some models use <tool_call> tags</think>Hello"
     for names in (("f",), ("f", "tags")):
-        found = held(words, names)
+        found = whole(words, names)
         assert (found.text, found.calls, found.cut) == (words, [], ())
         assert say(words, ask(tools=names)).content == words
     # A client that declares no tools: any name would do, and still this is no call.
@@ -105,7 +105,7 @@ def _() -> None:
     arguments = '{"text":"use </tool_call> here, \\"or\\" </use_tool>"}'
     assert read_all(_block("write", arguments)).calls == [("write", arguments)]
     assert say(_block("write", arguments), ask(tools=("write",))).named == [("write", arguments)]
-    policy = reader("end")
+    policy = reader("whole")
     out = policy.feed(TextDelta('<tool_call>{"name":"write","arguments":{"text":"'))
     assert out == []
     for _ in range(3):
@@ -134,15 +134,15 @@ def _() -> None:
 
 @theme.row("tx-unclosed-eos")
 def _() -> None:
-    whole = '<tool_call>{"name":"f","arguments":{"a":1}}'
-    for words in (whole, whole + "</tool_cal", whole + "\n"):
+    begun = '<tool_call>{"name":"f","arguments":{"a":1}}'
+    for words in (begun, begun + "</tool_cal", begun + "\n"):
         found = read_all(words)
         assert (found.text, found.calls, found.notes) == ("", [("f", '{"a":1}')], ("text_call_recovered",))
         answered = say(words, ask(tools=("f",)))
         assert (answered.named, answered.finish) == ([("f", '{"a":1}')], "tool_calls")
         assert answered.notes == ("text_call_recovered",)
-    for words in (whole[:-1], whole[:-3], whole[:-8], "<tool_call>", "<use_tool>\n<name>f</name>\n<q>abc"):
-        found = held(words)
+    for words in (begun[:-1], begun[:-3], begun[:-8], "<tool_call>", "<use_tool>\n<name>f</name>\n<q>abc"):
+        found = whole(words)
         assert (found.text, found.calls, found.notes) == (words, [], ("text_block_kept",))
         answered = say(words, ask(tools=("f",)))
         assert (answered.content, answered.calls, answered.finish) == (words, [], "stop")
@@ -233,27 +233,22 @@ def _() -> None:
     structured = call("c1", "vaultSearch", '{"q": "x"}', place=1)
     textual = text("<use_tool><name>vaultSearch</name><q>x</q></use_tool>")
     request = ask(tools=("vaultSearch",))
-    for told in (stream(textual, structured), stream(structured, textual)):
+    # Whichever comes first is delivered, in its place; the other is dropped.
+    for told, call_ in (
+        (stream(textual, structured), (f"call_{SEED}t01", "vaultSearch", '{"q":"x"}')),
+        (stream(structured, textual), ("c1", "vaultSearch", '{"q": "x"}')),
+    ):
         once = answer(stream(created(), told, completed()), request)
-        assert once.calls == [("c1", "vaultSearch", '{"q": "x"}')]
+        assert once.calls == [call_]
         assert once.notes == ("text_call_twin",)
         assert once.content is None
     # One for one: a second textual call has no partner left, and equal calls from one source are two.
     twice = answer(stream(created(), textual, structured, textual, completed()), request)
-    assert twice.named == [("vaultSearch", '{"q": "x"}'), ("vaultSearch", '{"q":"x"}')]
+    assert twice.named == [("vaultSearch", '{"q":"x"}'), ("vaultSearch", '{"q":"x"}')]
     both = stream(created(), structured, call("c2", "vaultSearch", '{"q": "x"}', place=2), textual, completed())
     assert [id for id, _, _ in answer(both, request).calls] == ["c1", "c2"]
     same_source = say(_block("f", '{"q":1}') * 2, ask(tools=("f",)))
     assert same_source.named == [("f", '{"q":1}')] * 2
-    twin = held(_block("f", '{"q":1}'), made=(Made("f", '{ "q" : 1 }'),))
-    assert (twin.calls, twin.notes) == ([], ("text_call_twin",))
-
-
-class Made(msgspec.Struct, frozen=True):
-    """A call that came in structure."""
-
-    name: str
-    text: str
 
 
 @theme.row("tx-literal-newline")

@@ -1,12 +1,12 @@
 """Calls that a model writes as text: one text, read in every way there is, with one result."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from tests.support.chunks import in_any_chunking
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Note, TextDelta, TurnEnded
-from toolwire.notations.read import Made, ReadTextCalls, Telling
+from toolwire.notations.read import ReadTextCalls, Telling
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
 from toolwire.notations.values import Schemas
@@ -41,26 +41,15 @@ def whole(words: str, names: Iterable[str] | None = None, schemas: Schemas | Non
     return in_any_chunking(words, lambda pieces: _read(pieces, reader("whole", names, schemas)))
 
 
-def held(
-    words: str, names: Iterable[str] | None = None, schemas: Schemas | None = None, made: Sequence[Made] = ()
-) -> Reading:
-    """Read in any chunking, calls held to the end of the turn, for which others were made in structure."""
-    return in_any_chunking(words, lambda pieces: _read(pieces, reader("end", names, schemas, made)))
-
-
 def read_all(words: str, names: Iterable[str] | None = None, schemas: Schemas | None = None) -> Reading:
-    """All ways find the same text and calls; returns the live reading, which keeps their order."""
+    """Both ways find the same."""
     first = live(words, names, schemas)
     assert first == whole(words, names, schemas)
-    last = held(words, names, schemas)
-    assert (first.text, first.calls, first.cut, first.notes) == (last.text, last.calls, last.cut, last.notes)
     return first
 
 
-def reader(
-    telling: Telling, names: Iterable[str] | None = None, schemas: Schemas | None = None, made: Sequence[Made] = ()
-) -> ReadTextCalls:
-    return ReadTextCalls((USE_TOOL, TOOL_CALL), SEED, schemas or Schemas(()), names, lambda: made, telling=telling)
+def reader(telling: Telling, names: Iterable[str] | None = None, schemas: Schemas | None = None) -> ReadTextCalls:
+    return ReadTextCalls((USE_TOOL, TOOL_CALL), SEED, schemas or Schemas(()), names, telling=telling)
 
 
 def _read(pieces: Iterable[str], policy: ReadTextCalls) -> Reading:

@@ -284,6 +284,20 @@ def test_a_thread_goes_on_round_after_round(stage: Stage, client: Client):
 
 
 @streamed_and_plain
+@each_client
+def test_the_result_of_a_call_in_text_answers_its_twin_that_waits(stage: Stage, client: Client, stream: bool):
+    crew = stage["usual"]
+    block = "<use_tool><name>look</name><path>a</path></use_tool>"
+    script = say("Let me look. ", block, id="msg_0") + calls(CALL, OTHER) + say("Got {results}.")
+    agent = stage.agent(client, crew.script(script), stream=stream)
+    first = agent.take(go())
+    assert [(call.name, call.id == "c1") for call in first.calls] == [("look", False), ("find", False)]
+    delivered = first.calls[0].id
+    assert the_text(agent.take(go(Result(delivered, "one"), Result("c2", "two")))) == "Got one two."
+    assert len(crew.rows().threads) == 1
+
+
+@streamed_and_plain
 def test_submitted_outputs_go_to_the_thread_that_waits(stage: Stage, stream: bool):
     crew = stage["usual"]
     client = Responses(stage.http, stage.gateway)

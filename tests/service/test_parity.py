@@ -32,6 +32,7 @@ from toolwire.core.request import Tool
 from toolwire.notations.read import extract_calls
 from toolwire.notations.use_tool import USE_TOOL
 from toolwire.notations.values import Schemas
+from toolwire.runs.flags import HEADERS
 
 pytestmark = pytest.mark.xdist_group("parity")  # its gateways are started once
 
@@ -118,8 +119,8 @@ TURNS: dict[str, tuple[list[Item], list[tuple[str, Any]], str]] = {
     "use_tool": ([says(FIND_X)], [x], ""),
     "use_tool by letters": ([letters(FIND_X)], [x], ""),
     "use_tool in text": ([says("Let me see.\n", FIND_X, "\nThere.")], [x], "Let me see.\n\nThere."),
-    "use_tool twice": ([says(f"{FIND_X}\n\n{FIND_Y}")], [x, y], "\n\n"),
-    "use_tool the same twice": ([says(f"{FIND_X}\n{FIND_X}")], [x, x], "\n"),
+    "use_tool twice": ([says(f"{FIND_X}\n\n{FIND_Y}")], [x, y], ""),
+    "use_tool the same twice": ([says(f"{FIND_X}\n{FIND_X}")], [x, x], ""),
     "use_tool with types": ([says(TYPED[0])], [TYPED[1]], ""),
     "use_tool in two messages": ([says(f"One. {FIND_X}"), says(f"Two. {NOW}")], [x, now], "One. Two. "),
     "tool_call": ([says(JSON_X)], [x], ""),
@@ -421,7 +422,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 
 EXPECTED: dict[tuple[str, str], tuple[list[tuple[str, Any]], str, bool]] = {
     # (settings, turn): (calls, text, truncated)
-    ("dedup", "use_tool the same twice"): ([x], "\n", False),
+    ("dedup", "use_tool the same twice"): ([x], "", False),
     ("dedup", "both tags"): ([now, x], " and  and ", False),
     ("dedup", "one twin for two"): ([x], "", False),
     ("dedup", "the same call twice"): ([x, x], "", False),
@@ -439,7 +440,7 @@ EXPECTED: dict[tuple[str, str], tuple[list[tuple[str, Any]], str, bool]] = {
     ("no tail", "text between calls"): ([now, x], "", False),
     ("no tail", "use_tool in text"): ([x], "Let me see.\n", False),
     ("never parallel", "two calls"): ([x], "", True),
-    ("never parallel", "use_tool twice"): ([x], "\n\n", True),
+    ("never parallel", "use_tool twice"): ([x], "", True),
 }
 
 
@@ -478,7 +479,10 @@ def test_settings_mean_the_same_as_obsidian_xml(configured, http, settings, name
     headers = {"x-proxy-output-mode": "obsidian-xml"}
     seen = the_same(every_way(configured(settings), http, name, headers, tools=TOOLS))
     plain = the_same(every_way(configured(settings), http, name, {}, tools=TOOLS))
-    assert (seen.calls, seen.truncated, seen.notes) == (plain.calls, plain.truncated, plain.notes)
+    assert (seen.calls, seen.truncated) == (plain.calls, plain.truncated)
+    # Nothing follows a block unless that is asked for.
+    tail = {"code": "tail_withheld"}
+    assert [note for note in seen.notes if note != tail] == [note for note in plain.notes if note != tail]
     assert blocks_in(seen.text) == seen.calls
 
 
@@ -493,12 +497,22 @@ def test_blocks_are_set_apart_by_the_delimiter_over_every_endpoint(configured, h
 def test_a_prompt_that_teaches_use_tool_is_answered_so_over_every_endpoint(gateway, http):
     taught = "Call tools with <use_tool> blocks."
     system = {"role": "system", "content": taught}
+    opening = {"role": "assistant", "content": taught}
     question = {"role": "user", "content": "Go."}
     chat = by_chat(gateway, http, "up/streams use_tool in text", {"messages": [system, question]}, {}, stream=True)
     for streams in (True, False):
-        for asked in ({"instructions": taught}, {"input": [system, question]}, {"input": taught}):
+        for asked in ({"instructions": taught}, {"input": [system, question]}, {"input": [opening, question]}):
             assert by_responses(gateway, http, "up/streams use_tool in text", asked, {}, stream=streams) == chat
-    assert (chat.mode, chat.calls, FIND_X in chat.text) == ("obsidian-xml", [x], True)
+    assert (chat.mode, chat.calls, chat.text) == ("obsidian-xml", [x], f"Let me see.\n{FIND_X}")
+
+
+def test_what_a_user_or_a_later_answer_says_of_use_tool_teaches_nothing(gateway, http):
+    taught = "Call tools with <use_tool> blocks."
+    question, answer = {"role": "user", "content": "Go."}, {"role": "assistant", "content": taught}
+    for messages in ([{"role": "user", "content": taught}], [question, answer, question]):
+        chat = by_chat(gateway, http, "up/streams use_tool in text", {"messages": messages}, {}, stream=True)
+        assert (chat.mode, chat.calls) == ("openai-json", [])
+        assert by_responses(gateway, http, "up/streams use_tool in text", {"input": messages}, {}, stream=True) == chat
 
 
 @pytest.mark.parametrize("prefix", ["obsidian-xml", "openai-json"])
@@ -510,7 +524,7 @@ def test_a_path_prefix_sets_the_mode_of_both_endpoints(gateway, http, prefix):
     assert good(http.get(f"{gateway.url}/{prefix}/v1/responses/{response_id}")).json()["id"] == response_id
 
 
-@pytest.mark.parametrize("header", ["x-proxy-output-mode", "x-proxy-responses-events"])
+@pytest.mark.parametrize("header", HEADERS)
 def test_a_header_that_says_nonsense_is_refused_by_both_endpoints(gateway, http, header):
     for path, body in (("chat/completions", chat_body("demo")), ("responses", response_body("demo"))):
         status, error = error_of(http.post(f"{gateway.base_url}/{path}", json=body, headers={header: "yaml"}))

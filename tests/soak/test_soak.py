@@ -55,7 +55,7 @@ def test_whatever_an_aggregator_is_given_it_answers(payloads):
 @given(st.lists(st.sampled_from(["<use_tool>", "</use_tool>", "<tool_call>", "</tool_call>", "<name>", "f", "</name>", "{", "}", '"',
                                  '{"name":"f"', "<q>", "</q>", "`", "```", "\n", "\\", "<", "<function=f>", "<parameter=q>", " "]), max_size=40))  # fmt: skip
 def test_no_character_of_a_text_is_lost_when_it_holds_no_call(pieces: list[str]):
-    reader = ReadTextCalls((USE_TOOL, TOOL_CALL), "S", Schemas((Tool("f"),)), ("nothing",), tuple)
+    reader = ReadTextCalls((USE_TOOL, TOOL_CALL), "S", Schemas((Tool("f"),)), ("nothing",))
     out = [event for piece in pieces for event in reader.feed(TextDelta(piece))] + list(reader.feed(TurnEnded()))
     assert "".join(event.text for event in out if isinstance(event, TextDelta)) == "".join(pieces)
 

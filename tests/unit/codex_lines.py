@@ -126,6 +126,7 @@ class Talk:
         self.dialogue = self._conversation.start()
         self._line = Pipeline(LineReader(), self._conversation, TurnOrder())
         self._events: list[Event] = []
+        self.stand_in = self._conversation.stand_in
 
     def hear(self, *lines: bytes) -> list[Event]:
         heard = [event for line in lines for event in self._line.feed(line)]

@@ -60,13 +60,13 @@ def schema(**properties: str | list[str]) -> msgspec.Raw:
 TOOLS = (Tool("find", parameters=schema(q="string", n="integer", tags="array")), Tool("now"))
 
 
-def stages(names, *, telling: Telling = "live", tools=TOOLS, structured=tuple, declared=None) -> Pipeline:
+def stages(names, *, telling: Telling = "live", tools=TOOLS, declared=None) -> Pipeline:
     """The stages that a profile with these notations asks for."""
     openers = [opener for name in names for opener in (HERMES.reads if name == "hermes" else CALLS.get(name, ()))]
     declared = tuple(tool.name for tool in tools) if declared is None else declared
     line = [ReadThoughts(THOUGHTS[name]) for name in names if name in THOUGHTS]
     if openers:
-        line.append(ReadTextCalls(openers, "S", Schemas(tools), declared, structured, telling=telling))
+        line.append(ReadTextCalls(openers, "S", Schemas(tools), declared, telling=telling))
     return Pipeline(*line)
 
 

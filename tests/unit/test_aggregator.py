@@ -4,6 +4,7 @@ import copy
 
 import pytest
 
+from tests.support.chunks import in_any_chunking
 from toolwire import Call, CallDelta, ToolCallAggregator, extract_use_tool_blocks, to_obsidian_xml
 
 
@@ -159,6 +160,126 @@ def test_a_structured_twin_wins_over_its_text():
     aggregator.ingest_message({"content": TEXT + TEXT, "tool_calls": calls}, emit_if_missing=True)
     assert [call.name for call in aggregator.snapshot()] == ["find", "find"]
     assert aggregator.snapshot()[0].id == "c1"
+
+
+FOUND = [("find", '{"q":"x"}', True)]
+
+TEXT_DELTAS = {
+    "a string": lambda text: text,
+    "chat delta": lambda text: {"content": text},
+    "chat parts": lambda text: {"role": "assistant", "content": [{"type": "text", "text": text}]},
+    "chat chunk": lambda text: {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]},
+    "responses": lambda text: {"type": "response.output_text.delta", "item_id": "m", "delta": text},
+    "anthropic": lambda text: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}},
+    "app-server": lambda text: {"method": "item/agentMessage/delta", "params": {"itemId": "m", "delta": text}},
+    "agent message": lambda text: {"type": "codex/event/agent_message_delta", "msg": {"delta": text}},
+    "agent message parts": lambda text: {"type": "agent_message_delta", "msg": {"delta": {"content": text}}},
+}  # fmt: skip
+
+
+def seen(aggregator: ToolCallAggregator) -> list[tuple[str, str, bool]]:
+    return [(call.name, call.arguments, call.complete) for call in aggregator.snapshot()]
+
+
+@pytest.mark.parametrize("shape", TEXT_DELTAS)
+def test_calls_in_the_text_of_deltas_are_read_in_any_chunking(shape):
+    def run(pieces: list[str]):
+        aggregator = ToolCallAggregator(seed="S")
+        told = [aggregator.ingest_delta(TEXT_DELTAS[shape](piece)) for piece in pieces]
+        return [delta for each in told for delta in each.deltas], aggregator.snapshot()
+
+    deltas, calls = in_any_chunking(f"{TEXT} and <tool_call>now</tool_call> {TEXT}", run)
+    assert [(call.id, call.name, call.arguments) for call in calls] == [
+        ("call_S01", "find", '{"q":"x"}'),
+        ("call_S02", "find", '{"q":"x"}'),
+    ]
+    first = [CallDelta(0, "call_S01", "find"), CallDelta(0, arguments='{"q":"x"}'), CallDelta(0, complete=True)]
+    assert deltas[:3] == first
+    assert [delta.index for delta in deltas] == [0, 0, 0, 1, 1, 1]
+
+
+def test_only_declared_names_count_in_text_where_they_are_known():
+    assert collected({"content": TEXT}, names=["seek"]) == ()
+    assert len(collected({"content": TEXT + "<tool_call>seek</tool_call>"}, names=["seek", "find"])) == 2
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"role": "user", "content": TEXT},
+        {"role": "tool", "content": TEXT},
+        {"reasoning_content": TEXT},
+        {"content": f"```\n{TEXT}\n```"},
+        {"type": "response.reasoning_text.delta", "delta": TEXT},
+        {"type": "response.output_text.done", "text": TEXT},
+        {"type": "response.refusal.delta", "delta": TEXT},
+        {"type": "content_block_delta", "delta": {"type": "thinking_delta", "thinking": TEXT}},
+        {"method": "item/reasoning/textDelta", "params": {"delta": TEXT}},
+    ],
+)
+def test_what_is_not_the_answers_new_text_is_not_read(payload):
+    assert not ToolCallAggregator().ingest_delta(payload).updated
+
+
+def test_a_text_that_is_told_once_more_as_a_whole_is_news_only_once():
+    aggregator = ToolCallAggregator()
+    aggregator.ingest_delta({"content": TEXT})
+    assert not aggregator.ingest_message({"role": "assistant", "content": TEXT}, emit_if_missing=True).updated
+    assert seen(aggregator) == FOUND
+
+
+STREAMED = [
+    {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "find", "arguments": '{ "q":'}}]},
+    {"tool_calls": [{"index": 0, "function": {"arguments": ' "x" }'}}]},
+]
+OTHERS = {"tool_calls": [{"index": 1, "id": "c2", "function": {"name": "find", "arguments": '{"q":"y"}'}}]}
+
+
+def test_a_structured_call_that_follows_its_text_is_the_same_call():
+    aggregator = ToolCallAggregator(seed="S")
+    aggregator.ingest_delta({"content": TEXT})
+    assert [aggregator.ingest_delta(delta).updated for delta in STREAMED] == [False, False]
+    assert aggregator.ingest_delta(OTHERS).deltas[0] == CallDelta(1, "c2", "find")
+    assert [(call.id, call.arguments) for call in aggregator.snapshot()] == [
+        ("call_S01", '{"q":"x"}'),
+        ("c2", '{"q":"y"}'),
+    ]
+    aggregator.ingest_message({"tool_calls": [{"id": "c1", "function": {"name": "find", "arguments": '{"q":"x"}'}}]})
+    assert len(aggregator.snapshot()) == 2
+
+
+def test_a_text_that_follows_its_structured_call_is_the_same_call():
+    aggregator = ToolCallAggregator()
+    for delta in (*STREAMED, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}):
+        aggregator.ingest_delta(delta)
+    assert not aggregator.ingest_message({"content": TEXT}, emit_if_missing=True).updated
+    assert [aggregator.ingest_delta({"content": TEXT}).updated for _ in range(2)] == [False, True]  # one for one
+
+
+def test_a_structured_call_that_says_something_else_than_a_text_is_let_go():
+    aggregator = ToolCallAggregator()
+    aggregator.ingest_delta({"content": TEXT})
+    begun = {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "find", "arguments": ""}}]}
+    assert not aggregator.ingest_delta(begun).updated
+    ended = aggregator.ingest_delta({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    assert ended.deltas == (CallDelta(1, "c1", "find"),)
+    assert [call.arguments for call in aggregator.snapshot()] == ['{"q":"x"}', "{}"]
+
+
+def test_a_whole_call_without_its_closing_tag_counts_when_the_turn_ends():
+    aggregator = ToolCallAggregator()
+    finish = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
+    assert not aggregator.ingest_delta({"content": '<tool_call>{"name":"find","arguments":{"q":"x"}'}).updated
+    assert not aggregator.ingest_delta(finish).updated  # some servers end every chunk
+    assert not aggregator.ingest_delta({"content": "}"}).updated
+    assert aggregator.ingest_delta(finish).updated
+    assert seen(aggregator) == FOUND
+
+
+def test_a_pattern_of_ones_own_replaces_the_reading_of_deltas():
+    aggregator = ToolCallAggregator()
+    aggregator.register_text_pattern("text", lambda text: [])
+    assert not aggregator.ingest_delta({"content": TEXT}).updated
 
 
 def test_a_registered_pattern_is_used_until_it_is_removed():

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.assembly import ToolRules, policies_for, with_arguments
+from toolwire.assembly import ToolRules, policies_for
 from toolwire.core.arguments import CheckArguments, Declared, RepairArguments
 from toolwire.core.collect import collect
-from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -27,6 +27,7 @@ from toolwire.core.events import (
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame
+from toolwire.runs.flags import HEADERS, FlagError, with_flags
 from toolwire.runs.schemas import problems
 
 
@@ -265,10 +266,11 @@ def test_repaired_calls_stand_in_the_text_of_obsidian():
 
 
 def test_the_header_says_what_is_done():
-    assert with_arguments(REPAIR, "") is REPAIR
-    assert with_arguments(REPAIR, "check").arguments == "check"
-    with pytest.raises(BadRequest, match="pass, check or repair"):
-        with_arguments(REPAIR, "mend")
+    header = "x-proxy-tool-arguments"
+    assert with_flags(REPAIR, HEADERS, {header: ""}) is REPAIR
+    assert with_flags(REPAIR, HEADERS, {header: "check"}).arguments == "check"
+    with pytest.raises(FlagError, match="pass, check or repair"):
+        with_flags(REPAIR, HEADERS, {header: "mend"})
 
 
 def test_a_policy_that_is_done_has_nothing_left():

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.unit.codex_lines import (
+    BEGUN,
     THREAD,
     TURN,
     Talk,
@@ -26,9 +27,11 @@ from tests.unit.codex_lines import (
     tokens,
     told,
 )
+from toolwire.assembly import ToolRules, policies_for
 from toolwire.backends.codex import awaited
 from toolwire.backends.codex.resume import WITHHELD
 from toolwire.core.backend import Waiting
+from toolwire.core.collect import Turn, collect
 from toolwire.core.events import TurnFailed, TurnStarted, Usage
 from toolwire.core.history import NO_RESULT, closed
 from toolwire.core.request import (
@@ -51,6 +54,7 @@ Json: TypeAlias = dict[str, Any]
 Name: TypeAlias = Literal["chat", "responses", "messages"]
 DIALECTS: tuple[Name, ...] = ("chat", "responses", "messages")
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+RULES = ToolRules()
 DATA = f"data:image/png;base64,{PIXEL}"
 
 
@@ -421,6 +425,7 @@ KEPT: dict[str, Story] = {
     ),
     "results in another order": STORY.then(msgspec.structs.replace(ROUND, results=ROUND.results[::-1])),
     "calls in another order": STORY.then(msgspec.structs.replace(ROUND, calls=ROUND.calls[::-1])),
+    "words whose end was withheld": STORY.then(msgspec.structs.replace(ROUND, said="Let me")),
     "a thought": STORY.then(msgspec.structs.replace(ROUND, thought="SEAL")),
 }
 
@@ -622,3 +627,46 @@ def test_the_calls_of_which_a_request_brings_results_come_last_first(dialect: Na
     assert awaited(asked_by(dialect, STORY)) == ()
     story = NEXT.then(Round((Call("c3"),), (Result("c3"),)))
     assert awaited(asked_by(dialect, story)) == ("c3", "c2", "c1")
+
+
+# A call that the model also writes as text
+
+TEXTUAL = "<use_tool><name>f</name><n>1</n></use_tool>"
+
+
+def delivered(*lines: bytes, request: Request, rules: ToolRules = RULES) -> tuple[Talk, Turn]:
+    """A turn that waits, and what its client was shown of it."""
+    made = Talk(request)
+    policies = policies_for(request, rules, "S", made.stand_in).policies
+    events = made.hear(BEGUN, *lines)
+    return made, collect([passed for event in events for passed in policies.feed(event)])
+
+
+@pytest.mark.parametrize("mode", ["openai-json", "obsidian-xml"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_result_of_a_textual_call_answers_the_twin_that_waits(dialect: Name, mode: Literal["openai-json", "obsidian-xml"]):  # fmt: skip
+    said = f"Let me check. {TEXTUAL} Well."
+    lines = (delta(said), message(said), *called(ONE, TWO))
+    first, shown = delivered(*lines, request=asked_by(dialect, STORY), rules=ToolRules(output_mode=mode))
+    assert [call.name for call in shown.calls] == ["f", "g"]
+    textual = shown.calls[0].id
+    assert first.dialogue.waiting is not None
+    assert first.dialogue.waiting.calls == (textual, "c2")
+    calls = (Call(textual, "f", '{"n": 1}'), TWO)
+    answers = (Result(textual, "one"), Result("c2", "two"))
+    made = Talk(asked_by(dialect, STORY.then(Round(calls, answers, shown.text))), first.dialogue.waiting)
+    assert made.said() == [{"id": 0, "result": words("one")}, {"id": 1, "result": words("two")}]
+    made.hear(
+        raw_output("c1"), raw_output("c2"), delta("Done.", "msg_2"), message("Done.", "msg_2"), completed(), ended()
+    )
+    assert made.turn.text == "Done."
+    assert "output_dropped" not in [code for code, _ in made.notes]
+
+
+def test_a_textual_call_without_a_twin_gives_a_new_thread_that_is_told_of_it():
+    request = asked_by("chat", STORY)
+    first, shown = delivered(delta(TEXTUAL), message(TEXTUAL), *called(TWO), request=request)
+    textual = shown.calls[0].id
+    calls = (Call(textual, "f", '{"n": 1}'), TWO)
+    answers = (Result(textual, "one"), Result("c2", "two"))
+    assert not is_same(Talk(asked_by("chat", STORY.then(Round(calls, answers))), first.dialogue.waiting))

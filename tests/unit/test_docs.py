@@ -10,7 +10,8 @@ from toolwire.assembly import ToolRules
 from toolwire.backends.demo import MODELS
 from toolwire.core.notes import CODES
 from toolwire.core.order import TRANSITIONS
-from toolwire.runs.settings import FLAGS, Backend, Debug, Own, Server, Settings, Store
+from toolwire.runs.flags import FLAGS
+from toolwire.runs.settings import Backend, Debug, Own, Server, Settings, Store
 from toolwire.transport.reply import Timeouts
 
 ROOT = Path(__file__).parent.parent.parent

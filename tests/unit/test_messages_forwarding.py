@@ -175,7 +175,7 @@ def plain(content: list[Json], rules: ToolRules = RULES, **fields: Any) -> Json:
     request = ask("messages", tools=TOOLS, stream=False)
     conversation = Conversation(request, "S")
     conversation.start()
-    assembly = policies_for(request, rules, "S", conversation.calls)
+    assembly = policies_for(request, rules, "S", conversation.stand_in)
     message: Json = {
         "id": "msg_up", "type": "message", "role": "assistant", "model": "m-2026", "content": content,
         "stop_reason": "end_turn", "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 5}, **fields,

@@ -1,6 +1,7 @@
 """Calls in text: reading, writing, and what survives."""
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -8,10 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.chunks import in_any_chunking
+from toolwire.assembly import ToolRules, policies_for
 from toolwire.core.collect import collect
-from toolwire.core.events import CallStarted, TextDelta, TurnEnded, TurnFailed, TurnStarted
-from toolwire.core.request import Tool
-from toolwire.notations.read import PATIENCE, ReadTextCalls, extract_calls
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    CallTwin,
+    Note,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+)
+from toolwire.core.order import TurnOrder
+from toolwire.core.request import Request, Tool
+from toolwire.notations.read import LAYOUT, PATIENCE, ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL, survives, write_use_tool
 from toolwire.notations.values import Schemas
@@ -29,11 +42,11 @@ TOOLS = (
 NOTATIONS = (USE_TOOL, TOOL_CALL)
 
 
-def reading(text: str, *, live: bool = False, names=("find", "now"), strict: bool = False):
+def reading(text: str, *, live: bool = False, names=("find", "now")):
     """The turn a text makes, the same in any chunking."""
 
     def run(pieces: list[str]):
-        reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), names, telling="live" if live else "end", strict=strict)
+        reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), names, telling="live" if live else "whole")
         events = [out for piece in pieces for out in reader.feed(TextDelta(piece))]
         return collect([TurnStarted(), *events, *reader.feed(TurnEnded())])
 
@@ -71,11 +84,41 @@ def reading(text: str, *, live: bool = False, names=("find", "now"), strict: boo
             [("find", '{"n":3,"tags":["a"],"deep":true,"q":"4","either":"null"}')],
         ),
         ('<use_tool><name>find</name><any>{"a":1}</any><n>x</n></use_tool>', "", [("find", '{"any":{"a":1},"n":"x"}')]),
-        ("<use_tool><name>now</name></use_tool>\n<use_tool><name>now</name></use_tool>", "\n", [("now", "{}"), ("now", "{}")]),
+        ("<use_tool><name>now</name></use_tool>\n<use_tool><name>now</name></use_tool>", "", [("now", "{}"), ("now", "{}")]),
     ],
 )  # fmt: skip
 def test_a_block_is_a_call(live, text, said, calls):
     assert reading(text, live=live)[:2] == (said, [(*call, True) for call in calls])
+
+
+BODIES = {
+    "json": '{"name": "find", "arguments": {"q": "x"}}',
+    "json in a string": '{"arguments": "{\\"q\\": \\"x\\"}", "name": "find"}',
+    "named tags": "<name>find</name><q>x</q>",
+    "named tags, the name last": "\n<q> x </q>\n<name> find </name>\n",
+    "function tags": "<function=find>\n<parameter=q>\nx\n</parameter>\n</function>",
+    "pairs": "find\n<arg_key>q</arg_key>\n<arg_value>x</arg_value>\n",
+}
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("tag", ["use_tool", "tool_call"])
+@pytest.mark.parametrize("body", BODIES)
+def test_every_body_is_read_under_either_tag(body, tag, live):
+    said, calls, notes = reading(f"a <{tag}>{BODIES[body]}</{tag}> b", live=live)
+    assert (said, [(name, json.loads(arguments), whole) for name, arguments, whole in calls], notes) == (
+        "a  b",
+        [("find", {"q": "x"}, True)],
+        [],
+    )
+    assert reading(f"<{tag}>now</{tag}>", live=live)[1] == [("now", "{}", True)]
+
+
+@pytest.mark.parametrize("tag", ["use_tool", "tool_call"])
+@pytest.mark.parametrize("body", ["<function=find><q>x</q></function>", "find<q>x</q>"])
+def test_tags_of_two_kinds_are_no_call(body, tag):
+    words = f"<{tag}>{body}</{tag}>"
+    assert reading(words)[:2] == (words, [])
 
 
 @pytest.mark.parametrize(
@@ -156,8 +199,9 @@ def test_an_extra_bracket_before_the_closing_tag_is_repaired():
 
 
 def test_strict_parsing_turns_a_broken_block_into_a_failure():
-    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), tuple, strict=True)
-    events = [*reader.feed(TextDelta("<use_tool>oops</use_tool>")), *reader.feed(TurnEnded())]
+    rules = ToolRules(strict_parsing=True)
+    policies = policies_for(Request("m", (), tools=TOOLS), rules, "S", tuple).policies
+    events = [*policies.feed(TextDelta("<use_tool>oops</use_tool>")), *policies.feed(TurnEnded())]
     assert isinstance(events[0], TurnFailed)
 
 
@@ -166,24 +210,109 @@ def test_without_declared_tools_every_name_counts():
 
 
 def test_a_structured_call_settles_an_open_block():
-    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), tuple)
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",))
     started = CallStarted("c", "find")
     assert list(reader.feed(TextDelta("<use_tool><na"))) == []
     assert [event for event in reader.feed(started) if not isinstance(event, TextDelta)][-1] == started
 
 
-class Made(msgspec.Struct):
-    name: str
-    text: str
+BLOCK = "<use_tool><name>find</name><q>x</q></use_tool>"
 
 
-def test_a_structured_twin_wins_one_for_one():
-    made = [Made("find", '{ "q": "x" }')]
-    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), lambda: made)
-    block = "<use_tool><name>find</name><q>x</q></use_tool>"
-    turn = collect([TurnStarted(), *reader.feed(TextDelta(block + block)), *reader.feed(TurnEnded())])
-    assert len(turn.calls) == 1
-    assert [note.code for note in turn.notes] == ["text_call_twin"]
+def structured(id: str, arguments: str, name: str = "find", seal: str = ""):
+    half = len(arguments) // 2
+    pieces = [CallArgs(id, piece) for piece in (arguments[:half], arguments[half:]) if piece]
+    return CallStarted(id, name, seal=seal), *pieces, CallEnded(id)
+
+
+def through(*events):
+    """What a turn's events become, with a lawful order."""
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find", "now"))
+    order = TurnOrder()
+    out = [TurnStarted(), *(passed for event in (*events, TurnEnded()) for passed in reader.feed(event))]
+    for event in out:
+        order.see(event)
+    order.end()
+    return out
+
+
+def ids(events) -> list[str]:
+    return [event.id for event in events if isinstance(event, CallStarted)]
+
+
+def codes(events) -> list[str]:
+    return [event.code for event in events if isinstance(event, Note)]
+
+
+def test_a_textual_call_is_delivered_in_its_place():
+    out = through(TextDelta("a " + BLOCK + " b"), *structured("c", '{"q":"y"}'), TextDelta("d"))
+    kinds = [type(event).__name__ for event in out if not isinstance(event, CallArgs)]
+    assert kinds == [
+        "TurnStarted", "TextDelta", "CallStarted", "CallEnded", "TextDelta", "CallStarted", "CallEnded", "TextDelta", "TurnEnded",
+    ]  # fmt: skip
+    assert ids(out) == ["call_St01", "c"]
+
+
+def test_a_structured_call_that_follows_its_text_is_dropped_one_for_one():
+    out = through(TextDelta(BLOCK), *structured("c1", '{ "q": "x" }', seal="s"), *structured("c2", '{"q":"x"}'))
+    assert ids(out) == ["call_St01", "c2"]
+    assert codes(out) == ["text_call_twin"]
+    assert [event for event in out if isinstance(event, CallTwin)] == [CallTwin("call_St01", "c1", "s")]
+
+
+def test_a_textual_call_that_follows_its_structure_is_dropped_one_for_one():
+    out = through(*structured("c1", '{ "q": "x" }'), TextDelta(BLOCK + "\n" + BLOCK))
+    assert ids(out) == ["c1", "call_St01"]
+    assert codes(out) == ["text_call_twin"]
+    assert not any(isinstance(event, CallTwin | TextDelta) for event in out)
+
+
+def test_calls_of_one_source_are_never_twins():
+    assert ids(through(TextDelta(BLOCK + BLOCK))) == ["call_St01", "call_St02"]
+    assert ids(through(*structured("a", "{}", "now"), *structured("b", "{}", "now"))) == ["a", "b"]
+
+
+def test_each_of_two_texts_has_its_own_twin():
+    twice = (*structured("a", '{"q":"x"}'), *structured("b", '{"q":"x"}'))
+    out = through(TextDelta(BLOCK + BLOCK), *twice)
+    assert [(event.id, event.twin) for event in out if isinstance(event, CallTwin)] == [
+        ("call_St01", "a"),
+        ("call_St02", "b"),
+    ]
+
+
+@pytest.mark.parametrize("arguments", ['{"q":"y"}', '{"q":"x","n":1}', "{}", "oops", ""])
+def test_a_structured_call_that_says_something_else_goes_out_as_it_came(arguments):
+    call = structured("c", arguments)
+    assert tuple(through(TextDelta(BLOCK), *call)[-1 - len(call) : -1]) == call
+
+
+def test_a_structured_call_flows_unless_a_text_of_its_name_has_no_twin():
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find", "now"))
+    reader.feed(TextDelta(BLOCK))
+    for event in structured("c", "{}", "now"):
+        assert list(reader.feed(event)) == [event]
+    held = structured("d", '{"q":"y"}')
+    assert [list(reader.feed(event)) for event in held[:-1]] == [[]] * len(held[:-1])
+    assert tuple(reader.feed(held[-1])) == held
+
+
+def test_a_held_call_that_breaks_off_goes_out_incomplete():
+    started, piece, *_ = structured("c", '{"q":"x"}')
+    out = through(TextDelta(BLOCK), started, piece)
+    assert out[-4:] == [started, piece, CallEnded("c", complete=False), TurnEnded()]
+
+
+@pytest.mark.parametrize("gap", ["\n", " \n\n ", "\t" * LAYOUT])
+def test_white_space_between_and_behind_blocks_is_no_content(gap):
+    assert reading(BLOCK + gap + BLOCK + gap)[:2] == ("", [("find", '{"q":"x"}', True)] * 2)
+
+
+def test_white_space_before_text_is_kept():
+    assert reading(f"{BLOCK}\n\nSo <use_tool>oops</use_tool>")[0] == "\n\nSo <use_tool>oops</use_tool>"
+    assert reading(f"{BLOCK}\n<use_tool>oops</use_tool>\n{BLOCK}")[0] == "\n<use_tool>oops</use_tool>\n"
+    wide = " " * (LAYOUT + 1)
+    assert reading(BLOCK + wide + BLOCK)[0] == wide
 
 
 # Writing
@@ -215,6 +344,38 @@ def test_a_call_is_written_canonically():
     assert written.changed == ("html",)
 
 
+@pytest.mark.parametrize("number", ["1.50", "1e3", "-0", "0.10", "123456789012345678901234567890", "1E400", "-1.0"])
+def test_numbers_are_written_as_they_came(number):
+    written = write_use_tool("f", f'{{"n": {number}, "list": [ {number}, {{"k": {number}}} ]}}')
+    assert f"<n>{number}</n>" in written.text
+    assert f'<list>[{number},{{"k":{number}}}]</list>' in written.text
+    assert written.changed == ()
+
+
+@pytest.mark.parametrize(
+    ("parameter", "tag"),
+    [("a b", "a_b"), ("", "_"), ("a>b", "a_b"), ("<a", "_a"), ("/a", "_a"), ("use_tool", "use_tool_"), ("a\nb", "a_b")],
+)
+def test_a_parameter_that_cannot_be_a_tag_becomes_one_and_is_reported(parameter, tag):
+    written = write_use_tool("f", json.dumps({parameter: "x", "ok": 1}))
+    assert f"<{tag}>x</{tag}>" in written.text
+    assert written.changed == (parameter,)
+
+
+def test_no_two_parameters_become_one():
+    arguments = {"a b": "1", "a_b": "2", "a\tb": "3"}
+    written = write_use_tool("f", json.dumps(arguments))
+    assert sorted(copilot_reads(written.text)[0][1].values()) == ["1", "2", "3"]
+    assert written.changed == ("a b", "a\tb")
+
+
+@pytest.mark.parametrize("name", [" f", "f</name>g", "<b>f</b>"])
+def test_a_name_that_cannot_be_written_is_reported(name):
+    written = write_use_tool(name, "{}")
+    assert written.changed == ("name",)
+    assert len(copilot_reads(written.text)) == 1
+
+
 @pytest.mark.parametrize(("arguments", "line"), [("not json", "<args>not json</args>"), ("[1]", "<args>[1]</args>")])
 def test_arguments_that_are_no_object_become_one_parameter(arguments, line):
     assert line in write_use_tool("f", arguments).text
@@ -222,6 +383,68 @@ def test_arguments_that_are_no_object_become_one_parameter(arguments, line):
 
 def test_no_arguments_are_no_lines():
     assert write_use_tool("f", "").text == write_use_tool("f", "{}").text == "<use_tool>\n<name>f</name>\n</use_tool>"
+
+
+# What the client makes of it: the rules of Obsidian Copilot 3.1, word for word
+
+_PAIR = re.compile(r"<([^>]+)>([\s\S]*?)</\1>")
+_JS_TRIM = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
+
+
+def copilot_reads(text: str) -> list[tuple[str, dict]]:
+    """The calls that the client finds: up to the first closing tag, the first name, then every pair of tags."""
+    calls = []
+    for block in re.findall(r"<use_tool>([\s\S]*?)(?:</use_tool>|\Z)", text):
+        name = re.search(r"<name>([\s\S]*?)</name>", block)
+        if name and name[1].strip(_JS_TRIM):
+            rest = block[: name.start()] + block[name.end() :]
+            values = {key: _copilot_value(key, value.strip(_JS_TRIM)) for key, value in _PAIR.findall(rest)}
+            calls.append((name[1].strip(_JS_TRIM), values))
+    return calls
+
+
+def _copilot_value(key: str, value: str) -> object:
+    if not value and key in ("chatHistory", "salientTerms"):
+        return []
+    if not re.search(r"<[^>]+>", value):
+        try:
+            return json.loads(value) if (value[:1], value[-1:]) in (("[", "]"), ("{", "}")) else value
+        except ValueError:
+            return value
+    pairs = _PAIR.findall(value)
+    return dict(pairs) if pairs else value
+
+
+NASTY = st.lists(
+    st.sampled_from(
+        ("<", ">", "</", "/", "<b>", "</b>", "<b >", "</b >", "<<b>", "</p>", "</use_tool>", "<a<b>", "</a<b>", "<//b>",
+         "a", " ", "\n", "\ufeff", "[", "]", "{}", "[1]", "<br>", '<a x="1">', "</a>", "<p>", "\u0085")
+    ),
+    max_size=9,
+).map("".join)  # fmt: skip
+
+
+@given(NASTY)
+def test_the_survival_rule_is_exact(value):
+    [(_, read)] = copilot_reads(f"<use_tool>\n<name>f</name>\n<p>{value}</p>\n</use_tool>") or [("", {})]
+    assert survives("p", value) == (read == {"p": value})
+
+
+@given(NASTY)
+def test_a_guarded_value_arrives_as_a_string(value):
+    written = write_use_tool("f", json.dumps({"p": value, "q": "after"}))
+    [(name, read)] = copilot_reads(written.text)
+    assert (name, read["q"], list(read)) == ("f", "after", ["p", "q"])
+    shown = value.strip(_JS_TRIM)
+    if (shown[:1], shown[-1:]) not in (("[", "]"), ("{", "}")):
+        assert isinstance(read["p"], str)
+        assert read["p"].replace(" ", "") == shown.replace(" ", "")
+    assert (written.changed == ()) == (read["p"] == value)
+
+
+def test_a_value_full_of_signs_is_written_in_good_time():
+    for value in ("<" * 200_000, "</" * 100_000 + ">", "<b>x</b>" * 20_000):
+        assert len(write_use_tool("f", json.dumps({"p": value})).text) >= len(value)
 
 
 KEYS = st.from_regex(r"[a-zA-Z][a-zA-Z0-9]{0,8}", fullmatch=True).filter(lambda key: key not in ("name", "use_tool"))

@@ -2,13 +2,13 @@
 
 import json
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.chunks import chunkings
 from tests.unit.notated import TOOLS, reading, schema, stages, told
+from toolwire.assembly import ToolRules, policies_for
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -18,11 +18,10 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
-from toolwire.core.request import Tool
+from toolwire.core.request import Request, Tool
 from toolwire.notations.known import CALLS
-from toolwire.notations.read import PATIENCE, ReadTextCalls
+from toolwire.notations.read import PATIENCE
 from toolwire.notations.source import LIMIT
-from toolwire.notations.values import Schemas
 
 BAR = "\uff5c"
 
@@ -67,7 +66,7 @@ BARE = {
 """A call without arguments."""
 
 each = pytest.mark.parametrize("name", ONE)
-telling = pytest.mark.parametrize("telling", ["live", "whole", "end"])
+telling = pytest.mark.parametrize("telling", ["live", "whole"])
 
 
 def same(arguments: str) -> object:
@@ -88,7 +87,7 @@ def test_two_calls_in_a_row_are_two(name, telling):
     for gap in ("", "\n", " and "):
         found = reading(ONE[name] + gap + BARE[name], name, telling=telling)
         assert [(called, same(arguments)) for called, arguments in found.calls] == [("find", {"q": "x"}), ("now", {})]
-        assert (found.text, found.notes) == (gap, ())
+        assert (found.text, found.notes) == (gap if gap.strip() else "", ())
 
 
 @each
@@ -122,7 +121,7 @@ def test_a_call_that_is_cut_before_its_name_stays_text(name, telling):
 @each
 def test_a_call_that_is_cut_in_its_arguments_is_text_if_held_and_incomplete_if_told(name):
     words = ONE[name][: ONE[name].rindex("x")]
-    held = reading(words, name, telling="end")
+    held = reading(words, name, telling="whole")
     assert (held.text, held.calls) == (words, [])
     [(called, _, complete)] = reading(words, name).pieces
     assert (called, complete) == ("find", False)
@@ -144,14 +143,13 @@ def test_text_without_markers_passes_at_once(name):
 
 
 @each
-def test_a_structured_twin_wins_one_for_one(name):
-    class Made(msgspec.Struct):
-        name: str
-        text: str
-
-    made = [Made("find", '{"q":"x"}')]
-    found = reading(ONE[name] + "\n" + ONE[name], name, telling="end", structured=lambda: made)
-    assert (len(found.calls), found.codes) == (1, ["text_call_twin"])
+def test_a_call_that_also_comes_in_structure_is_delivered_once(name):
+    structured = (CallStarted("c", "find"), CallArgs("c", '{"q":"x"}'), CallEnded("c"))
+    text = TextDelta(ONE[name] + "\n" + ONE[name])
+    for events in ((text, *structured), (*structured, text)):
+        line = stages([name], telling="whole")
+        found = told([out for event in (*events, TurnEnded()) for out in line.feed(event)])
+        assert (len(found.calls), found.codes, found.text) == (2, ["text_call_twin"], "")
 
 
 @each
@@ -170,7 +168,7 @@ def test_a_thought_in_the_midst_of_a_call_cuts_it(name):
     out = [*line.feed(TextDelta(begun)), *line.feed(ReasoningDelta("hm")), *line.feed(TurnEnded())]
     [call, thought] = told(out).pieces
     assert (call[2], thought) == (False, {"hm"})
-    held = stages([name], telling="end")
+    held = stages([name], telling="whole")
     assert [*held.feed(TextDelta(begun)), *held.feed(ReasoningDelta("hm"))] == [ReasoningDelta("hm")]
 
 
@@ -194,7 +192,7 @@ def test_a_long_string_flows_before_it_is_whole(name, before):
 
 @each
 def test_a_value_that_never_ends_is_let_go(name):
-    line = stages([name], telling="end")
+    line = stages([name], telling="whole")
     head = ONE[name][: ONE[name].rindex("x")]
     out = [event for _ in range(5) for event in line.feed(TextDelta("x" * (LIMIT // 2)))]
     out = [
@@ -213,15 +211,17 @@ def test_enough_that_is_no_call_ends_the_search(name):
 
 
 def test_strict_parsing_fails_the_turn_in_any_notation():
-    for name, openers in CALLS.items():
-        reader = ReadTextCalls(openers, "S", Schemas(TOOLS), ("now",), strict=True)
-        assert isinstance(reader.feed(TextDelta(f"{ONE[name]} x"))[0], TurnFailed)
+    rules = ToolRules(strict_parsing=True)
+    for name in CALLS:
+        line = stages([name], telling="whole", declared=("now",))
+        policies = policies_for(Request("m", (), tools=TOOLS), rules, "S", tuple).policies
+        events = [out for event in line.feed(TextDelta(f"{ONE[name]} x")) for out in policies.feed(event)]
+        assert isinstance(events[0], TurnFailed)
 
 
 def test_arguments_that_are_not_json_stay_text_at_the_end_too():
     words = '<tool_call>{"name":"now","arguments":{"x":NaN}}'
-    for telling in ("end", "whole"):
-        assert reading(words, "hermes", telling=telling).text == words
+    assert reading(words, "hermes", telling="whole").text == words
     assert reading(words, "hermes").pieces == (("now", '{"x":NaN}', False),)
 
 
@@ -230,7 +230,7 @@ def test_any_text_is_read_alike_in_any_chunking(text, place):
     name = [*ONE][place]
     reading(text, name)
     reading(ONE[name][: len(text)] + text + ONE[name], name)
-    reading(ONE[name][: len(text)] + text + ONE[name], name, telling="end")
+    reading(ONE[name][: len(text)] + text + ONE[name], name, telling="whole")
 
 
 @given(st.text(st.characters(exclude_characters="<[`~\n", exclude_categories=("Cs",)), min_size=1))
@@ -273,7 +273,7 @@ def test_a_list_without_its_end_is_recovered():
 )
 def test_what_mistral_does_not_write_stays_text(rest):
     words = "[TOOL_CALLS]" + rest
-    assert reading(words, "mistral", telling="end").pieces == (words,)
+    assert reading(words, "mistral", telling="whole").pieces == (words,)
 
 
 def test_what_follows_a_call_of_a_list_and_is_none_stays_text():
@@ -295,7 +295,7 @@ def test_invoke_may_have_a_prefix_and_a_wrapper(prefix, wrapper, telling):
     words = f"<{prefix}{wrapper}>{inner}</{prefix}{wrapper}>" if wrapper else inner
     found = reading(f"a{words}b", "invoke", telling=telling)
     assert (found.calls, found.notes) == ([("find", '{"q":"x"}'), ("now", "{}")], ())
-    assert found.text == ("ab" if wrapper else "a\n\n\nb")
+    assert found.text == ("ab" if wrapper else "a\n\nb")
 
 
 def test_minimax_wraps_bare_calls():
@@ -332,7 +332,7 @@ def test_values_of_invoke_have_the_type_that_is_said(parameter, arguments):
     ],
 )  # fmt: skip
 def test_what_invoke_is_not_stays_text(words):
-    found = reading(words, "invoke", telling="end")
+    found = reading(words, "invoke", telling="whole")
     assert (found.text, found.calls) == (words, [])
 
 
@@ -366,7 +366,7 @@ def test_glm_pairs_are_typed_by_the_schema():
 )
 def test_what_glm_does_not_write_stays_text(inside):
     words = f"<tool_call>{inside}</tool_call>"
-    assert reading(words, "glm", telling="end").pieces == (words,)
+    assert reading(words, "glm", telling="whole").pieces == (words,)
 
 
 def test_glm_reads_the_json_of_its_relatives():
@@ -396,7 +396,7 @@ def test_a_parameter_before_its_name_is_typed_later():
 )
 def test_json_that_is_none_stays_text(inside):
     words = f"<tool_call>{inside}</tool_call>"
-    assert reading(words, "hermes", telling="end").pieces == (words,)
+    assert reading(words, "hermes", telling="whole").pieces == (words,)
 
 
 @pytest.mark.parametrize(("parameter", "piece"), [("q", " "), ("n", "1")])

@@ -120,7 +120,7 @@ def test_any_text_is_thought_alike_in_any_chunking(text):
 # Harmony
 
 
-@pytest.mark.parametrize("telling", ["live", "whole", "end"])
+@pytest.mark.parametrize("telling", ["live", "whole"])
 @pytest.mark.parametrize("ending", ["", "<|call|>", "<|end|>", "<|return|>"])
 @pytest.mark.parametrize("thought", ["<|end|>", ""])
 def test_harmony_is_read_channel_by_channel(telling, ending, thought):
@@ -202,5 +202,5 @@ def test_without_tools_there_are_still_channels():
 
 @given(st.lists(st.sampled_from(["<|start|>", "assistant", "<|channel|>", "analysis", "final", "commentary", " to=functions.find", "<|message|>", "<|end|>", "<|call|>", '{"q":1}', "a", "`", "\n", "<|"]), max_size=14))  # fmt: skip
 def test_any_messages_are_read_alike_in_any_chunking(tokens):
-    for telling in ("live", "end"):
+    for telling in ("live", "whole"):
         reading("".join(tokens), "harmony", telling=telling)

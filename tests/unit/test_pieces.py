@@ -440,7 +440,7 @@ class Way:
         self._conversation = BACKENDS[kind](request, "S")
         self._conversation.start()
         self._reader = FrameReader(flowing=self._conversation.flowing if merged else ())
-        self._assembly = policies_for(request, rules, "S", self._conversation.calls)
+        self._assembly = policies_for(request, rules, "S", self._conversation.stand_in)
         self._encoder = ENCODERS[dialect].StreamEncoder(request, "id_7", 7, self._assembly.tally)
         self._order = TurnOrder()
         self.events: list[Event] = []

@@ -1,5 +1,7 @@
 """Every policy is a decision; every decision has a test."""
 
+import re
+
 import msgspec
 import pytest
 
@@ -10,6 +12,7 @@ from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    CallTwin,
     Note,
     ReasoningDelta,
     TextDelta,
@@ -18,7 +21,7 @@ from toolwire.core.events import (
     TurnFailed,
     TurnStarted,
 )
-from toolwire.core.request import HostedTool, Message, Request, TextPart, Tool, ToolChoice
+from toolwire.core.request import HostedTool, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
 
 TOOLS = (Tool("f"), Tool("g"))
 REQUEST = Request("m", (), tools=TOOLS)
@@ -26,12 +29,16 @@ RULES = ToolRules()
 FAILED = TurnFailed(Failure(502, "stream_cut", "gone"))
 
 
+def nobody(call: str, delivered: str) -> None:
+    """Hears of twins, and does not care."""
+
+
 def called(id: str, name: str = "f", text: str = "{}", complete: bool = True):
     return CallStarted(id, name), CallArgs(id, text), CallEnded(id, complete)
 
 
 def through(*events, rules: ToolRules = RULES, request: Request = REQUEST):
-    assembly = policies_for(as_ruled(request, rules), rules, "S", tuple)
+    assembly = policies_for(as_ruled(request, rules), rules, "S", nobody)
     out = [passed for event in (TurnStarted(), *events) for passed in assembly.policies.feed(event)]
     return collect(out), assembly
 
@@ -149,12 +156,67 @@ def test_stop_after_first_lets_a_single_call_end_by_itself():
 
 
 def test_a_burst_waits_only_between_calls():
-    assembly = policies_for(REQUEST, ToolRules(stop_after=True), "S", tuple)
+    assembly = policies_for(REQUEST, ToolRules(stop_after=True), "S", nobody)
     waits = []
     for event in (TurnStarted(), *called("a"), TextDelta("x"), *called("b")):
         assembly.policies.feed(event)
         waits.append(assembly.burst.waiting)
     assert waits == [False, False, False, True, True, False, False, True]
+
+
+BLOCK = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
+
+
+@pytest.mark.parametrize("rules", [ToolRules(stop_after=True, dedup=True), ToolRules(stop_after=True)])
+def test_a_burst_is_not_over_while_a_call_is_held_back(rules):
+    """A call that waits for its end, or for its twin, and a block that is being read, are under way too."""
+    assembly = policies_for(REQUEST, rules, "S", nobody)
+    waits = []
+    for event in (TurnStarted(), TextDelta(BLOCK), *called("a"), TextDelta("<tool_call>"), TextDelta("oops </x>")):
+        assembly.policies.feed(event)
+        waits.append(assembly.burst.waiting)
+    assert waits == [False, True, False, False, True, False, True]
+
+
+def test_a_textual_call_counts_where_it_stands():
+    events = (TextDelta(f"a {BLOCK} b"), *called("c", "g"), TurnEnded())
+    assert [call.name for call in turn(*events).calls] == ["f", "g"]
+    first, assembly = through(*events, rules=ToolRules(stop_after=True, stop_after_mode="first"))
+    assert ([call.name for call in first.calls], first.text, assembly.policies.closed) == (["f"], "a ", True)
+    assert assembly.tally.counts == {"tail_withheld": 1}
+    capped, assembly = through(*events, rules=ToolRules(max_calls=1))
+    assert ([call.name for call in capped.calls], assembly.tally.truncated) == (["f"], True)
+
+
+def test_a_twin_is_no_second_call_to_any_rule():
+    events = (TextDelta(BLOCK), *called("a"), TurnEnded())
+    for rules in (
+        ToolRules(max_calls=1),
+        ToolRules(stop_after=True, stop_after_mode="first"),
+        ToolRules(dedup=True),
+        ToolRules(output_mode="obsidian-xml"),
+    ):
+        result, assembly = through(*events, rules=rules)
+        assert ([call.name for call in result.calls], assembly.tally.counts) == (["f"], {"text_call_twin": 1})
+        assert (assembly.tally.truncated, assembly.tally.call_count) == (False, 1)
+
+
+def test_the_backend_hears_which_call_stands_for_its_own():
+    heard: list[tuple[str, str]] = []
+    policies = policies_for(REQUEST, RULES, "S", lambda *ids: heard.append(ids)).policies
+    out = [passed for event in (TurnStarted(), TextDelta(BLOCK), *called("a")) for passed in policies.feed(event)]
+    assert heard == [("a", "call_St01")]
+    assert not any(isinstance(event, CallTwin) for event in out)
+
+
+@pytest.mark.parametrize(
+    ("asked", "mode", "text"),
+    [(None, "openai-json", "a b"), (None, "obsidian-xml", "a "), (False, "obsidian-xml", "a b"), (True, "openai-json", "a ")],
+)  # fmt: skip
+def test_nothing_follows_a_block_in_obsidian_xml_unless_asked_for(asked, mode, text):
+    rules = ToolRules(suppress_tail=asked, output_mode=mode)
+    result = turn(TextDelta("a "), *called("c"), TextDelta("b"), TurnEnded(), rules=rules)
+    assert re.sub(r"\n*<use_tool>.*</use_tool>", "", result.text, flags=re.DOTALL) == text
 
 
 def test_a_failure_after_complete_calls_finishes_only_on_demand():
@@ -170,14 +232,18 @@ def test_a_failure_inside_a_call_is_never_hidden():
 
 
 def test_nothing_passes_after_the_end():
-    assembly = policies_for(REQUEST, ToolRules(), "S", tuple)
+    assembly = policies_for(REQUEST, ToolRules(), "S", nobody)
     assert list(assembly.policies.feed(TurnEnded())) == [TurnEnded("stop")]
     assert list(assembly.policies.feed(TextDelta("late"))) == []
     assert list(assembly.policies.end()) == []
 
 
-def prompt(text: str, tools=()) -> Request:
-    return Request("m", (Message("system", (TextPart(text),)),), tools=tools)
+def prompt(text: str, tools=(), role="system", before=()) -> Request:
+    return Request("m", (*before, Message(role, (TextPart(text),))), tools=tools)
+
+
+TEACHES = "write <use_tool> blocks"
+ASKED = (Message("user", (TextPart("hi"),)),)
 
 
 @pytest.mark.parametrize(
@@ -188,6 +254,13 @@ def prompt(text: str, tools=()) -> Request:
         ("auto", prompt("write <use_tool> blocks", TOOLS), "openai-json"),
         ("obsidian-xml", prompt("hi", TOOLS), "obsidian-xml"),
         ("openai-json", prompt("write <use_tool> blocks"), "openai-json"),
+        ("auto", Request("m", ASKED, instructions=TEACHES), "obsidian-xml"),
+        ("auto", prompt(TEACHES, role="developer"), "obsidian-xml"),
+        ("auto", prompt(TEACHES, role="developer", before=ASKED), "obsidian-xml"),
+        ("auto", prompt(TEACHES, role="assistant"), "obsidian-xml"),
+        ("auto", prompt(TEACHES, role="assistant", before=ASKED), "openai-json"),
+        ("auto", prompt(TEACHES, role="user"), "openai-json"),
+        ("auto", Request("m", (ResultEntry("c", (TextPart(TEACHES),)),)), "openai-json"),
     ],
 )
 def test_the_output_mode_follows_setting_tools_and_prompt(setting, request_, expected):
@@ -206,6 +279,8 @@ def test_obsidian_mode_writes_a_block_after_each_call_and_keeps_the_calls():
 def test_the_delimiter_stands_between_blocks():
     rules = ToolRules(output_mode="obsidian-xml", delimiter="|")
     assert turn(*called("a"), *called("b"), TurnEnded(), rules=rules).text.count("</use_tool>|<use_tool>") == 1
+    bare = ToolRules(output_mode="obsidian-xml", delimiter="")
+    assert "</use_tool><use_tool>" in turn(*called("a"), *called("b"), TurnEnded(), rules=bare).text
 
 
 NAMED = msgspec.structs.replace(REQUEST, tool_choice=ToolChoice("required", "g"))

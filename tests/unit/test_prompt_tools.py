@@ -14,7 +14,7 @@ from toolwire.backends.chat.decode import Decoder
 from toolwire.backends.chat.prompt import prompted
 from toolwire.backends.chat.reading import reading
 from toolwire.core.collect import collect
-from toolwire.core.events import CallArgs, CallEnded, CallStarted, TextDelta, TurnEnded, Usage
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, CallTwin, TextDelta
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import (
     CallEntry,
@@ -32,7 +32,6 @@ from toolwire.core.request import (
 )
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
-from toolwire.notations.gaps import DropGaps
 from toolwire.notations.known import HERMES, TEACHABLE
 
 PROMPT = Profile(tools="prompt")
@@ -365,15 +364,6 @@ def test_text_and_calls_come_in_order_and_layout_is_dropped():
     assert wide.text == " " * 300
 
 
-def test_layout_waits_for_nothing_at_the_end():
-    stage = DropGaps()
-    assert [*stage.feed(CallEnded("c"))] == [CallEnded("c")]
-    assert [*stage.feed(TextDelta("\n"))] == []
-    assert [*stage.feed(Usage(1))] == [Usage(1)]
-    assert [*stage.feed(TurnEnded())] == [TurnEnded()]
-    assert [*stage.end()] == []
-
-
 def test_a_cut_call_is_incomplete():
     assert made(answered('<tool_call>{"name": "find", "arguments": {"q": "a', fr="length")) == [
         ("call_Snt01", "find", '{"q": "a', False)
@@ -404,18 +394,19 @@ def test_a_profile_names_notations_and_tools():
             profile_from(wrong)
 
 
-def test_native_calls_win_over_their_twins_and_text_calls_wait_for_the_end():
+def test_calls_of_a_profiles_notation_are_delivered_in_place_and_their_structured_twins_dropped():
     profile = Profile(notations=("mistral",))
     request = Request("m", (), stream=True, tools=(FIND, NOW))
     conversation = Conversation(request, "S", profile)
     line = Pipeline(FrameReader(), conversation, TurnOrder())
-    call = {"index": 0, "id": "c", "function": {"name": "find", "arguments": '{"q":"x"}'}}
+    call = {"index": 0, "id": "c", "function": {"name": "find", "arguments": '{"q":"x"}'}, "extra_content": {"s": 1}}
     words = '[TOOL_CALLS]find[ARGS]{"q": "x"}[TOOL_CALLS]now[ARGS]{}'
     data = chunk(content=words, tool_calls=[call]) + sse("bye")
-    turn = collect([*line.feed(data), *line.end()])
-    assert [(call.id, call.name) for call in turn.calls] == [("c", "find"), ("call_Snt01", "now")]
+    events = [*line.feed(data), *line.end()]
+    turn = collect(events)
+    assert [(call.id, call.name) for call in turn.calls] == [("call_Snt01", "find"), ("call_Snt02", "now")]
     assert [note.code for note in turn.notes] == ["text_call_twin"]
-    assert [call.name for call in conversation.calls()] == ["find"]
+    assert [event for event in events if isinstance(event, CallTwin)] == [CallTwin("call_Snt01", "c", '{"s": 1}')]
     assert conversation.ended
 
 

@@ -33,7 +33,7 @@ def carried(pieces: list[bytes], request: Request, rules: ToolRules = RULES) -> 
     """The stream that leaves and the plain answer, through all stages."""
     conversation, reader, order = Conversation(request, "S"), FrameReader(), TurnOrder()
     conversation.start()
-    assembly = policies_for(request, rules, "S", conversation.calls)
+    assembly = policies_for(request, rules, "S", conversation.stand_in)
     encoder = responses.StreamEncoder(request, "resp_7", 7, assembly.tally)
     frames = [frame for piece in pieces for frame in reader.feed(piece)] + reader.end()
     events = [event for frame in frames for event in conversation.feed(frame)] + [*conversation.end()]

@@ -11,6 +11,7 @@ from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    CallTwin,
     Event,
     MessageEnded,
     Note,
@@ -149,6 +150,7 @@ class Walk:
         CallEnded: _call_ended,
         Usage: _usage,
         Note: lambda self: Note("retried"),
+        CallTwin: lambda self: CallTwin("call_1", "call_9"),
         Told: _told,
     }
 

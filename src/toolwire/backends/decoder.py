@@ -7,7 +7,7 @@ import msgspec
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note, TurnFailed
-from toolwire.core.identity import Call, CallTable
+from toolwire.core.identity import CallTable
 from toolwire.core.sequence import OneCallAtATime
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -34,9 +34,9 @@ class TurnDecoder:
         """Notes about the request, to be told with the turn."""
         self._opening.extend(notes)
 
-    def calls(self) -> Sequence[Call]:
-        """The calls that came in structure so far."""
-        return self._table.calls
+    def reasoning(self) -> str:
+        """The reasoning so far, as the fields in which the server wants it back, if its protocol has any."""
+        return ""
 
     def _skip_frame(self) -> None:
         """A frame cannot be read: whatever it said is lost, and a call may have a gap there."""

@@ -1,7 +1,6 @@
 """A conversation with a server that knows less than our form: the request is lowered, and its calls are restored."""
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from typing import Protocol
 
 from toolwire.backends.failures import refusal
@@ -9,7 +8,6 @@ from toolwire.backends.written import as_written
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note
-from toolwire.core.identity import Call
 from toolwire.core.lowering import Restore, lowered
 from toolwire.core.names import Limits
 from toolwire.core.request import Request
@@ -38,7 +36,7 @@ class Decoder(Protocol):
 
     def feed_plain(self, body: bytes, /) -> Sequence[Event]: ...
 
-    def calls(self) -> Sequence[Call]: ...
+    def reasoning(self) -> str: ...
 
 
 def fitted(request: Request, limits: Limits) -> tuple[Request, Restore]:
@@ -84,14 +82,11 @@ class LoweredConversation:
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         return self._restored(self._decoder.feed_plain(body))
 
-    def calls(self) -> Sequence[Call]:
-        calls = self._decoder.calls()
-        return [*map(self._renamed, calls)] if self._restore.table else calls
+    def stand_in(self, call: str, delivered: str) -> None:
+        """Nothing: the whole history goes to such a server, and calls and results have the client's ids there."""
 
-    def _renamed(self, call: Call) -> Call:
-        renamed = copy(call)
-        renamed.name = self._restore.name(call.namespace, call.name)
-        return renamed
+    def reasoning(self) -> str:
+        return self._decoder.reasoning()
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         return refusal(status, headers, body)

@@ -10,7 +10,6 @@ from toolwire.core.backend import ContextWindow, Script
 from toolwire.core.backend import Conversation as AnyConversation
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event
-from toolwire.core.identity import Call
 from toolwire.core.recording import Recording
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame
@@ -65,8 +64,11 @@ class Conversation:
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         return self._inner.feed_plain(body)
 
-    def calls(self) -> Sequence[Call]:
-        return self._inner.calls()
+    def stand_in(self, call: str, delivered: str) -> None:
+        self._inner.stand_in(call, delivered)
+
+    def reasoning(self) -> str:
+        return self._inner.reasoning()
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         return self._inner.refused(status, headers, body)

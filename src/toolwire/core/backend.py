@@ -12,7 +12,6 @@ import msgspec
 
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event
-from toolwire.core.identity import Call
 from toolwire.core.sse import Frame
 
 
@@ -127,6 +126,12 @@ class Conversation(Protocol):
 
     def feed_plain(self, body: bytes) -> Sequence[Event]: ...
 
-    def calls(self) -> Sequence[Call]: ...
+    def stand_in(self, call: str, delivered: str) -> None:
+        """A call of this turn was not delivered; the result of the one that was delivered in its place answers it."""
+        ...
+
+    def reasoning(self) -> str:
+        """The reasoning so far as a chat server wrote it: the fields of its message as JSON. Others have none."""
+        ...
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure: ...

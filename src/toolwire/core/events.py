@@ -118,6 +118,17 @@ class CallEnded(Event, frozen=True, gc=False):
     """The arguments are incomplete because part of them was lost or contradicted: nothing can be made of the rest."""
 
 
+class CallTwin(Event, frozen=True, gc=False):
+    """A call of the backend's, `twin`, was not delivered: the call `id` says the same and stands for it.
+
+    No dialect has a word for it. `seal` is what the server wants back with its call.
+    """
+
+    id: str
+    twin: str
+    seal: str = ""
+
+
 class Told(Event, frozen=True, gc=False):
     """A frame that is no delta, kept for a client of the same dialect. `item` is what it is about, if anything."""
 

@@ -63,7 +63,7 @@ CODES: dict[str, str] = {
     "text_block_kept": "a block that looks like a call could not be read and stayed text",
     "text_call_recovered": "a textual call without its closing tag was complete and was kept",
     "text_call_repaired": "a textual call was mended: control characters escaped, or a stray bracket removed",
-    "text_call_twin": "a textual call equal to a structured one was dropped",
+    "text_call_twin": "a call came in text and in structure, and the later of the two was dropped",
     "tokens_estimated": "the backend does not count tokens; the number is an estimate",
     "tools_declared": "the history holds calls and the request declares no tools, so theirs were declared",
     "tool_dropped": "the backend has no tool of this type",
@@ -71,7 +71,7 @@ CODES: dict[str, str] = {
     "tool_undeclared": "the model called a tool that the request does not declare",
     "turn_paused": "the backend paused a long turn, which ends here",
     "value_changed": "a request field was brought into the range that the backend takes",
-    "use_tool_changed": "a value cannot survive as <use_tool> text and was changed",
+    "use_tool_changed": "a value or a parameter's name cannot survive as <use_tool> text and was changed",
 }
 """Every note code, with what it says to a person."""
 

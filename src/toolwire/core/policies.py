@@ -4,7 +4,7 @@ A policy says in `handles` which events it wants to see; the others pass it by, 
 has seen enough ends the turn; `Policies` is then `closed`, lets nothing more pass, and whoever reads the backend stops.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Protocol, TypeAlias
 
@@ -15,6 +15,7 @@ from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    CallTwin,
     Event,
     Note,
     ReasoningDelta,
@@ -141,6 +142,11 @@ class HoldCall:
     def __init__(self) -> None:
         self._call: CallStarted | None = None
         self._pieces: list[str] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """A call is on its way and was not let go."""
+        return self._call is not None
 
     def feed(self, event: Event) -> Events:
         if isinstance(event, CallStarted):
@@ -304,21 +310,68 @@ class StopAfterFirstCall:
         return ()
 
 
+class Busy(Protocol):
+    """A policy that holds calls back until they are whole."""
+
+    @property
+    def is_busy(self) -> bool: ...
+
+
 class StopAfterBurst:
-    """Says when a burst of calls may be over. Whoever has a clock ends the turn when that lasts."""
+    """Says when a burst of calls may be over. Whoever has a clock ends the turn when that lasts.
+
+    A call that is held back is under way too, although it was not seen here.
+    """
 
     handles: ClassVar[Kinds] = (CallStarted, CallEnded, TurnEnded, TurnFailed)
 
-    def __init__(self) -> None:
-        self.waiting = False
-        """A call was delivered and none is open: the grace period runs."""
+    def __init__(self, holding: Sequence[Busy] = ()) -> None:
+        self._holding = holding
+        self._idle = False
         self.calls = 0
         """Calls delivered: each begins the grace period anew."""
 
+    @property
+    def waiting(self) -> bool:
+        """A call was delivered and none is open: the grace period runs."""
+        return self._idle and not any(each.is_busy for each in self._holding)
+
     def feed(self, event: Event) -> Events:
-        self.waiting = isinstance(event, CallEnded)
-        self.calls += self.waiting
+        self._idle = isinstance(event, CallEnded)
+        self.calls += self._idle
         return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+
+class FailOnBrokenBlock:
+    """Fails a turn whose text holds a block that could not be read as a call."""
+
+    handles: ClassVar[Kinds] = (Note,)
+
+    def feed(self, event: Event) -> Events:
+        if not isinstance(event, Note) or event.code != "text_block_kept":
+            return (event,)
+        message = f"A block of the model's text could not be read as a call: {event.subject}."
+        return (TurnFailed(Failure(502, "tool_block_invalid", message)),)
+
+    def end(self) -> Events:
+        return ()
+
+
+class ReportTwins:
+    """Tells the backend which call was delivered for one of its own: the result of the one answers the other."""
+
+    handles: ClassVar[Kinds] = (CallTwin,)
+
+    def __init__(self, report: Callable[[str, str], object]) -> None:
+        self._report = report
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallTwin):
+            self._report(event.twin, event.id)
+        return ()
 
     def end(self) -> Events:
         return ()

@@ -4,6 +4,7 @@ The history is a flat list of entries (messages, calls, results, reasoning), bec
 be folded from. JSON that nobody here needs to understand (schemas, formats) stays `Raw`.
 """
 
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -12,6 +13,8 @@ from toolwire.core.events import CallKind, Dialect, Note
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant"]
 ToolMode: TypeAlias = Literal["auto", "none", "required"]
+Omission: TypeAlias = Literal["reasoning", "include"]
+"""A part of a request that a server may refuse: reasoning in the history, or the question for encrypted reasoning."""
 
 
 class TextPart(msgspec.Struct, frozen=True):
@@ -61,6 +64,8 @@ class Message(msgspec.Struct, frozen=True):
     name: str = ""
     raw: msgspec.Raw | None = None
     """This and every other entry as the client wrote it, for a backend that speaks the client's dialect."""
+    message: int = -1
+    """Which of the client's messages holds this and every other entry, where one may hold several; -1: none does."""
 
 
 class CallEntry(msgspec.Struct, frozen=True):
@@ -74,6 +79,7 @@ class CallEntry(msgspec.Struct, frozen=True):
     raw: msgspec.Raw | None = None
     seal: str = ""
     """What the server that made the call wants back with it, which only that server can read."""
+    message: int = -1
 
 
 FAILED = "Error: "
@@ -87,6 +93,7 @@ class ResultEntry(msgspec.Struct, frozen=True):
     raw: msgspec.Raw | None = None
     failed: bool = False
     """The tool said that it failed."""
+    message: int = -1
 
     @property
     def told(self) -> tuple[Part, ...]:
@@ -100,7 +107,10 @@ class ResultEntry(msgspec.Struct, frozen=True):
 
 
 class ReasoningEntry(msgspec.Struct, frozen=True):
-    """What the model thought earlier. The `seal` is opaque and only its issuer can read it."""
+    """What the model thought earlier. The `seal` is opaque and only its issuer can read it.
+
+    The seal of a chat server is the fields of its message, as JSON: it wants them back as it wrote them.
+    """
 
     id: str = ""
     summary: tuple[str, ...] = ()
@@ -109,6 +119,14 @@ class ReasoningEntry(msgspec.Struct, frozen=True):
     issuer: Dialect = ""
     redacted: bool = False
     raw: msgspec.Raw | None = None
+    message: int = -1
+    own: bool = False
+    """The backend that it goes to has made it, though no seal says so."""
+
+    @property
+    def text(self) -> str:
+        """All that is shown of it."""
+        return "".join(self.summary + self.content)
 
 
 class OtherEntry(msgspec.Struct, frozen=True):
@@ -116,6 +134,7 @@ class OtherEntry(msgspec.Struct, frozen=True):
 
     type: str
     raw: msgspec.Raw
+    message: int = -1
 
 
 class ToolsEntry(msgspec.Struct, frozen=True):
@@ -123,6 +142,7 @@ class ToolsEntry(msgspec.Struct, frozen=True):
 
     tools: msgspec.Raw
     raw: msgspec.Raw
+    message: int = -1
 
 
 Entry: TypeAlias = Message | CallEntry | ResultEntry | ReasoningEntry | OtherEntry | ToolsEntry
@@ -226,8 +246,12 @@ class Request(msgspec.Struct, frozen=True):
     """The fields of the body as they came, for a backend that speaks the client's dialect."""
     body: bytes = b""
     """The same as it came, where its fields were not taken apart."""
-    written: tuple[Entry, ...] | None = None
-    """The entries as they were decoded: while they are the same, the conversation in `fields` says the same."""
+    written: tuple[Entry | None, ...] | None = None
+    """The entries as they were decoded: while they are the same, the client's own messages say the same.
+
+    None stands for an entry that is written as servers do not take it."""
+    without: tuple[Omission, ...] = ()
+    """What must not be asked for or sent, because the server refuses it."""
     continues: bool = False
     """The history begins with turns that are kept here, so a result without its call is the client's mistake."""
     notes: tuple[Note, ...] = ()
@@ -275,12 +299,20 @@ class Request(msgspec.Struct, frozen=True):
         """Tools are declared and not forbidden."""
         return bool(self.tools) and not (self.tool_choice is not None and self.tool_choice.mode == "none")
 
-    def mentions(self, words: str) -> bool:
-        """Whether the instructions or any message of the prompt hold these words."""
+    def teaches(self, words: str) -> bool:
+        """Whether these words stand in what the model is told beforehand.
+
+        That is system and developer text, and an assistant message before the first user message: some clients
+        send their system prompt so.
+        """
         return words in self.instructions or any(
-            words in part.text
-            for entry in self.entries
-            if isinstance(entry, Message)
-            for part in entry.parts
-            if isinstance(part, TextPart)
+            words in part.text for message in self._beforehand() for part in message.parts if isinstance(part, TextPart)
         )
+
+    def _beforehand(self) -> Iterator[Message]:
+        asked = False
+        for entry in self.entries:
+            if isinstance(entry, Message):
+                asked = asked or entry.role == "user"
+                if entry.role in ("system", "developer") or (entry.role == "assistant" and not asked):
+                    yield entry

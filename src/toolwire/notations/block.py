@@ -11,8 +11,6 @@ from toolwire.notations.table import Channel, Head, Json, Notation, Opener, Wrap
 from toolwire.notations.tag_body import read_tags
 from toolwire.notations.values import Schemas
 
-_STARTS = {"{": "json", "<": "tags"}
-
 
 class Block:
     """One open block and the call in it that is being read."""
@@ -102,7 +100,7 @@ class Block:
         source, call = self._source, self.call
         if first == "{" and notation.json is not None:
             yield from read_object(source, call, notation.json)
-        elif first == "<" and notation.tags is not None:
+        elif first == "<" and notation.tags:
             yield from read_tags(source, call, notation.tags, notation.close)
         elif notation.head is not None and (self._names is not None or not notation.head.declared):
             yield from self._head(notation, notation.head)
@@ -140,13 +138,12 @@ class Block:
             if self.channel is None:
                 raise Malformed("no such channel")
             return
-        first = (yield from source.next_char()) if head.then else ""
-        if first and _STARTS.get(first) not in head.then:
-            raise Malformed("no arguments")
-        call.settle_name(found["name"])
-        if first == "{":
+        first = yield from source.next_char()
+        if first == "{" and head.json:
+            call.settle_name(found["name"])
             yield from read_arguments(source, call, first)
-        elif notation.tags is not None and first:
-            yield from read_tags(source, call, notation.tags, notation.close)
+        elif first == "<" and head.tags is not None:
+            call.settle_name(found["name"])
+            yield from read_tags(source, call, (head.tags,), notation.close)
         else:
-            call.pieces.append("{}")
+            raise Malformed("no arguments")

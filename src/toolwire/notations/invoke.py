@@ -32,12 +32,15 @@ def _invoke(prefix: str) -> Notation:
     return Notation(
         open=f"<{prefix}invoke ",
         close=f"</{prefix}invoke>",
-        tags=Tags(
-            parameter=re.compile("<" + re.escape(prefix) + _PARAMETER),
-            parameter_close=f"</{prefix}parameter>",
-            trim="newline",
+        head=Head(
+            pattern=_NAME,
+            end=">",
+            tags=Tags(
+                parameter=re.compile("<" + re.escape(prefix) + _PARAMETER),
+                parameter_close=f"</{prefix}parameter>",
+                trim="newline",
+            ),
         ),
-        head=Head(pattern=_NAME, end=">", then=("json", "tags")),
     )
 
 

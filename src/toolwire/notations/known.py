@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolwire.notations.glm import GLM, write_glm
+from toolwire.notations.glm import write_glm
 from toolwire.notations.harmony import HARMONY
 from toolwire.notations.invoke import INVOKE, MARKERS, write_invoke
 from toolwire.notations.kimi import KIMI, write_kimi
@@ -26,7 +26,7 @@ CALLS: dict[NotationName, tuple[Opener, ...]] = {
     "mistral": (MISTRAL,),
     "harmony": HARMONY,
     "invoke": INVOKE,
-    "glm": (GLM,),
+    "glm": (TOOL_CALL,),
     "kimi": KIMI,
 }
 
@@ -44,6 +44,6 @@ HERMES = Taught((TOOL_CALL,), write_tool_call, (TOOL_CALL.open, TOOL_CALL.close)
 TEACHABLE: dict[NotationName, Taught] = {
     "mistral": Taught((MISTRAL,), write_mistral, (MISTRAL.open,)),
     "invoke": Taught(INVOKE, write_invoke, MARKERS),
-    "glm": Taught((GLM,), write_glm, (GLM.open, GLM.close)),
+    "glm": Taught((TOOL_CALL,), write_glm, (TOOL_CALL.open, TOOL_CALL.close)),
     "kimi": Taught(KIMI, write_kimi, ("<|tool_call",)),
 }

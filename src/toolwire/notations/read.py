@@ -1,11 +1,11 @@
 """The textual reader, a policy or a stage: text in; text, calls and, where a notation has channels, reasoning out."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import ClassVar
 
-from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
+    CallEnded,
     CallStarted,
     Event,
     MessageEnded,
@@ -23,13 +23,16 @@ from toolwire.notations.block import Block
 from toolwire.notations.scanner import Scanner
 from toolwire.notations.source import LIMIT, Malformed, Until
 from toolwire.notations.table import Opener
-from toolwire.notations.tell import Made, Teller, Telling
+from toolwire.notations.tell import Teller, Telling
+from toolwire.notations.twins import Twins
 from toolwire.notations.values import Schemas
 
 PATIENCE = 64
 """How many blocks of one turn may turn out to be no calls before the rest of it is taken for text."""
 
-_BREAKS = (CallStarted, MessageEnded)
+LAYOUT = 256
+"""Most white space behind a block that waits for what follows it."""
+
 _ENDS = (TurnEnded, TurnFailed)
 _TALKS = (ReasoningDelta, ReasoningEnded, RefusalDelta)
 
@@ -37,11 +40,11 @@ _TALKS = (ReasoningDelta, ReasoningEnded, RefusalDelta)
 class ReadTextCalls:
     """A policy that reads calls from the answer's text. Names, if given, are the only ones that count.
 
-    `structured` gives the calls that came in structure, where the same ones may come as text. `drop_tail`: text after a
-    call is not wanted.
+    White space between two blocks, and behind the last, is layout and goes nowhere. A call that also comes in
+    structure is delivered once.
     """
 
-    handles: ClassVar[Kinds] = (TextDelta, MessageEnded, CallStarted, TurnEnded, TurnFailed)
+    handles: ClassVar[Kinds] = (TextDelta, MessageEnded, CallStarted, CallArgs, CallEnded, TurnEnded, TurnFailed)
 
     def __init__(
         self,
@@ -49,22 +52,18 @@ class ReadTextCalls:
         seed: str,
         schemas: Schemas,
         names: Iterable[str] | None = None,
-        structured: Callable[[], Iterable[Made]] = tuple,
         *,
-        telling: Telling = "end",
-        strict: bool = False,
-        drop_tail: bool = False,
+        telling: Telling = "whole",
     ) -> None:
         self._notations = notations
         self._markers, self._ends, self._breaks = _markers(notations)
         self._scanner = Scanner(self._markers)
         self._schemas = schemas
         self._names = None if names is None else frozenset(names)
-        self._teller = Teller(telling, seed, structured)
-        self._waiting = self._teller.waiting
-        self._strict = strict
-        self._drop_tail = drop_tail
-        self._dropped = False
+        self._twins = Twins()
+        self._teller = Teller(telling, seed, self._twins)
+        self._behind = False  # nothing but white space came since a block
+        self._layout = ""  # that white space
         self._block: Block | None = None
         self._ended_by: tuple[str, ...] = ()  # what may end it
         self._marker = ""
@@ -76,22 +75,49 @@ class ReadTextCalls:
         self._inside = False  # an end marker may come, which is no text
         self._patience = PATIENCE
 
+    @property
+    def is_busy(self) -> bool:
+        """Something that may be a call is on its way and was not let go."""
+        return self._block is not None or bool(self._twins.held)
+
+    @property
+    def held(self) -> Collection[str]:
+        """Structured calls that may turn out to say what a text has said."""
+        return self._twins.held
+
+    def settle(self, call: str) -> Events:
+        """A held call is whole as it stands, although nobody has ended it."""
+        return self._twins.settle(call)
+
     def feed(self, event: Event) -> Events:
         if isinstance(event, TextDelta):
             # Nearly all of a turn passes here.
-            if self._block is None and self._thought is None and not self._waiting and self._scanner.passes(event.text):
+            if self._block is None and self._thought is None and not self._behind and self._scanner.passes(event.text):
                 return (event,)
             return [out for each in one_by_one(event) for out in self._read_text(each)]
-        if self._block is None and self._thought is None and not self._waiting and not self._scanner.holds:
-            return (event,)
-        if isinstance(event, _BREAKS) or (isinstance(event, _TALKS) and self._teller.is_telling):
-            return [*self._stop(), event]
+        if isinstance(event, CallArgs):
+            return self._twins.grow(event)
+        if isinstance(event, CallEnded):
+            return self._twins.end(event)
+        if isinstance(event, CallStarted):
+            return [*self._stop(), *self._twins.start(event)]
         if isinstance(event, _ENDS):
-            return [*self._stop(), *self._teller.release(), event]
+            return [*self._stop(), *self._twins.release(), event]
+        if isinstance(event, MessageEnded) or (isinstance(event, _TALKS) and self._teller.is_telling):
+            return [*self._stop(), event]
         return (event,)
 
     def end(self) -> Events:
         return ()
+
+    def recover(self) -> Events:
+        """The call of a block that lacks nothing but its end, if there is one."""
+        out: list[Event] = []
+        block = self._block
+        if block is not None and (block.is_row or (block.call.whole and self._close(block, out))):
+            out.append(Note("text_call_recovered", block.call.name))
+            self._block = None
+        return out
 
     def _read_text(self, event: TextDelta) -> Events:
         out = self._read(event.text)
@@ -107,22 +133,31 @@ class ReadTextCalls:
             elif self._block is not None:
                 text = self._read_block(self._block, text, out)
             elif not self._patience:
-                return [*out, TextDelta(text)] if text else out
+                self._say(text, out)
+                return out
             else:
                 before, marker, text = self._scanner.feed(text)
-                if before:
-                    out += self._say(before)
+                self._say(before, out)
                 if not marker:
                     return out
                 self._meet(marker, out)
             if not text and (self._block is not None or self._thought is not None):
                 return out
 
-    def _say(self, text: str) -> Events:
-        if not (self._drop_tail and self._waiting):
-            return (TextDelta(text),)
-        dropped, self._dropped = self._dropped, True
-        return () if dropped else (Note("tail_withheld"),)
+    def _say(self, text: str, out: list[Event]) -> None:
+        """Text goes on, together with the white space in front of it."""
+        if self._behind:
+            text = self._layout + text
+            if not text.strip() and len(text) <= LAYOUT:
+                self._layout = text
+                return
+            self._forget_layout()
+        if text:
+            out.append(TextDelta(text))
+
+    def _forget_layout(self) -> None:
+        self._behind = False
+        self._layout = ""
 
     def _meet(self, marker: str, out: list[Event]) -> None:
         """A marker stands in the text: it opens a block, or ends what stood before it, or is text itself."""
@@ -132,7 +167,7 @@ class ReadTextCalls:
             self._inside = False
             self._scanner = Scanner(self._markers)
         else:
-            out += self._say(marker)
+            self._say(marker, out)
 
     def _open(self, marker: str) -> None:
         opener = next(each for each in self._notations if each.open == marker)
@@ -173,6 +208,7 @@ class ReadTextCalls:
         out += self._teller.tell(block.call)
         if self._teller.is_telling:
             self._raw = []
+            self._forget_layout()
 
     def _close(self, block: Block, out: list[Event]) -> bool:
         """A call is whole and goes out; what comes behind it may still become text. False: it is no call."""
@@ -180,6 +216,7 @@ class ReadTextCalls:
         if told is None:
             return False
         out += told
+        self._behind, self._layout = True, ""
         self._marker = ""
         text, self._skip = block.place()
         self._raw = [text]
@@ -203,13 +240,8 @@ class ReadTextCalls:
         if self._teller.is_telling:
             out += self._teller.cut()
             return block.unread()
-        if self._strict:
-            message = f"A block of the model's text could not be read as a call: {reason}."
-            out.append(TurnFailed(Failure(502, "tool_block_invalid", message)))
-            return ""
         out.append(Note("text_block_kept", reason))
-        if self._marker:
-            out.append(TextDelta(self._marker))
+        self._say(self._marker, out)
         return "".join(self._raw)[self._skip :]
 
     def _think(self, thought: Until, text: str, out: list[Event]) -> str:
@@ -235,21 +267,17 @@ class ReadTextCalls:
     def _stop(self) -> list[Event]:
         """Nothing more can follow: settle what is open and let go what was held back."""
         out: list[Event] = []
-        while self._block is not None:
-            block = self._block
-            if block.is_row or (block.call.whole and self._close(block, out)):
-                out.append(Note("text_call_recovered", block.call.name))
-                self._block = None
-            else:
-                out += self._read(self._give_up(block, "it has no end", out))
+        while (block := self._block) is not None:
+            out += self.recover() or self._read(self._give_up(block, "it has no end", out))
         if self._thought is not None:
             held = self._thought.end()
             if held:
                 out.append(ReasoningDelta(held, "content"))
                 self._thinking = True
             self._end_thought(out)
-        held = self._scanner.end()
-        return [*out, TextDelta(held)] if held else out
+        self._say(self._scanner.end(), out)
+        self._forget_layout()
+        return out
 
 
 def _markers(notations: Sequence[Opener]) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:

@@ -46,6 +46,11 @@ class Tags(msgspec.Struct, frozen=True):
     value_open: str = ""
     ignored: frozenset[str] = frozenset()
 
+    def knows(self, tag: str) -> bool:
+        """Whether a tag is of this kind."""
+        named = self.name is not None and self.name.fullmatch(tag)
+        return bool(named or self.parameter.fullmatch(tag)) or tag in self.ignored
+
 
 class Head(msgspec.Struct, frozen=True):
     """Text in front of the arguments, with the group `name` in it. `end` closes it, and so does `stop`, which stays."""
@@ -53,8 +58,10 @@ class Head(msgspec.Struct, frozen=True):
     pattern: re.Pattern[str]
     end: str = ""
     stop: str = ""
-    then: tuple[Literal["json", "tags"], ...] = ("json",)
-    """What may follow; nothing: the call has no arguments."""
+    json: bool = True
+    """The arguments may follow as JSON."""
+    tags: Tags | None = None
+    """They may follow as tags."""
     declared: bool = False
     """Too slight a sign by itself: counts only where names are declared."""
     channels: Mapping[str, Channel] = {}
@@ -70,7 +77,8 @@ class Notation(msgspec.Struct, frozen=True):
     json: Json | None = None
     listed: bool = False
     """A list of JSON objects is several calls."""
-    tags: Tags | None = None
+    tags: tuple[Tags, ...] = ()
+    """The kinds of tags that it may hold; the first tag says which."""
     head: Head | None = None
     ends: tuple[str, ...] = ()
     """Markers that may follow the call or its channel's text, and say nothing more."""

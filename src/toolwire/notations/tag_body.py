@@ -3,7 +3,7 @@
 A value that can only be a string goes on before it is whole; any other waits, because its type shows at its end.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 from toolwire.notations.draft import Draft
 from toolwire.notations.source import LIMIT, Malformed, Source, Steps
@@ -13,8 +13,8 @@ from toolwire.notations.values import LITERAL, STRING, Types, escaped, is_text
 _STATED: dict[str | None, Types | None] = {None: None, "true": STRING, "false": LITERAL}
 
 
-def read_tags(source: Source, draft: Draft, tags: Tags, close: str) -> Steps:
-    """Everything up to the closing tag, which is put back."""
+def read_tags(source: Source, draft: Draft, kinds: Sequence[Tags], close: str) -> Steps:
+    """Everything up to the closing tag, which is put back. The first tag says which of the kinds they are."""
     while True:
         if (yield from source.next_char()) != "<":
             raise Malformed("text between tags")
@@ -22,6 +22,10 @@ def read_tags(source: Source, draft: Draft, tags: Tags, close: str) -> Steps:
         if tag == close:
             source.back(tag)
             break
+        kinds = [each for each in kinds if each.knows(tag)]
+        if not kinds:
+            raise Malformed("unknown tag")
+        tags = kinds[0]
         named = tags.name.fullmatch(tag) if tags.name is not None and not draft.name else None
         opened = tags.parameter.fullmatch(tag)
         if named:
@@ -31,8 +35,7 @@ def read_tags(source: Source, draft: Draft, tags: Tags, close: str) -> Steps:
             key = (yield from _key(source, tags)) if tags.key_close else opened[1]
             stated = opened[2] if tags.parameter.groups > 1 else None
             yield from _parameter(source, draft, key, _STATED[stated], _Ends(tags, key, close))
-        elif tag not in tags.ignored:
-            raise Malformed("unknown tag")
+        kinds = kinds[:1]
     draft.close_parameters()
 
 

@@ -1,40 +1,14 @@
-"""`<tool_call>`: the text form of Hermes, Qwen and their kin, with a JSON or a tag body.
+"""`<tool_call>`: the text form of Hermes, Qwen, GLM and their kin, with any of the bodies of `bodies.py`.
 
-    <tool_call>{"name": "search", "arguments": {"q": "x"}}</tool_call>
-
-    <tool_call>
-    <function=search>
-    <parameter=q>
-    x
-    </parameter>
-    </function>
-    </tool_call>
-
-    <tool_call>get_date</tool_call>
-
-Of a value between tags exactly one line end is cut off at each side. A closing tag cannot occur inside a value there.
+<tool_call>{"name": "search", "arguments": {"q": "x"}}</tool_call>
 """
-
-import re
 
 import msgspec
 
-from toolwire.notations.table import Head, Json, Notation, Tags
+from toolwire.notations.bodies import between
 from toolwire.notations.write import Written, guarded_json
 
-TOOL_CALL = Notation(
-    open="<tool_call>",
-    close="</tool_call>",
-    json=Json(),
-    tags=Tags(
-        name=re.compile(r"<function=([^<>]+)>"),
-        parameter=re.compile(r"<parameter=([^<>]+)>"),
-        parameter_close="</parameter>",
-        ignored=frozenset(("</function>",)),
-        trim="newline",
-    ),
-    head=Head(pattern=re.compile(r"(?P<name>[^<>]*)"), stop="<", then=(), declared=True),
-)
+TOOL_CALL = between("tool_call")
 
 
 def write_tool_call(name: str, arguments: str) -> Written:

@@ -7,46 +7,42 @@ r"""`<use_tool>`: the text form Obsidian Copilot reads and writes.
     </use_tool>
 
 The client decodes no entities, trims every value, and turns a value into an object as soon as it holds a matched pair
-of tags. So strings are written raw, arrays and objects as JSON with every `<` as `\u003c`, and a string that would not
-survive is guarded (`</b>` becomes `</b >`) and reported.
+of tags. So strings are written raw, numbers as they came, arrays and objects as JSON with every `<` as `\u003c`. A
+string that would not survive is guarded (`</b>` becomes `</b >`), a name that cannot be a tag becomes one that can, and
+both are reported.
 """
 
 import re
-from typing import Any, ClassVar, cast
+from typing import ClassVar
 
 import msgspec
 
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TextDelta
 from toolwire.core.policies import Events, Kinds
-from toolwire.notations.table import JS_SPACE, Json, Notation, Tags
+from toolwire.notations.bodies import KEY, between
+from toolwire.notations.table import JS_SPACE
 from toolwire.notations.write import Written
 
-USE_TOOL = Notation(
-    open="<use_tool>",
-    close="</use_tool>",
-    json=Json(),
-    tags=Tags(
-        name=re.compile(r"<(name)>"),
-        name_close="</name>",
-        parameter=re.compile(r"<([^<>/\s]+)>"),
-        parameter_close="</{}>",
-        trim="space",
-    ),
-)
+USE_TOOL = between("use_tool")
 
 _EMPTY_IS_LIST = frozenset(("chatHistory", "salientTerms"))
-_TAG_LIKE = re.compile(r"<[^>]+>")
-_OPENING = re.compile(r"<([^>/][^>]*)>")
+_KEY = re.compile(KEY)
+_UNFIT = re.compile(r"[<>\s]+|^/+")
+_TRIES = 8
+"""How many spaces a closing tag is given before all of them are broken in another way."""
+_CROWDED = 64
+"""More signs than these before one `>` are not compared one by one."""
+
+_string = msgspec.json.Decoder(str)
+_values = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def survives(parameter: str, value: str) -> bool:
     """Whether the client reads this string back exactly."""
-    if value != value.strip(JS_SPACE):
+    if value != value.strip(JS_SPACE) or not _stays_whole(parameter, value):
         return False
-    if f"</{parameter}>" in value or USE_TOOL.close in value:
-        return False
-    if _TAG_LIKE.search(value):
-        return not _has_pair(value)
+    if _has_tag(value):
+        return True
     if not value:
         return parameter not in _EMPTY_IS_LIST
     return not _is_composite(value)
@@ -54,14 +50,20 @@ def survives(parameter: str, value: str) -> bool:
 
 def write_use_tool(name: str, arguments: str) -> Written:
     """The canonical block for one call, by the survival rule."""
-    lines = [USE_TOOL.open, f"<name>{name}</name>"]
     changed: list[str] = []
-    for parameter, value in _parameters(arguments):
-        text = _value(value)
-        if isinstance(value, str) and not survives(parameter, value):
+    shown = name
+    if name != name.strip(JS_SPACE) or not _stays_whole("name", name):
+        changed.append("name")
+        shown = _guarded("name", name)
+    lines = [USE_TOOL.open, f"<name>{shown}</name>"]
+    parameters = _parameters(arguments)
+    taken = {parameter for parameter, _, _ in parameters}
+    for parameter, text, is_string in parameters:
+        key = parameter if _is_writable(parameter) else _writable(parameter, taken)
+        is_safe = not is_string or survives(key, text)
+        if key != parameter or not is_safe:
             changed.append(parameter)
-            text = _guarded(parameter, value)
-        lines.append(f"<{parameter}>{text}</{parameter}>")
+        lines.append(f"<{key}>{text if is_safe else _guarded(key, text)}</{key}>")
     lines.append(USE_TOOL.close)
     return Written("\n".join(lines), tuple(changed))
 
@@ -103,33 +105,73 @@ class WriteUseTool:
         return ()
 
 
-def _parameters(arguments: str) -> list[tuple[str, Any]]:
-    """The arguments in their own order, without nulls; arguments that are no object become one parameter."""
+def _parameters(arguments: str) -> list[tuple[str, str, bool]]:
+    """Each parameter with its text, and whether that is a string; without nulls. What is no object is one parameter."""
     try:
-        read = msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
-        return [("args", arguments)] if arguments.strip() else []
-    if not isinstance(read, dict):
-        return [("args", arguments)]
-    return [(key, value) for key, value in cast("dict[str, Any]", read).items() if value is not None]
+        read = _values.decode(arguments)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return [("args", arguments, True)] if arguments.strip() else []
+    return [(key, *_text(bytes(raw))) for key, raw in read.items() if bytes(raw) != b"null"]
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return msgspec.json.encode(value).decode().replace("<", "\\u003c")
+def _text(raw: bytes) -> tuple[str, bool]:
+    """A value as it is written: a string raw, anything else as JSON that holds no tag."""
+    if raw.startswith(b'"'):
+        return _string.decode(raw), True
+    return msgspec.json.format(raw, indent=-1).decode().replace("<", "\\u003c"), False
+
+
+def _is_writable(parameter: str) -> bool:
+    """Whether a parameter can be a tag: one that does not close the block either."""
+    return bool(_KEY.fullmatch(parameter)) and f"<{parameter}>" != USE_TOOL.open
+
+
+def _writable(parameter: str, taken: set[str]) -> str:
+    """A tag for a parameter that can be none, which no other parameter has."""
+    key = _UNFIT.sub("_", parameter) or "_"
+    while key in taken or not _is_writable(key):
+        key += "_"
+    taken.add(key)
+    return key
+
+
+def _stays_whole(parameter: str, value: str) -> bool:
+    """Whether nothing in a value ends it before its time, or makes it an object."""
+    return f"</{parameter}>" not in value and USE_TOOL.close not in value and not _has_pair(value)
 
 
 def _guarded(parameter: str, value: str) -> str:
     """Break the pairs: `</b >` is the same HTML and no partner of `<b>` to the client."""
-    if _has_pair(value) or f"</{parameter}>" in value or USE_TOOL.close in value:
-        return re.sub(r"</([^>]*?)>", r"</\1 >", value)
-    return value
+    guarded = value
+    for _ in range(_TRIES):
+        if _stays_whole(parameter, guarded):
+            return guarded
+        *tags, rest = guarded.split(">")
+        guarded = ">".join((*(f"{tag} " if _closes(tag) else tag for tag in tags), rest))
+    return value.replace("</", "< /")
+
+
+def _closes(tag: str) -> bool:
+    return tag.startswith("/", tag.rfind("<") + 1) and "<" in tag
+
+
+def _has_tag(value: str) -> bool:
+    """Anything of the form `<…>`."""
+    return any("<" in tag[:-1] for tag in value.split(">")[:-1])
 
 
 def _has_pair(value: str) -> bool:
     """An opening tag whose exact inner text recurs in a later closing tag."""
-    return any(f"</{tag[1]}>" in value[tag.end() :] for tag in _OPENING.finditer(value))
+    opened: set[str] = set()
+    for tag in value.split(">")[:-1]:
+        pieces = tag.split("<")[1:]
+        if len(pieces) > _CROWDED:
+            return True
+        inner = ["<".join(pieces[place:]) for place in range(len(pieces))]
+        if any(each.startswith("/") and each[1:] in opened for each in inner):
+            return True
+        opened.update(filter(None, inner))
+    return False
 
 
 def _is_composite(value: str) -> bool:
@@ -137,6 +179,6 @@ def _is_composite(value: str) -> bool:
         return False
     try:
         msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return False
     return True

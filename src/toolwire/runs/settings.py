@@ -20,6 +20,7 @@ import msgspec
 from toolwire.assembly import ToolRules
 from toolwire.backends import demo
 from toolwire.core.errors import complaint
+from toolwire.runs.flags import FLAGS, FlagError, boolean, with_flags
 from toolwire.transport.credentials import has_login
 from toolwire.transport.reply import Timeouts
 from toolwire.transport.store import SqliteStore
@@ -153,6 +154,7 @@ ANTHROPIC = Backend(
 
 CODEX = Backend("codex", "codex")
 
+DUMP = "CODEX_DUMP_SSE"
 _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 
 
@@ -244,62 +246,20 @@ def _converted(value: Any, kind: type[T], source: str) -> T:
         raise SettingsError(f"{source}: {field}: {text}" if field else f"{source}: {text}") from None
 
 
-FLAGS: dict[str, str] = {
-    "PROXY_OUTPUT_MODE": "output_mode",
-    "PROXY_STOP_AFTER_TOOLS": "stop_after",
-    "PROXY_STOP_AFTER_TOOLS_MODE": "stop_after_mode",
-    "PROXY_STOP_AFTER_TOOLS_GRACE_MS": "stop_after_grace_ms",
-    "PROXY_SUPPRESS_TAIL_AFTER_TOOLS": "suppress_tail",
-    "PROXY_TOOL_BLOCK_MAX": "max_calls",
-    "PROXY_TOOL_BLOCK_DEDUP": "dedup",
-    "PROXY_TOOL_BLOCK_DELIMITER": "delimiter",
-    "PROXY_ENABLE_PARALLEL_TOOL_CALLS": "parallel",
-    "PROXY_TOOL_NAME_FALLBACK": "name_fallback",
-    "PROXY_FINISH_AFTER_CALLS": "finish_after_calls",
-    "PROXY_STRICT_TOOLS": "strict_parsing",
-    "PROXY_TOOL_ARGUMENTS": "arguments",
-}
-"""Each flag of the environment and the key of `[tools]` it sets."""
-
-_TRUE = frozenset(("1", "true", "yes", "on"))
-_FALSE = frozenset(("0", "false", "no", "off"))
-_BOOLEANS = frozenset(("stop_after", "suppress_tail", "dedup", "parallel", "finish_after_calls", "strict_parsing"))
-_NUMBERS = frozenset(("stop_after_grace_ms", "max_calls"))
-
-
 def _with_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    rules = settings.tools
-    for flag, field in FLAGS.items():
-        text = environment.get(flag, "")
-        if text.strip():
-            rules = _with_flag(rules, flag, field, text)
     debug = settings.debug
-    if environment.get("CODEX_DUMP_SSE", "").strip().lower() in _TRUE and not debug.record:
+    try:
+        rules = with_flags(settings.tools, FLAGS, environment)
+        dumps = bool(environment.get(DUMP, "").strip()) and boolean(DUMP, environment[DUMP])
+    except FlagError as error:
+        raise SettingsError(str(error)) from None
+    if dumps and not debug.record:
         debug = msgspec.structs.replace(debug, record="recordings")
     level = environment.get("TOOLWIRE_LOG_LEVEL", "").strip().lower()
     if level:
         changed = {**msgspec.to_builtins(debug), "level": level}
         debug = _converted(changed, Debug, "TOOLWIRE_LOG_LEVEL")
     return msgspec.structs.replace(settings, tools=rules, debug=debug)
-
-
-def _with_flag(rules: ToolRules, flag: str, field: str, text: str) -> ToolRules:
-    value: object = text.strip()
-    if field in _BOOLEANS:
-        value = _boolean(flag, text.strip().lower())
-    elif field in _NUMBERS:
-        if not text.strip().isdecimal():
-            raise SettingsError(f"{flag}: {text!r} is not a number")
-        value = int(text)
-    elif field == "delimiter":
-        value = text.replace("\\n", "\n")
-    return _converted({**msgspec.to_builtins(rules), field: value}, ToolRules, flag)
-
-
-def _boolean(flag: str, text: str) -> bool:
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    raise SettingsError(f"{flag}: {text!r} is neither true nor false")
 
 
 def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple[Backend, ...]:

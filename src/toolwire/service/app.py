@@ -20,11 +20,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.dialects import chat, messages, responses
+from toolwire.runs.flags import MODES
 from toolwire.runs.routes import Router, counted
 from toolwire.runs.settings import Settings, bytes_of, make_store
 from toolwire.runs.thoughts import Thoughts
 from toolwire.service.delivery import Pace
-from toolwire.service.exchange import MODES, DialectModule, Endpoint, Shared
+from toolwire.service.exchange import DialectModule, Endpoint, Shared
 from toolwire.service.http import EXPOSED, read_body
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log

@@ -8,30 +8,25 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from toolwire.assembly import (
-    ARGUMENTS_HEADER,
-    OutputModeSetting,
-    ToolRules,
-    with_arguments,
-)
+from toolwire.assembly import ToolRules
 from toolwire.core.collect import Turn
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
 from toolwire.core.policies import Policy
 from toolwire.core.request import Request
+from toolwire.runs.flags import HEADERS, MODE_HEADER, FlagError, with_flags
 from toolwire.runs.plan import Planning
 from toolwire.runs.routes import Router
 from toolwire.runs.run import AnyRun, Plan, Run
 from toolwire.runs.settings import Settings
-from toolwire.runs.thoughts import KeepThoughts, Thoughts
+from toolwire.runs.thoughts import Thoughts
 from toolwire.service.delivery import Delivery, Encoder, Pace, upstream_request_id
 from toolwire.service.http import ClientGone, cors_headers, read_body
 from toolwire.service.keys import Caller, Keys
@@ -40,15 +35,8 @@ from toolwire.service.metrics import Metrics
 from toolwire.transport.alarm import Alarm, Ticker
 from toolwire.transport.store import Store
 
-MODES: dict[str, OutputModeSetting] = {
-    "obsidian-xml": "obsidian-xml",
-    "obsidian": "obsidian-xml",
-    "openai-json": "openai-json",
-    "openai": "openai-json",
-    "auto": "auto",
-}
+_FLAGS = tuple((name.encode(), name) for name in HEADERS)
 _ids = random.Random()  # seeded by the system; an id must be unique, not secret
-_TRUE = frozenset(("1", "true", "yes", "on"))
 
 
 class DialectModule(Protocol):
@@ -195,13 +183,9 @@ class Exchange:
         request = self._dialect.decode_request(body)
         if b"anthropic-beta" in self._asked:
             request = msgspec.structs.replace(request, betas=self._header(b"anthropic-beta"))
-        if not request.carries_seals and request.tools:
-            thoughts = self._shared.thoughts
-            kept = partial(KeepThoughts, thoughts, caller.owner, request.entries)
-            run = self._begin(thoughts.restored(caller.owner, request), caller, kept)
-        else:
-            run = self._begin(request, caller)
-        await self._deliver(run, receive)
+        if not request.carries_seals:
+            request = self._shared.thoughts.restored(caller.owner, request)
+        await self._deliver(self._begin(request, caller), receive)
 
     def _enter(self) -> Caller:
         caller = self._shared.keys.check(self._asked)
@@ -263,23 +247,13 @@ class Exchange:
 
     def _rules(self, rules: ToolRules) -> ToolRules:
         """The rules of the settings, changed by the path's prefix and the request's headers."""
-        asked = self._scope.get("toolwire.output_mode") or self._header(b"x-proxy-output-mode")
-        if asked:
-            mode = MODES.get(asked.strip().lower().replace("_", "-"))
-            if mode is None:
-                message = f"x-proxy-output-mode must be auto, openai-json or obsidian-xml; received {asked!r}."
-                raise BadRequest(message, "x-proxy-output-mode")
-            rules = msgspec.structs.replace(rules, output_mode=mode)
-        strict = self._header(b"x-proxy-strict-tools")
-        if strict:
-            rules = msgspec.structs.replace(rules, strict_parsing=strict.strip().lower() in _TRUE)
-        events = self._header(b"x-proxy-responses-events").strip().lower()
-        if events:
-            if events not in ("openai", "extended"):
-                message = f"x-proxy-responses-events must be openai or extended; received {events!r}."
-                raise BadRequest(message, "x-proxy-responses-events")
-            rules = msgspec.structs.replace(rules, responses_events=events)
-        return with_arguments(rules, self._header(ARGUMENTS_HEADER.encode()).strip().lower())
+        given = {name: self._header(key) for key, name in _FLAGS if key in self._asked}
+        if "toolwire.output_mode" in self._scope:
+            given[MODE_HEADER] = self._scope["toolwire.output_mode"]
+        try:
+            return with_flags(rules, HEADERS, given)
+        except FlagError as error:
+            raise BadRequest(str(error), error.name) from None
 
     def _header(self, name: bytes) -> str:
         return self._asked[name].decode("latin-1") if name in self._asked else ""

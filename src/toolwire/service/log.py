@@ -44,6 +44,7 @@ class Log:
                 "tool_call_names": tally.call_names,
                 "tool_call_ids": tally.call_ids,
                 "tool_call_truncated": tally.truncated,
+                "stop_after_tools_mode": tally.mode,
                 "notes": tally.counts,
                 "input_tokens": usage.input if usage else None,
                 "output_tokens": usage.output if usage else None,

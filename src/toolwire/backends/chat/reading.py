@@ -6,11 +6,9 @@ from toolwire.backends.chat.profile import Profile
 from toolwire.backends.lowered import Decoder
 from toolwire.core.backend import ContextWindow
 from toolwire.core.events import Event
-from toolwire.core.identity import Call
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame
 from toolwire.core.stage import Pipeline, Stage
-from toolwire.notations.gaps import DropGaps
 from toolwire.notations.known import CALLS, HERMES, THOUGHTS
 from toolwire.notations.read import ReadTextCalls
 from toolwire.notations.table import Opener
@@ -24,11 +22,9 @@ def reading(decoder: Decoder, profile: Profile, request: Request, seed: str) -> 
     openers = _openers(profile, request)
     if openers:
         names = request.tool_names if request.wants_calls else ()
-        telling = "live" if profile.tools == "prompt" else "end"
+        telling = "live" if profile.tools == "prompt" else "whole"
         own = f"{seed}n"  # ids of its own: the reader behind all backends makes some too
-        stages.append(ReadTextCalls(openers, own, Schemas(request.tools), names, decoder.calls, telling=telling))
-        if telling == "live":
-            stages.append(DropGaps())
+        stages.append(ReadTextCalls(openers, own, Schemas(request.tools), names, telling=telling))
     return ReadDecoder(decoder, stages) if stages else decoder
 
 
@@ -71,9 +67,8 @@ class ReadDecoder:
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         return self._read(self._decoder.feed_plain(body))
 
-    def calls(self) -> Sequence[Call]:
-        """The calls that came in structure."""
-        return self._decoder.calls()
+    def reasoning(self) -> str:
+        return self._decoder.reasoning()
 
     def _read(self, events: Sequence[Event]) -> Sequence[Event]:
         self.ended = self._decoder.ended

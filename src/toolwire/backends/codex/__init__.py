@@ -52,6 +52,7 @@ class Conversation(LoweredConversation):
         self._goes_on = goes_on
         self._dialogue = Dialogue(request.model, owner, found)
         self._thread = found.thread if found is not None else ""
+        self._stand_ins: dict[str, str] = {}
         shown = [tool["name"] for tool in self._opened.start["dynamicTools"]]
         send = self._dialogue.outbox.append
         self._decoder = self._turn = Decoder(seed, shown, send, self._answered, goes_on)
@@ -84,6 +85,11 @@ class Conversation(LoweredConversation):
         if decoder.ended and calls.are_all_here and not calls.are_mixed_up and self._dialogue.waiting is None:
             self._dialogue.waiting = self._waiting()
         return events
+
+    def stand_in(self, call: str, delivered: str) -> None:
+        self._stand_ins[delivered] = call
+        if self._dialogue.waiting is not None:
+            self._dialogue.waiting = self._waiting()
 
     def _answered(self, line: Line) -> Sequence[Event]:
         """An answer of app-server's to a request of ours."""
@@ -118,8 +124,10 @@ class Conversation(LoweredConversation):
             decoder.waiting.calls,
             decoder.waiting.asked,
             decoder.reported,
+            self._stand_ins,
         )
-        return Waiting(self._thread, tuple(held.asked), held)
+        known = {call: delivered for delivered, call in self._stand_ins.items()}
+        return Waiting(self._thread, tuple(known.get(call, call) for call in held.asked), held)
 
 
 def awaited(request: Request) -> tuple[str, ...]:

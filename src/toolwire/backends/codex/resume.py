@@ -1,6 +1,7 @@
 """Going on with a thread that waits for results: whether a request is about it, and what to tell it."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -27,6 +28,8 @@ WITHHELD = "Error: the call was not carried out. Call the tool again, by itself.
 """What a model reads about a call that its client was not shown."""
 
 
+_BLOCK = re.compile(r"<(use_tool|tool_call)>.*?</\1>", re.DOTALL)
+
 LONGEST = 1_000_000
 """Most letters that a turn can be given on its way; app-server takes a few more."""
 
@@ -46,6 +49,8 @@ class Held(msgspec.Struct, frozen=True):
     """The requests of app-server that wait for an answer, by call."""
     told: Usage
     """The tokens that clients were told of so far."""
+    stand_ins: dict[str, str] = {}
+    """Calls that clients know by another id: that id, and the thread's own."""
 
 
 class Continuation(msgspec.Struct, frozen=True):
@@ -91,7 +96,7 @@ def continuation(held: Held, entries: Sequence[Entry], setting: bytes) -> Contin
     before, after = history[: held.length], history[held.length :]
     if setting != held.setting or len(before) < held.length or digest(before) != held.history:
         return None
-    said, calls, results, words = _sorted(after)
+    said, calls, results, words = _sorted([_as_asked(entry, held.stand_ins) for entry in after])
     if words is None or not _is_same_turn(held, said, calls):
         return None
     if not results or set(results) != {call.id for call in calls} or not all(map(_can_answer, results.values())):
@@ -102,6 +107,15 @@ def continuation(held: Held, entries: Sequence[Entry], setting: bytes) -> Contin
         for id in ids
     ]
     return Continuation(held.turn, answers, words, held.told, frozenset(held.asked))
+
+
+def _as_asked(entry: Entry, stand_ins: Mapping[str, str]) -> Entry:
+    """The entry with the id under which the thread has made the call."""
+    if isinstance(entry, CallEntry) and entry.id in stand_ins:
+        return msgspec.structs.replace(entry, id=stand_ins[entry.id])
+    if isinstance(entry, ResultEntry) and entry.call_id in stand_ins:
+        return msgspec.structs.replace(entry, call_id=stand_ins[entry.call_id])
+    return entry
 
 
 def _sorted(after: Sequence[Entry]) -> tuple[str, list[CallEntry], dict[str, ResultEntry], list[Any] | None]:
@@ -136,12 +150,16 @@ def _words(entry: Message) -> list[Any] | None:
 
 
 def _is_same_turn(held: Held, said: str, calls: list[CallEntry]) -> bool:
-    """Whether this is what the model said and called. A client may leave out the words, and calls it was not shown."""
-    if said.strip() and said.split() != held.said.split():
+    """Whether this is what the model said and called. A client may leave out the words, and calls it was not shown.
+
+    It may not have been shown the end of the words either, and blocks that are calls are words to one side only.
+    """
+    shown, known = (_BLOCK.sub(" ", text).split() for text in (said, held.said))
+    if shown != known[: len(shown)]:
         return False
-    known = {call.id: call for call in held.calls}
+    made = {call.id: call for call in held.calls}
     return all(
-        call.id in known and call.name == known[call.id].name and _is_same(call.arguments, known[call.id].arguments)
+        call.id in made and call.name == made[call.id].name and _is_same(call.arguments, made[call.id].arguments)
         for call in calls
     )
 

@@ -1,0 +1,67 @@
+"""Reads the answer's text out of any payload; never its reasoning, and never what somebody else said.
+
+| shape | text |
+| --- | --- |
+| a string | itself |
+| chat | `content`, a string or parts, in `delta` |
+| Responses | `delta` of `response.output_text.delta` |
+| Anthropic | `text` of a `text_delta`, in `content_block_delta` |
+| app-server | `delta` of `item/agentMessage/delta` and `agent_message_delta` |
+
+Events that tell a text once more when it is whole say nothing new.
+"""
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias, cast
+
+Payload: TypeAlias = Mapping[str, Any]
+
+_PARTS = frozenset(("text", "text_delta", "output_text"))
+_DELTAS = frozenset(("response.output_text.delta", "agent_message_delta"))
+_HOLDERS = ("delta", "msg", "params")
+_DEPTH = 4
+
+
+def text_delta(payload: Any, depth: int = _DEPTH) -> str:
+    """The new text in one streamed payload."""
+    if isinstance(payload, str):
+        return payload
+    if not isinstance(payload, Mapping) or depth == 0:
+        return ""
+    payload = cast("Payload", payload)
+    if payload.get("role") not in (None, "", "assistant"):
+        return ""
+    kind = str(payload.get("type") or payload.get("method") or "").removeprefix("codex/event/")
+    if kind in _PARTS:
+        return _string(payload.get("text"))
+    if kind in _DELTAS or kind == "item/agentMessage/delta":
+        return next((text for key in _HOLDERS if (text := text_delta(payload.get(key), depth - 1))), "")
+    if kind == "content_block_delta" or not kind:
+        inside = payload.get("delta")
+        return text_delta(inside, depth - 1) if inside else _content(payload.get("content"))
+    return ""
+
+
+def whole_text(message: Any) -> str:
+    """The answer's text in a finished message of any shape."""
+    if isinstance(message, str):
+        return message
+    if isinstance(message, list):
+        return "".join(whole_text(part) for part in cast("list[Any]", message))
+    if not isinstance(message, Mapping):
+        return ""
+    message = cast("Payload", message)
+    for key in ("content", "text", "message", "choices", "output"):
+        if message.get(key):
+            return whole_text(message[key])
+    return ""
+
+
+def _content(content: Any) -> str:
+    if not isinstance(content, list):
+        return _string(content)
+    return "".join(text_delta(part) for part in cast("list[Any]", content))
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""

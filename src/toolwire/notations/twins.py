@@ -1,0 +1,106 @@
+"""The same call in structure and in text: whichever comes first is delivered, and the other is dropped, one for one.
+
+A textual call is whole when it is looked at. A structured one flows, so it is held while a textual call of the same
+name has no twin yet; all others pass as they come.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection
+from typing import TypeAlias
+
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, CallTwin, Event, Note
+from toolwire.core.policies import Events
+from toolwire.core.text import canonical
+
+_Key: TypeAlias = tuple[str, bytes]
+"""A call by its name and what its arguments say."""
+
+
+class Twins:
+    """The calls of one turn that have no twin so far."""
+
+    def __init__(self) -> None:
+        self._textual: defaultdict[_Key, list[str]] = defaultdict(list)  # ids of delivered calls
+        self._awaited: Counter[str] = Counter()  # their names
+        self._structured: Counter[_Key] = Counter()  # delivered calls
+        self._unread: list[tuple[str, list[str]]] = []  # more of them, as name and pieces of the arguments
+        self._open: dict[str, tuple[CallStarted, list[str]]] = {}
+        self._held: dict[str, list[Event]] = {}
+        self._dropped: set[str] = set()
+
+    @property
+    def held(self) -> Collection[str]:
+        """Structured calls that wait for their end."""
+        return self._held.keys()
+
+    def start(self, event: CallStarted) -> Events:
+        self._open[event.id] = event, []
+        if not self._awaited[event.name]:
+            return (event,)
+        self._held[event.id] = [event]
+        return ()
+
+    def grow(self, event: CallArgs) -> Events:
+        call = self._open.get(event.id)
+        if call is None:
+            return () if event.id in self._dropped else (event,)
+        call[1].append(event.text)
+        if not self._held or event.id not in self._held:
+            return (event,)
+        self._held[event.id].append(event)
+        return ()
+
+    def end(self, event: CallEnded) -> Events:
+        out: list[Event] = []
+        if event.id in self._held:
+            out += self.settle(event.id) if event.complete else self._held.pop(event.id)
+        if event.id in self._dropped:
+            return out
+        call = self._open.pop(event.id, None)
+        if call is not None:
+            started, pieces = call
+            self._unread.append((started.name, pieces))
+        return [*out, event]
+
+    def settle(self, id: str) -> Events:
+        """Nothing follows in the arguments of a held call: it is dropped, or goes out."""
+        started, pieces = self._open[id]
+        held = self._held.pop(id)
+        delivered = self._textual.get(_key(started.name, pieces))
+        if not delivered:
+            return held
+        self._awaited[started.name] -= 1
+        self._dropped.add(id)
+        del self._open[id]
+        return Note("text_call_twin", started.name), CallTwin(delivered.pop(0), id, started.seal)
+
+    def release(self) -> Events:
+        """Nothing more follows: calls that were held go out as far as they came."""
+        out = [event for id, held in self._held.items() for event in (*held, CallEnded(id, complete=False))]
+        self._held.clear()
+        return out
+
+    def has(self, name: str, arguments: str) -> bool:
+        """Whether this call was delivered in structure; that one is its twin from now on."""
+        for known, pieces in self._unread:
+            self._structured[_key(known, pieces)] += 1
+        self._unread.clear()
+        key = _key(name, [arguments])
+        if self._structured[key]:
+            self._structured[key] -= 1
+            return True
+        # Not every stream says when a call ends.
+        alike = (id for id, (started, _) in self._open.items() if started.name == name and id not in self._held)
+        twin = next((id for id in alike if _key(name, self._open[id][1]) == key), None)
+        if twin is not None:
+            del self._open[twin]
+        return twin is not None
+
+    def deliver(self, id: str, name: str, arguments: str) -> None:
+        """This call was delivered from text."""
+        self._textual[_key(name, [arguments])].append(id)
+        self._awaited[name] += 1
+
+
+def _key(name: str, pieces: list[str]) -> _Key:
+    return name, canonical("".join(pieces) or "{}")
