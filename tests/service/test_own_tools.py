@@ -213,7 +213,8 @@ def seen_of(*turns: Script, dialect: Name, kind: Name, stream: bool) -> Seen:
     for turn in turns:
         shown = [item for item in turn.items if not (isinstance(item, Calls) and item.name in TOOLS)]
         words = next((place for place, item in enumerate(shown) if isinstance(item, Says)), None)
-        if words is not None and dialect != "responses" and any(isinstance(item, Says) for item in items):
+        is_apart = dialect == "responses" or (dialect, kind) == ("chat", "responses")  # messages are anyway
+        if words is not None and not is_apart and any(isinstance(item, Says) for item in items):
             shown.insert(words, Says("\n\n"))
         items += shown
     used = [turn.tokens for turn in turns if turn.tokens is not None]

@@ -388,6 +388,20 @@ def test_cumulative_arguments_are_read_where_the_profile_says_so():
     assert turn(data, Profile(arguments="snapshot")).calls[0].arguments == '{"a":1}'
 
 
+def test_a_plain_call_without_arguments_ends_before_what_follows_it():
+    message = {"type": "message", "id": "m1", "content": [{"type": "output_text", "text": "Hi"}]}
+    for first in (
+        call_item("c", "f", ""),
+        {"type": "custom_tool_call", "id": "x", "call_id": "c", "name": "f", "input": ""},
+    ):
+        body = json.dumps({"status": "completed", "output": [first, message]}).encode()
+        for dialect in ("chat", "responses"):
+            order = TurnOrder()
+            for event in Conversation(Request("m", (), dialect=dialect), "S").feed_plain(body):
+                order.feed(event)
+            order.end()
+
+
 # Messages
 
 

@@ -82,6 +82,7 @@ class Decoder(TurnDecoder):
         self.flowing = () if snapshots else FLOWING  # totals must not be joined
         self._output = Output()
         self._is_done = False  # the server has said so
+        self._is_listing = False  # it gives its final list
         self._speaking: tuple[str | None, int | None, int | None] | None = None
         self._item: OutputItem | None = None  # which these words belong to, or the latest that was announced or ended
         self._message: OutputItem | None = None  # the message of which the latest words are
@@ -433,13 +434,17 @@ class Decoder(TurnDecoder):
         return self._read_loosely({"type": DONE, "output_index": place, "item": whole})
 
     def _read_loosely(self, payload: Any) -> list[Event]:
-        return [event for fragment in read_fragments(payload) for event in self._table.feed(fragment)]
+        fragments = read_fragments(payload)
+        if self._is_listing:  # behind the final list no arguments follow
+            fragments = [msgspec.structs.replace(fragment, open=False) for fragment in fragments]
+        return [event for fragment in fragments for event in self._table.feed(fragment)]
 
     def _completed(self, event: StreamEvent) -> Sequence[Event]:
         response = event.response or Response()
         out: list[Event] = [*self._opening]
         self._opening = []
         raws = _decode_output(self._final).response.output if self._final else None
+        self._is_listing = True
         for place, item in enumerate(response.output or ()):
             this = self._output.list(item.type, item.id, place)
             self._turn_to(this)
