@@ -37,6 +37,10 @@ class TurnDecoder:
         """Notes about the request, to be told with the turn."""
         self._opening.extend(notes)
 
+    def reasoning(self) -> str:
+        """The reasoning so far, as the fields in which the server wants it back, if its protocol has any."""
+        return ""
+
     def _made_whole(self, data: bytes) -> bytes:
         """The data with the letters whole that the backend cut in half; halves that stay alone are replaced."""
         lost = self._halves.lost

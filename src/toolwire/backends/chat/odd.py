@@ -63,15 +63,16 @@ def read_odd(data: bytes) -> Chunk | None:
 
 def _choice(choice: Any) -> Choice:
     index, told = _of(choice, "index"), _of(choice, "delta") or _of(choice, "message")
-    content, thought = _of(told, "content"), ""
-    for each in (_of(told, "reasoning_content"), _of(told, "reasoning")):
-        thought = thought or _text(each)
+    content, details = _of(told, "content"), _of(told, "reasoning_details")
     return Choice(
         index=index if isinstance(index, int) else None,
         delta=OddMessage(
             content=_text(content),
             refusal=_text(_of(told, "refusal")),
-            reasoning_content=thought or _text(content, "thinking"),
+            reasoning_content=_text(_of(told, "reasoning_content")) or None,
+            reasoning=_text(_of(told, "reasoning")) or None,
+            reasoning_details=details if isinstance(details, msgspec.Raw) else msgspec.UNSET,
+            thinking=_text(content, "thinking"),
             fragments=[_left_open(each) for each in read_fragments(choice)],
         ),
         finish_reason=_word(_of(choice, "finish_reason")),

@@ -62,6 +62,7 @@ class Message(msgspec.Struct):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: Maybe = msgspec.UNSET
     tool_calls: list[ToolCall] | None = None
     function_call: Function | None = None
     toolCalls: None = None  # noqa: N815
@@ -72,6 +73,8 @@ class OddMessage(Message):
     """What a delta and a message say in other words or types than they should."""
 
     fragments: Sequence[Fragment] = ()
+    thinking: str = ""
+    """Reasoning that stands among the parts of the content."""
 
 
 class Choice(msgspec.Struct):
