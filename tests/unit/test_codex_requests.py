@@ -649,6 +649,7 @@ def test_a_format_with_a_schema_is_the_turns_and_any_object_is_asked_for_in_word
     found = opened(output_format=OutputFormat())
     assert found.turn == {"input": [], "summary": "auto"}
     assert found.start["developerInstructions"] == ONLY_JSON
+    assert found.notes == [("field_dropped", "response_format")]
 
 
 @pytest.mark.parametrize("summary", ["auto", "detailed", "none"])

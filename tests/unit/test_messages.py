@@ -74,9 +74,8 @@ def decoded(history: Any = (USER,), **fields: Any) -> Request:
 
 def bare(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """Entries without the words they came in."""
-    return tuple(
-        entry if isinstance(entry, OtherEntry) else msgspec.structs.replace(entry, raw=None) for entry in entries
-    )
+    kept = (entry if isinstance(entry, OtherEntry) else msgspec.structs.replace(entry, raw=None) for entry in entries)
+    return tuple(msgspec.structs.replace(entry, message=-1) for entry in kept)
 
 
 def refused(**fields: Any) -> BadRequest:
@@ -159,11 +158,11 @@ def test_images_and_documents_in_all_their_forms():
 
 def test_a_foreign_seal_is_unpacked_again():
     seal = pack(Seal("responses", "rs_1", ("true words",), "E"))
-    assert said("assistant", {"type": "thinking", "thinking": "edited", "signature": seal}) == (
+    assert bare(said("assistant", {"type": "thinking", "thinking": "edited", "signature": seal})) == (
         ReasoningEntry("rs_1", ("true words",), seal="E", issuer="responses"),
     )
     hidden = pack(Seal("responses", "rs_1", (), "E"))
-    assert said("assistant", {"type": "redacted_thinking", "data": hidden}) == (
+    assert bare(said("assistant", {"type": "redacted_thinking", "data": hidden})) == (
         ReasoningEntry("rs_1", seal="E", issuer="responses"),
     )
 
@@ -512,8 +511,24 @@ def test_stop_reasons(events, expected):
 
 def test_cached_tokens_are_not_in_the_input():
     usage = {"input_tokens": 10, "cache_creation_input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 5,
-             "output_tokens_details": {"thinking_tokens": 3}}  # fmt: skip
+             "output_tokens_details": {"thinking_tokens": 3},
+             **dict.fromkeys(("cache_creation", "inference_geo", "server_tool_use", "service_tier", "speed"))}  # fmt: skip
     assert finished(EVENTS)["usage"] == folded(written(EVENTS))["usage"] == usage
+
+
+def test_what_the_document_requires_is_there_when_nobody_knows_it():
+    message = finished([TurnStarted(), TextDelta("x"), TurnEnded()])
+    start, *_, delta, _ = written([TurnStarted(), TextDelta("x"), TurnEnded()])
+    counted = ("cache_creation", "inference_geo", "output_tokens_details", "server_tool_use", "service_tier", "speed")
+    for each in (message, start["message"]):
+        assert {name: each[name] for name in ("container", "diagnostics", "stop_details")} == {
+            "container": None,
+            "diagnostics": None,
+            "stop_details": None,
+        }
+        assert {name: each["usage"][name] for name in counted} == dict.fromkeys(counted)
+    assert (delta["delta"]["container"], delta["delta"]["stop_details"]) == (None, None)
+    assert (delta["usage"]["server_tool_use"], delta["usage"]["output_tokens_details"]) == (None, None)
 
 
 def test_usage_is_there_when_nobody_counted():
@@ -1029,7 +1044,9 @@ def test_effort_and_format():
     forced, notes = asked(sampling=Sampling(effort="high"), tools=(Tool("a"),), tool_choice=ToolChoice("required"))
     assert "thinking" not in forced
     assert notes == [Note("field_dropped", "reasoning_effort")]
-    assert "JSON" in asked(output_format=OutputFormat())[0]["system"]
+    worded, notes = asked(output_format=OutputFormat())
+    assert "JSON" in worded["system"]
+    assert notes == [Note("field_dropped", "response_format")]
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ CODES: dict[str, str] = {
     "reasoning_dropped": "reasoning in the history that this backend could not read was left out",
     "repeated_calls": "the model made the same failing call of the gateway's own tools again and again and was stopped",
     "request_declined": "the backend asked for something that is not served here",
+    "result_as_message": "results that answer no call were all there was, and the user says them",
     "result_dropped": "a result in the history answers no call of it and was left out",
     "result_moved": "a result in the history stood behind other messages and was moved to its call",
     "result_retyped": "a result in the history had the form of another kind of call and was given its own",

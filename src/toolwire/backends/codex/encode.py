@@ -190,6 +190,7 @@ def _dropped(request: Request) -> list[str]:
         "user": caller.user,
         "cache_control": request.marks_cache or None,
         "tool_choice": _choice(request.tool_choice) or None if request.wants_calls else None,
+        "response_format": True if request.output_format and request.output_format.schema is None else None,
         "parallel_tool_calls": True if request.parallel_calls is False and request.wants_calls else None,
     }
     named = any(isinstance(entry, Message) and entry.name for entry in request.entries)

@@ -43,7 +43,15 @@ from toolwire.dialects.messages.forward import (
     usage_of,
     without_nulls,
 )
-from toolwire.dialects.messages.message import end_of, message_head, thought_block, usage_object
+from toolwire.dialects.messages.message import (
+    UNCOUNTED,
+    UNCOUNTED_AT_THE_END,
+    UNKNOWN,
+    end_of,
+    message_head,
+    thought_block,
+    usage_object,
+)
 
 _json = msgspec.json.Encoder().encode
 
@@ -122,8 +130,8 @@ class StreamEncoder:
         if self._started:
             return []
         self._started = True
-        usage = {**usage_object(self._usage or Usage()), **self._counted}
-        message = {**self._said, **message_head(self._id, self._model), "usage": usage}
+        usage = {**UNCOUNTED, **usage_object(self._usage or Usage()), **self._counted}
+        message = {**UNKNOWN, **self._said, **message_head(self._id, self._model), "usage": usage}
         return [self._event("message_start", {"message": message})]
 
     def _event(self, type: str, fields: dict[str, Any]) -> bytes:
@@ -250,8 +258,9 @@ class StreamEncoder:
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         out = [*self._begin(), *self._close()]
-        delta = {**self._said_delta, **end_of(event.reason, self._said_delta, refused=self._refused)}
-        usage = {**self._counted, **usage_object(self._usage or Usage())}
+        known = {"container": self._said.get("container"), "stop_details": None, **self._said_delta}
+        delta = {**known, **end_of(event.reason, self._said_delta, refused=self._refused)}
+        usage = {**UNCOUNTED_AT_THE_END, **self._counted, **usage_object(self._usage or Usage())}
         out.append(self._event("message_delta", {"delta": delta, "usage": usage}))
         return [*out, sse.write_comment(self._tally.comment()), self._event("message_stop", {})]
 

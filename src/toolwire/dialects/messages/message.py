@@ -19,6 +19,19 @@ _fields = msgspec.json.Decoder(Fields).decode
 _STOP: dict[Reason, str] = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens", "filter": "refusal"}
 
 
+# What Anthropic's document requires of a message and has null for; a server may know better.
+UNKNOWN: dict[str, Any] = {"container": None, "diagnostics": None, "stop_details": None}
+UNCOUNTED: dict[str, Any] = {
+    "cache_creation": None,
+    "inference_geo": None,
+    "output_tokens_details": None,
+    "server_tool_use": None,
+    "service_tier": None,
+    "speed": None,
+}
+UNCOUNTED_AT_THE_END: dict[str, Any] = {"output_tokens_details": None, "server_tool_use": None}
+
+
 def message_head(id: str, model: str) -> dict[str, Any]:
     """A message of which nothing is known yet."""
     return {
@@ -73,9 +86,9 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
         content.add(item)
     said = content.said
     refused = any(isinstance(item, Refusal) for item in turn.items)
-    message: dict[str, Any] = {**said, **message_head(id, request.model), "content": content.blocks}
+    message: dict[str, Any] = {**UNKNOWN, **said, **message_head(id, request.model), "content": content.blocks}
     message |= end_of(turn.reason, said, refused=refused)
-    return _json({**message, "usage": {**usage_of(said), **usage_object(turn.usage or Usage())}})
+    return _json({**message, "usage": {**UNCOUNTED, **usage_of(said), **usage_object(turn.usage or Usage())}})
 
 
 class Content:
