@@ -74,7 +74,10 @@ class Fold:
 
     def messages(self, request: Request) -> list[dict[str, Any]]:
         if self._originals is not None:
-            return self._changed(request, self._originals)
+            self._out = self._changed(request, self._originals)
+            if request.entries and not self._out:
+                self._begin_with_the_user()
+            return self._out
         opening = True
         for entry in request.entries:
             if opening and isinstance(entry, Message) and entry.role in ("system", "developer"):
@@ -126,7 +129,7 @@ class Fold:
         """The API takes no conversation that is empty, or that the model begins."""
         if not self._out and self._system:
             self._blocks("user", [_text_block(self._system.pop())])
-        elif not self._out or (self._out[0]["role"] == "assistant" and not self._same_dialect):
+        elif not self._out or self._out[0]["role"] == "assistant":
             self._out.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
             self._notes.append(Note("message_added", "user"))
 
