@@ -40,7 +40,7 @@ def turn(events: Sequence[Json], end: bytes | None = None, tools: tuple[Tool, ..
     def run(pieces: list[bytes]) -> Turn:
         request = Request("m", (), tools=tools)
         conversation = Conversation(request, "S")
-        assembly = policies_for(request, ToolRules(), "S", conversation.calls)
+        assembly = policies_for(request, ToolRules(), "S", conversation.stand_in)
         line = Pipeline(FrameReader(), conversation, assembly.policies, TurnOrder())
         made = collect([event for piece in pieces for event in line.feed(piece)] + list(line.end()))
         return replace(made, notes=tuple(assembly.tally.notes))

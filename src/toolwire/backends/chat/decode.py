@@ -49,10 +49,9 @@ _REASONS: dict[str, Reason] = {
 }
 
 
+_UNSET = msgspec.UNSET
 _TEXT = flowing("content", "reasoning_content", "reasoning")
 _TEXT_AND_ARGUMENTS = (*_TEXT, *flowing("arguments"))
-
-_UNSET = msgspec.UNSET
 _CLAIMS = frozenset(("tool_calls", "function_call"))
 
 
@@ -214,8 +213,9 @@ class Decoder(TurnDecoder):
 
     def _tell(self, told: Message, out: list[Event], *, whole: bool) -> None:
         feed = self._row.feed
-        is_odd = type(told) is OddMessage
-        thought = told.reasoning_content or told.reasoning or (told.thinking if is_odd else "")
+        thought = told.reasoning_content or told.reasoning
+        if type(told) is OddMessage:
+            thought = thought or told.thinking
         if told.reasoning_content is not None or told.reasoning is not None or told.reasoning_details is not _UNSET:
             self._written.add(told)
         if thought and self._speaking:
@@ -227,7 +227,7 @@ class Decoder(TurnDecoder):
             out += feed(TextDelta(told.content))
         if told.refusal:
             out += feed(RefusalDelta(told.refusal))
-        if told.tool_calls or told.function_call is not None or is_odd:
+        if told.tool_calls or told.function_call is not None or type(told) is OddMessage:
             self._tell_calls(told, out, whole=whole)
 
     def _tell_calls(self, told: Message, out: list[Event], *, whole: bool) -> None:

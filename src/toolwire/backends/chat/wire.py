@@ -74,7 +74,7 @@ class OddMessage(Message):
 
     fragments: Sequence[Fragment] = ()
     thinking: str = ""
-    """Reasoning that stands among the parts of the content."""
+    """Reasoning among the parts of the content, which has no field of its own."""
 
 
 class Choice(msgspec.Struct):

@@ -35,10 +35,10 @@ from toolwire.core.request import (
 from toolwire.core.text import is_blank, shortened
 
 _encode = msgspec.json.Encoder().encode
-_OWN_ID = re.compile(rb'"id": ?"[a-z]+_[0-9a-f]{24}')
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 OUTPUTS: dict[CallKind, str] = {"function": "function_call_output", "custom": "custom_tool_call_output"}
+_OWN_ID = re.compile(rb'"id": ?"[a-z]+_[0-9a-f]{24}')
 
 
 class Body(msgspec.Struct, omit_defaults=True):
@@ -219,10 +219,10 @@ def _as_written(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
         return encoded_entry(entry)
     data = bytes(raw)
     dropped = [name for name in profile.item_fields_dropped if name.encode() in data]
+    changed = _changed(entry) if is_changed else {}
     # Messages and reasoning keep an id that is ours: servers insist on one.
     may_be_ours = isinstance(entry, CallEntry | ResultEntry) and _OWN_ID.search(data) is not None
-    changed = _changed(entry) if is_changed else {}
-    if not dropped and not may_be_ours and not changed:
+    if not dropped and not changed and not may_be_ours:
         return raw
     fields = _fields(raw)
     if may_be_ours and is_own_item_id(msgspec.json.decode(fields.get("id", b'""'))):
