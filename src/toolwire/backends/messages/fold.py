@@ -109,7 +109,9 @@ class Fold:
                     continue
                 out.append(message)
                 whole = is_whole
-        return out
+        if not out:
+            self._begin_with_the_user()
+        return out or self._out
 
     def _made_of(self, entries: Sequence[Entry], originals: Originals) -> list[dict[str, Any]]:
         """The messages that these entries of one message make; usually it is one."""
@@ -126,7 +128,7 @@ class Fold:
         """The API takes no conversation that is empty, or that the model begins."""
         if not self._out and self._system:
             self._blocks("user", [_text_block(self._system.pop())])
-        elif not self._out or (self._out[0]["role"] == "assistant" and not self._same_dialect):
+        elif not self._out or self._out[0]["role"] == "assistant":
             self._out.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
             self._notes.append(Note("message_added", "user"))
 
