@@ -1867,6 +1867,27 @@ def test_a_call_that_is_incomplete_is_not_run() -> None:
     play(main())
 
 
+@pytest.mark.parametrize("kind", ["chat", "messages"])
+def test_a_call_that_lost_a_frame_is_not_run_and_asked_for_again(kind: Name) -> None:
+    calls = (Calls("c1", "look", '{"path":"abcdefghijklmnop"}'),)
+    data = b"".join(step for step in turn(*calls, kind=kind, letters=3).steps if isinstance(step, bytes))
+    blocks = data.split(b"\n\n")
+    place = next(place for place, block in enumerate(blocks) if b"efg" in block or b"fgh" in block or b"ghi" in block)
+    blocks[place] = b"data: {broken"
+
+    async def main() -> None:
+        broken = streams(b"\n\n".join(blocks))
+        async with Far(broken, turn(*calls, kind=kind), turn(Says("done"), kind=kind), kind=kind) as far:
+            agent = agent_on(far, echo(), setup=Setup(retries=1))
+            events = await worked(agent)
+            assert ended(events).text == "done"
+            assert len(only(events, Retrying)) == 1
+            assert [event.result for event in only(events, CallEnded)] == ["saw abcdefghijklmnop"]
+            assert_whole(agent.history)
+
+    play(main())
+
+
 # Whoever watches
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.hands import PATHS
-from tests.support.routes import Routes
-from tests.support.scripts import NAMES, SCHEMA, Name, Says, Script
+from tests.support.routes import Routes, question
+from tests.support.scripts import NAMES, SCHEMA, Calls, Name, Says, Script
 from tests.support.talks import PIXEL, Strict
+from tests.support.tellers import reply
 
 Json = dict[str, Any]
 NO_TURN = "The service says no more than this."
@@ -142,3 +143,22 @@ def test_a_service_takes_what_any_client_may_ask(routes: Routes, name: str, dial
     held = routes.ask(dialect, {"model": f"{kind}/{model}", **REQUESTS[name][dialect]}, key=model)
     assert held.seen.text == NO_TURN
     assert routes.upstream.of(model)[-1].path == PATHS[kind]
+
+
+CHOICES: dict[Name, Json] = {
+    "chat": {"type": "function", "function": {"name": "find"}},
+    "responses": {"type": "function", "name": "find"},
+    "messages": {"type": "tool", "name": "find"},
+}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_service_that_ignores_the_named_tool_is_held_to_it(routes: Routes, dialect: Name, kind: Name, stream: bool):
+    script = Script((Calls("call_a", "look"), Calls("call_b", "find", '{"path":"a"}'), Calls("call_c", "look")))
+    routes.upstream.replies["wilful"] = reply(script, kind, stream=stream)
+    asked = question(dialect, f"{kind}/wilful", script.tools, stream=stream, tool_choice=CHOICES[dialect])
+    held = routes.ask(dialect, asked)
+    assert [(call.id, call.name) for call in held.seen.calls] == [("call_b", "find")]
+    assert held.seen.finish == "calls"
