@@ -44,9 +44,9 @@ from tests.support.chunks import chunkings
 from tests.support.frames import call as called
 from tests.support.frames import call_item, completed, created, rs, sse
 from tests.support.frames import text as said
-from tests.support.scripts import NAMES, Calls, Declines, Name, Says, Thinks
+from tests.support.scripts import NAMES, Calls, Declines, Name, Says, Script, Thinks
 from tests.support.scripts import Tokens as Counted
-from tests.support.tellers import BROKEN, frame
+from tests.support.tellers import BROKEN, STREAMED, frame
 from tests.support.upstream import Cut, Hold, Reply
 from toolwire.agent import Agent, Context, Fatal, Setup, TaskEnded, Tokens, ToolCall, ToolError, as_line, tool
 from toolwire.agent import retry as retrying
@@ -1847,6 +1847,23 @@ def test_a_call_that_was_cut_leaves_a_whole_history(kind: Name) -> None:
                 assert (done.reason, done.text) == ("length", "I look")
                 assert_whole(agent.history)
                 assert (await agent.run("go on")).text == "on"
+
+    play(main())
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_call_with_a_lost_frame_in_it_is_not_run(kind: Name) -> None:
+    async def main() -> None:
+        arguments = '{"path":"/one/two/three/four/five"}'
+        told = Script((Calls("c1", "look", arguments),), letters=3)
+        frames = [each.replace(json.dumps(arguments).encode(), b'""') for each in STREAMED[kind](told)]
+        pieces = [place for place, each in enumerate(frames) if b'"arguments"' in each or b'"delta"' in each]
+        middle = pieces[len(pieces) // 2]
+        frames[middle] = frames[middle][:60] + b"\n\n"
+        async with Far(streams(*frames), kind=kind) as far:
+            events = await worked(agent_on(far, echo()))
+            assert ended(events).reason == "length"
+            assert only(events, CallStarted) == []
 
     play(main())
 
