@@ -121,8 +121,10 @@ def policies_for(
     for note in request.notes:
         tally.note(note)
     names = request.tool_names
-    infer = InferMissingName(names, request.forced_tool, rules.name_fallback)
-    policies: list[Policy] = [DropStrayOutputs(), infer]
+    policies: list[Policy] = [
+        DropStrayOutputs(),
+        InferMissingName(names, request.forced_tool, rules.name_fallback),
+    ]
     holding: list[ReadTextCalls | HoldCall] = []
     if request.wants_calls or (mode == "obsidian-xml" and not request.tools):
         known = names if request.tools else None
@@ -190,7 +192,7 @@ def as_ruled(request: Request, rules: ToolRules, *, pairs_apart: bool = True) ->
     except BadRequest as error:
         raise BadRequest(f"{field}: {error.message}", field) from None
     for note in notes:
-        if request.continues and note.code == "result_dropped":
+        if request.continues and note.code in ("result_dropped", "result_as_message"):
             message = f"{field}: There is no call {note.subject!r} in this chain of responses."
             raise BadRequest(message, field, "call_not_found")
     parallel = request.parallel_calls if rules.parallel is None or not request.tools else rules.parallel

@@ -25,6 +25,11 @@ _TELLINGS: list[tuple[Json, Json]] = [
 ]
 
 
+def counts(usage: Json) -> Json:
+    """What was counted: the rest of the fields is null."""
+    return {name: value for name, value in usage.items() if value is not None}
+
+
 @theme.row("use-cache-double")
 def _() -> None:
     for start, end in _TELLINGS:
@@ -35,8 +40,8 @@ def _() -> None:
         responded = heard.responses.plain["usage"]
         assert (responded["input_tokens"], responded["output_tokens"], responded["total_tokens"]) == (16, 16, 32)
         assert responded["input_tokens_details"]["cached_tokens"] == 5
-        assert heard.plain["usage"] == {**_START, "output_tokens": 16}
-        assert heard.blocks.usages[-1] == {**_START, "output_tokens": 16}
+        assert counts(heard.plain["usage"]) == {**_START, "output_tokens": 16}
+        assert counts(heard.blocks.usages[-1]) == {**_START, "output_tokens": 16}
 
 
 _LATE = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": 4}}
@@ -51,7 +56,7 @@ def _() -> None:
         first, final = heard.blocks.usages
         assert (first["input_tokens"], first["output_tokens"]) == (0, 0), "nothing was counted yet"
         assert (final["input_tokens"], final["cache_read_input_tokens"], final["output_tokens"]) == (3, 4, 3)
-        assert heard.plain["usage"] == final
+        assert counts(heard.plain["usage"]) == counts(final)
 
 
 # How many will there be

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.hands import PATHS
-from tests.support.routes import Routes
-from tests.support.scripts import NAMES, SCHEMA, Name, Says, Script
+from tests.support.routes import Routes, question
+from tests.support.scripts import NAMES, SCHEMA, Calls, Name, Says, Script
 from tests.support.talks import PIXEL, Strict
+from tests.support.tellers import reply
 
 Json = dict[str, Any]
 NO_TURN = "The service says no more than this."
@@ -40,6 +41,19 @@ def messages(*history: Json, tools: Any = ("look", "find"), **fields: Any) -> Js
     declared = [{"name": name, "input_schema": SCHEMA} for name in tools]
     said = list(history) or [{"role": "user", "content": "Go."}]
     return {"max_tokens": 4096, "messages": said, **({"tools": declared} if declared else {}), **fields}
+
+
+def with_null_schemas(dialect: Name) -> Json:
+    """Tools that take nothing, as some clients declare them."""
+    if dialect == "messages":
+        return {"tools": [{"name": "look", "input_schema": None}, {"name": "find", "input_schema": SCHEMA}]}
+    functions: list[Json] = [
+        {"name": "look", "parameters": None, "strict": False},
+        {"name": "find", "parameters": SCHEMA, "strict": False},
+    ]
+    if dialect == "chat":
+        return {"tools": [{"type": "function", "function": function} for function in functions]}
+    return {"tools": [{"type": "function", **function} for function in functions]}
 
 
 def user(content: Any) -> Json:
@@ -76,6 +90,8 @@ REQUESTS: dict[str, dict[Name, Json]] = {
     "some tools": {"chat": chat(tool_choice={"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "look"}}]}}), "responses": responses(tool_choice={"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "look"}]})},
     "one call at a time": {"chat": chat(parallel_tool_calls=False), "responses": responses(parallel_tool_calls=False), "messages": messages(tool_choice={"type": "auto", "disable_parallel_tool_use": True})},
     "one call at a time, and none": {"chat": chat(parallel_tool_calls=False, tool_choice="none"), "responses": responses(parallel_tool_calls=False, tool_choice="none")},
+    "tools with null for a schema": {"chat": {**chat(tools=()), **with_null_schemas("chat")}, "responses": {**responses(tools=()), **with_null_schemas("responses")}, "messages": {**messages(tools=()), **with_null_schemas("messages")}},
+    "tools declared in the input": {"responses": responses({"type": "additional_tools", "role": "developer", "tools": [*with_null_schemas("responses")["tools"], {"type": "namespace", "name": "space", "description": "", "tools": [{"type": "custom", "name": LONG}]}]}, user("Go."), tools=(), tool_choice="auto")},
     "words about tools that are not there": {"chat": chat(tools=()), "responses": responses(tools=(), tool_choice="auto", parallel_tool_calls=True)},
     "an empty list of tools": {"chat": {**chat(tools=()), "tools": []}, "responses": {**responses(tools=()), "tools": [], "tool_choice": "auto"}, "messages": {**messages(tools=()), "tools": []}},
     "a small limit": {"chat": chat(max_completion_tokens=1), "responses": responses(max_output_tokens=16), "messages": messages(max_tokens=1)},
@@ -99,6 +115,8 @@ REQUESTS: dict[str, dict[Name, Json]] = {
     "calls before, no tools now": {"chat": chat(user("Go."), model(None, tool_calls=[CALL]), {"role": "tool", "tool_call_id": "call_a", "content": "1"}, tools=()), "responses": responses(user("Go."), called("call_a"), {"type": "function_call_output", "call_id": "call_a", "output": "1"}, tools=())},
     "a call that nobody answered": {"chat": chat(user("Go."), model(None, tool_calls=[CALL]), user("Never mind.")), "responses": responses(user("Go."), called("call_a"), user("Never mind.")), "messages": messages(user("Go."), model([uses("call_a")]), user("Never mind."))},
     "an answer that nobody asked for": {"chat": chat(user("Go."), {"role": "tool", "tool_call_id": "call_x", "content": "1"}), "responses": responses(user("Go."), {"type": "function_call_output", "call_id": "call_x", "output": "1"}), "messages": messages(user([{"type": "tool_result", "tool_use_id": "call_x", "content": "1"}, {"type": "text", "text": "Go."}]))},
+    "nothing but an answer that nobody asked for": {"chat": chat({"role": "tool", "tool_call_id": "call_x", "content": "1"}), "responses": responses({"type": "function_call_output", "call_id": "call_x", "output": "1"}), "messages": messages(user([{"type": "tool_result", "tool_use_id": "call_x", "content": "1"}]))},
+    "a user who says nothing": {"chat": chat(user("")), "responses": responses(user(" ")), "messages": messages(user(" "))},
     "an answer that comes late": {"chat": chat(user("Go."), model(None, tool_calls=[CALL]), user("Wait."), {"role": "tool", "tool_call_id": "call_a", "content": "1"}), "responses": responses(user("Go."), called("call_a"), user("Wait."), {"type": "function_call_output", "call_id": "call_a", "output": "1"})},
     "arguments that are no object": {"chat": chat(user("Go."), model("", tool_calls=[{**CALL, "function": {"name": "look", "arguments": '{"path": "ha'}}]), {"role": "tool", "tool_call_id": "call_a", "content": "1"}), "responses": responses(user("Go."), {**called("call_a"), "arguments": '["x"]'}, {"type": "function_call_output", "call_id": "call_a", "output": "1"})},
     "a result in parts": {"chat": chat(user("Go."), model(None, tool_calls=[CALL]), {"role": "tool", "tool_call_id": "call_a", "content": [{"type": "text", "text": "1"}, {"type": "text", "text": ""}]}), "responses": responses(user("Go."), called("call_a"), {"type": "function_call_output", "call_id": "call_a", "output": [{"type": "input_text", "text": "1"}]}), "messages": messages(user("Go."), model([uses("call_a")]), user([{"type": "tool_result", "tool_use_id": "call_a", "content": [{"type": "text", "text": "1"}, {"type": "text", "text": "2"}]}]))},
@@ -125,3 +143,22 @@ def test_a_service_takes_what_any_client_may_ask(routes: Routes, name: str, dial
     held = routes.ask(dialect, {"model": f"{kind}/{model}", **REQUESTS[name][dialect]}, key=model)
     assert held.seen.text == NO_TURN
     assert routes.upstream.of(model)[-1].path == PATHS[kind]
+
+
+CHOICES: dict[Name, Json] = {
+    "chat": {"type": "function", "function": {"name": "find"}},
+    "responses": {"type": "function", "name": "find"},
+    "messages": {"type": "tool", "name": "find"},
+}
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "plain"])
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("dialect", NAMES)
+def test_a_service_that_ignores_the_named_tool_is_held_to_it(routes: Routes, dialect: Name, kind: Name, stream: bool):
+    script = Script((Calls("call_a", "look"), Calls("call_b", "find", '{"path":"a"}'), Calls("call_c", "look")))
+    routes.upstream.replies["wilful"] = reply(script, kind, stream=stream)
+    asked = question(dialect, f"{kind}/wilful", script.tools, stream=stream, tool_choice=CHOICES[dialect])
+    held = routes.ask(dialect, asked)
+    assert [(call.id, call.name) for call in held.seen.calls] == [("call_b", "find")]
+    assert held.seen.finish == "calls"

@@ -29,7 +29,19 @@ ALWAYS: dict[str, list[str]] = {
     "Choice": ["index", "finish_reason"],
     "ChatCompletionMessage": ["role", "content", "refusal"],
     "CompletionUsage": ["prompt_tokens_details", "completion_tokens_details"],
-    "Message": ["stop_reason", "stop_sequence"],
+    "Message": ["stop_reason", "stop_sequence", "container", "diagnostics", "stop_details"],
+    "Delta": ["stop_reason", "stop_sequence", "container", "stop_details"],
+    "Usage": [
+        "cache_creation",
+        "cache_creation_input_tokens",
+        "cache_read_input_tokens",
+        "inference_geo",
+        "output_tokens_details",
+        "server_tool_use",
+        "service_tier",
+        "speed",
+    ],
+    "MessageDeltaUsage": ["output_tokens_details", "server_tool_use"],
 }
 # What the types do not know: the vendors' reasoning, custom calls in a stream, and fields of items that the service
 # sends itself and takes back.

@@ -49,11 +49,19 @@ def refusals_of_chat(body: Json, issued: Issued | None = None) -> list[str]:
     names = [tool[tool["type"]]["name"] for tool in body.get("tools", ())]
     return [
         *_tool_fields("chat", body, names),
+        *_schemas([tool[tool["type"]] for tool in body.get("tools", ())], "parameters"),
         *_names(names, NAME_64),
         *_chat_options(body),
         *(reason for place, message in enumerate(body["messages"]) for reason in _chat_message(place, message)),
         *_chat_pairs(body["messages"]),
     ]
+
+
+def _schemas(tools: list[Json], field: str) -> Iterator[str]:
+    """What cannot be the schema of a tool."""
+    for tool in tools:
+        if field in tool and not isinstance(tool[field], dict):
+            yield f"schema: {tool['name']!r} has {tool[field]!r} for its {field}."
 
 
 def _tool_fields(kind: Name, body: Json, names: list[str]) -> Iterator[str]:
@@ -146,9 +154,12 @@ OF_THE_MODEL = ("reasoning", "function_call", "custom_tool_call", "message")
 def refusals_of_responses(body: Json, issued: Issued | None = None) -> list[str]:
     """The reasons of a Responses service that stores nothing for us."""
     items: list[Json] = [{"type": "message", **item} for item in _parts(body["input"])]
-    names = [tool["name"] for tool in body.get("tools", ()) if tool["type"] in ("function", "custom")]
+    added = [tool for item in items if item["type"] == "additional_tools" for tool in item["tools"]]
+    flat = [each for tool in (*body.get("tools", ()), *added) for each in tool.get("tools", [tool])]
+    names = [tool["name"] for tool in flat if tool["type"] in ("function", "custom")]
     return [
-        *_tool_fields("responses", body, names),
+        *_tool_fields("responses", body if not added else {**body, "tools": [*body.get("tools", added)]}, names),
+        *_schemas(flat, "parameters"),
         *_names(names, NAME_64),
         *_responses_options(body),
         *(reason for place, item in enumerate(items) for reason in _responses_item(place, item)),
@@ -226,6 +237,8 @@ def refusals_of_messages(body: Json, issued: Issued | None = None) -> list[str]:
     """The reasons of a Messages service."""
     messages = [{**message, "content": _blocks(message["content"])} for message in body["messages"]]
     names = [tool["name"] for tool in body.get("tools", ()) if "input_schema" in tool]
+    if nulls := [*_schemas(body.get("tools", []), "input_schema")]:
+        return nulls
     return [
         *_names(names, NAME_128),
         *_messages_options(body, names),

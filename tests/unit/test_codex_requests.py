@@ -649,6 +649,7 @@ def test_a_format_with_a_schema_is_the_turns_and_any_object_is_asked_for_in_word
     found = opened(output_format=OutputFormat())
     assert found.turn == {"input": [], "summary": "auto"}
     assert found.start["developerInstructions"] == ONLY_JSON
+    assert found.notes == [("field_dropped", "response_format")]
 
 
 @pytest.mark.parametrize("summary", ["auto", "detailed", "none"])
@@ -879,3 +880,9 @@ def test_a_profile_is_read_and_refuses_what_it_does_not_know():
     assert codex.profile_from({"turns": 5, "summary": "none"}) == codex.Profile(turns=5, summary="none")
     with pytest.raises(msgspec.ValidationError):
         codex.profile_from({"turn": 5})
+
+
+def test_a_thread_is_started_with_the_provider_of_its_workers():
+    for named, expected in (({}, "toolwire"), ({"provider": "mine"}, "mine")):
+        [opened] = codex.Conversation(Request("m", (USER,)), "S", **named).start().outbox
+        assert opened.params["modelProvider"] == expected

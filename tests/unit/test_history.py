@@ -67,3 +67,25 @@ def test_a_second_result_for_one_call_is_left_out():
 def test_strict_refuses_and_names_the_call(history):
     with pytest.raises(BadRequest, match="c9"):
         closed(history, "strict")
+
+
+SYSTEM = Message("system", (TextPart("be kind"),))
+
+
+@pytest.mark.parametrize("before", [(), (SYSTEM,)], ids=["alone", "behind-the-system"])
+def test_orphan_results_that_are_all_there_is_are_said_by_the_user(before):
+    failed = ResultEntry("y", (TextPart("no luck"),), failed=True)
+    entries, notes = closed((*before, result("x", "42"), failed), "repair")
+    said = Message("user", (TextPart("42"),)), Message("user", (TextPart("Error: no luck"),))
+    assert entries == (*before, *said)
+    assert notes == [Note("result_as_message", "x"), Note("result_as_message", "y")]
+
+
+def test_a_lone_orphan_result_that_says_nothing_is_refused():
+    with pytest.raises(BadRequest, match="'x' is empty"):
+        closed((SYSTEM, result("x", "")), "repair")
+
+
+def test_a_lone_orphan_result_is_refused_where_histories_must_be_whole():
+    with pytest.raises(BadRequest, match="'x'"):
+        closed((result("x"),), "strict")

@@ -178,6 +178,22 @@ def test_wrapped_arguments_are_unwrapped():
     assert bare((entry,)) == (CallEntry("a", "f", "{bad"),)
 
 
+@pytest.mark.parametrize(
+    ("input", "arguments", "sent"),
+    [
+        ('{"a": 1}', '{"a": 1}', {"a": 1}),
+        ("", "", {}),
+        (None, "{}", {}),
+        ("half {", "half {", {"__arguments": "half {"}),
+        ([1], "[1]", {"__arguments": "[1]"}),
+    ],
+)
+def test_an_input_in_a_string_is_sent_on_as_an_object(input, arguments, sent):
+    block = {"type": "tool_use", "id": "a", "name": "f", "input": input, "cache_control": {"type": "ephemeral"}}
+    [_, call] = decoded([USER, {"role": "assistant", "content": [block]}]).entries
+    assert (call.arguments, json.loads(bytes(call.raw))) == (arguments, {**block, "input": sent})
+
+
 @pytest.mark.parametrize("input", ["__arguments", ["__arguments"]])
 def test_an_input_that_is_no_object_is_no_fault_of_ours(input):
     body = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": input}]}
@@ -511,8 +527,24 @@ def test_stop_reasons(events, expected):
 
 def test_cached_tokens_are_not_in_the_input():
     usage = {"input_tokens": 10, "cache_creation_input_tokens": 6, "cache_read_input_tokens": 4, "output_tokens": 5,
-             "output_tokens_details": {"thinking_tokens": 3}}  # fmt: skip
+             "output_tokens_details": {"thinking_tokens": 3},
+             **dict.fromkeys(("cache_creation", "inference_geo", "server_tool_use", "service_tier", "speed"))}  # fmt: skip
     assert finished(EVENTS)["usage"] == folded(written(EVENTS))["usage"] == usage
+
+
+def test_what_the_document_requires_is_there_when_nobody_knows_it():
+    message = finished([TurnStarted(), TextDelta("x"), TurnEnded()])
+    start, *_, delta, _ = written([TurnStarted(), TextDelta("x"), TurnEnded()])
+    counted = ("cache_creation", "inference_geo", "output_tokens_details", "server_tool_use", "service_tier", "speed")
+    for each in (message, start["message"]):
+        assert {name: each[name] for name in ("container", "diagnostics", "stop_details")} == {
+            "container": None,
+            "diagnostics": None,
+            "stop_details": None,
+        }
+        assert {name: each["usage"][name] for name in counted} == dict.fromkeys(counted)
+    assert (delta["delta"]["container"], delta["delta"]["stop_details"]) == (None, None)
+    assert (delta["usage"]["server_tool_use"], delta["usage"]["output_tokens_details"]) == (None, None)
 
 
 def test_usage_is_there_when_nobody_counted():
@@ -1028,7 +1060,15 @@ def test_effort_and_format():
     forced, notes = asked(sampling=Sampling(effort="high"), tools=(Tool("a"),), tool_choice=ToolChoice("required"))
     assert "thinking" not in forced
     assert notes == [Note("field_dropped", "reasoning_effort")]
-    assert "JSON" in asked(output_format=OutputFormat())[0]["system"]
+    worded, notes = asked(output_format=OutputFormat())
+    assert "JSON" in worded["system"]
+    assert notes == [Note("field_dropped", "response_format")]
+
+
+def test_messages_of_a_turn_are_blocks_of_their_own():
+    turn = [TurnStarted(), TextDelta("Let me look."), MessageEnded(""), TextDelta("It is 42."), TurnEnded()]
+    for message in (folded(written(turn)), finished(turn)):
+        assert [block["text"] for block in message["content"]] == ["Let me look.", "It is 42."]
 
 
 @pytest.mark.parametrize(

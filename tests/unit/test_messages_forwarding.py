@@ -230,7 +230,17 @@ def test_usage_keeps_what_we_do_not_count():
 
 def test_counts_that_a_server_leaves_out_are_there():
     told = through(begun({"input_tokens": 3}), HELLO, ended(usage={"output_tokens": 5}))
-    assert told.message["usage"] == KNOWN_USAGE
+    assert {name: value for name, value in told.message["usage"].items() if value is not None} == KNOWN_USAGE
+
+
+def test_what_a_server_knows_of_its_message_is_not_made_null():
+    known = {"id": "container_1", "expires_at": "2026-01-01T00:00:00Z"}
+    details = {"type": "refusal", "category": None, "explanation": None}
+    told = through(begun({"input_tokens": 3, "service_tier": "standard"}, container=known), HELLO, ended("refusal", stop_details=details))  # fmt: skip
+    assert (told.message["container"], told.message["stop_details"]) == (known, details)
+    assert told.message["usage"]["service_tier"] == "standard"
+    answer = plain([{"type": "text", "text": "Hello"}], container=known, stop_details=details)
+    assert (answer["container"], answer["stop_details"]) == (known, details)
 
 
 # Why it ended

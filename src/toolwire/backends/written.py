@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.core.request import Entry, Message, Request, ResultEntry, Tool, ToolsEntry
+from toolwire.core.request import NO_PARAMETERS, Entry, Message, Request, ResultEntry, Tool, ToolsEntry
 
 Fields: TypeAlias = dict[str, Any]
 Changes: TypeAlias = dict[tuple[str, str], tuple[Tool, Tool]]
@@ -25,11 +25,11 @@ _name = msgspec.json.Decoder(str | None).decode
 
 def as_written(request: Request, lower: Request, schema_field: str) -> Request:
     """The lowered request, its fields and declarations changed as its tools are."""
-    if lower is request or not request.fields:
+    if not request.fields:
         return lower
     pairs = zip(request.tools, lower.tools, strict=True)
     changes = {(tool.namespace, tool.name): (tool, new) for tool, new in pairs if tool is not new}
-    if not changes:
+    if not changes and not _may_lack_schema(request):
         return lower
     fields = {**request.fields}
     if bytes(fields.get("tools", b"")).startswith(b"["):
@@ -40,6 +40,12 @@ def as_written(request: Request, lower: Request, schema_field: str) -> Request:
         fields["tool_choice"] = msgspec.Raw(_encode(_renamed(_fields(choice), names)))
     entries = tuple(_declaration(entry, changes, schema_field) for entry in lower.entries)
     return msgspec.structs.replace(lower, fields=fields, entries=entries)
+
+
+def _may_lack_schema(request: Request) -> bool:
+    """Whether there may be null for the schema of a tool, which servers refuse; a quick look."""
+    further = (entry.tools for entry in request.entries if isinstance(entry, ToolsEntry))
+    return any(b"null" in bytes(tools) for tools in (request.fields.get("tools", b""), *further))
 
 
 def _declaration(entry: Entry, changes: Changes, schema_field: str) -> Entry:
@@ -58,9 +64,12 @@ def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str)
     name = _name(fields.get("name", _NULL)) or ""
     if fields.get("tools", _NULL) != _NULL and fields.get("type") == _NAMESPACE:
         return {**fields, "tools": _tools(fields["tools"], name, changes, schema_field)}
-    if (namespace, name) not in changes or not _is_ours(fields):
+    is_null, is_changed = fields.get(schema_field) == _NULL, (namespace, name) in changes
+    if not _is_ours(fields) or not (is_null or is_changed):
         return raw
-    return changed_fields(fields, *changes[namespace, name], schema_field)
+    if is_null:
+        fields = {**fields, schema_field: NO_PARAMETERS}
+    return changed_fields(fields, *changes[namespace, name], schema_field) if is_changed else fields
 
 
 def changed_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> Fields:

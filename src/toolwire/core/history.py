@@ -16,6 +16,9 @@ from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Res
 
 HistoryRule: TypeAlias = Literal["repair", "strict"]
 
+OPENING = "(The assistant begins.)"
+"""What the user says where the model speaks first and a server wants the user to."""
+
 NO_RESULT = "Error: the call was not answered."
 """What a model reads where a result is missing."""
 
@@ -25,6 +28,7 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
 
     Results belong to the batch of calls before them. One that comes later, after something else was said, is moved
     there, unless client and backend allow it to stand anywhere; an id may be used again once its call is answered.
+    A result without its call is left out, unless there is nothing else to answer: then the user says it.
     """
     history = tuple(entries)
     if not any(isinstance(entry, CallEntry | ResultEntry) for entry in history):
@@ -36,6 +40,7 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
     places = _Places(history)
     coming: set[str] = set()  # calls that wait, and whose results come before `reach`
     reach = 0
+    orphans: list[ResultEntry] = []
     for place, entry in enumerate(history):
         if isinstance(entry, CallEntry):
             waiting[entry.id] = entry
@@ -50,6 +55,7 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
             if call is None:
                 _refuse(rule, f"A result answers the call {entry.call_id!r}, which does not wait for one.")
                 notes.append(Note("result_dropped", entry.call_id))
+                orphans.append(entry)
                 continue
         elif isinstance(entry, Message):
             end = places.end_of_turn(place) if moves else len(history)
@@ -65,7 +71,30 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
         out.append(entry)
     for call in waiting.values():
         out += _late(call, places, len(history), rule, notes)
-    return tuple(out), notes
+    return _answerable(out, orphans, notes)
+
+
+def _answerable(
+    out: list[Entry], orphans: list[ResultEntry], notes: list[Note]
+) -> tuple[tuple[Entry, ...], list[Note]]:
+    """The history; if nobody says anything else in it, the user says what the results without a call hold."""
+    if not orphans or any(map(_can_be_answered, out)):
+        return tuple(out), notes
+    return (*out, *map(_as_message, orphans)), [_as_said(note) for note in notes]
+
+
+def _can_be_answered(entry: Entry) -> bool:
+    return isinstance(entry, CallEntry) or (isinstance(entry, Message) and entry.role in ("user", "assistant"))
+
+
+def _as_message(orphan: ResultEntry) -> Message:
+    if not any(not isinstance(part, TextPart) or part.text for part in orphan.parts):
+        raise BadRequest(f"The result of {orphan.call_id!r} is empty, its call is missing, and nothing else is said.")
+    return Message("user", orphan.told)
+
+
+def _as_said(note: Note) -> Note:
+    return Note("result_as_message", note.subject) if note.code == "result_dropped" else note
 
 
 def _before_reasoning(entries: list[Entry]) -> int:

@@ -9,6 +9,7 @@ from toolwire.backends.chat.fold import DIALECT, Fold, stands
 from toolwire.backends.chat.profile import Profile
 from toolwire.backends.written import Originals, changed_fields
 from toolwire.core.events import Note
+from toolwire.core.history import OPENING
 from toolwire.core.request import NO_PARAMETERS, OutputFormat, Request, Tool, ToolChoice
 from toolwire.core.text import shortened
 
@@ -54,6 +55,9 @@ def encode_request(
         body["messages"] = Fold(profile, notes, originals).messages(request)
         if request.marks_cache and originals is None:
             notes.append(Note("field_dropped", "cache_control"))
+    if request.entries and not body["messages"]:
+        body["messages"] = [{"role": "user", "content": OPENING}]
+        notes.append(Note("message_added", "user"))
     tools = _tools(request, asked, profile, request.tools if declared is None else declared)
     if tools:
         body["tools"] = tools

@@ -85,6 +85,8 @@ def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[s
     dropped = [name for name, value in lost.items() if value not in (None, "auto", "default")]
     if any(isinstance(entry, Message) and entry.name for entry in request.entries):
         dropped.append("messages.name")
+    if request.output_format is not None and request.output_format.schema is None:
+        dropped.append("response_format")  # the system text asks for it
     notes += [Note("field_dropped", name) for name in (*dropped, *request.extra)]
     return body
 

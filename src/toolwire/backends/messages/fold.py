@@ -16,6 +16,7 @@ from toolwire.backends.messages.decode import ISSUER
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.written import Originals
 from toolwire.core.events import Note
+from toolwire.core.history import OPENING
 from toolwire.core.request import (
     CallEntry,
     Entry,
@@ -37,9 +38,6 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _string = msgspec.json.Decoder(str).decode
 _RESULT = msgspec.Raw(b'"tool_result"')
-
-OPENING = "(The assistant begins.)"
-"""What the user says where the model spoke first."""
 
 
 def is_foreign(entry: Entry) -> bool:
@@ -76,7 +74,10 @@ class Fold:
 
     def messages(self, request: Request) -> list[dict[str, Any]]:
         if self._originals is not None:
-            return self._changed(request, self._originals)
+            self._out = self._changed(request, self._originals)
+            if request.entries and not self._out:
+                self._begin_with_the_user()
+            return self._out
         opening = True
         for entry in request.entries:
             if opening and isinstance(entry, Message) and entry.role in ("system", "developer"):
@@ -84,7 +85,8 @@ class Fold:
                 continue
             opening = False
             self._add(entry)
-        self._begin_with_the_user()
+        if request.entries:
+            self._begin_with_the_user()
         for message in self._out:
             _put_results_first(message)
         return self._out
@@ -127,7 +129,7 @@ class Fold:
         """The API takes no conversation that is empty, or that the model begins."""
         if not self._out and self._system:
             self._blocks("user", [_text_block(self._system.pop())])
-        elif self._out and self._out[0]["role"] == "assistant":
+        elif not self._out or self._out[0]["role"] == "assistant":
             self._out.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
             self._notes.append(Note("message_added", "user"))
 

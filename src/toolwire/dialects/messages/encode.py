@@ -19,6 +19,7 @@ from toolwire.core.events import (
     CallEnded,
     CallStarted,
     Event,
+    MessageEnded,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
@@ -43,7 +44,15 @@ from toolwire.dialects.messages.forward import (
     usage_of,
     without_nulls,
 )
-from toolwire.dialects.messages.message import end_of, message_head, thought_block, usage_object
+from toolwire.dialects.messages.message import (
+    UNCOUNTED,
+    UNCOUNTED_AT_THE_END,
+    UNKNOWN,
+    end_of,
+    message_head,
+    thought_block,
+    usage_object,
+)
 
 _json = msgspec.json.Encoder().encode
 
@@ -122,8 +131,8 @@ class StreamEncoder:
         if self._started:
             return []
         self._started = True
-        usage = {**usage_object(self._usage or Usage()), **self._counted}
-        message = {**self._said, **message_head(self._id, self._model), "usage": usage}
+        usage = {**UNCOUNTED, **usage_object(self._usage or Usage()), **self._counted}
+        message = {**UNKNOWN, **self._said, **message_head(self._id, self._model), "usage": usage}
         return [self._event("message_start", {"message": message})]
 
     def _event(self, type: str, fields: dict[str, Any]) -> bytes:
@@ -179,6 +188,10 @@ class StreamEncoder:
             waiting, self._waiting = self._waiting, []
             out += [passed(told.type, told.data, self._index) for told in waiting]
         return [*out, self._delta(event)]
+
+    def _end_message(self, event: MessageEnded) -> Sequence[bytes]:
+        """Each message of a turn has a block of its own. The end of a block that the server told comes from there."""
+        return self._close() if self._open == "text" and (not event.item or event.item != self._place) else ()
 
     def _delta(self, event: TextDelta | RefusalDelta | ReasoningDelta | CallArgs) -> bytes:
         """A delta in as many events as it came in, and in those themselves where they are of this dialect."""
@@ -250,8 +263,9 @@ class StreamEncoder:
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         out = [*self._begin(), *self._close()]
-        delta = {**self._said_delta, **end_of(event.reason, self._said_delta, refused=self._refused)}
-        usage = {**self._counted, **usage_object(self._usage or Usage())}
+        known = {"container": self._said.get("container"), "stop_details": None, **self._said_delta}
+        delta = {**known, **end_of(event.reason, self._said_delta, refused=self._refused)}
+        usage = {**UNCOUNTED_AT_THE_END, **self._counted, **usage_object(self._usage or Usage())}
         out.append(self._event("message_delta", {"delta": delta, "usage": usage}))
         return [*out, sse.write_comment(self._tally.comment()), self._event("message_stop", {})]
 
@@ -285,6 +299,7 @@ class StreamEncoder:
         TurnStarted: _start,
         TextDelta: _say,
         RefusalDelta: _say,
+        MessageEnded: _end_message,
         ReasoningDelta: _think,
         ReasoningEnded: _end_thought,
         CallStarted: _call_starts,

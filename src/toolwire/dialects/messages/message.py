@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
-from toolwire.core.events import SPOKEN_BLOCKS, Reason, ReasoningEnded, Told, Usage
+from toolwire.core.events import SPOKEN_BLOCKS, MessageEnded, Reason, ReasoningEnded, Told, Usage
 from toolwire.core.request import Request
 from toolwire.core.seals import Seal, pack
 from toolwire.core.text import as_object, wrapped
@@ -17,6 +17,19 @@ _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(Fields).decode
 
 _STOP: dict[Reason, str] = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens", "filter": "refusal"}
+
+
+# What Anthropic's document requires of a message and has null for; a server may know better.
+UNKNOWN: dict[str, Any] = {"container": None, "diagnostics": None, "stop_details": None}
+UNCOUNTED: dict[str, Any] = {
+    "cache_creation": None,
+    "inference_geo": None,
+    "output_tokens_details": None,
+    "server_tool_use": None,
+    "service_tier": None,
+    "speed": None,
+}
+UNCOUNTED_AT_THE_END: dict[str, Any] = {"output_tokens_details": None, "server_tool_use": None}
 
 
 def message_head(id: str, model: str) -> dict[str, Any]:
@@ -73,9 +86,9 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
         content.add(item)
     said = content.said
     refused = any(isinstance(item, Refusal) for item in turn.items)
-    message: dict[str, Any] = {**said, **message_head(id, request.model), "content": content.blocks}
+    message: dict[str, Any] = {**UNKNOWN, **said, **message_head(id, request.model), "content": content.blocks}
     message |= end_of(turn.reason, said, refused=refused)
-    return _json({**message, "usage": {**usage_of(said), **usage_object(turn.usage or Usage())}})
+    return _json({**message, "usage": {**UNCOUNTED, **usage_of(said), **usage_object(turn.usage or Usage())}})
 
 
 class Content:
@@ -102,6 +115,8 @@ class Content:
                     self._put(block)
             case Call():
                 self._put({"type": "tool_use", "id": item.id, "name": item.name, "input": _input(item)})
+            case MessageEnded():
+                self._grows = False
             case Told():
                 self._hear(item)
             case _:
