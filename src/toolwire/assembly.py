@@ -14,6 +14,7 @@ from toolwire.core.notes import StopMode, Tally
 from toolwire.core.policies import (
     CapCalls,
     DropDuplicates,
+    DropStrayOutputs,
     FailOnBrokenBlock,
     FinishAfterCalls,
     FinishReason,
@@ -120,7 +121,10 @@ def policies_for(
     for note in request.notes:
         tally.note(note)
     names = request.tool_names
-    policies: list[Policy] = [InferMissingName(names, request.forced_tool, rules.name_fallback)]
+    policies: list[Policy] = [
+        DropStrayOutputs(),
+        InferMissingName(names, request.forced_tool, rules.name_fallback),
+    ]
     holding: list[ReadTextCalls | HoldCall] = []
     if request.wants_calls or (mode == "obsidian-xml" and not request.tools):
         known = names if request.tools else None

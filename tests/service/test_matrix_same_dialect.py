@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.gateway import read_events
 from tests.support.hands import named_frames
 from tests.support.routes import Routes, question
 from tests.support.scripts import LOOK, Says, Script
@@ -122,3 +123,81 @@ def _blocks(response: httpx.Response, *, stream: bool) -> list[str]:
         return [block["type"] for block in response.json()["content"]]
     starts = [data for _, data in named_frames(response) if data["type"] == "content_block_start"]
     return [data["content_block"]["type"] for data in starts]
+
+
+# Results that answer nothing
+
+NOISE = "resources/list failed: unknown MCP server 'obsidian'"
+
+
+def noisy(*outputs: Json, stream: bool) -> Reply:
+    """A reply of a Responses server with these items in front of its message."""
+    said = {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "So."}]}
+    response: Json = {"id": "resp_up", "object": "response", "status": "completed", "output": [*outputs, said]}
+    if not stream:
+        return Reply([json.dumps(response).encode()], content_type="application/json")
+    begun = {"type": "response.created", "response": {**response, "status": "in_progress", "output": []}}
+    items = [
+        {"type": type, "output_index": place, "item": item}
+        for place, item in enumerate(response["output"])
+        for type in ("response.output_item.added", "response.output_item.done")
+    ]
+    events = [begun, *items, {"type": "response.completed", "response": response}]
+    return Reply([frame(event["type"], event) for event in events])
+
+
+@STREAM
+@pytest.mark.parametrize("named", [True, False])
+def test_a_result_that_answers_no_call_of_the_turn_is_not_shown_to_a_responses_client(
+    routes: Routes, stream: bool, named: bool
+):
+    noise = {"type": "function_call_output", "call_id": "call_mcp", "output": NOISE}
+    routes.upstream.replies["noise"] = noisy({"id": "fco_1", **noise} if named else noise, stream=stream)
+    answer = routes.post("responses", question("responses", "responses/noise", (LOOK,), stream=stream))
+    assert "obsidian" not in answer.text
+    response = read_events(answer).response if stream else answer.json()
+    assert [item["type"] for item in response["output"]] == ["message"]
+    told = answer.text if stream else answer.headers["x-toolwire-notes"]
+    assert told.count('{"code":"output_dropped","subject":"call_mcp"}') == 1
+
+
+@STREAM
+def test_a_result_of_a_call_of_the_turn_is_shown_as_it_came(routes: Routes, stream: bool):
+    call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "look", "arguments": "{}"}
+    result = {"type": "function_call_output", "id": "fco_1", "call_id": "c1", "output": "found"}
+    routes.upstream.replies["answered"] = noisy(call, result, stream=stream)
+    answer = routes.post("responses", question("responses", "responses/answered", (LOOK,), stream=stream))
+    response = read_events(answer).response if stream else answer.json()
+    assert [item["type"] for item in response["output"]] == ["function_call", "function_call_output", "message"]
+
+
+@STREAM
+def test_nor_is_it_to_a_messages_client(routes: Routes, stream: bool):
+    noise = {"type": "tool_result", "tool_use_id": "toolu_mcp", "content": NOISE, "is_error": True}
+    said = {"type": "text", "text": "So."}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": []}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    if stream:
+        begun = {**message, "usage": usage, "stop_reason": None}
+        events: list[Json] = [{"type": "message_start", "message": begun}]
+        for index, block in enumerate((noise, {**said, "text": ""})):
+            events.append({"type": "content_block_start", "index": index, "content_block": block})
+            if index:
+                delta = {"type": "text_delta", "text": "So."}
+                events.append({"type": "content_block_delta", "index": index, "delta": delta})
+            events.append({"type": "content_block_stop", "index": index})
+        events.append({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage})
+        events.append({"type": "message_stop"})
+        routes.upstream.replies["noise"] = Reply([frame(event["type"], event) for event in events])
+    else:
+        whole = {**message, "content": [noise, said], "usage": usage, "stop_reason": "end_turn"}
+        routes.upstream.replies["noise"] = Reply([json.dumps(whole).encode()], content_type="application/json")
+    held = routes.post("messages", question("messages", "messages/noise", (LOOK,), stream=stream))
+    assert "obsidian" not in held.text
+    assert "tool_result" not in held.text
+    if stream:
+        starts = [data for name, data in named_frames(held) if name == "content_block_start"]
+        assert [(data["index"], data["content_block"]["type"]) for data in starts] == [(0, "text")]
+    else:
+        assert [block["type"] for block in held.json()["content"]] == ["text"]
+    assert "output_dropped" in (held.text if stream else held.headers["x-toolwire-notes"])

@@ -29,9 +29,11 @@ def fold_chat(frames: list[tuple[str, Any]]) -> dict[str, Any]:
             message["role"] = delta["role"]
         else:
             assert message["role"] == "assistant", "the role comes first"
-        for key in ("content", "refusal", "reasoning_content"):
+        for key in ("content", "refusal", "reasoning_content", "reasoning"):
             if delta.get(key) is not None:
                 message[key] = (message.get(key) or "") + delta[key]
+        if delta.get("reasoning_details") is not None:
+            message.setdefault("reasoning_details", []).extend(delta["reasoning_details"])
         if "function_call" in delta:
             legacy = message.setdefault("function_call", {"name": "", "arguments": ""})
             for key, value in delta["function_call"].items():

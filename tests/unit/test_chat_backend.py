@@ -1,6 +1,7 @@
 """The chat backend: what is asked, and what is made of the answers of many servers."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.support.chunks import in_any_chunking
 from toolwire.backends.chat import OPENAI, Conversation, Profile, profile_from
 from toolwire.backends.chat.encode import encode_request
+from toolwire.backends.chat.reasoning import LIMIT
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, collect
 from toolwire.core.events import Note, Usage
 from toolwire.core.lowering import lowered
@@ -323,6 +325,64 @@ def test_reasoning_comes_before_the_answer(field):
 
 def test_reasoning_told_twice_is_one():
     assert turn(cc(reasoning="a", reasoning_content="a"), cc("stop", content="b"), DONE).reasoning == "a"
+
+
+def reasoning(*chunks: bytes) -> Any:
+    """The reasoning as it must go back, the same in any chunking."""
+
+    def run(pieces: list[bytes]) -> str:
+        conversation = Conversation(Request("m", (), stream=True), "S")
+        line = Pipeline(FrameReader(flowing=conversation.flowing), conversation)
+        for piece in pieces:
+            line.feed(piece)
+        return conversation.reasoning()
+
+    written = in_any_chunking(b"".join(chunks), run)
+    return json.loads(written) if written else None
+
+
+def detail(index: int | None = 0, type: str = "text", **fields) -> dict:
+    return {"type": f"reasoning.{type}", **({} if index is None else {"index": index}), **fields}
+
+
+@pytest.mark.parametrize(
+    ("deltas", "expected"),
+    [
+        pytest.param([{"content": "a"}], None, id="none"),
+        pytest.param([{"reasoning_content": "", "content": "a"}], {"reasoning_content": ""}, id="empty"),
+        pytest.param([{"reasoning_content": "a"}, {"reasoning_content": "a"}, {"reasoning_content": "b"}], {"reasoning_content": "aab"}, id="text"),
+        pytest.param([{"reasoning": "a", "reasoning_content": None}, {"reasoning": "b"}], {"reasoning": "ab"}, id="other field"),
+        pytest.param([{"reasoning": "a", "reasoning_content": "a"}], {"reasoning_content": "a", "reasoning": "a"}, id="both"),
+        pytest.param([{"reasoning": "a", "reasoning_details": [detail(text="a")]}] * 3, {"reasoning": "aaa", "reasoning_details": [detail(text="aaa")]}, id="equal pieces"),
+        pytest.param([{"reasoning_details": [detail(text="a")]}, {"reasoning_details": [detail(signature="S", text=None)]}], {"reasoning_details": [detail(text="a", signature="S")]}, id="signature"),
+        pytest.param([{"reasoning_details": [detail(0, text="a"), detail(1, "summary", summary="b")]}, {"reasoning_details": [detail(1, "summary", summary="c")]}],
+                     {"reasoning_details": [detail(0, text="a"), detail(1, "summary", summary="bc")]}, id="by index"),
+        pytest.param([{"reasoning_details": [detail(0, text="a")]}, {"reasoning_details": [detail(0, "encrypted", data="E")]}],
+                     {"reasoning_details": [detail(0, text="a"), detail(0, "encrypted", data="E")]}, id="by type"),
+        pytest.param([{"reasoning_details": [detail(0, "encrypted", data="E", id="x")]}, {"reasoning_details": [detail(0, "encrypted", data="F", id="y")]}],
+                     {"reasoning_details": [detail(0, "encrypted", data="E", id="x"), detail(0, "encrypted", data="F", id="y")]}, id="by id"),
+        pytest.param([{"reasoning_details": [detail(None, text="a")]}] * 2, {"reasoning_details": [detail(None, text="a")] * 2}, id="no index"),
+        pytest.param([{"reasoning_details": ["odd", 7]}, {"reasoning_details": None}, {"reasoning_details": "x"}], {"reasoning_details": ["odd", 7]}, id="odd"),
+        pytest.param([{"content": [{"type": "text", "text": "a"}], "reasoning_content": "b"}], {"reasoning_content": "b"}, id="beside odd types"),
+    ],
+)  # fmt: skip
+def test_reasoning_is_kept_as_it_was_written(deltas, expected):
+    assert reasoning(*(cc(**delta) for delta in deltas), cc("stop"), DONE) == expected
+
+
+def test_reasoning_of_a_plain_reply_is_kept_as_it_was_written():
+    details = [detail(text="a"), detail(1, "encrypted", data="E")]
+    message = {"content": "x", "reasoning": "a", "reasoning_details": details}
+    conversation = Conversation(Request("m", ()), "S")
+    conversation.feed_plain(json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
+    assert json.loads(conversation.reasoning()) == {"reasoning": "a", "reasoning_details": details}
+
+
+def test_too_much_reasoning_is_not_kept():
+    conversation = Conversation(Request("m", ()), "S")
+    message = {"content": "x", "reasoning": "a" * (LIMIT + 1)}
+    conversation.feed_plain(json.dumps({"choices": [{"index": 0, "message": message}]}).encode())
+    assert conversation.reasoning() == ""
 
 
 def test_a_refusal():

@@ -52,6 +52,11 @@ def refused(**fields) -> BadRequest:
     return caught.value
 
 
+def bare(entries):
+    """Entries without the messages they came in."""
+    return tuple(msgspec.structs.replace(entry, message=-1) for entry in entries)
+
+
 # Decoding
 
 
@@ -77,7 +82,7 @@ def test_messages_become_entries():
         {"role": "tool", "content": "four"},
     ]  # fmt: skip
     request = decoded(messages)
-    assert request.entries == (
+    assert bare(request.entries) == (
         Message("system", (TextPart("S"),)),
         Message("developer", (TextPart("D"),)),
         Message("user", (TextPart("U"), ImagePart("https://x/i", "low"), ImagePart("https://x/j"), FilePart(id="f1", name="n"),
@@ -102,14 +107,14 @@ def test_an_assistant_message_without_text_is_only_its_calls(content):
         "content": content,
         "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": ""}}],
     }
-    assert decoded([USER, message]).entries[1:] == (CallEntry("a", "f", ""),)
+    assert bare(decoded([USER, message]).entries[1:]) == (CallEntry("a", "f", ""),)
 
 
 def test_legacy_functions_become_tools_and_are_remembered():
     messages = [USER, {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
                 {"role": "function", "name": "f", "content": "done"}]  # fmt: skip
     request = decoded(messages, functions=[{"name": "f"}], function_call={"name": "f"})
-    assert request.entries[1:] == (
+    assert bare(request.entries[1:]) == (
         CallEntry("call_function_1", "f", "{}"),
         ResultEntry("call_function_1", (TextPart("done"),)),
     )

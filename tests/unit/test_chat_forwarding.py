@@ -278,10 +278,11 @@ def test_thoughts_and_their_details_survive_together():
 
 
 @pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
-def test_thoughts_come_under_one_name(field: str):
+def test_thoughts_keep_the_name_that_their_server_gives_them(field: str):
     told = through(ROLE, *(chunk({field: each}) for each in ("Hm", ", ", "so")), SPOKEN, STOP)
     assert told.faults == []
-    assert told.said("reasoning_content") == "Hm, so"
+    assert told.said(field) == "Hm, so"
+    assert {name for delta in told.deltas() for name in delta if name in ("reasoning", "reasoning_content")} == {field}
 
 
 def test_a_field_of_a_call_survives():

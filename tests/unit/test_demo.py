@@ -122,6 +122,28 @@ def test_arguments_fit_the_schema(schema, expected):
     assert arguments(asking("about 42", tools=tools)) == [{"x": expected}]
 
 
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        (True, "about 42"), (False, "about 42"), (None, "about 42"), ([], "about 42"), ("string", "about 42"),
+        ({"type": 5}, "about 42"), ({"type": [[]]}, "about 42"), ({"type": None}, None), ({"enum": "q"}, "about 42"),
+        ({"anyOf": [True]}, "about 42"), ({"anyOf": {}}, "about 42"), ({"type": "array", "items": False}, ["about 42"]),
+        ({"type": "object", "properties": [1]}, {}), ({"type": "object", "required": 5}, {}),
+        ({"type": "object", "required": [None, "a"], "properties": {"a": None}}, {"a": "about 42"}),
+    ],
+)  # fmt: skip
+def test_a_schema_that_makes_no_sense_is_filled_all_the_same(schema, expected):
+    test_arguments_fit_the_schema(schema, expected)
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    assert len(turn(asking("about 42", tools=tools)).calls) == 1
+
+
+def test_a_number_of_any_length_can_be_asked_about():
+    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
+    assert arguments(asking("9" * 5000, tools=tools)) == [{"x": 999999999999999}]
+
+
 def test_a_tool_without_parameters_gets_an_empty_object():
     assert arguments(asking("go", tools=[{"type": "function", "function": {"name": "f"}}])) == [{}]
 

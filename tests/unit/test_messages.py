@@ -74,9 +74,8 @@ def decoded(history: Any = (USER,), **fields: Any) -> Request:
 
 def bare(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """Entries without the words they came in."""
-    return tuple(
-        entry if isinstance(entry, OtherEntry) else msgspec.structs.replace(entry, raw=None) for entry in entries
-    )
+    kept = (entry if isinstance(entry, OtherEntry) else msgspec.structs.replace(entry, raw=None) for entry in entries)
+    return tuple(msgspec.structs.replace(entry, message=-1) for entry in kept)
 
 
 def refused(**fields: Any) -> BadRequest:
@@ -159,11 +158,11 @@ def test_images_and_documents_in_all_their_forms():
 
 def test_a_foreign_seal_is_unpacked_again():
     seal = pack(Seal("responses", "rs_1", ("true words",), "E"))
-    assert said("assistant", {"type": "thinking", "thinking": "edited", "signature": seal}) == (
+    assert bare(said("assistant", {"type": "thinking", "thinking": "edited", "signature": seal})) == (
         ReasoningEntry("rs_1", ("true words",), seal="E", issuer="responses"),
     )
     hidden = pack(Seal("responses", "rs_1", (), "E"))
-    assert said("assistant", {"type": "redacted_thinking", "data": hidden}) == (
+    assert bare(said("assistant", {"type": "redacted_thinking", "data": hidden})) == (
         ReasoningEntry("rs_1", seal="E", issuer="responses"),
     )
 

@@ -16,6 +16,7 @@ from toolwire.core.events import (
     Note,
     ReasoningDelta,
     TextDelta,
+    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
@@ -327,3 +328,35 @@ def test_a_turn_without_the_call_that_is_demanded_says_so(choice):
 )
 def test_a_turn_that_owes_no_call_says_nothing(events, request_):
     assert through(*events, request=request_)[1].tally.notes == []
+
+
+ADDED, DONE = "response.output_item.added", "response.output_item.done"
+
+
+def shown(event: str, item: str, /, *, name: str = "item", **fields: object) -> Told:
+    return Told(event, item, msgspec.json.encode({name: fields}))
+
+
+@pytest.mark.parametrize("item", ["fco_1", ""])
+def test_a_result_that_answers_no_call_of_the_turn_is_dropped_and_noted_once(item):
+    output = {"type": "function_call_output", "call_id": "x", "output": "unknown MCP server"}
+    block = shown("content_block_start", "0", name="content_block", type="tool_result", tool_use_id="y")
+    end = Told("content_block_stop", "0", b"{}")
+    said = [shown(ADDED, item, **output), shown(DONE, item, **output), block, end]
+    assembly = policies_for(REQUEST, RULES, "S", tuple)
+    assert [out for event in (TurnStarted(), *said) for out in assembly.policies.feed(event)] == [TurnStarted()]
+    assert assembly.tally.notes == [Note("output_dropped", "x"), Note("output_dropped", "y")]
+
+
+def test_every_other_frame_passes():
+    said = [
+        *called("x"),
+        shown(DONE, "fco_1", type="function_call_output", call_id="x"),
+        shown(DONE, "ws_1", type="web_search_call", note="not a function_call_output"),
+        shown("content_block_start", "1", name="content_block", type="web_search_tool_result", tool_use_id="srv"),
+        shown("content_block_start", "2", name="content_block", type="tool_result", tool_use_id=5),
+        shown("content_block_start", "3", name="other", type="tool_result"),
+        Told("response.completed", "", b'{"response":{"output":[{"type":"function_call_output"}]}}'),
+    ]
+    assembly = policies_for(REQUEST, RULES, "S", tuple)
+    assert [out for event in (TurnStarted(), *said) for out in assembly.policies.feed(event)] == [TurnStarted(), *said]

@@ -58,7 +58,7 @@ def plain(**response):
 
 
 def test_nothing_is_stored_and_nothing_is_asked_that_was_not():
-    assert asked()[0] == {"model": "m", "input": [], "store": False}
+    assert asked()[0] == {"model": "m", "input": [], "store": False, "include": ["reasoning.encrypted_content"]}
 
 
 def test_a_history_becomes_items():
@@ -152,6 +152,7 @@ def test_parameters_are_carried_and_the_rest_is_noted():
         "safety_identifier": "s", "prompt_cache_key": "k", "metadata": {"a": "b"},
         "text": {"verbosity": "low", "format": {
             "type": "json_schema", "name": "answer", "schema": {"type": "object"}, "strict": True, "description": "D"}},
+        "include": ["reasoning.encrypted_content"],
     }  # fmt: skip
 
 

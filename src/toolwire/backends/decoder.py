@@ -34,6 +34,10 @@ class TurnDecoder:
         """Notes about the request, to be told with the turn."""
         self._opening.extend(notes)
 
+    def reasoning(self) -> str:
+        """The reasoning so far, as the fields in which the server wants it back, if its protocol has any."""
+        return ""
+
     def _skip_frame(self) -> None:
         """A frame cannot be read: whatever it said is lost, and a call may have a gap there."""
         self._unreadable += 1

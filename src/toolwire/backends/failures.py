@@ -153,7 +153,9 @@ def _read(body: bytes) -> Error:
     if isinstance(read.error, Error):
         return read.error
     message = read.error or read.message or read.detail
-    return Error(message=message if isinstance(message, str) else None)
+    if message is not None and not isinstance(message, str):  # FastAPI's list of what is wrong
+        message = msgspec.json.encode(message)[:300].decode("utf-8", "replace")
+    return Error(message=message)
 
 
 def _word(value: Any) -> str:

@@ -36,6 +36,8 @@ class Decoder(Protocol):
 
     def feed_plain(self, body: bytes, /) -> Sequence[Event]: ...
 
+    def reasoning(self) -> str: ...
+
 
 def fitted(request: Request, limits: Limits) -> tuple[Request, Restore]:
     """The request as the server can take it, in the client's own words where they are its too; and the way back."""
@@ -82,6 +84,9 @@ class LoweredConversation:
 
     def stand_in(self, call: str, delivered: str) -> None:
         """Nothing: the whole history goes to such a server, and calls and results have the client's ids there."""
+
+    def reasoning(self) -> str:
+        return self._decoder.reasoning()
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         return refusal(status, headers, body)

@@ -67,5 +67,8 @@ class Conversation:
     def stand_in(self, call: str, delivered: str) -> None:
         self._inner.stand_in(call, delivered)
 
+    def reasoning(self) -> str:
+        return self._inner.reasoning()
+
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         return self._inner.refused(status, headers, body)

@@ -1,14 +1,15 @@
-"""The fields of a request as its client wrote them, with what was lowered changed in them and nothing else.
+"""A request as its client wrote it, with what must change changed in it and nothing else.
 
-A server that speaks the client's dialect gets those fields, so that what we do not know survives. A tool that had to be
-renamed, or to lose a part of its schema, is changed there as well.
+A server that speaks the client's dialect gets the client's own fields, tools and messages, so that what we do not know
+survives. A tool that had to be renamed, or to lose a part of its schema, is changed there as well.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.core.request import NO_PARAMETERS, Entry, Request, Tool, ToolsEntry
+from toolwire.core.request import NO_PARAMETERS, Entry, Message, Request, ResultEntry, Tool, ToolsEntry
 
 Fields: TypeAlias = dict[str, Any]
 Changes: TypeAlias = dict[tuple[str, str], tuple[Tool, Tool]]
@@ -18,6 +19,7 @@ _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(Fields).decode
 _raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _name = msgspec.json.Decoder(str | None).decode
 
 
@@ -66,18 +68,21 @@ def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str)
     if not _is_ours(fields) or not (is_null or is_changed):
         return raw
     if is_null:
-        fields[schema_field] = NO_PARAMETERS
-    if not is_changed:
-        return fields
-    tool, new = changes[namespace, name]
+        fields = {**fields, schema_field: NO_PARAMETERS}
+    return changed_fields(fields, *changes[namespace, name], schema_field) if is_changed else fields
+
+
+def changed_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> Fields:
+    """The fields of a declared tool with what is new in them, and all others as they are."""
+    out = {**fields}
     changed = {"name": new.name, "description": new.description, schema_field: new.parameters, "strict": new.strict}
     was = {"name": tool.name, "description": tool.description, schema_field: tool.parameters, "strict": tool.strict}
     for field, value in changed.items():
         if value is None and was[field] is not None:
-            fields.pop(field, None)
+            out.pop(field, None)
         elif value != was[field]:
-            fields[field] = value
-    return fields
+            out[field] = value
+    return out
 
 
 def _is_ours(fields: Fields) -> bool:
@@ -97,3 +102,36 @@ def _renamed(choice: Fields, names: dict[str, str]) -> Fields:
     if isinstance(choice.get("tools"), list):
         return {**choice, "tools": [_renamed(each, names) for each in choice["tools"]]}
     return choice
+
+
+class Originals:
+    """The messages as a client of the same dialect wrote them, and the entries that were read from each."""
+
+    def __init__(self, request: Request, messages: msgspec.Raw) -> None:
+        self.messages = _objects(messages)
+        self._entries: list[list[Entry]] = [[] for _ in self.messages]
+        for entry in request.written or ():
+            if entry is not None:
+                self._entries[entry.message].append(entry)
+        told = {entry.message for entry in request.entries}
+        empty = (index for index, entries in enumerate(self._entries) if not entries and index not in told)
+        self._silent = [index for index in empty if "tool_calls" not in self.messages[index]]
+
+    def has(self, entry: Entry) -> bool:
+        """Whether an entry is as it was read."""
+        return entry.message >= 0 and any(entry is written for written in self._entries[entry.message])
+
+    def says(self, entry: Message | ResultEntry) -> bool:
+        """Whether what an entry says is as it was read, whatever else has changed."""
+        written = self._entries[entry.message] if entry.message >= 0 else ()
+        return any(isinstance(each, Message | ResultEntry) and each.parts is entry.parts for each in written)
+
+    def are_whole(self, entries: Sequence[Entry]) -> bool:
+        """Whether these are all entries of their message, as they were read."""
+        written = self._entries[entries[0].message] if entries[0].message >= 0 else ()
+        return len(written) == len(entries) and all(map(self.has, entries))
+
+    def silent(self, until: int | None = None) -> Iterator[dict[str, msgspec.Raw]]:
+        """The messages before this one, or all, that hold nothing we have a word for, each once."""
+        while self._silent and (until is None or self._silent[0] < until):
+            yield self.messages[self._silent.pop(0)]

@@ -12,7 +12,7 @@ import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
-from toolwire.core.request import CallEntry, Entry, Message, ResultEntry, TextPart
+from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, ResultEntry, TextPart
 
 HistoryRule: TypeAlias = Literal["repair", "strict"]
 
@@ -51,7 +51,7 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
             if call is not None and call.kind != entry.kind:
                 # LangChain answers a custom call as if it were a function's; servers take each in its own form only.
                 notes.append(Note("result_retyped", entry.call_id))
-                entry = msgspec.structs.replace(entry, kind=call.kind, raw=None)  # noqa: PLW2901
+                entry = msgspec.structs.replace(entry, kind=call.kind)  # noqa: PLW2901
             if call is None:
                 _refuse(rule, f"A result answers the call {entry.call_id!r}, which does not wait for one.")
                 notes.append(Note("result_dropped", entry.call_id))
@@ -65,7 +65,8 @@ def closed(entries: Iterable[Entry], rule: HistoryRule, *, moves: bool = True) -
                 if place <= places.of(call, place) < reach:
                     coming.add(call.id)
                 else:
-                    out += _late(call, places, place, rule, notes)
+                    behind = _before_reasoning(out) if entry.role == "assistant" else len(out)
+                    out[behind:behind] = _late(call, places, place, rule, notes)
                     del waiting[call.id]
         out.append(entry)
     for call in waiting.values():
@@ -94,6 +95,14 @@ def _as_message(orphan: ResultEntry) -> Message:
 
 def _as_said(note: Note) -> Note:
     return Note("result_as_message", note.subject) if note.code == "result_dropped" else note
+
+
+def _before_reasoning(entries: list[Entry]) -> int:
+    """The place before the reasoning at the end, which belongs to what follows."""
+    place = len(entries)
+    while place and isinstance(entries[place - 1], ReasoningEntry):
+        place -= 1
+    return place
 
 
 class _Places:
@@ -160,7 +169,7 @@ def _apart(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
                 notes.append(Note("call_duplicate", entry.id))
                 continue
             if same:
-                renamed = msgspec.structs.replace(entry, id=fresh.like(entry.id), raw=None)
+                renamed = msgspec.structs.replace(entry, id=fresh.like(entry.id))
                 notes.append(Note("id_reused", renamed.id))
                 same.append(renamed)
                 yield renamed
@@ -169,7 +178,7 @@ def _apart(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
         elif isinstance(entry, ResultEntry) and waiting.get(entry.call_id):
             answered = waiting[entry.call_id].pop(0)
             if answered.id != entry.call_id:
-                yield msgspec.structs.replace(entry, call_id=answered.id, raw=None)
+                yield msgspec.structs.replace(entry, call_id=answered.id)
                 continue
         elif _is_said_by_others(entry):
             waiting = {id: calls for id, calls in waiting.items() if len(calls) > 1}

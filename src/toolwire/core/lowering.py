@@ -121,7 +121,7 @@ class _Lowering:
         if isinstance(entry, ResultEntry):
             id, kind = self._limits.id(entry.call_id), self._kind(entry.kind)
             if (id, kind) != (entry.call_id, entry.kind):
-                return msgspec.structs.replace(entry, call_id=id, kind=kind, raw=None)
+                return msgspec.structs.replace(entry, call_id=id, kind=kind)
         return entry
 
     def _call(self, entry: CallEntry) -> CallEntry:
@@ -130,9 +130,7 @@ class _Lowering:
         if (name, id, kind, namespace) == (entry.name, entry.id, entry.kind, entry.namespace):
             return entry
         arguments = entry.arguments if kind == entry.kind else wrap(entry.arguments)
-        return msgspec.structs.replace(
-            entry, id=id, name=name, arguments=arguments, kind=kind, namespace=namespace, raw=None
-        )
+        return msgspec.structs.replace(entry, id=id, name=name, arguments=arguments, kind=kind, namespace=namespace)
 
     def choice(self, choice: ToolChoice) -> ToolChoice:
         names: dict[str, list[str]] = {}
@@ -161,12 +159,12 @@ def _with_unique_ids(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     for entry in entries:
         if isinstance(entry, CallEntry) and entry.id in now:
             now[entry.id] = new = fresh.like(entry.id)
-            out.append(msgspec.structs.replace(entry, id=new, raw=None))
+            out.append(msgspec.structs.replace(entry, id=new))
             continue
         if isinstance(entry, CallEntry):
             now[entry.id] = entry.id
         elif isinstance(entry, ResultEntry) and now.get(entry.call_id, entry.call_id) != entry.call_id:
-            out.append(msgspec.structs.replace(entry, call_id=now[entry.call_id], raw=None))
+            out.append(msgspec.structs.replace(entry, call_id=now[entry.call_id]))
             continue
         out.append(entry)
     return tuple(out)

@@ -22,6 +22,7 @@ from toolwire.core.events import (
     ReasoningEnded,
     RefusalDelta,
     TextDelta,
+    Told,
     TurnEnded,
     TurnFailed,
 )
@@ -423,3 +424,70 @@ class FinishReason:
 
     def end(self) -> Events:
         return ()
+
+
+class DropStrayOutputs:
+    """Drops results that a server shows though they answer no call of this turn.
+
+    Codex tells of its search for MCP servers in this way, and a client takes it for the result of a tool. Only servers
+    of the client's dialect are heard so: what others say of results has no event.
+    """
+
+    handles: ClassVar[Kinds] = (CallStarted, Told)
+
+    def __init__(self) -> None:
+        self._calls: set[str] = set()
+        self._items: set[str] = set()  # what is said of these is dropped
+        self._noted: set[str] = set()
+
+    def feed(self, event: Event) -> Events:
+        if isinstance(event, CallStarted):
+            self._calls.add(event.id)
+        if not isinstance(event, Told):
+            return (event,)
+        if event.item in self._items:
+            return ()
+        call = _answered(event)
+        if call is None or call in self._calls:
+            return (event,)
+        if event.item:
+            self._items.add(event.item)
+        if call in self._noted:
+            return ()
+        self._noted.add(call)
+        return (Note("output_dropped", call),)
+
+    def end(self) -> Events:
+        return ()
+
+
+class _Output(msgspec.Struct):
+    """An item of Responses or a block of Messages, as far as it may be a result."""
+
+    type: str = ""
+    call_id: str | None = None
+    tool_use_id: str | None = None
+
+
+class _Shown(msgspec.Struct):
+    item: _Output | None = None
+    content_block: _Output | None = None
+
+
+_decode_shown = msgspec.json.Decoder(_Shown).decode
+_SHOWS = frozenset(("response.output_item.added", "response.output_item.done", "content_block_start"))
+_RESULTS = frozenset(("function_call_output", "custom_tool_call_output", "tool_result"))
+
+
+def _answered(event: Told) -> str | None:
+    """The call whose result the server shows here, if it shows one."""
+    if event.type not in _SHOWS or not (b"_output" in event.data or b"tool_result" in event.data):
+        return None
+    try:
+        shown = _decode_shown(event.data)
+    except msgspec.DecodeError:
+        return None
+    output = shown.item or shown.content_block
+    if output is None or output.type not in _RESULTS:
+        return None
+    return output.call_id or output.tool_use_id or ""

@@ -13,6 +13,8 @@ from toolwire.core.events import CallKind, Dialect, Note
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant"]
 ToolMode: TypeAlias = Literal["auto", "none", "required"]
+Omission: TypeAlias = Literal["reasoning", "include"]
+"""A part of a request that a server may refuse: reasoning in the history, or the question for encrypted reasoning."""
 
 
 class TextPart(msgspec.Struct, frozen=True):
@@ -62,6 +64,8 @@ class Message(msgspec.Struct, frozen=True):
     name: str = ""
     raw: msgspec.Raw | None = None
     """This and every other entry as the client wrote it, for a backend that speaks the client's dialect."""
+    message: int = -1
+    """Which of the client's messages holds this and every other entry, where one may hold several; -1: none does."""
 
 
 class CallEntry(msgspec.Struct, frozen=True):
@@ -75,6 +79,7 @@ class CallEntry(msgspec.Struct, frozen=True):
     raw: msgspec.Raw | None = None
     seal: str = ""
     """What the server that made the call wants back with it, which only that server can read."""
+    message: int = -1
 
 
 FAILED = "Error: "
@@ -88,6 +93,7 @@ class ResultEntry(msgspec.Struct, frozen=True):
     raw: msgspec.Raw | None = None
     failed: bool = False
     """The tool said that it failed."""
+    message: int = -1
 
     @property
     def told(self) -> tuple[Part, ...]:
@@ -101,7 +107,10 @@ class ResultEntry(msgspec.Struct, frozen=True):
 
 
 class ReasoningEntry(msgspec.Struct, frozen=True):
-    """What the model thought earlier. The `seal` is opaque and only its issuer can read it."""
+    """What the model thought earlier. The `seal` is opaque and only its issuer can read it.
+
+    The seal of a chat server is the fields of its message, as JSON: it wants them back as it wrote them.
+    """
 
     id: str = ""
     summary: tuple[str, ...] = ()
@@ -110,6 +119,14 @@ class ReasoningEntry(msgspec.Struct, frozen=True):
     issuer: Dialect = ""
     redacted: bool = False
     raw: msgspec.Raw | None = None
+    message: int = -1
+    own: bool = False
+    """The backend that it goes to has made it, though no seal says so."""
+
+    @property
+    def text(self) -> str:
+        """All that is shown of it."""
+        return "".join(self.summary + self.content)
 
 
 class OtherEntry(msgspec.Struct, frozen=True):
@@ -117,6 +134,7 @@ class OtherEntry(msgspec.Struct, frozen=True):
 
     type: str
     raw: msgspec.Raw
+    message: int = -1
 
 
 class ToolsEntry(msgspec.Struct, frozen=True):
@@ -124,6 +142,7 @@ class ToolsEntry(msgspec.Struct, frozen=True):
 
     tools: msgspec.Raw
     raw: msgspec.Raw
+    message: int = -1
 
 
 Entry: TypeAlias = Message | CallEntry | ResultEntry | ReasoningEntry | OtherEntry | ToolsEntry
@@ -227,8 +246,12 @@ class Request(msgspec.Struct, frozen=True):
     """The fields of the body as they came, for a backend that speaks the client's dialect."""
     body: bytes = b""
     """The same as it came, where its fields were not taken apart."""
-    written: tuple[Entry, ...] | None = None
-    """The entries as they were decoded: while they are the same, the conversation in `fields` says the same."""
+    written: tuple[Entry | None, ...] | None = None
+    """The entries as they were decoded: while they are the same, the client's own messages say the same.
+
+    None stands for an entry that is written as servers do not take it."""
+    without: tuple[Omission, ...] = ()
+    """What must not be asked for or sent, because the server refuses it."""
     continues: bool = False
     """The history begins with turns that are kept here, so a result without its call is the client's mistake."""
     notes: tuple[Note, ...] = ()

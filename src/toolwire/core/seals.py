@@ -12,6 +12,8 @@ import msgspec
 from toolwire.core.events import Dialect
 
 PREFIX = "toolwire.seal.1."
+_ISSUERS = ("responses", "messages")
+"""Whose seals are packed. A chat server's reasoning is kept here for all clients."""
 
 
 class Seal(msgspec.Struct, frozen=True, array_like=True):
@@ -40,6 +42,7 @@ def unpack(text: str) -> Seal | None:
     packed = text.removeprefix(PREFIX)
     try:
         data = base64.b64decode(packed + "=" * (-len(packed) % 4), b"-_", validate=True)
-        return msgspec.json.decode(data, type=Seal)
+        seal = msgspec.json.decode(data, type=Seal)
     except (binascii.Error, msgspec.DecodeError):
         return None
+    return seal if seal.issuer in _ISSUERS else None

@@ -7,14 +7,17 @@ from typing import Any, Protocol
 
 import msgspec
 
-from toolwire.assembly import OutputMode, ToolRules, as_ruled, output_mode, policies_for, without_hosted_tools
-from toolwire.core.errors import BadRequest
+from toolwire.assembly import Assembly, OutputMode, ToolRules, as_ruled, output_mode, policies_for, without_hosted_tools
+from toolwire.core.backend import Conversation
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.events import Note
 from toolwire.core.policies import Policy
-from toolwire.core.request import Entry, ReasoningEntry, Request
+from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
+from toolwire.runs.refusals import refused
 from toolwire.runs.routes import Route, Router
 from toolwire.runs.run import Plan
 from toolwire.runs.settings import Settings
-from toolwire.runs.thoughts import KeepSeals, KeepTwins, Thoughts, forgotten
+from toolwire.runs.thoughts import KeepSeals, KeepThoughts, KeepTwins, KeepUnsigned, Thoughts, forgotten
 from toolwire.runs.validate import validate
 from toolwire.transport.record import Recorder
 
@@ -63,9 +66,7 @@ class Planning(msgspec.Struct, frozen=True):
         if route.forgets_schemas and rules.arguments == "pass":
             rules = msgspec.structs.replace(rules, arguments="check")
         thoughts, owner, name = self.thoughts, self.caller.owner, route.backend.name
-        kept = (thoughts, name, owner, self.request.entries)
-        lasting = (*self.policies, partial(KeepSeals, *kept), partial(KeepTwins, *kept))
-        request = thoughts.fit_for(name, owner, self.request)
+        request = _without(thoughts.fit_for(name, owner, self.request), thoughts.refused(name, target))
         request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
         if request.dialect not in route.hosts_tools:
             request = without_hosted_tools(request, rules, route.hosts if route.recorded_as == request.dialect else ())
@@ -73,11 +74,20 @@ class Planning(msgspec.Struct, frozen=True):
             request = msgspec.structs.replace(request, tool_choice=None)  # of nothing, which some servers refuse
         asked = msgspec.structs.replace(request, model=target)
         self.facts["backend"] = name
+
+        def assemble(conversation: Conversation) -> Assembly:
+            last = [make() for make in self.policies]
+            last.append(KeepSeals(thoughts, name, owner, self.request.entries, conversation.reasoning))
+            last.append(KeepTwins(thoughts, name, owner, self.request.entries))
+            if route.recorded_as == request.dialect == "messages":
+                last.append(KeepUnsigned(thoughts, name))
+            if not request.carries_seals and request.tools:
+                last.append(KeepThoughts(thoughts, owner, self.request.entries, name))
+            return policies_for(request, rules, seed, conversation.stand_in, last, validate)
+
         return Plan(
             converse=lambda: route.converse(asked, seed, owner),
-            assemble=lambda conversation: policies_for(
-                request, rules, seed, conversation.stand_in, [make() for make in lasting], validate
-            ),
+            assemble=assemble,
             upstream=route.upstream,
             key=self.caller.upstream_key,
             timeouts=settings.timeouts,
@@ -85,18 +95,29 @@ class Planning(msgspec.Struct, frozen=True):
             grace=rules.stop_after_grace_ms / 1000,
             recorder=self._recorder(route, target) if settings.debug.record else None,
             instead=partial(self._plan_instead, route, rest) if rest else None,
-            unsealed=partial(self._plan_unsealed, routes) if any(map(_is_sealed, request.entries)) else None,
+            without=partial(self._plan_without, routes, asked),
         )
 
     def _plan_instead(self, failed: Route, rest: Sequence[tuple[Route, str]]) -> Plan:
         self.router.cool(failed)
         return self.plan(rest)
 
-    def _plan_unsealed(self, routes: Sequence[tuple[Route, str]]) -> Plan:
-        entries = tuple(map(forgotten, self.request.entries))
-        return msgspec.structs.replace(self, request=msgspec.structs.replace(self.request, entries=entries)).plan(
-            routes
-        )
+    def _plan_without(
+        self, routes: Sequence[tuple[Route, str]], asked: Request, failure: Failure
+    ) -> tuple[Plan, Note] | None:
+        """The same without the part of the request that the backend refuses, if there is one; and a note of it."""
+        found = refused(failure)
+        route, target = routes[0]
+        if found is None or not _holds(asked, found.part, route):
+            return None
+        planning = self
+        if found.always:
+            self.thoughts.refuse(route.backend.name, target, found.part)
+        else:
+            without = _without(self.request, (found.part,))
+            planning = msgspec.structs.replace(self, request=msgspec.structs.replace(without, notes=self.request.notes))
+        note = Note("field_dropped", "include") if found.part == "include" else Note("reasoning_dropped", failure.code)
+        return planning.plan(routes), note
 
     def _recorder(self, route: Route, target: str) -> Recorder:
         own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
@@ -104,5 +125,22 @@ class Planning(msgspec.Struct, frozen=True):
         return Recorder(folder, self.seed, route.recorded_as, target, (self.caller.upstream_key, own))
 
 
-def _is_sealed(entry: Entry) -> bool:
-    return isinstance(entry, ReasoningEntry) and bool(entry.seal)
+def _without(request: Request, parts: Sequence[Omission]) -> Request:
+    """The request without these parts, and a note of the reasoning that it loses."""
+    if "reasoning" in parts and any(map(_is_reasoning, request.entries)):
+        notes = [Note("reasoning_dropped")]
+        request = msgspec.structs.replace(
+            request, entries=tuple(map(forgotten, request.entries)), notes=(*request.notes, *notes)
+        )
+    return msgspec.structs.replace(request, without=(*parts,)) if parts else request
+
+
+def _holds(request: Request, part: Omission, route: Route) -> bool:
+    """Whether a request to a backend has such a part that is not the client's own affair."""
+    if part == "include":
+        return route.recorded_as == "responses" != request.dialect and part not in request.without
+    return any(map(_is_reasoning, request.entries))
+
+
+def _is_reasoning(entry: Entry) -> bool:
+    return isinstance(entry, ReasoningEntry) and bool(entry.text or entry.seal)

@@ -56,8 +56,8 @@ class Plan(msgspec.Struct, frozen=True):
     recorder: Recorder | None = None
     instead: "Callable[[], Plan] | None" = None
     """The plan for the next backend that serves the model, when this one fails before anything was shown."""
-    unsealed: "Callable[[], Plan] | None" = None
-    """The plan without sealed thoughts, if there are any, for when the backend cannot read them."""
+    without: "Callable[[Failure], tuple[Plan, Note] | None] | None" = None
+    """The plan without the part of the request that the backend refuses with this failure, if that is what it does."""
 
 
 class AnyRun(Protocol):
@@ -180,7 +180,7 @@ class Run:
         """Ask again if that is due; otherwise pass the events on, once there is something to show."""
         if not self._shown:
             failure = early_failure(events)
-            if failure is not None and (self._asks_without_seals(failure) or self._asks_again(failure)):
+            if failure is not None and (self._asks_without(failure) or self._asks_again(failure)):
                 return ()
         feed, see = self.assembly.policies.feed, self._order.see
         out: list[Event] = []
@@ -199,12 +199,13 @@ class Run:
             return ()
         return self.commit()
 
-    def _asks_without_seals(self, failure: Failure) -> bool:
-        if self._plan.unsealed is None or not _is_about_seals(failure):
+    def _asks_without(self, failure: Failure) -> bool:
+        found = self._plan.without(failure) if self._plan.without is not None else None
+        if found is None:
             return False
         self._leave()
-        self._notes.append(Note("reasoning_dropped", failure.code))
-        self._plan = self._plan.unsealed()
+        self._plan, note = found
+        self._notes.append(note)
         self._attempts = 0
         self._prepare()
         return True
@@ -416,14 +417,6 @@ def early_failure(events: Sequence[Event]) -> Failure | None:
         if isinstance(event, CONTENT):
             return None
     return None
-
-
-def _is_about_seals(failure: Failure) -> bool:
-    """Whether the backend refuses a thought because it cannot read its seal: OpenAI's words for it, and Anthropic's."""
-    if failure.status != 400:
-        return False
-    message = failure.message.lower()
-    return failure.code == "invalid_encrypted_content" or ("signature" in message and "thinking" in message)
 
 
 def _pause(failure: Failure, attempts: int) -> float | None:

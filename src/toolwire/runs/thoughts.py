@@ -1,44 +1,63 @@
-"""Sealed thoughts: kept on behalf of clients that cannot carry them, and from backends that did not make them.
+"""Reasoning: kept on behalf of clients that do not carry it, and from backends that did not make it.
 
-Chat has no place for encrypted reasoning or signatures, and a model that calls tools loses its thread without them:
-they are kept by the calls they led to, and put back before them. So is what a server seals into a call itself. And of
-every seal it is known which backend made it, because no other can read it. What is kept is bounded, and belongs to
-whoever asked.
+A model that calls tools loses its thread without its own reasoning, and some servers refuse to go on. Chat has no place
+for encrypted reasoning or signatures, and no other dialect has one for the fields of a chat server: they are kept by
+the calls they led to, and put back before them. So is what a server seals into a call itself. And of all reasoning it
+is known which backend made it, because no other gets it. What is kept is bounded, and belongs to whoever asked.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
-from typing import ClassVar, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from operator import is_
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from toolwire.core.events import CallStarted, CallTwin, Event, Note, ReasoningDelta, ReasoningEnded
+from toolwire.core.events import CallStarted, CallTwin, Event, Note, ReasoningDelta, ReasoningEnded, TurnEnded
 from toolwire.core.policies import Kinds
-from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request, TextPart
+from toolwire.core.request import (
+    CallEntry,
+    Entry,
+    Message,
+    Omission,
+    ReasoningEntry,
+    Request,
+    ResultEntry,
+    TextPart,
+    ToolsEntry,
+)
 
 KEPT = 4096
 """Calls whose thoughts are kept; the oldest go first."""
-
+KEPT_BYTES = 64 * 1024 * 1024
+"""Most characters of chat servers' reasoning that are kept."""
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
 class Kept(Generic[Key, Value]):
-    """A bounded table."""
+    """A bounded table: of so many values, and of so many characters where they have a size."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, size: Callable[[Value], int] | None = None, most_bytes: int = KEPT_BYTES) -> None:
         self._most = most
+        self._most_bytes = most_bytes
+        self._size_of = size
+        self._size = 0
         self._table: OrderedDict[Key, Value] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._table)
 
     def put(self, key: Key, value: Value) -> None:
+        if self._size_of is not None:
+            earlier = self._table.get(key)
+            self._size += self._size_of(value) - (self._size_of(earlier) if earlier is not None else 0)
         self._table[key] = value
         self._table.move_to_end(key)
-        if len(self._table) > self._most:
-            self._table.popitem(last=False)
+        while len(self._table) > self._most or self._size > self._most_bytes:
+            _, oldest = self._table.popitem(last=False)
+            self._size -= self._size_of(oldest) if self._size_of is not None else 0
 
     def get(self, key: Key) -> Value | None:
         return self._table.get(key)
@@ -74,16 +93,35 @@ class Places:
         return self._owner, id, name, self._words, self._seen[id, name]
 
 
+Keyed: TypeAlias = tuple[Entry, CallKey | None]
+
+
+class Made(msgspec.Struct, frozen=True):
+    """What a chat server thought before a call, and which backend that was."""
+
+    backend: str
+    entry: ReasoningEntry
+
+
+def _size(made: Made) -> int:
+    return len(made.entry.seal)
+
+
 class Thoughts:
-    """What models thought before their calls and sealed into them, and who sealed it."""
+    """What models thought before their calls and sealed into them, and who did; and which servers refuse it."""
 
     def __init__(self) -> None:
         self._kept: Kept[CallKey, tuple[ReasoningEntry, ...]] = Kept(KEPT)
+        self._made: Kept[CallKey, Made] = Kept(KEPT, _size)
         self._call_seals: Kept[CallKey, str] = Kept(KEPT)
         self._issuers: Kept[int, str] = Kept(4 * KEPT)  # backends by name
+        self._refused: Kept[tuple[str, str], tuple[Omission, ...]] = Kept(KEPT)
 
     def keep(self, key: CallKey, thoughts: tuple[ReasoningEntry, ...]) -> None:
         self._kept.put(key, thoughts)
+
+    def keep_made(self, key: CallKey, made: Made) -> None:
+        self._made.put(key, made)
 
     def keep_call_seal(self, key: CallKey, seal: str) -> None:
         self._call_seals.put(key, seal)
@@ -91,19 +129,56 @@ class Thoughts:
     def issued(self, seal: str, backend: str) -> None:
         self._issuers.put(hash(seal), backend)
 
+    def refuse(self, backend: str, model: str, part: Omission) -> None:
+        """Remember that a model's server refuses this part of a request."""
+        self._refused.put((backend, model), (*self.refused(backend, model), part))
+
+    def refused(self, backend: str, model: str) -> tuple[Omission, ...]:
+        return self._refused.get((backend, model)) or ()
+
     def fit_for(self, backend: str, owner: str, request: Request) -> Request:
-        """The request with nothing in it that another backend has sealed, and its calls with their own seals."""
+        """The request with nothing in it that another backend has made, and with what this one wants back."""
+        if not (self._made or self._call_seals or self._issuers):
+            return request
         notes: list[Note] = []
         places = Places(owner)
-        entries = tuple(self._fit(entry, places.see(entry), backend, notes) for entry in request.entries)
-        if all(one is other for one, other in zip(entries, request.entries, strict=True)):
+        fit: list[Entry] = []
+        turn: list[Keyed] = []  # what the model said and called at once
+        for entry in request.entries:
+            key = places.see(entry)
+            if turn and not _goes_on(turn[-1][0], entry, request):
+                fit += self._turn(turn, backend, request, notes)
+                turn = []
+            if _is_of_the_model(entry):
+                turn.append((entry, key))
+            else:
+                fit.append(entry)
+        fit += self._turn(turn, backend, request, notes)
+        if len(fit) == len(request.entries) and all(map(is_, fit, request.entries)):
             return request
-        return msgspec.structs.replace(request, entries=entries, notes=(*request.notes, *notes))
+        return msgspec.structs.replace(request, entries=tuple(fit), notes=(*request.notes, *notes))
+
+    def _turn(self, keyed: list[Keyed], backend: str, request: Request, notes: list[Note]) -> Sequence[Entry]:
+        """One turn of the model, with its reasoning if this backend made it."""
+        made = next((made for _, key in keyed if key is not None and (made := self._made.get(key)) is not None), None)
+        entries = [self._fit(entry, key, backend, notes) for entry, key in keyed]
+        if made is None:
+            return entries
+        if made.backend != backend:
+            return [_without_reasoning(entry, notes) if _is_of_chat(entry) else entry for entry in entries]
+        brought = [entry for entry in entries if isinstance(entry, ReasoningEntry) and _is_of_chat(entry)]
+        if request.dialect == "chat" and _are_own(brought, made.entry):
+            return entries
+        kept = [entry for entry in entries if entry not in brought]
+        return [msgspec.structs.replace(made.entry, message=entries[0].message), *kept]
 
     def _fit(self, entry: Entry, key: CallKey | None, backend: str, notes: list[Note]) -> Entry:
-        if isinstance(entry, ReasoningEntry) and entry.seal and not self._may_read(backend, entry.seal):
-            notes.append(Note("reasoning_dropped", entry.id))
-            return forgotten(entry)
+        if isinstance(entry, ReasoningEntry):
+            mark = _letters(entry.text) if _is_of_chat(entry) else entry.seal
+            if mark and not self._may_read(backend, mark):
+                return _without_reasoning(entry, notes)
+            is_unsigned = entry.issuer == "messages" and not entry.seal and mark
+            return msgspec.structs.replace(entry, own=True) if is_unsigned and self._is_known(mark) else entry
         if isinstance(entry, CallEntry) and key is not None:
             seal = entry.seal or self._call_seals.get(key) or ""
             seal = seal if self._may_read(backend, seal) else ""
@@ -113,6 +188,9 @@ class Thoughts:
     def _may_read(self, backend: str, seal: str) -> bool:
         """Whether a seal may be this backend's: it is, or nobody remembers."""
         return (self._issuers.get(hash(seal)) or backend) == backend
+
+    def _is_known(self, seal: str) -> bool:
+        return self._issuers.get(hash(seal)) is not None
 
     def restored(self, owner: str, request: Request) -> Request:
         """The request with the thoughts of its calls in front of them."""
@@ -132,8 +210,47 @@ class Thoughts:
 
 
 def forgotten(entry: Entry) -> Entry:
-    """The entry, or, if it is a sealed thought, its empty place: a backend may have to know that there was one."""
-    return ReasoningEntry(entry.id) if isinstance(entry, ReasoningEntry) and entry.seal else entry
+    """The entry, or, if it is reasoning, its empty place: a backend may have to know that there was some."""
+    return ReasoningEntry(entry.id, message=entry.message) if isinstance(entry, ReasoningEntry) else entry
+
+
+def _without_reasoning(entry: Entry, notes: list[Note]) -> Entry:
+    if isinstance(entry, ReasoningEntry) and (entry.text or entry.seal):
+        notes.append(Note("reasoning_dropped", entry.id))
+    return forgotten(entry)
+
+
+def _is_of_the_model(entry: Entry) -> bool:
+    if isinstance(entry, Message):
+        return entry.role == "assistant"
+    return not isinstance(entry, ResultEntry | ToolsEntry)
+
+
+def _goes_on(last: Entry, entry: Entry, request: Request) -> bool:
+    """Whether an entry is of the same turn of the model: in chat, of the same message."""
+    return _is_of_the_model(entry) and (request.dialect != "chat" or entry.message == last.message)
+
+
+def _is_of_chat(entry: Entry) -> bool:
+    """Reasoning of a chat server, as far as can be told: it has no seal, or a chat server's."""
+    return isinstance(entry, ReasoningEntry) and (not entry.seal or entry.issuer == "chat")
+
+
+def _are_own(brought: Sequence[ReasoningEntry], made: ReasoningEntry) -> bool:
+    """Whether a chat client brings reasoning as the server wrote it, or as the client wants it to be."""
+    fields = [_fields(entry.seal) if entry.seal else {"reasoning_content": entry.text} for entry in brought]
+    if fields == [_fields(made.seal)]:
+        return True
+    text = _letters("".join(entry.text for entry in brought))
+    return bool(text) and text != _letters(made.text)
+
+
+def _letters(text: str) -> str:
+    """A text without its white space, which clients and dialects change."""
+    return "".join(text.split())
+
+
+_fields = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def _put_back(thoughts: tuple[ReasoningEntry, ...], out: list[Entry]) -> None:
@@ -148,23 +265,90 @@ def _put_back(thoughts: tuple[ReasoningEntry, ...], out: list[Entry]) -> None:
 
 
 class KeepSeals:
-    """A policy that remembers who sealed what, and what is sealed into calls."""
+    """A policy that remembers who made which reasoning, what is sealed into calls, and what a chat server wrote.
 
-    handles: ClassVar[Kinds] = (ReasoningEnded, CallStarted)
+    `reasoning` gives that as the fields of the server's message. It may grow until the turn ends.
+    """
 
-    def __init__(self, thoughts: Thoughts, backend: str, owner: str, entries: Sequence[Entry]) -> None:
+    handles: ClassVar[Kinds] = (ReasoningEnded, CallStarted, TurnEnded)
+
+    def __init__(
+        self,
+        thoughts: Thoughts,
+        backend: str,
+        owner: str,
+        entries: Sequence[Entry],
+        reasoning: Callable[[], str] = str,
+    ) -> None:
         self._thoughts = thoughts
         self._backend = backend
         self._owner = owner
         self._entries = entries
+        self._reasoning = reasoning
         self._places: Places | None = None
+        self._calls: list[CallStarted] = []  # whose keys are not known yet
+        self._keys: list[CallKey] = []
+        self._written = ""
 
     def feed(self, event: Event) -> Sequence[Event]:
         if isinstance(event, ReasoningEnded | CallStarted) and event.seal:
             self._thoughts.issued(event.seal, self._backend)
-            if isinstance(event, CallStarted):
-                self._places = self._places or Places(self._owner, self._entries)
-                self._thoughts.keep_call_seal(self._places.key(event.id, event.name), event.seal)
+        if isinstance(event, CallStarted):
+            self._calls.append(event)
+            self._keep(event.seal)
+        elif isinstance(event, TurnEnded):
+            self._keep("")
+        return (event,)
+
+    def _keep(self, seal: str) -> None:
+        written = self._reasoning()
+        if not seal and not written:
+            return
+        new: list[CallKey] = []
+        if self._calls:
+            self._places = self._places or Places(self._owner, self._entries)
+            new = [self._places.key(call.id, call.name) for call in self._calls]
+            self._keys += new
+            self._calls = []
+        if seal:
+            self._thoughts.keep_call_seal(new[-1], seal)
+        if not written:
+            return
+        made = Made(self._backend, _entry(written))
+        for key in self._keys if written != self._written else new:
+            self._thoughts.keep_made(key, made)
+        if written != self._written and made.entry.text:
+            self._thoughts.issued(_letters(made.entry.text), self._backend)
+        self._written = written
+
+    def end(self) -> Sequence[Event]:
+        return ()
+
+
+def _entry(written: str) -> ReasoningEntry:
+    """Reasoning that is written in these fields."""
+    fields = _fields(written)
+    texts = [fields[name] for name in ("reasoning_content", "reasoning") if isinstance(fields.get(name), str)]
+    return ReasoningEntry(content=tuple(text for text in texts[:1] if text), seal=written, issuer="chat")
+
+
+class KeepUnsigned:
+    """A policy that remembers who made the thinking that a Messages server does not sign, as some do not."""
+
+    handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded)
+
+    def __init__(self, thoughts: Thoughts, backend: str) -> None:
+        self._thoughts = thoughts
+        self._backend = backend
+        self._texts: list[str] = []
+
+    def feed(self, event: Event) -> Sequence[Event]:
+        if isinstance(event, ReasoningDelta):
+            self._texts.append(event.text)
+        elif isinstance(event, ReasoningEnded):
+            text, self._texts = _letters("".join(self._texts)), []
+            if text and not event.seal:
+                self._thoughts.issued(text, self._backend)
         return (event,)
 
     def end(self) -> Sequence[Event]:
@@ -172,16 +356,18 @@ class KeepSeals:
 
 
 class KeepThoughts:
-    """A policy that keeps what is sealed for the calls that follow it."""
+    """A policy that keeps what is sealed for the calls that follow it, and remembers which backend thought it."""
 
-    handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded, CallStarted)
+    handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded, CallStarted, TurnEnded)
 
-    def __init__(self, thoughts: Thoughts, owner: str, entries: Sequence[Entry]) -> None:
+    def __init__(self, thoughts: Thoughts, owner: str, entries: Sequence[Entry], backend: str = "") -> None:
         self._thoughts = thoughts
         self._owner = owner
         self._entries = entries
         self._places: Places | None = None
+        self._backend = backend
         self._texts: list[str] = []
+        self._all: list[str] = []  # that were shown in this turn
         self._sealed: tuple[ReasoningEntry, ...] = ()
         self._led = False  # they have led to a call
 
@@ -190,6 +376,7 @@ class KeepThoughts:
             self._texts.append(event.text)
         elif isinstance(event, ReasoningEnded):
             text, self._texts = "".join(self._texts), []
+            self._all.append(text)
             if event.seal:
                 shown = (text,) if text else ()
                 thought = ReasoningEntry(event.id, shown, (), event.seal, event.issuer, event.redacted)
@@ -199,6 +386,8 @@ class KeepThoughts:
             self._places = self._places or Places(self._owner, self._entries)
             self._thoughts.keep(self._places.key(event.id, event.name), self._sealed)
             self._led = True
+        elif isinstance(event, TurnEnded) and (shown := _letters("".join((*self._all, *self._texts)))):
+            self._thoughts.issued(shown, self._backend)
         return (event,)
 
     def end(self) -> Sequence[Event]:

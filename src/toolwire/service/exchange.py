@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
@@ -27,7 +26,7 @@ from toolwire.runs.plan import Planning
 from toolwire.runs.routes import Router
 from toolwire.runs.run import AnyRun, Plan, Run
 from toolwire.runs.settings import Settings
-from toolwire.runs.thoughts import KeepThoughts, Thoughts
+from toolwire.runs.thoughts import Thoughts
 from toolwire.service.delivery import Delivery, Encoder, Pace, upstream_request_id
 from toolwire.service.http import ClientGone, cors_headers, read_body
 from toolwire.service.keys import Caller, Keys
@@ -184,13 +183,9 @@ class Exchange:
         request = self._dialect.decode_request(body)
         if b"anthropic-beta" in self._asked:
             request = msgspec.structs.replace(request, betas=self._header(b"anthropic-beta"))
-        if not request.carries_seals and request.tools:
-            thoughts = self._shared.thoughts
-            kept = partial(KeepThoughts, thoughts, caller.owner, request.entries)
-            run = self._begin(thoughts.restored(caller.owner, request), caller, kept)
-        else:
-            run = self._begin(request, caller)
-        await self._deliver(run, receive)
+        if not request.carries_seals:
+            request = self._shared.thoughts.restored(caller.owner, request)
+        await self._deliver(self._begin(request, caller), receive)
 
     def _enter(self) -> Caller:
         caller = self._shared.keys.check(self._asked)

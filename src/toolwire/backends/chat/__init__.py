@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import msgspec
 
 from toolwire.backends.chat.decode import Decoder
-from toolwire.backends.chat.encode import DIALECT, encode_request
+from toolwire.backends.chat.encode import encode_request
+from toolwire.backends.chat.fold import DIALECT
 from toolwire.backends.chat.profile import OPENAI, Profile
 from toolwire.backends.chat.prompt import prompted
 from toolwire.backends.chat.reading import reading
@@ -31,15 +32,15 @@ class Conversation(LoweredConversation):
             seed,
         )
         self._profile = profile
-        self._tools = request.tools
+        self._declared = request.tools
 
     def start(self) -> Post:
         if self._profile.tools == "prompt":
             self._request, notes = prompted(self._request, self._profile.taught)
+            self._declared = self._request.tools
             self._decoder.begin(notes)
-        request, profile = self._request, self._profile
-        lowered = request.tools is not self._tools
-        body, notes = encode_request(request, profile, stream=request.stream, lowered=lowered)
+        request = self._request
+        body, notes = encode_request(request, self._profile, stream=request.stream, declared=self._declared)
         self._decoder.begin(notes)
         accept = "text/event-stream" if self._request.stream else "application/json"
         return Post("/chat/completions", body, {"accept": accept})

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from toolwire.backends.chat.reasoning import TEXTS, Written
 from toolwire.backends.chat.wire import Choice, Chunk, Function, Message, TokenUsage, ToolCall, Word
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
@@ -51,6 +52,7 @@ _REASONS: dict[str, Reason] = {
 }
 
 
+_UNSET = msgspec.UNSET
 _CLAIMS = frozenset(("tool_calls", "function_call"))
 
 
@@ -71,6 +73,10 @@ class Decoder(TurnDecoder):
         self._late: list[str] = []
         self._usage: Usage | None = None
         self._halves = SurrogateHalves()
+        self._written = Written()
+
+    def reasoning(self) -> str:
+        return self._written.json()
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -78,6 +84,8 @@ class Decoder(TurnDecoder):
         data = frame.data
         if data.strip() == b"[DONE]":
             return self._finish()
+        if frame.pieces is not None and b'"reasoning_details"' in data:  # which have a text in pieces too
+            return self._one_by_one(frame)
         try:
             chunk = _decode(data)
         except UNREADABLE:
@@ -151,10 +159,14 @@ class Decoder(TurnDecoder):
         if text is not None:
             return [_framed(event, text, frame) for event in self._read(chunk)]
         if frame.pieces is not None:
-            singles = (Frame(frame.event, data) for data in frame.pieces.single())
-            return [event for single in singles for event in self.feed(single)]
+            return self._one_by_one(frame)
         events = self._read(chunk)
         return events if self.ended else [Told("chunk", "", frame.data), *events]
+
+    def _one_by_one(self, run: Frame) -> Sequence[Event]:
+        """The events of a run of frames, each frame read by itself."""
+        singles = (Frame(run.event, data) for data in run.pieces.single()) if run.pieces is not None else ()
+        return [event for single in singles for event in self.feed(single)]
 
     def _start(self, chunk: Chunk) -> list[Event]:
         self._started = True
@@ -163,6 +175,8 @@ class Decoder(TurnDecoder):
     def _tell(self, told: Message, out: list[Event], *, whole: bool) -> None:
         feed = self._row.feed
         thought = told.reasoning_content or told.reasoning
+        if told.reasoning_content is not None or told.reasoning is not None or told.reasoning_details is not _UNSET:
+            self._written.add(told)
         if thought and self._speaking:
             self._late.append(thought)
         elif thought:
@@ -269,7 +283,10 @@ class Decoder(TurnDecoder):
     def _tell_loosely(self, choice: Any, out: list[Event]) -> None:
         told = _of(choice, "delta") or _of(choice, "message")
         content = _of(told, "content")
-        thought = _text(_of(told, "reasoning_content")) or _text(_of(told, "reasoning")) or _text(content, "thinking")
+        texts = {field: text for field in TEXTS if (text := _text(_of(told, field)))}
+        for field, text in texts.items():
+            self._written.add_text(field, text)
+        thought = next(iter(texts.values()), "") or _text(content, "thinking")
         if thought:
             out += self._row.feed(ReasoningDelta(thought, "content"))
         text = _text(content)
@@ -297,13 +314,14 @@ def _only_text(chunk: Chunk) -> str | None:
         return None
     [choice] = chunk.choices
     said = choice.delta
-    if said is None or said.role is not msgspec.UNSET or choice.index or choice.usage is not None:
+    if said is None or choice.index or choice.usage is not None or choice.finish_reason is not None:
         return None
-    if choice.finish_reason is not None:
+    thought = said.reasoning_content or said.reasoning
+    if said.role is not msgspec.UNSET and not thought:
         return None
     calls = said.tool_calls or []
-    texts = [text for text in (said.content, said.reasoning_content, said.reasoning, said.refusal) if text]
-    if len(texts) + len(calls) != 1 or said.function_call is not None or said.refusal or said.reasoning:
+    texts = [text for text in (said.content, thought, said.refusal) if text]
+    if len(texts) + len(calls) != 1 or said.function_call is not None or said.refusal:
         return None
     return texts[0] if texts else _only_arguments(calls[0])
 

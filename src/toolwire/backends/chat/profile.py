@@ -14,8 +14,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     content_beside_calls: Literal["null", "empty", "omit"] = "null"
     """What stands for no text in a message that holds calls: Ollama refuses null, Bedrock refuses the empty string."""
-    reasoning: Literal["", "reasoning_content", "reasoning"] = ""
-    """The field in which it wants its own reasoning back, if it does."""
+    reasoning: Literal["", "reasoning_content", "reasoning", "drop"] = ""
+    """The field in which it wants its own reasoning back, if not in the one in which it wrote it. `drop`: nowhere."""
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     developer: bool = False
     """It knows the role developer; others are told the same as system."""

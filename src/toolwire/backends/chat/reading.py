@@ -67,6 +67,9 @@ class ReadDecoder:
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         return self._read(self._decoder.feed_plain(body))
 
+    def reasoning(self) -> str:
+        return self._decoder.reasoning()
+
     def _read(self, events: Sequence[Event]) -> Sequence[Event]:
         self.ended = self._decoder.ended
         return self._line.feed_all(events)

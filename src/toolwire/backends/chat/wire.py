@@ -39,6 +39,7 @@ class Message(msgspec.Struct):
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
+    reasoning_details: Maybe = msgspec.UNSET
     tool_calls: list[ToolCall] | None = None
     function_call: Function | None = None
 

@@ -7,6 +7,7 @@ import msgspec
 from toolwire.backends.messages.decode import ISSUER
 from toolwire.backends.messages.fold import Fold, cannot_stand, is_foreign
 from toolwire.backends.messages.profile import Profile
+from toolwire.backends.written import Originals
 from toolwire.core.events import Note
 from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool
 
@@ -36,7 +37,8 @@ def _as_asked(request: Request, profile: Profile, notes: list[Note]) -> dict[str
     """The body of a client that speaks Messages too: its fields as they came, and its history where that can stand."""
     body: dict[str, Any] = {"max_tokens": profile.max_tokens, **request.fields}
     if not request.is_as_written or any(map(cannot_stand, request.entries)):
-        body["messages"] = Fold(notes, profile, same_dialect=True).messages(request)
+        originals = Originals(request, request.fields["messages"])
+        body["messages"] = Fold(notes, profile, originals).messages(request)
         if any(map(is_foreign, request.entries)) and _object(body, "thinking").get("type") == _ENABLED:
             body["thinking"] = {"type": "disabled"}  # which would want the thoughts that are not there
             notes.append(Note("field_dropped", "thinking"))

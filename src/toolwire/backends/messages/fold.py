@@ -5,6 +5,8 @@ stand in one assistant message, in their order.
 """
 
 from base64 import b64encode
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -12,6 +14,7 @@ import msgspec
 
 from toolwire.backends.messages.decode import ISSUER
 from toolwire.backends.messages.profile import Profile
+from toolwire.backends.written import Originals
 from toolwire.core.events import Note
 from toolwire.core.history import OPENING
 from toolwire.core.request import (
@@ -33,12 +36,13 @@ from toolwire.core.text import as_object, wrapped
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+_string = msgspec.json.Decoder(str).decode
 _RESULT = msgspec.Raw(b'"tool_result"')
 
 
 def is_foreign(entry: Entry) -> bool:
-    """A thought that the server has not sealed."""
-    return isinstance(entry, ReasoningEntry) and (entry.issuer != ISSUER or not entry.seal)
+    """A thought that the server has not made: others seal theirs, or nothing is known of it."""
+    return isinstance(entry, ReasoningEntry) and (entry.issuer != ISSUER or not (entry.seal or entry.own))
 
 
 def cannot_stand(entry: Entry) -> bool:
@@ -49,12 +53,12 @@ def cannot_stand(entry: Entry) -> bool:
 
 
 class Fold:
-    """Folds a flat history into messages that alternate. In the same dialect what was not changed stays as written."""
+    """Folds a flat history into messages that alternate; those of a client of the same dialect stay as written."""
 
-    def __init__(self, notes: list[Note], profile: Profile, *, same_dialect: bool = False) -> None:
+    def __init__(self, notes: list[Note], profile: Profile, originals: Originals | None = None) -> None:
         self._notes = notes
         self._profile = profile
-        self._same_dialect = same_dialect
+        self._originals = originals
         self._system: list[TextPart] = []
         self._out: list[dict[str, Any]] = []
 
@@ -69,7 +73,9 @@ class Fold:
         return "\n\n".join(part.text for part in texts if part.text)
 
     def messages(self, request: Request) -> list[dict[str, Any]]:
-        opening = not self._same_dialect
+        if self._originals is not None:
+            return self._changed(request, self._originals)
+        opening = True
         for entry in request.entries:
             if opening and isinstance(entry, Message) and entry.role in ("system", "developer"):
                 self._system.append(TextPart(_text(entry.parts), _cache(entry.parts)))
@@ -79,21 +85,54 @@ class Fold:
         if request.entries:
             self._begin_with_the_user()
         for message in self._out:
-            if message["role"] == "user":  # results first: the API insists
-                message["content"].sort(key=_after_results)
+            _put_results_first(message)
         return self._out
+
+    def _changed(self, request: Request, originals: Originals) -> list[dict[str, Any]]:
+        """The client's own messages, made anew where something in them must change."""
+        out: list[dict[str, Any]] = []
+        whole = False  # the last of them is as written
+        for index, group in groupby(request.entries, _message_of):
+            entries = [*group]
+            is_whole = originals.are_whole(entries) and not any(map(cannot_stand, entries))
+            if is_whole:
+                made = [originals.messages[index]]
+            else:
+                made, self._out = self._made_of(entries, originals), []
+            for message in made:
+                # Results belong into one message, before all else of it.
+                if out and _role(message) == _role(out[-1]) == "user" and not (whole and is_whole):
+                    blocks = [*_content(out[-1]), *_content(message)]
+                    out[-1] = {**out[-1], "content": blocks}
+                    _put_results_first(out[-1])
+                    whole = False
+                    continue
+                out.append(message)
+                whole = is_whole
+        return out
+
+    def _made_of(self, entries: Sequence[Entry], originals: Originals) -> list[dict[str, Any]]:
+        """The messages that these entries of one message make; usually it is one."""
+        for entry in entries:
+            self._add(entry)
+        made, index = self._out, entries[0].message
+        if index >= 0 and len(made) == 1:
+            made = [{**originals.messages[index], "content": made[0]["content"]}]
+        for message in made:
+            _put_results_first(message)
+        return made
 
     def _begin_with_the_user(self) -> None:
         """The API takes no conversation that is empty, or that the model begins."""
         if not self._out and self._system:
             self._blocks("user", [_text_block(self._system.pop())])
-        elif not self._out or (self._out[0]["role"] == "assistant" and not self._same_dialect):
+        elif not self._out or self._out[0]["role"] == "assistant":
             self._out.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING}]})
             self._notes.append(Note("message_added", "user"))
 
     def _add(self, entry: Entry) -> None:
-        if self._same_dialect and entry.raw is not None and not cannot_stand(entry):
-            self._add_as_written(entry)
+        if self._originals is not None and entry.raw is not None and not cannot_stand(entry):
+            self._add_as_written(entry, entry.raw, is_changed=not self._originals.has(entry))
             return
         match entry:
             case Message(role="assistant"):
@@ -116,16 +155,20 @@ class Fold:
             case ToolsEntry():
                 pass  # declared with the others
 
-    def _add_as_written(self, entry: Entry) -> None:
-        raw = bytes(entry.raw or b"[]")
+    def _add_as_written(self, entry: Entry, raw: msgspec.Raw, *, is_changed: bool) -> None:
+        """An entry in the client's own words, but for what has changed in it: ids and names."""
         match entry:
             case Message(role="system" | "developer"):
-                self._out.append({"role": "system", "content": entry.raw})
+                self._out.append({"role": "system", "content": raw})
             case Message(role, parts):
-                written = _list(raw) if raw.startswith(b"[") else [_text_block(TextPart(_text(parts)))]
+                written = _list(raw) if bytes(raw).startswith(b"[") else [_text_block(TextPart(_text(parts)))]
                 self._blocks(role, [*written])
-            case ResultEntry():
-                self._blocks("user", [_fields(raw)])
+            case ResultEntry(call_id):
+                changed = {"tool_use_id": call_id} if is_changed else {}
+                self._blocks("user", [{**_fields(raw), **changed}])
+            case CallEntry(id, name):
+                changed = {"id": id, "name": name} if is_changed else {}
+                self._blocks("assistant", [{**_fields(raw), **changed}])
             case _:
                 self._blocks("assistant", [_fields(raw)])
 
@@ -178,6 +221,29 @@ class Fold:
             case _:
                 self._notes.append(Note("part_dropped", type(part).__name__.removesuffix("Part").lower()))
                 return None
+
+
+def _message_of(entry: Entry) -> int:
+    return entry.message
+
+
+def _role(message: dict[str, Any]) -> str:
+    role = message["role"]
+    return _string(role) if isinstance(role, msgspec.Raw) else role
+
+
+def _content(message: dict[str, Any]) -> list[Any]:
+    """The blocks of a message, which may be as its client wrote it."""
+    content = message["content"]
+    if not isinstance(content, msgspec.Raw):
+        return content
+    return [*_list(content)] if bytes(content).startswith(b"[") else [_text_block(TextPart(_string(content)))]
+
+
+def _put_results_first(message: dict[str, Any]) -> None:
+    """The API insists on it."""
+    if _role(message) == "user":
+        message["content"].sort(key=_after_results)
 
 
 def _after_results(block: dict[str, Any]) -> bool:

@@ -10,7 +10,6 @@ import msgspec
 from toolwire.backends.lowered import LoweredConversation, fitted
 from toolwire.backends.responses.decode import Decoder
 from toolwire.backends.responses.encode import encode_request
-from toolwire.backends.responses.items import with_items
 from toolwire.backends.responses.profile import CHATGPT, OPENAI, Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.backend import Opening, Post
@@ -25,7 +24,6 @@ class Conversation(LoweredConversation):
 
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
-        self._request = with_items(request, self._request)
         self._decoder = Decoder(
             seed,
             self._request.tool_names,
@@ -57,7 +55,7 @@ _COUNTED = frozenset(
 def count_tokens(request: Request, profile: Profile) -> Post:
     """The question how many tokens a request has."""
     lower, _ = fitted(request, profile.limits)
-    body, _ = encode_request(with_items(request, lower), profile, stream=False)
+    body, _ = encode_request(lower, profile, stream=False)
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     counted = {name: value for name, value in fields.items() if name in _COUNTED}
     return Post("/responses/input_tokens", msgspec.json.encode(counted))

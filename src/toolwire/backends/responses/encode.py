@@ -8,7 +8,7 @@ import msgspec
 
 from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
-from toolwire.core.events import Note
+from toolwire.core.events import CallKind, Note
 from toolwire.core.request import (
     NO_PARAMETERS,
     AudioPart,
@@ -33,6 +33,9 @@ from toolwire.core.request import (
 from toolwire.core.text import is_blank, shortened
 
 _encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+OUTPUTS: dict[CallKind, str] = {"function": "function_call_output", "custom": "custom_tool_call_output"}
 
 
 class Body(msgspec.Struct, omit_defaults=True):
@@ -91,9 +94,9 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         user=shortened(caller.user),
         safety_identifier=caller.safety_identifier,
         prompt_cache_key=caller.prompt_cache_key,
-        include=profile.include,
+        include=_include(request, profile),
     )
-    dropped = [name for name in profile.refuses if getattr(body, name, None) is not None]
+    dropped = [name for name in profile.refuses if getattr(body, name, None) not in (None, ())]
     for name in dropped:
         setattr(body, name, None)
     dropped += request.extra
@@ -111,6 +114,16 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     return _encode(body), [*lost, *(Note("field_dropped", name) for name in dropped)]
 
 
+ENCRYPTED = "reasoning.encrypted_content"
+
+
+def _include(request: Request, profile: Profile) -> tuple[str, ...]:
+    """Encrypted reasoning too: without it a server that stores nothing cannot read its own reasoning."""
+    if "include" in request.without or "include" in profile.refuses:
+        return ()
+    return profile.include if ENCRYPTED in profile.include else (*profile.include, ENCRYPTED)
+
+
 # Fields of a request that are about state, which is kept here and not there.
 _STATE = frozenset(("previous_response_id", "conversation", "background"))
 
@@ -124,14 +137,14 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
     body: dict[str, Any] = {
         **asked,
         "model": request.model,
-        "input": [_as_written(entry, profile) for entry in entries],
+        "input": _items(request, entries, profile),
         "store": False,
         "stream": stream,
     }
     if any(isinstance(entry, ToolsEntry) for entry in entries):
         if not profile.additional_tools:
             shown = [entry for entry in entries if not isinstance(entry, ToolsEntry)]
-            body |= {"tools": _all_tools(request), "input": [_as_written(entry, profile) for entry in shown]}
+            body |= {"tools": _all_tools(request), "input": _items(request, shown, profile)}
         elif asked.get("tools") in _NO_TOOLS:
             del body["tools"]
     if request.parallel_calls is not None:
@@ -146,6 +159,13 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
 
 
 _NO_TOOLS = [msgspec.Raw(b"[]"), msgspec.Raw(b"null")]
+
+
+def _items(request: Request, entries: Sequence[Entry], profile: Profile) -> list[Any]:
+    if request.is_as_written:
+        return [_as_written(entry, profile, is_changed=False) for entry in entries]
+    read = {id(entry) for entry in request.written or ()}
+    return [_as_written(entry, profile, is_changed=id(entry) not in read) for entry in entries]
 
 
 def returning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
@@ -187,18 +207,27 @@ def own_words(entry: Entry, notes: list[Note]) -> Entry | None:
     return msgspec.structs.replace(entry, parts=tuple(part for part in entry.parts if part not in others))
 
 
-def _as_written(entry: Entry, profile: Profile) -> Any:
-    if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
-        return encoded_entry(as_developer(entry))
+def _as_written(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
+    """An entry as the client wrote it, but for what has changed in it."""
     raw = entry.raw
+    if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
+        return encoded_entry(as_developer(entry)) if raw is None else {**_fields(raw), "role": "developer"}
     if raw is None:
         return encoded_entry(entry)
-    data = bytes(raw)
-    dropped = [name for name in profile.item_fields_dropped if name.encode() in data]
-    if not dropped:
+    dropped = [name for name in profile.item_fields_dropped if name.encode() in bytes(raw)]
+    changed = _changed(entry) if is_changed else {}
+    if not dropped and not changed:
         return raw
-    fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-    return {name: value for name, value in fields.items() if name not in dropped}
+    return {name: value for name, value in {**_fields(raw), **changed}.items() if name not in dropped}
+
+
+def _changed(entry: Entry) -> dict[str, str]:
+    """What may have changed in an entry since it was read."""
+    if isinstance(entry, CallEntry):
+        return {"call_id": entry.id, "name": entry.name}
+    if isinstance(entry, ResultEntry):
+        return {"call_id": entry.call_id, "type": OUTPUTS[entry.kind]}
+    return {}
 
 
 def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry, ...], str | None]:
@@ -237,8 +266,7 @@ def encoded_entry(entry: Entry) -> Any:
                 return {"type": "custom_tool_call", **called, "input": arguments}
             return {"type": "function_call", **called, "arguments": "{}" if is_blank(arguments) else arguments}
         case ResultEntry(call_id, _, kind):
-            type = "function_call_output" if kind == "function" else "custom_tool_call_output"
-            return {"type": type, "call_id": call_id, "output": _output(entry.told)}
+            return {"type": OUTPUTS[kind], "call_id": call_id, "output": _output(entry.told)}
         case ReasoningEntry(id, summary, _, seal):
             parts = [{"type": "summary_text", "text": text} for text in summary]
             return {"type": "reasoning", "id": id, "summary": parts, "encrypted_content": seal}

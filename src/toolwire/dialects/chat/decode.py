@@ -8,7 +8,6 @@ import msgspec
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import (
-    CallEntry,
     Caller,
     Entry,
     HostedTool,
@@ -21,7 +20,7 @@ from toolwire.core.request import (
 )
 from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
-from toolwire.dialects.chat.history import UNNAMED, decode_messages
+from toolwire.dialects.chat.history import decode_messages, is_odd
 from toolwire.dialects.reading import explained
 from toolwire.dialects.responses.history import decode_items
 
@@ -79,7 +78,7 @@ def decode_request(body: bytes) -> Request:
         choices=read.n or 1,
         extra=extra,
         body=body,
-        written=entries if read.messages and not any(map(_is_unnamed, entries)) else None,
+        written=_written(read.messages, entries) if read.messages else None,
         notes=tuple(notes),
     )
 
@@ -103,8 +102,10 @@ def _said(text: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode({"role": "user", "content": text}))
 
 
-def _is_unnamed(entry: Entry) -> bool:
-    return isinstance(entry, CallEntry) and entry.id.startswith(UNNAMED)
+def _written(messages: list[wire.ChatMessage], entries: tuple[Entry, ...]) -> tuple[Entry | None, ...]:
+    """The entries of messages that may go on as they are."""
+    odd = {place for place, message in enumerate(messages) if message.tool_calls and is_odd(message)}
+    return tuple(None if entry.message in odd else entry for entry in entries) if odd else entries
 
 
 def _read(body: bytes) -> tuple[wire.Body, dict[str, msgspec.Raw]]:

@@ -30,14 +30,14 @@ from toolwire.core.events import (
 from toolwire.core.flow import Delta
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
-from toolwire.dialects.chat.forward import Chunk, Forward, merged_usage
+from toolwire.dialects.chat.forward import REASONING, Chunk, Forward, Opening, merged_usage
 from toolwire.dialects.openai import error_object
 
 _json = msgspec.json.Encoder().encode
 
 _DELTA = b'"choices":[{"index":0,"delta":{'
 _TEXT = _DELTA + b'"content":'
-_REASONING = _DELTA + b'"reasoning_content":'
+_REASONING = tuple(_DELTA + b'"%b":' % name.encode() for name in REASONING)
 
 _NOTHING = Chunk(b"{}")
 
@@ -57,6 +57,7 @@ class StreamEncoder:
         self._started = False
         self._early: tuple[bytes, ...] = ()  # what the server said before its first word
         self._reasoned = False
+        self._reasoning_field = REASONING[0]
         self._ours = {"id": id, "object": "chat.completion.chunk", "created": created, "model": request.model}
         self._forward = Forward(self._ours, usage=self._include_usage)
         self._counted: dict[str, msgspec.Raw] = {}  # what the server counts, and says of its finish, beyond our words
@@ -73,7 +74,7 @@ class StreamEncoder:
         self._close = b',"usage":null}\n\n' if self._include_usage else b"}\n\n"
         self._tail = b'},"finish_reason":null}]' + self._close
         self._text_head = self._head + b'"content":'
-        self._reasoning_head = self._head + b'"reasoning_content":'
+        self._reasoning_head = self._head + b'"%b":' % self._reasoning_field.encode()
 
     def feed(self, event: Event) -> tuple[bytes, ...]:
         # The two that make up nearly all of a stream come first, without the price of a match.
@@ -123,7 +124,7 @@ class StreamEncoder:
     def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
         text = event.text
         if (event.kind, event.part) != self._part:
-            if self._reasoned:
+            if self._reasoned and event.frame is None:
                 text = "\n\n" + text
             self._part = (event.kind, event.part)
             self._reasoned = True
@@ -131,7 +132,7 @@ class StreamEncoder:
             return (self._delta(event, self._reasoning_head, self._tail, _REASONING),)
         return (self._reasoning_head + _json(text) + self._tail,)
 
-    def _delta(self, event: Delta, head: bytes, tail: bytes, opening: bytes) -> bytes:
+    def _delta(self, event: Delta, head: bytes, tail: bytes, opening: Opening) -> bytes:
         """A delta in as many chunks as it came in, and in those themselves where they are of this dialect."""
         frame, pieces = event.frame, event.pieces
         if frame is not None and opening:
@@ -141,8 +142,10 @@ class StreamEncoder:
     def _hear(self, event: Told) -> tuple[bytes, ...]:
         """Keep what a chunk says beyond our words, and pass on what has no better place."""
         chunk = Chunk(event.data)
-        if chunk.top and chunk.top != self._beyond:
-            self._prepare(chunk.top)
+        field = next(iter(chunk.reasoning), self._reasoning_field)  # the server's own, for a client that knows it
+        if (chunk.top and chunk.top != self._beyond) or field != self._reasoning_field:
+            self._reasoning_field = field
+            self._prepare(chunk.top or self._beyond)
         self._counted |= chunk.usage
         out: list[bytes] = []
         if chunk.finishes:
@@ -202,8 +205,8 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     reasoning = "\n\n".join(thoughts)
     content, refusal = "".join(texts) or None, "".join(refusals) or None
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": refusal}
-    if reasoning:
-        message["reasoning_content"] = reasoning
+    told = next((Chunk(item.data) for item in turn.items if isinstance(item, Told)), _NOTHING)
+    message |= _reasoning(reasoning, told)
     if calls and request.legacy_functions:
         finish = "function_call" if turn.reason == "calls" else finish
         message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
@@ -211,7 +214,6 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
         message["tool_calls"] = [_call(call) for call in calls]
     elif message["content"] is None and message["refusal"] is None:
         message["content"] = ""
-    told = next((Chunk(item.data) for item in turn.items if isinstance(item, Told)), _NOTHING)
     choice = {"index": 0, "message": {**message, **told.said}, "logprobs": None, "finish_reason": finish, **told.choice}
     completion: dict[str, Any] = {
         "id": id,
@@ -229,6 +231,13 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
 def encode_error(failure: Failure) -> bytes:
     """The dialect's error object."""
     return _json({"error": error_object(failure)})
+
+
+def _reasoning(text: str, told: Chunk) -> dict[str, Any]:
+    """The reasoning in the fields in which the server wrote it; where it has none of its own, in the usual one."""
+    if not text or _json(text) in map(bytes, told.reasoning.values()):
+        return {**told.reasoning}
+    return {next(iter(told.reasoning), REASONING[0]): text}
 
 
 def _call(call: Call) -> dict[str, Any]:

@@ -5,7 +5,7 @@ have no word for is kept: fields of the chunk for every chunk that follows, fiel
 for the finish, the counts beyond ours for the usage, and choices after the first as they are.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,7 @@ from toolwire.core.pieces import Around
 from toolwire.core.sse import Frame
 
 Fields = dict[str, msgspec.Raw]
+Opening: TypeAlias = bytes | tuple[bytes, ...]
 
 _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(Fields).decode
@@ -20,7 +21,9 @@ _list = msgspec.json.Decoder(list[Fields]).decode
 
 _OURS = frozenset(("id", "object", "created", "model", "choices", "usage"))
 _CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
-_SAID = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "reasoning_content", "reasoning"))
+REASONING = ("reasoning_content", "reasoning")
+"""The fields in which servers write the text of their reasoning."""
+_SAID = frozenset(("role", "content", "refusal", "tool_calls", "function_call", *REASONING))
 _NULL = msgspec.Raw(b"null")
 _NO_USAGE = b',"usage":null}'
 
@@ -36,7 +39,9 @@ class Chunk:
         self.top = {name: value for name, value in fields.items() if name not in _OURS}
         self.usage: Fields = _fields(fields["usage"]) if fields.get("usage", _NULL) != _NULL else {}
         self.choice = _beyond(first, _CHOICE)
-        self.said = _beyond(_fields(said) if said != _NULL else {}, _SAID)
+        message = _fields(said) if said != _NULL else {}
+        self.said = _beyond(message, _SAID)
+        self.reasoning = {name: message[name] for name in REASONING if message.get(name, _NULL) != _NULL}
         self.others = [choice for choice in choices if _number(choice) != 0]
         self.finishes = first.get("finish_reason", _NULL) not in (_NULL, msgspec.Raw(b'""'))
 
@@ -51,13 +56,13 @@ class Forward:
         self._own_lead = b""
         self._around = Around()
 
-    def written(self, frame: Frame, opening: bytes, call: int | None = None) -> bytes:
+    def written(self, frame: Frame, opening: Opening, call: int | None = None) -> bytes:
         """A frame, or a run of them. `opening` is how its choice begins if it needs no change."""
         if frame.pieces is None:
             return self._chunk(frame.data, opening, call)
         return self._around.spread(frame.pieces, lambda data: self._chunk(data, opening, call), call)
 
-    def _chunk(self, data: bytes, opening: bytes, call: int | None) -> bytes:
+    def _chunk(self, data: bytes, opening: Opening, call: int | None) -> bytes:
         if not data.startswith(self._lead):
             self._learn(data)
         lead = self._lead
@@ -100,6 +105,8 @@ class Forward:
         if call is not None:
             delta = _fields(choice["delta"])
             choice["delta"] = {**delta, "tool_calls": [{**_list(delta["tool_calls"])[0], "index": call}]}
+        elif b'"role"' in bytes(choice["delta"]):  # which the client knows
+            choice["delta"] = {name: value for name, value in _fields(choice["delta"]).items() if name != "role"}
         fields["choices"] = [choice]
         return b"data: " + _json(fields) + b"\n\n"
 

@@ -27,6 +27,8 @@ from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
 
+_string = msgspec.json.Decoder(str).decode
+
 UNNAMED = "call_unnamed_"
 """How the id begins of a call to which the client gave none."""
 
@@ -39,7 +41,7 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
             call_id = _answered(message, waiting, path)
             call = waiting.pop(call_id, None)
             kind: CallKind = call.kind if call is not None else "function"
-            yield ResultEntry(call_id, tuple(_parts(message.content, path, notes)), kind)
+            yield ResultEntry(call_id, tuple(_parts(message.content, path, notes)), kind, message=place)
             continue
         role = wire.ROLES.get(message.role)
         if role is None:
@@ -48,14 +50,41 @@ def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> 
         parts = _marked(tuple(_parts(message.content, path, notes)), reading.given(message.cache_control))
         if message.refusal:
             parts = (*parts, RefusalPart(message.refusal))
-        thought = reading.given(message.reasoning_content)
-        if thought is not None and bytes(thought).startswith(b'"') and role == "assistant":
-            yield ReasoningEntry(content=(msgspec.json.decode(thought, type=str),))
+        if role == "assistant":
+            yield from _reasoning(message, place)
         if parts or role != "assistant":
-            yield Message(role, parts, message.name or "")
+            yield Message(role, parts, message.name or "", message=place)
         for call in _calls(message, place):
             waiting[call.id] = call
             yield call
+
+
+def is_odd(message: wire.ChatMessage) -> bool:
+    """Whether a message has calls that servers do not take as they are written: no id, arguments that are no string."""
+    return any(map(_is_odd, message.tool_calls or ()))
+
+
+def _is_odd(call: wire.ToolCall) -> bool:
+    if not call.id or not call.type or call.arguments is not msgspec.UNSET:
+        return True
+    arguments = call.function.arguments if call.function is not None else msgspec.UNSET
+    return arguments is not msgspec.UNSET and not bytes(arguments).startswith(b'"')
+
+
+def _reasoning(message: wire.ChatMessage, place: int) -> Iterator[ReasoningEntry]:
+    """The reasoning of a message. Beyond a plain `reasoning_content` its fields are kept as they are."""
+    given = {
+        "reasoning_content": reading.given(message.reasoning_content),
+        "reasoning": reading.given(message.reasoning),
+        "reasoning_details": reading.given(message.reasoning_details),
+    }
+    fields = {name: value for name, value in given.items() if value is not None}
+    if not fields:
+        return
+    texts = [_string(value) for value in fields.values() if bytes(value).startswith(b'"')]
+    is_plain = [*fields] == ["reasoning_content"] and bool(texts)
+    seal = "" if is_plain else msgspec.json.encode(fields).decode()
+    yield ReasoningEntry(content=tuple(texts[:1]), seal=seal, issuer="" if is_plain else "chat", message=place)
 
 
 def _marked(parts: tuple[Part, ...], cache: msgspec.Raw | None) -> tuple[Part, ...]:
@@ -84,7 +113,7 @@ def _calls(message: wire.ChatMessage, place: int) -> Iterator[CallEntry]:
         path = f"messages[{place}].tool_calls[{number}]"
         id = call.id or f"{UNNAMED}{place}_{number}"
         if call.custom is not None:
-            yield CallEntry(id, call.custom.name, call.custom.input, "custom")
+            yield CallEntry(id, call.custom.name, call.custom.input, "custom", message=place)
             continue
         function = call.function
         if function is None or not function.name:
@@ -92,10 +121,10 @@ def _calls(message: wire.ChatMessage, place: int) -> Iterator[CallEntry]:
         arguments = arguments_text(function.arguments) or arguments_text(call.arguments)
         sealed = reading.given(call.extra_content)
         seal = bytes(sealed).decode() if sealed is not None else ""
-        yield CallEntry(id, function.name, arguments, seal=seal)
+        yield CallEntry(id, function.name, arguments, seal=seal, message=place)
     legacy = message.function_call
     if legacy is not None and legacy.name and not message.tool_calls:
-        yield CallEntry(f"call_function_{place}", legacy.name, arguments_text(legacy.arguments))
+        yield CallEntry(f"call_function_{place}", legacy.name, arguments_text(legacy.arguments), message=place)
 
 
 def _parts(content: str | list[wire.ContentPart | str] | None, path: str, notes: list[Note]) -> Iterator[Part]:

@@ -65,6 +65,8 @@ class ChatMessage(msgspec.Struct):
     function_call: FunctionCall | None = None
     tool_call_id: str | None = None
     reasoning_content: Maybe = msgspec.UNSET
+    reasoning: Maybe = msgspec.UNSET
+    reasoning_details: Maybe = msgspec.UNSET
     cache_control: Maybe = msgspec.UNSET
 
 

@@ -51,13 +51,13 @@ def decode_messages(messages: Sequence[msgspec.Raw]) -> Iterator[Entry]:
             raise BadRequest(f"{path}.role must be user or assistant; received {message.role!r}.", f"{path}.role")
         content = bytes(message.content)
         if content.startswith(b"["):
-            yield from _blocks(_decode_list(content), role, path)
+            yield from _blocks(_decode_list(content), role, path, place)
         else:
             text = _read(_decode_text, message.content, f"{path}.content")
-            yield Message(role, (TextPart(text),), raw=message.content)
+            yield Message(role, (TextPart(text),), raw=message.content, message=place)
 
 
-def _blocks(blocks: Sequence[msgspec.Raw], role: Role, path: str) -> Iterator[Entry]:
+def _blocks(blocks: Sequence[msgspec.Raw], role: Role, path: str, message: int) -> Iterator[Entry]:
     parts: list[Part] = []
     shown: list[msgspec.Raw] = []
     for place, raw in enumerate(blocks):
@@ -68,15 +68,15 @@ def _blocks(blocks: Sequence[msgspec.Raw], role: Role, path: str) -> Iterator[En
             shown.append(raw)
             continue
         if parts:
-            yield _message(role, parts, shown)
+            yield _message(role, parts, shown, message)
             parts, shown = [], []
-        yield _entry(block, where, raw)
+        yield _entry(block, where, raw, message)
     if parts or not blocks:
-        yield _message(role, parts, shown)
+        yield _message(role, parts, shown, message)
 
 
-def _message(role: Role, parts: list[Part], blocks: list[msgspec.Raw]) -> Message:
-    return Message(role, tuple(parts), raw=msgspec.Raw(msgspec.json.encode(blocks)))
+def _message(role: Role, parts: list[Part], blocks: list[msgspec.Raw], message: int) -> Message:
+    return Message(role, tuple(parts), raw=msgspec.Raw(msgspec.json.encode(blocks)), message=message)
 
 
 def _read(decode: Callable[[msgspec.Raw], Read], raw: msgspec.Raw, path: str) -> Read:
@@ -86,32 +86,34 @@ def _read(decode: Callable[[msgspec.Raw], Read], raw: msgspec.Raw, path: str) ->
         raise explained(error, path) from None
 
 
-def _entry(block: wire.Block, path: str, raw: msgspec.Raw) -> Entry:
+def _entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int) -> Entry:
     match block.type:
         case "tool_use":
             for field, value in (("id", block.id), ("name", block.name)):
                 if not value:
                     raise reading.required(f"{path}.{field}")
-            return CallEntry(block.id or "", block.name or "", _arguments(block), raw=raw)
+            return CallEntry(block.id or "", block.name or "", _arguments(block), raw=raw, message=message)
         case "tool_result":
             if not block.tool_use_id:
                 raise reading.required(f"{path}.tool_use_id")
-            return ResultEntry(block.tool_use_id, tuple(_result(block, path)), raw=raw, failed=bool(block.is_error))
+            parts = tuple(_result(block, path))
+            return ResultEntry(block.tool_use_id, parts, raw=raw, failed=bool(block.is_error), message=message)
         case "thinking":
-            return _thought(block.thinking or "", block.signature or "", redacted=False)
+            thought = _thought(block.thinking or "", block.signature or "", raw, redacted=False)
+            return msgspec.structs.replace(thought, message=message)
         case "redacted_thinking":
-            return _thought("", block.data or "", redacted=True)
+            return msgspec.structs.replace(_thought("", block.data or "", raw, redacted=True), message=message)
         case _:
-            return OtherEntry(block.type, raw)
+            return OtherEntry(block.type, raw, message)
 
 
-def _thought(text: str, seal: str, *, redacted: bool) -> ReasoningEntry:
+def _thought(text: str, seal: str, raw: msgspec.Raw, *, redacted: bool) -> ReasoningEntry:
     """A thought with the seal of whoever made it. The text a client shows is not trusted over the one in a package."""
     packed = unpack(seal)
     if packed is None and is_packed(seal):  # and damaged
         return ReasoningEntry(summary=(text,) if text else ())
     if packed is None:
-        return ReasoningEntry(summary=(text,) if text else (), seal=seal, issuer=ISSUER, redacted=redacted)
+        return ReasoningEntry(summary=(text,) if text else (), seal=seal, issuer=ISSUER, redacted=redacted, raw=raw)
     return ReasoningEntry(packed.id, packed.text, seal=packed.seal, issuer=packed.issuer, redacted=packed.redacted)
 
 

@@ -71,6 +71,7 @@ class Asked(msgspec.Struct, frozen=True):
             results_anywhere=True,
             instructions=body.instructions or "",
             entries=entries,
+            written=entries,
             continues=bool(earlier) or bool(body.previous_response_id),
             stream=bool(body.stream),
             tools=declared.tools,

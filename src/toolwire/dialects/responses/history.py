@@ -31,6 +31,7 @@ from toolwire.dialects.reading import explained
 from toolwire.dialects.responses import compaction, wire
 from toolwire.dialects.responses.tools import read_tools
 
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_item = msgspec.json.Decoder(wire.Item).decode
 _decode_output = msgspec.json.Decoder(str | list[wire.Part]).decode
 _decode_audio = msgspec.json.Decoder(wire.Audio).decode
@@ -75,7 +76,9 @@ def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], fi
             calls[item.id] = entry.id
         elif isinstance(entry, ResultEntry) and entry.call_id in calls:
             # Some clients answer the item instead of the call.
-            entry = msgspec.structs.replace(entry, call_id=calls[entry.call_id], raw=None)
+            called = calls[entry.call_id]
+            known = msgspec.json.encode({**_fields(entry.raw), "call_id": called}) if entry.raw is not None else None
+            entry = msgspec.structs.replace(entry, call_id=called, raw=msgspec.Raw(known) if known else None)
         yield entry
 
 

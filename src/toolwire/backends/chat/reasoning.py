@@ -1,0 +1,109 @@
+"""The reasoning of one answer in the fields in which its server wrote it, as the server wants it back.
+
+    {"reasoning_content": "…"}                                         DeepSeek, Kimi, GLM
+    {"reasoning": "…"}                                                 vLLM, Ollama, Cerebras
+    {"reasoning": "…", "reasoning_details": [{"type": …, "index": …}]}  OpenRouter
+
+A stream brings the items of `reasoning_details` in pieces: those with one type and one index are one item.
+"""
+
+from typing import Any
+
+import msgspec
+
+from toolwire.backends.chat.wire import Message
+
+TEXTS = ("reasoning_content", "reasoning")
+"""The fields that hold the text."""
+DETAILS = "reasoning_details"
+FIELDS = (*TEXTS, DETAILS)
+LIMIT = 8 * 1024 * 1024
+"""Most characters of reasoning that are kept for the next request."""
+
+Fields = dict[str, msgspec.Raw]
+
+_encode = msgspec.json.Encoder().encode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_fields = msgspec.json.Decoder(Fields).decode
+_string = msgspec.json.Decoder(str).decode
+_GROWING = ("text", "summary", "data")
+_NULL = msgspec.Raw(b"null")
+
+
+class Written:
+    """Collects the reasoning of one answer, streamed or plain."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, list[str]] = {}
+        self._details: list[_Item | msgspec.Raw] = []
+        self._growing: dict[tuple[bytes, bytes], _Item] = {}  # by type and index
+        self._size = 0
+        self._json: str | None = ""  # None: not written yet
+
+    def add(self, message: Message) -> None:
+        """Take in a delta or a whole message."""
+        for field, text in zip(TEXTS, (message.reasoning_content, message.reasoning), strict=True):
+            if text is not None:
+                self.add_text(field, text)
+        details = message.reasoning_details
+        if details is not msgspec.UNSET and bytes(details).startswith(b"["):
+            self._json = None
+            self._size += len(bytes(details))
+            for item in _list(details) if self._size <= LIMIT else ():
+                self._add_item(item)
+
+    def add_text(self, field: str, text: str) -> None:
+        self._json = None
+        self._size += len(text)
+        if self._size <= LIMIT:
+            self._texts.setdefault(field, []).append(text)
+
+    def json(self) -> str:
+        """The fields as a JSON object; the empty string if there are none, or too much."""
+        if self._json is None:
+            self._json = self._encoded()
+        return self._json
+
+    def _encoded(self) -> str:
+        if self._size > LIMIT or not (self._texts or self._details):
+            return ""
+        fields: dict[str, Any] = {field: "".join(texts) for field, texts in self._texts.items()}
+        if self._details:
+            fields[DETAILS] = [item.whole() if isinstance(item, _Item) else item for item in self._details]
+        return _encode(fields).decode()
+
+    def _add_item(self, raw: msgspec.Raw) -> None:
+        if not bytes(raw).startswith(b"{"):
+            self._details.append(raw)
+            return
+        piece = _fields(raw)
+        key = (bytes(piece.get("type", _NULL)), bytes(piece.get("index", _NULL)))
+        item = self._growing.get(key)
+        if item is not None and key[1] != b"null" and item.may_be(piece.get("id", _NULL)):
+            item.add(piece)
+        else:
+            item = self._growing[key] = _Item(piece)
+            self._details.append(item)
+
+
+class _Item:
+    """One item of `reasoning_details`, whose text may come in pieces."""
+
+    def __init__(self, fields: Fields) -> None:
+        self._fields: Fields = {}
+        self._pieces: dict[str, list[str]] = {}
+        self.add(fields)
+
+    def may_be(self, id: msgspec.Raw) -> bool:
+        return self._fields.get("id", _NULL) in (_NULL, id) or id == _NULL
+
+    def add(self, piece: Fields) -> None:
+        for name, value in piece.items():
+            if value != _NULL or name not in self._fields:
+                self._fields[name] = value
+            if name in _GROWING and bytes(value).startswith(b'"'):
+                self._pieces.setdefault(name, []).append(_string(value))
+
+    def whole(self) -> dict[str, Any]:
+        grown = {name: "".join(pieces) for name, pieces in self._pieces.items() if len(pieces) > 1}
+        return {**self._fields, **grown}
