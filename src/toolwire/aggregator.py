@@ -23,7 +23,7 @@ from toolwire.core.identity import Call as Row
 from toolwire.core.identity import CallTable, Fragment
 from toolwire.core.loose import choice_of, ending_of, read_fragments
 from toolwire.core.loose_text import text_delta, whole_text
-from toolwire.core.text import canonical
+from toolwire.core.text import canonical, is_json
 from toolwire.notations.read import ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
@@ -106,12 +106,11 @@ class ToolCallAggregator:
             self._parallel = False
         deltas: list[CallDelta] = []
         for number, part in _by_choice(payload, choice):
-            found = self._choice(number)
+            found, ending = self._choice(number), ending_of(part)
             if not total and self._patterns.get("text") is _extract_all:
                 deltas += found.read(text_delta(part))
             for fragment in read_fragments(part, total=total):
-                deltas += found.take(fragment)
-            ending = ending_of(part)
+                deltas += found.take(_judged(fragment, ending))
             if ending:
                 deltas += found.end(ending)
         return Ingested(bool(deltas), tuple(deltas))
@@ -220,12 +219,18 @@ def _extract_all(text: str) -> list[tuple[str, str]]:
     return extract_calls(text, (USE_TOOL, TOOL_CALL))
 
 
+def _judged(fragment: Fragment, ending: str) -> Fragment:
+    """A call that ends with its turn, incomplete if the turn was cut and its arguments are not whole."""
+    if ending != "length" or not fragment.ended or fragment.kind == "custom" or is_json(fragment.text):
+        return fragment
+    return msgspec.structs.replace(fragment, complete=False)
+
+
 def _record(call: Row, stopped: bool) -> Call:
     """A call as it stands. Without arguments it is whole once it ended, or its turn did, other than by being cut."""
-    if call.kind == "function" and call.is_blank():
-        whole = bool(call.closing) if call.ended else stopped
-        return Call(call.id, call.name, "{}" if whole else call.text, call.kind, whole)
-    return Call(call.id, call.name, call.text, call.kind, bool(call.closing) if call.ended else call.is_whole())
+    is_blank = call.kind == "function" and call.is_blank()
+    whole = bool(call.closing) if call.ended else (call.is_whole() and not is_blank) or (stopped and call.stands())
+    return Call(call.id, call.name, "{}" if is_blank and whole else call.text, call.kind, whole and not call.broken)
 
 
 def _joined(one: Ingested, other: Ingested) -> Ingested:

@@ -44,9 +44,9 @@ from tests.support.chunks import chunkings
 from tests.support.frames import call as called
 from tests.support.frames import call_item, completed, created, rs, sse
 from tests.support.frames import text as said
-from tests.support.scripts import NAMES, Calls, Declines, Name, Says, Thinks
+from tests.support.scripts import NAMES, Calls, Declines, Name, Says, Script, Thinks
 from tests.support.scripts import Tokens as Counted
-from tests.support.tellers import BROKEN, frame
+from tests.support.tellers import BROKEN, STREAMED, frame
 from tests.support.upstream import Cut, Hold, Reply
 from toolwire.agent import Agent, Context, Fatal, Setup, TaskEnded, Tokens, ToolCall, ToolError, as_line, tool
 from toolwire.agent import retry as retrying
@@ -1851,6 +1851,23 @@ def test_a_call_that_was_cut_leaves_a_whole_history(kind: Name) -> None:
     play(main())
 
 
+@pytest.mark.parametrize("kind", NAMES)
+def test_a_call_with_a_lost_frame_in_it_is_not_run(kind: Name) -> None:
+    async def main() -> None:
+        arguments = '{"path":"/one/two/three/four/five"}'
+        told = Script((Calls("c1", "look", arguments),), letters=3)
+        frames = [each.replace(json.dumps(arguments).encode(), b'""') for each in STREAMED[kind](told)]
+        pieces = [place for place, each in enumerate(frames) if b'"arguments"' in each or b'"delta"' in each]
+        middle = pieces[len(pieces) // 2]
+        frames[middle] = frames[middle][:60] + b"\n\n"
+        async with Far(streams(*frames), kind=kind) as far:
+            events = await worked(agent_on(far, echo()))
+            assert ended(events).reason == "length"
+            assert only(events, CallStarted) == []
+
+    play(main())
+
+
 def test_a_call_that_is_incomplete_is_not_run() -> None:
     async def main() -> None:
         opened = rs("output_item.added", output_index=0, item=call_item("c1", "look", ""))
@@ -1862,6 +1879,27 @@ def test_a_call_that_is_incomplete_is_not_run() -> None:
             assert ended(events).reason == "length"
             assert only(events, CallStarted) == []
             assert only(events, Noted) == [Noted("call_incomplete", "c1")]
+            assert_whole(agent.history)
+
+    play(main())
+
+
+@pytest.mark.parametrize("kind", ["chat", "messages"])
+def test_a_call_that_lost_a_frame_is_not_run_and_asked_for_again(kind: Name) -> None:
+    calls = (Calls("c1", "look", '{"path":"abcdefghijklmnop"}'),)
+    data = b"".join(step for step in turn(*calls, kind=kind, letters=3).steps if isinstance(step, bytes))
+    blocks = data.split(b"\n\n")
+    place = next(place for place, block in enumerate(blocks) if b"efg" in block or b"fgh" in block or b"ghi" in block)
+    blocks[place] = b"data: {broken"
+
+    async def main() -> None:
+        broken = streams(b"\n\n".join(blocks))
+        async with Far(broken, turn(*calls, kind=kind), turn(Says("done"), kind=kind), kind=kind) as far:
+            agent = agent_on(far, echo(), setup=Setup(retries=1))
+            events = await worked(agent)
+            assert ended(events).text == "done"
+            assert len(only(events, Retrying)) == 1
+            assert [event.result for event in only(events, CallEnded)] == ["saw abcdefghijklmnop"]
             assert_whole(agent.history)
 
     play(main())

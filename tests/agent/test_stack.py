@@ -45,6 +45,7 @@ from toolwire.agent.events import (
     AgentEvent,
     CallEnded,
     CallStarted,
+    Compacted,
     ReasoningDelta,
     Retrying,
     TextDelta,
@@ -586,6 +587,31 @@ def test_a_stream_that_breaks_between_rounds_runs_no_tool_again(stand: AppServer
     assert [each.attempt for each in only(done.events, Retrying)] == [1]
     assert [history(each) for each in done.asked] == [[GO], *[[GO, *looked("c1", "a")]] * 2]
     assert types(done.agent) == ["message", "function_call", "function_call_output", "message"]
+
+
+OVERFLOWS = {
+    "failed": Reply([
+        stream(created(), rs("failed", response={"id": "resp_1", "status": "failed", "error": {
+            "code": "context_length_exceeded", "message": "Your input exceeds the context window of this model."}}))
+    ]),
+    "refused": Reply(
+        [b'{"error":{"message":"This model\'s maximum context length is 8192 tokens.","type":"BadRequestError","code":400}}'],
+        400, "application/json",
+    ),
+}  # fmt: skip
+
+
+@DIALECTS
+@pytest.mark.parametrize("overflow", OVERFLOWS)
+def test_a_history_that_does_not_fit_is_summarised(stand: AppServer, dialect: Name, overflow: str):
+    log = Log()
+    model = stand.model(tells(looks("c1", "a")), OVERFLOWS[overflow], tells(Says("We saw a.")), tells(Says("There.")))
+    done = work(stand, model, agent_at(stand, dialect, model, log.tool, setup=AGAIN))
+    assert (done.ended.reason, done.ended.text, log.runs) == ("done", "There.", ["a"])
+    assert only(done.events, Retrying) == []
+    assert len(only(done.events, Compacted)) == 1
+    assert "We saw a." in json.dumps(history(done.asked[3]))
+    assert history(done.asked[3])[-1]["content"][-1] == GO["content"][0]
 
 
 @DIALECTS

@@ -67,6 +67,7 @@ WAYS: dict[str, tuple[Name, Callable[[], Reply]]] = {
         ),
     ),
     "Ollama": ("chat", lambda: refused(400, message="the input length exceeds the context length")),
+    "a body that is too large": ("messages", lambda: refuses(413, "Request exceeds the maximum size", kind="messages")),
     "LM Studio, in a stream": (
         "chat",
         lambda: streams(frame("", {"error": {"message": "Context size has been exceeded."}})),

@@ -58,7 +58,9 @@ def begun() -> Frame:
 
 def ends(reason: str) -> Frame:
     return event(
-        "message_delta", delta={"stop_reason": reason, "stop_sequence": None}, usage={**USAGE, "output_tokens": 9}
+        "message_delta",
+        delta={"stop_reason": reason, "stop_sequence": None, "stop_details": None, "container": None},
+        usage={**USAGE, "output_tokens": 9},
     )
 
 
@@ -130,6 +132,12 @@ STREAM_FAULTS = [
             "the message begins without a model": ("fields", remove(BEGUN, *MESSAGE, "model")),
             "the message begins without a stop sequence": ("fields", remove(BEGUN, *MESSAGE, "stop_sequence")),
             "the end has no stop sequence": ("fields", remove(END, "delta", "stop_sequence")),
+            "the end has no container": ("null-fields", remove(END, "delta", "container")),
+            "the message has no container": ("null-fields", remove(BEGUN, *MESSAGE, "container")),
+            "the usage says nothing of the cache": (
+                "null-fields",
+                all_of(remove(BEGUN, *MESSAGE, "usage", "cache_creation"), remove(BEGUN, *MESSAGE, "usage", "cache_read_input_tokens")),
+            ),
             "the message begins without usage": ("start-usage", remove(BEGUN, *MESSAGE, "usage")),
             "the usage begins without input": ("start-usage", remove(BEGUN, *MESSAGE, "usage", "input_tokens")),
             "message_stop is missing": ("closing", drop(OVER)),
@@ -242,6 +250,8 @@ PLAIN_FAULTS: dict[str, tuple[str, Change]] = {
     "the input is missing": ("input calls.json", lacks(*CALL, "input")),
     "the message has no model": ("fields", lacks("model")),
     "the message has no stop sequence": ("fields", lacks("stop_sequence")),
+    "the message has no details of its stop": ("null-fields", lacks("stop_details")),
+    "the usage has no tier": ("null-fields", lacks("usage", "service_tier")),
     "text is empty": ("block-empty", at("content", 1, "text", to="")),
     "two calls have one id": ("calls.id", at(*CALL, "id", to="b")),
     "a call is of a tool that was not declared": ("calls.name", at(*CALL, "name", to="fly")),

@@ -10,7 +10,7 @@ from tests.support.checked import chat_faults, messages_faults
 from tests.support.checked import responses_faults as faults_of_responses
 
 ECHOES = {"responses.echo", "responses.echo-tools", "responses.echo-sampling"}
-ABOUT_WORDS = {"calls.name", "calls.json", "calls.leak", "usage.told", *ECHOES}
+ABOUT_WORDS = {"calls.name", "calls.json", "calls.leak", "usage.told", "usage.parts", *ECHOES}
 """Rules about what a model says, which a gateway passes on, and about requests, which nobody knows here."""
 
 

@@ -1005,6 +1005,16 @@ def login(
         yield Login(stand, request.param, key)
 
 
+OWN_PROVIDER = '{ model_provider = "mine", model_providers = { mine = { name = "mine", base_url = "{url}" } } }'
+
+
+def test_a_provider_of_the_operators_own_is_asked(tmp_path: Path, http: httpx.Client):
+    with running(tmp_path, http, table("codex", overrides=OWN_PROVIDER)) as stand:
+        model = stand.model(tells(Says("Hello.")))
+        held = stand.ask("chat", question("chat", model, (), stream=False))
+        assert held.seen.text == "Hello."
+
+
 @DIALECTS
 def test_a_login_goes_upstream_with_the_clients_tools_alone(login: Login, dialect: Name):
     model = login.stand.model(tells(Calls("c1", "look", "{}")), tells(Says("There.")))

@@ -71,7 +71,7 @@ def among(*kinds: str) -> set[str]:
 
 REFUSED = among("demo-error", "demo-rate-limit", "unauthorized", "overloaded", "nobody")
 BROKEN = among("demo-error-middle", "demo-cut", "error-middle", "error-after-call")
-CUT_SHORT = among("demo-length", "length", "filter")
+CUT_SHORT = among("demo-length", "demo-short", "length", "filter")
 
 EVERYTHING = [(name, way) for name in SITUATIONS for way in WAYS]
 # Half a call cannot be shown as XML, so a turn that breaks there has not begun.

@@ -11,7 +11,7 @@ import pytest
 
 from tests.museum.cases import Theme
 from tests.museum.clients import Said
-from tests.museum.gate import Door, Routes
+from tests.museum.gate import Door, Routes, Wire
 from tests.support.app_server import (
     Rows,
     Step,
@@ -101,6 +101,11 @@ def codex(upstream: Upstream, http: httpx.Client, tmp_path_factory: pytest.TempP
 def both(door: Door, model: str, *tools: str) -> list[Said]:
     """What a client is told, streamed and plainly."""
     return [door.stream(model, tools).said, door.said(door.plain(model, tools))]
+
+
+def apart(door: Door, *messages: str) -> str:
+    """Messages as a client of this door reads them: on chat they are one text."""
+    return ("\n\n" if isinstance(door, Wire) else "").join(messages)
 
 
 def go(*given: Result, user: str = "") -> Say:
@@ -244,7 +249,7 @@ def _(codex: Codex) -> None:
         assert [answer for answer in rows.answers() if "result" in answer] == []
     assert [line for line in codex.gateway.log if "app/installed" in line] == []
     [turn] = [turn for turn in codex.gateway.turns() if turn["notes"].get("request_declined")][-1:]
-    assert turn["notes"]["request_declined"] == 300  # one line, with a number
+    assert turn["notes"]["request_declined"] == 301  # one line, with a number
 
 
 @theme.row("as-mcp-noise")
@@ -268,19 +273,19 @@ def _(codex: Codex) -> None:
 def _(codex: Codex) -> None:
     first = message("started", "m1", "") + delta("m1", "Let me look.") + message("completed", "m1", "Let me look.")
     for second, expected in (
-        (delta("m2", "Done.") + message("completed", "m2", "Done"), "Let me look.Done."),
-        (delta("m2", "Done") + message("completed", "m2", "Done, and more."), "Let me look.Done, and more."),
-        (delta("m2", "Done.") + message("completed", "m2", "Otherwise."), "Let me look.Done."),
-        (delta("m2", "Let me look.") + message("completed", "m2", "Let me look."), "Let me look.Let me look."),
-        (delta("m2", "Done.") + message("completed", "m2", "Done.") * 2 + message("completed", "m1", "Let me look."), "Let me look.Done."),
+        (delta("m2", "Done.") + message("completed", "m2", "Done"), "Done."),
+        (delta("m2", "Done") + message("completed", "m2", "Done, and more."), "Done, and more."),
+        (delta("m2", "Done.") + message("completed", "m2", "Otherwise."), "Done."),
+        (delta("m2", "Let me look.") + message("completed", "m2", "Let me look."), "Let me look."),
+        (delta("m2", "Done.") + message("completed", "m2", "Done.") * 2 + message("completed", "m1", "Let me look."), "Done."),
     ):  # fmt: skip
         model = codex.play(first + second + over())
         for door in codex.doors:
-            assert {said.text for said in both(door, model)} == {expected}
+            assert {said.text for said in both(door, model)} == {apart(door, "Let me look.", expected)}
     # The model's own item comes too.
     model = codex.play(say("Let", " me look.", id="m1") + say("Done.", id="m2"))
     for door in codex.doors:
-        assert {said.text for said in both(door, model)} == {"Let me look.Done."}
+        assert {said.text for said in both(door, model)} == {apart(door, "Let me look.", "Done.")}
 
 
 @theme.row("as-no-delta")

@@ -20,6 +20,7 @@ from tests.support.frames import call, call_item, completed, created, rs, stream
 from tests.support.upstream import Pause, Reply
 from toolwire.assembly import ToolRules, as_ruled
 from toolwire.core.collect import Call, Reasoning, Text
+from toolwire.core.events import MessageEnded
 
 theme = Theme("content")
 
@@ -126,9 +127,10 @@ def _() -> None:
         completed(),
     )
     answered = answer(streamed)
-    assert answered.content == "One. Two."
+    assert answered.content == "One. \n\nTwo."
     assert answered.calls == [("a", "f", "{}"), ("b", "g", "{}")]
-    assert answered.turn.items == (Text("One. "), Call("a", "f", "{}"), Text("Two."), Call("b", "g", "{}"))
+    two = (Text("Two."), Call("b", "g", "{}"))
+    assert answered.turn.items == (Text("One. "), Call("a", "f", "{}"), MessageEnded(""), *two)
     assert _types(answered) == ["message", "function_call", "message", "function_call"]
     assert [item["id"] for item in answered.response["output"]] == ["msg_1", "fc_a", "msg_2", "fc_b"]
 

@@ -64,10 +64,16 @@ def _() -> None:
     called = encoded([TurnStarted(), CallStarted("a", "f"), CallArgs("a", "{}"), CallEnded("a"), TurnEnded()])
     assert called.received.types[-3:] == ["function_call_arguments.done", "output_item.done", "completed"]
     assert (talked.finish, called.finish) == ("stop", "tool_calls")
-    # Of a Responses server, which has such a word, [DONE] alone is a stream that was cut.
+    # A Responses server has such a word. Without it [DONE] ends the turn, and what was still open is incomplete.
     cut = answer(stream(created(), text("hi"), b"data: [DONE]\n\n"))
-    assert cut.received.types[-3:] == ["output_text.delta", "error", "failed"]
+    assert cut.received.types[-4:] == ["output_text.done", "content_part.done", "output_item.done", "incomplete"]
     assert [item["status"] for item in cut.response["output"]] == ["incomplete"]
+    assert (cut.finish, cut.notes) == ("length", ("end_missing",))
+    whole = answer(stream(created(), call("a", "f", "{}"), b"data: [DONE]\n\n"))
+    assert (whole.calls, whole.finish, whole.notes) == ([("a", "f", "{}")], "tool_calls", ("end_missing",))
+    half = answer(stream(created(), text("hi")))
+    assert half.received.types[-3:] == ["output_text.delta", "error", "failed"]
+    assert [item["status"] for item in half.response["output"]] == ["incomplete"]
 
 
 @theme.row("fin-tooluse-noblock")

@@ -216,7 +216,7 @@ def _() -> None:
         assert answered.content == "write [DONE] here"
         assert answered.calls == [("c", "f", '{"t":"[DONE]"}')]
         assert answered.notes == ()
-    assert answer(stream(created(), text("a"), done)).error is not None  # it does not end a turn by itself
+    assert answer(stream(created(), text("a"), done)).notes == ("end_missing",)  # it should not end a turn by itself
     # A Messages server has no such line and may send it all the same; its clients never get one.
     blocks = [began(), text_block(0, "write [DONE] here"), use(1, "c", "f", '{"t":"[DONE]"}'), over("tool_use")]
     for sent in (stream(*blocks), stream(*blocks, done), stream(blocks[0], done, *blocks[1:], done)):

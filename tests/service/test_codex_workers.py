@@ -1030,6 +1030,26 @@ def test_a_request_with_unreadable_parameters_is_answered(stage: Stage, line: st
 # Odd lines
 
 
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("this is not json", "frame_skipped"),
+        ('{"method":"item/agentMessage/delta","params":{"threadId":[]}}', "frame_skipped"),
+        (
+            '{"method":"item/tool/call","id":7002,"params":{"callId":"c9","tool":"look","arguments":{}}}',
+            "request_declined",
+        ),
+        ('{"method":"item/tool/call","id":7002}', "request_declined"),
+    ],
+)
+def test_a_line_that_names_no_thread_leaves_a_note(stage: Stage, line: str, code: str):
+    crew = stage["usual"]
+    before = len(stage.gateway.turns())
+    assert the_text(stage.turn(crew.script(write(line) + sleep(0.1) + say("Well.")))) == "Well."
+    assert stage.gateway.wait_for_turns(before + 1)[-1]["notes"].get(code) == 1
+    assert len(crew.rows().answered(7002)) == line.count("7002")
+
+
 ODD = [
     "",
     "   ",
@@ -1150,6 +1170,17 @@ def test_a_signal_does_not_wait_for_a_worker_that_never_greets(tmp_path: Path, h
     finally:
         stage.gateway.kill()
     assert not alive(crew.rows().pids[0])
+
+
+@of_its_own
+def test_a_provider_of_the_operators_own_is_the_one_that_threads_ask_for(tmp_path: Path, http: httpx.Client):
+    crew = Workers(tmp_path)
+    provider = {"model_provider": "mine", "model_providers": {"mine": {"base_url": "http://127.0.0.1:9/v1"}}}
+    stage = Stage(tmp_path, [crew], crew.backend(overrides=provider), http)
+    assert the_text(stage.turn(crew.script(say("Hello.")))) == "Hello."
+    [started] = crew.rows().heard("thread/start")
+    assert started["params"]["modelProvider"] == "mine"
+    stage.stop()
 
 
 @of_its_own

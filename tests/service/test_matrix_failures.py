@@ -1,5 +1,6 @@
 """The matrix, where it goes wrong: every way a backend can fail, on every route, is the same failure in every dialect."""
 
+import json
 from typing import Any
 
 import pytest
@@ -156,3 +157,43 @@ def test_an_error_before_anything_was_said_has_a_status(routes: Routes, dialect:
     refused = routes.refused(dialect, question(dialect, f"{kind}/fails at once {kind}", (), stream=stream))
     assert refused.status in (500, 502)
     assert refused.message == BROKEN
+
+
+# A frame lost inside a call
+
+LONG = Calls("call_a", "look", '{"path":"/one/two/three/four/five/six/seven"}')
+HOLED = Script((Says("So."), LONG), letters=3)
+ARGUMENTS = {"chat": b'"arguments"', "responses": b"function_call_arguments.delta", "messages": b'"partial_json"'}
+
+
+def _holed(kind: Name) -> list[bytes]:
+    """The stream with one frame in the middle of the arguments damaged."""
+    frames = [*STREAMED[kind](HOLED)]
+    places = [place for place, frame in enumerate(frames) if ARGUMENTS[kind] in frame]
+    middle = places[len(places) // 2]
+    frames[middle] = frames[middle][: len(frames[middle]) // 2] + b"\n\n"
+    return frames
+
+
+@STREAM
+@KIND
+@DIALECT
+def test_a_call_with_a_hole_in_it_cannot_be_run(routes: Routes, dialect: Name, kind: Name, stream: bool):
+    frames = [frame.replace(json.dumps(LONG.arguments).encode(), b'""') for frame in _holed(kind)]
+    model = f"has a hole {kind}"
+    routes.upstream.replies[model] = Reply(frames)
+    held = routes.ask(dialect, question(dialect, f"{kind}/{model}", HOLED.tools, stream=stream))
+    [call] = held.seen.calls
+    assert (call.id, call.name, call.whole) == ("call_a", "look", False)
+    assert LONG.arguments.startswith(call.arguments)
+    assert held.seen.finish == "length"
+    assert shape_faults(held, dialect, stream=stream) == []
+
+
+@STREAM
+@DIALECT
+def test_a_total_fills_the_hole_in_a_call(routes: Routes, dialect: Name, stream: bool):
+    routes.upstream.replies["fills its hole"] = Reply(_holed("responses"))
+    held = routes.ask(dialect, question(dialect, "responses/fills its hole", HOLED.tools, stream=stream))
+    [call] = held.seen.calls
+    assert (call.arguments, call.whole, held.seen.finish) == (LONG.arguments, True, "calls")

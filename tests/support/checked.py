@@ -16,8 +16,8 @@ Named = tuple[str | None, Json]
 """The name of an SSE event, None over WebSocket, and its data."""
 
 NOT_OF_FORM = {
-    "chat": ("usage.told", "calls.json"),
-    "responses": ("usage.told", "calls.json"),
+    "chat": ("usage.told", "usage.parts", "calls.json"),
+    "responses": ("usage.told", "usage.parts", "calls.json"),
     "messages": ("usage.told",),
 }
 """A gateway tells the tokens that it was told of. Whether it mends arguments is for its operator to say, but for Messages,

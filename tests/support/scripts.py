@@ -131,7 +131,12 @@ class Seen(msgspec.Struct, frozen=True):
 
 def truth(script: Script, dialect: Name, kind: Name, *, stream: bool) -> Seen:
     """What a client of this dialect must see of the turn when a backend of this kind tells it."""
-    return shown(told(script, kind, stream=stream), dialect)
+    seen = shown(told(script, kind, stream=stream), dialect)
+    if dialect == "chat" and kind == "responses":  # whose messages have a blank line between them in one text
+        seen = msgspec.structs.replace(
+            seen, text="\n\n".join(item.text for item in script.items if isinstance(item, Says))
+        )
+    return seen
 
 
 def told(script: Script, kind: Name, *, stream: bool) -> Seen:

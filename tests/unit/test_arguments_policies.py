@@ -207,6 +207,13 @@ def test_brackets_are_closed_when_the_turn_ended_by_itself(complete: bool, reaso
     assert notes == [("arguments_repaired", "a brackets")]
 
 
+def test_nothing_is_made_of_a_call_that_is_damaged():
+    *events, _ = called(OPEN, complete=False)
+    damaged = *events, CallEnded("a", complete=False, damaged=True), TurnEnded()
+    assert arguments(*damaged) == [(OPEN, False)]
+    assert [code for code, _ in through(*damaged)[1]] == ["call_incomplete"]
+
+
 @pytest.mark.parametrize("end", [TurnEnded("length"), TurnEnded("filter"), CUT])
 @pytest.mark.parametrize("text", [OPEN, "{'city': 'Oslo'}"])
 def test_a_call_that_was_cut_stays_cut(text: str, end):

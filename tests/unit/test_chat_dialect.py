@@ -12,6 +12,7 @@ from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    MessageEnded,
     Note,
     ReasoningDelta,
     RefusalDelta,
@@ -277,6 +278,15 @@ def test_the_stream_adds_up_to_the_plain_answer():
     assert folded["usage"] == whole["usage"]
     assert message["reasoning_content"] == "why\n\nthen"
     assert message["tool_calls"][1] == {"id": "b", "type": "custom", "custom": {"name": "p", "input": "raw"}}
+
+
+def test_messages_of_a_turn_have_a_blank_line_between_them():
+    call = [CallStarted("c", "f"), CallArgs("c", "{}"), CallEnded("c")]
+    for between in ([MessageEnded("")], [*call, MessageEnded("")], [MessageEnded(""), MessageEnded(""), *call]):
+        events = [TurnStarted(), MessageEnded(""), TextDelta("Let me "), TextDelta("look."), *between]
+        events += [TextDelta("It is "), TextDelta("42."), MessageEnded(""), TurnEnded()]
+        told = streamed(events, decoded())["message"], finished(events, decoded())["choices"][0]["message"]
+        assert [message["content"] for message in told] == ["Let me look.\n\nIt is 42."] * 2
 
 
 def test_usage_is_sent_only_where_it_was_asked_for():

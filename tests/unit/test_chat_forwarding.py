@@ -285,6 +285,27 @@ def test_thoughts_keep_the_name_that_their_server_gives_them(field: str):
     assert {name for delta in told.deltas() for name in delta if name in ("reasoning", "reasoning_content")} == {field}
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "f"}, "arguments": '{"x":1}'}],
+        [{"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}],
+        [{**started("call_1", "f"), "arguments": '{"x"'}, {"index": 0, "arguments": ":1}"}],
+    ],
+)
+def test_a_call_in_another_shape_leaves_in_ours(parts: list[Json]):
+    told = through(ROLE, *(calling(part, x_top=1) for part in parts), CALLED)
+    assert told.calls == [("call_1", "f", '{"x":1}')]
+    assert told.faults == []
+    assert all(set(part) <= {"index", "id", "type", "function"} for delta in told.all("tool_calls") for part in delta)
+
+
+@pytest.mark.parametrize("choices", [5, {"a": 1}, [7], [{"delta": 7}], [{"index": "x", "delta": {}}], [{"delta": [1]}]])
+def test_a_chunk_that_is_none_breaks_no_stream(choices: Any):
+    told = through(ROLE, text("a"), frame("", {**THEIRS, "choices": choices}), text("b"), STOP)
+    assert (told.said("content"), told.faults) == ("ab", [])
+
+
 def test_a_field_of_a_call_survives():
     told = through(
         ROLE, calling(started("call_1", "f")), *(calling(growing(each, x_call=1)) for each in ('{"x"', ":1}")), CALLED

@@ -43,8 +43,18 @@ from tests.unit.codex_lines import (
     with_results,
 )
 from toolwire.backends import codex
-from toolwire.core.collect import Reasoning
-from toolwire.core.events import Note, ReasoningDelta, ReasoningEnded, TextDelta, TurnEnded, TurnFailed, Usage
+from toolwire.core.collect import Reasoning, Text
+from toolwire.core.events import (
+    MessageEnded,
+    Note,
+    ReasoningDelta,
+    ReasoningEnded,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    Usage,
+)
+from toolwire.core.jsonrpc import UNASSIGNED, notification
 from toolwire.core.request import Request
 
 CallTold: TypeAlias = tuple[str, str, str]
@@ -952,3 +962,24 @@ def test_whatever_comes_in_whatever_order_is_a_legal_turn(lines: list[bytes]):
     if made.dialogue.waiting is not None:
         assert made.turn.failure is None
         assert set(made.dialogue.waiting.calls) <= set(calls)
+
+
+# Messages, and lines of nobody
+
+
+def test_two_messages_of_a_turn_are_kept_apart():
+    for lines in (
+        (delta("Let me "), delta("look."), delta("It is 42.", "msg_2")),
+        (delta("Let me look."), message("Let me look."), raw_text("Let me look."), message("It is 42.", "msg_2")),
+        (raw_text("Let me look."), raw_text("It is 42.", "msg_2")),
+    ):
+        heard = talk(*lines, completed(), ended()).turn
+        assert heard.items == (Text("Let me look."), MessageEnded(""), Text("It is 42."))
+
+
+def test_lines_that_name_no_thread_are_noted():
+    lost = notification(UNASSIGNED, message="")
+    asked = notification(UNASSIGNED, message="item/tool/call")
+    made = talk(delta("Hi"), lost, asked, ended(), lost)
+    assert made.notes == [("frame_skipped", ""), ("request_declined", "item/tool/call")]
+    assert made.answers() == {}

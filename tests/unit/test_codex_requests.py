@@ -880,3 +880,9 @@ def test_a_profile_is_read_and_refuses_what_it_does_not_know():
     assert codex.profile_from({"turns": 5, "summary": "none"}) == codex.Profile(turns=5, summary="none")
     with pytest.raises(msgspec.ValidationError):
         codex.profile_from({"turn": 5})
+
+
+def test_a_thread_is_started_with_the_provider_of_its_workers():
+    for named, expected in (({}, "toolwire"), ({"provider": "mine"}, "mine")):
+        [opened] = codex.Conversation(Request("m", (USER,)), "S", **named).start().outbox
+        assert opened.params["modelProvider"] == expected

@@ -133,7 +133,7 @@ def test_a_call_that_was_whole_before_the_gap_lacks_nothing():
 
 
 def test_a_call_that_has_ended_before_the_gap_stays_complete():
-    whole = Fragment("{", item="i", id="c", name="f", named=True, total=True, ended=True)
+    whole = Fragment("no JSON", item="i", id="c", name="f", named=True, total=True, ended=True)
     assert fed_with_gaps(whole, LOST)[-1] == CallEnded("c")
 
 
@@ -236,7 +236,10 @@ def test_text_after_the_end_of_a_call_is_noted():
     assert fed(whole, Fragment("x", item="i"))[-1] == Note("arguments_late", "c")
 
 
-NO_NAMES = Fragment('{"a":1}', item="i", total=True, final=True), Fragment('{"b":2}', item="i", total=True, final=True)
+NO_NAMES = (
+    Fragment('{"a":1}', item="i", total=True, final=True, early=True),
+    Fragment('{"b":2}', item="i", total=True, final=True, early=True),
+)
 NAMES = (
     Fragment(item="i", id="c1", name="f", named=True, total=True, ended=True),
     Fragment(item="i", id="c2", name="g", named=True, total=True, ended=True),
@@ -275,9 +278,9 @@ def test_a_second_total_for_a_call_that_has_its_name_is_no_second_call():
 
 
 def test_an_id_that_may_be_one_counts_where_there_is_no_other():
-    assert fed(Fragment("{}", item="i", fallback_id="x", name="f", named=True))[0] == CallStarted("x", "f")
+    assert fed(Fragment("{}", item="i", fallback="x", name="f", named=True))[0] == CallStarted("x", "f")
     start = Fragment(item="i", id="c", name="f", named=True)
-    assert fed(start, Fragment("{}", item="i", fallback_id="x", name="f", total=True, final=True), cut=False) == [
+    assert fed(start, Fragment("{}", item="i", fallback="x", name="f", total=True, final=True), cut=False) == [
         CallStarted("c", "f"),
         CallArgs("c", "{}"),
         CallEnded("c"),

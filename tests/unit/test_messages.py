@@ -178,6 +178,22 @@ def test_wrapped_arguments_are_unwrapped():
     assert bare((entry,)) == (CallEntry("a", "f", "{bad"),)
 
 
+@pytest.mark.parametrize(
+    ("input", "arguments", "sent"),
+    [
+        ('{"a": 1}', '{"a": 1}', {"a": 1}),
+        ("", "", {}),
+        (None, "{}", {}),
+        ("half {", "half {", {"__arguments": "half {"}),
+        ([1], "[1]", {"__arguments": "[1]"}),
+    ],
+)
+def test_an_input_in_a_string_is_sent_on_as_an_object(input, arguments, sent):
+    block = {"type": "tool_use", "id": "a", "name": "f", "input": input, "cache_control": {"type": "ephemeral"}}
+    [_, call] = decoded([USER, {"role": "assistant", "content": [block]}]).entries
+    assert (call.arguments, json.loads(bytes(call.raw))) == (arguments, {**block, "input": sent})
+
+
 @pytest.mark.parametrize("input", ["__arguments", ["__arguments"]])
 def test_an_input_that_is_no_object_is_no_fault_of_ours(input):
     body = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": input}]}
@@ -1047,6 +1063,12 @@ def test_effort_and_format():
     worded, notes = asked(output_format=OutputFormat())
     assert "JSON" in worded["system"]
     assert notes == [Note("field_dropped", "response_format")]
+
+
+def test_messages_of_a_turn_are_blocks_of_their_own():
+    turn = [TurnStarted(), TextDelta("Let me look."), MessageEnded(""), TextDelta("It is 42."), TurnEnded()]
+    for message in (folded(written(turn)), finished(turn)):
+        assert [block["text"] for block in message["content"]] == ["Let me look.", "It is 42."]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.support.frames import call, call_item, completed, created, rs, sse, s
 from toolwire.backends.responses import CHATGPT, OPENAI, Conversation, Profile, profile_from
 from toolwire.backends.responses.encode import encode_request
 from toolwire.core.collect import Call, Reasoning, Text, collect
-from toolwire.core.events import Note, Usage
+from toolwire.core.events import MessageEnded, Note, Usage
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import (
     AudioPart,
@@ -345,7 +345,7 @@ def test_a_stream_without_its_end_is_a_failure():
 
 
 def test_what_cannot_be_read_is_skipped_and_noted():
-    data = stream(created(), b"data: : keepalive\n\n", text("a"), b"data: [DONE]\n\n", completed())
+    data = stream(created(), b"data: : keepalive\n\n", text("a"), completed(), b"data: [DONE]\n\n")
     result = turn(data)
     assert (result.text, result.notes) == ("a", (Note("frame_skipped"),))
 
@@ -386,6 +386,104 @@ def test_cumulative_arguments_are_read_where_the_profile_says_so():
         completed(),
     )
     assert turn(data, Profile(arguments="snapshot")).calls[0].arguments == '{"a":1}'
+
+
+# Messages
+
+
+ONE, TWO = ({"type": "message", "id": id, "content": [{"type": "output_text", "text": text}]} for id, text in
+            (("msg_1", "Let me look."), ("msg_2", "It is 42.")))  # fmt: skip
+APART = (Text("Let me look."), MessageEnded(""), Text("It is 42."))
+
+
+def test_two_messages_of_a_turn_are_kept_apart():
+    done = [rs("output_item.done", output_index=place, item=item) for place, item in enumerate((ONE, TWO))]
+    first, second = text("Let me ") + text("look."), text("It is 42.", "msg_2", 1)
+    for events in (
+        (first, second),
+        (first, done[0], second, done[1]),
+        (*done,),
+        (first.replace(b'"item_id": "msg_1", ', b""), second.replace(b'"item_id": "msg_2", ', b"")),
+        (first, done[0], text("It is 42.", "msg_1", 1)),
+    ):
+        assert turn(stream(created(), *events, completed())).items == APART
+        assert turn(stream(created(), *events, completed([ONE, TWO]))).items == APART
+    assert turn(stream(created(), completed([ONE, TWO]))).items == APART
+
+
+def test_messages_of_a_plain_reply_that_share_an_id_are_all_told():
+    same = {**TWO, "id": "msg_1"}
+    assert plain(status="completed", output=[ONE, same]).items == APART
+    assert turn(stream(created(), completed([ONE, same]))).items == APART
+
+
+def test_a_new_id_in_every_event_is_no_new_message():
+    added = rs("output_item.added", output_index=0, item={"type": "message", "id": "a", "content": []})
+    words = [text(word, item, 0) for word, item in (("Let ", "b"), ("me ", "c"), ("look.", "d"))]
+    done = rs("output_item.done", output_index=0, item={**ONE, "id": "e"})
+    for events in ((added, *words, done), (*words, done), (*words,)):
+        result = turn(stream(created(), *events, completed([{**ONE, "id": "f"}])))
+        assert result.items == (Text("Let me look."),)
+
+
+# Frames that are lost
+
+
+def test_a_frame_that_is_lost_inside_a_call_leaves_no_hole_in_it():
+    start = rs("output_item.added", output_index=0, item=call_item("c", "f", ""))
+    before, lost, after = (
+        rs("function_call_arguments.delta", item_id="fc_1", output_index=0, delta=each)
+        for each in ('{"a":', "1,", '"b":2}')
+    )
+    broken = lost.replace(b'"delta": "1,"', b'"delta": "1,')
+    cut = turn(stream(created(), start, before, broken, after, completed()))
+    assert [(call.arguments, call.complete) for call in cut.calls] == [('{"a":', False)]
+    assert {note.code for note in cut.notes} == {"frame_skipped", "arguments_gap"}
+    whole = '{"a":1,"b":2}'
+    for total in (
+        rs("function_call_arguments.done", item_id="fc_1", output_index=0, arguments=whole),
+        rs("output_item.done", output_index=0, item=call_item("c", "f", whole)),
+    ):
+        mended = turn(stream(created(), start, before, broken, after, total, completed()))
+        assert mended.calls == (Call("c", "f", whole),)
+        assert mended.notes == (Note("frame_skipped"),)
+    assert turn(stream(created(), start, before, broken, after, completed([call_item("c", "f", whole)]))).calls == (
+        Call("c", "f", whole),
+    )
+    other = rs("function_call_arguments.done", item_id="fc_1", output_index=0, arguments='{"x":1}')
+    assert [
+        call.complete for call in turn(stream(created(), start, before, broken, after, other, completed())).calls
+    ] == [False]
+
+
+# The end
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+def test_done_alone_ends_a_turn_with_a_note_and_what_is_open_is_incomplete():
+    opened = rs("output_item.added", output_index=1, item=call_item("c", "f", ""))
+    begun = rs("function_call_arguments.delta", item_id="fc_1", output_index=1, delta='{"a":')
+    whole = [rs("output_item.done", output_index=0, item=ONE), call("c", "f", "{}", place=1)]
+    for events, reason, complete in (
+        ([text("a")], "length", []),
+        ([text("a"), rs("output_text.done", item_id="msg_1", output_index=0, content_index=0, text="a")], "stop", []),
+        (whole, "stop", [True]),
+        ([opened, begun], "stop", [False]),
+        ([opened], "stop", [False]),
+        ([opened, begun, begun.replace(b"a", b"b")], "stop", [False]),
+        ([], "stop", []),
+    ):
+        for late in (b"", text("late", "msg_9", 9) + completed() if events else b""):
+            result = turn(stream(created(), *events, DONE, late))
+            assert (result.failure, result.reason) == (None, reason)
+            assert [call.complete for call in result.calls] == complete
+            assert Note("end_missing") in result.notes
+            assert "late" not in result.text
+    failure = turn(DONE).failure
+    assert failure is not None
+    assert failure.code == "stream_cut"
 
 
 # Refusing

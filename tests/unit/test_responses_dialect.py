@@ -82,9 +82,6 @@ ITEMS: list[tuple[Json, Any]] = [
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}', "id": "fc_1"},
         CallEntry("c", "f", '{"a": 1}'),
     ),
-    ({"type": "function_call", "call_id": "c", "name": "f", "arguments": {"b": 1.0}}, CallEntry("c", "f", '{"b":1.0}')),
-    ({"type": "function_call", "call_id": "c", "name": "f"}, CallEntry("c", "f", "")),
-    ({"type": "function_call", "call_id": "c", "name": "f", "arguments": None}, CallEntry("c", "f", "")),
     (
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "namespace": "n"},
         CallEntry("c", "f", "{}", namespace="n"),
@@ -144,6 +141,17 @@ def test_every_item_becomes_an_entry_that_keeps_its_raw_form(item: Json, entry: 
     # An output that is neither a text nor parts is sent on as its own text.
     as_text = item.get("type") == "function_call_output" and not _is_text_or_parts(item["output"])
     assert request.entries[1] == msgspec.structs.replace(entry, raw=None if as_text else raw(item))
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments", "sent"),
+    [({"arguments": {"b": 1.0}}, '{"b":1.0}', '{"b":1.0}'), ({}, "", "{}"), ({"arguments": None}, "", "{}")],
+)
+def test_arguments_that_are_no_string_are_sent_on_as_one(given: Json, arguments: str, sent: str):
+    item = {"type": "function_call", "call_id": "c", "name": "f", "id": "fc_1", "status": "completed", **given}
+    entry = decoded(input=[USER, item]).entries[1]
+    assert msgspec.structs.replace(entry, raw=None) == CallEntry("c", "f", arguments)
+    assert value(entry.raw) == {**item, "arguments": sent}
 
 
 def _is_text_or_parts(output: Any) -> bool:

@@ -328,3 +328,27 @@ def test_a_schema_for_the_answer_is_shown_with_explicit_defaults():
     assert {name: shown[name] for name in format} == format
     assert shown["strict"] is False
     assert not shown["description"]
+
+
+# Messages
+
+
+def test_messages_of_a_turn_are_items_of_their_own():
+    events = said(TextDelta("Let me look."), MessageEnded(""), TextDelta("It is 42."))
+    told = streamed(events)
+    assert [item["content"][0]["text"] for item in told.output] == ["Let me look.", "It is 42."]
+    assert finished(events)["output"] == told.output
+
+
+@pytest.mark.parametrize("reason", ["length", "filter"])
+def test_a_message_that_was_cut_is_incomplete(reason: Any):
+    for events, statuses in (
+        ([TextDelta("a")], ["incomplete"]),
+        ([TextDelta("a"), MessageEnded(""), TextDelta("b")], ["completed", "incomplete"]),
+        ([TextDelta("a"), *called("c", "{", complete=False)], ["completed", "incomplete"]),
+        ([*called("c", "{}"), RefusalDelta("No")], ["completed", "incomplete"]),
+    ):
+        made = said(*events, end=TurnEnded(reason))
+        assert [item["status"] for item in streamed(made).output] == statuses
+        assert [item["status"] for item in finished(made)["output"]] == statuses
+    assert [item["status"] for item in streamed(said(TextDelta("a"))).output] == ["completed"]

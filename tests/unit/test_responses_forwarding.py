@@ -100,3 +100,30 @@ def test_a_profile_refuses_includes_and_instructs():
     assert body["instructions"]
     assert sent(CHATGPT, instructions="Mine.")[0]["instructions"] == "Mine."
     assert sent(CHATGPT, include=["reasoning.encrypted_content"])[0]["include"] == ["reasoning.encrypted_content"]
+
+
+def test_an_id_that_its_server_never_gave_does_not_go_back_to_it():
+    """Item ids of ours are made of a seed; those of calls and results can be left out."""
+    seed = "0123456789abcdef01234567"
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "x": 1}
+    custom = {"type": "custom_tool_call", "call_id": "d", "name": "p", "input": ""}
+    result = {"type": "function_call_output", "call_id": "c", "output": "ok"}
+    custom_result = {"type": "custom_tool_call_output", "call_id": "d", "output": "ok"}
+    message = {
+        "type": "message",
+        "role": "assistant",
+        "id": f"msg_{seed}03",
+        "content": [{"type": "output_text", "text": "a"}],
+    }
+    given = [
+        {"id": f"fc_{seed}01", **call},
+        {"id": f"ctc_{seed}02", **custom},
+        {"id": f"fco_{seed}i01", **result},
+        custom_result,
+        message,
+    ]
+    assert sent(input=given)[0]["input"] == [call, custom, result, custom_result, message]
+    theirs = [
+        {"id": id, **call} for id in ("fc_1", f"fc_{seed}{seed}", "fc_68c1f0b2a94c8190a3b1d2e5f60718290a1b2c3d4e5f6071")
+    ]
+    assert sent(input=[*theirs, result])[0]["input"] == [*theirs, result]

@@ -12,6 +12,8 @@ from tests.unit.test_responses_encoding import ask
 from toolwire.assembly import ToolRules, policies_for
 from toolwire.backends.responses import Conversation
 from toolwire.core.collect import collect
+from toolwire.core.events import Note
+from toolwire.core.notes import Tally
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
 from toolwire.core.sse import FrameReader
@@ -288,7 +290,32 @@ def nested_number(events: list[Json]) -> list[Json]:
     ]
 
 
+def in_deltas(change: Callable[[Json, int], Json]) -> Change:
+    """Something else in every second delta, the first of each item included."""
+
+    def changed(events: list[Json]) -> list[Json]:
+        seen: dict[str, int] = {}
+        out: list[Json] = []
+        for event in events:
+            new = event
+            if event["type"].endswith(".delta"):
+                number = seen.setdefault(event["item_id"], 0)
+                seen[event["item_id"]] += 1
+                new = change(event, number) if number % 2 == 0 else event
+            out.append({key: value for key, value in new.items() if value is not None})
+        return out
+
+    return changed
+
+
 OTHERWISE: dict[str, Change] = {
+    "wrong places in deltas": in_deltas(lambda event, _: {**event, "output_index": event["output_index"] + 5}),
+    "the place of another item in deltas": in_deltas(lambda event, _: {**event, "output_index": 0}),
+    "no places in deltas": in_deltas(lambda event, _: {**event, "output_index": None}),
+    "a new id in every delta": in_deltas(lambda event, number: {**event, "item_id": f"{event['item_id']}{number}"}),
+    "wrong parts in deltas": in_deltas(
+        lambda event, _: {key: value + 3 if key == "summary_index" else value for key, value in event.items()}
+    ),
     "numbers from 100": renumbered(lambda place: 100 + 3 * place),
     "all numbers 0": renumbered(lambda place: 0),
     "numbers null": renumbered(lambda place: None),
@@ -392,6 +419,99 @@ def test_a_policy_changes_what_it_decides_and_nothing_else(rules: ToolRules, typ
     assert all(item["x_item"] for item in told.output)
     spoken = [event for event in told.events if event["type"] == "response.output_text.delta"]
     assert [event["obfuscation"] for event in spoken] == ["ab", "c"]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_frames_over_several_lines_leave_on_one(end: bytes):
+    """However a server breaks them, deltas or not, and whatever stands in them."""
+
+    def broken(event: Json) -> bytes:
+        lines = json.dumps(event, indent=1, ensure_ascii=False).encode().split(b"\n")
+        return b"event: " + event["type"].encode() + end + b"".join(b"data: " + line + end for line in lines) + end
+
+    data = b"".join(map(broken, EVENTS))
+    told = judged(*in_any_chunking(data, lambda pieces: carried(pieces, ask())))
+    assert told.events == through(EVENTS).events
+
+
+def test_a_plain_reply_over_several_lines_can_become_a_stream():
+    request = ask()
+    body = json.dumps({**RESPONSE, "status": "completed", "output": ITEMS, "usage": USAGE}, indent=1)
+    encoder = responses.StreamEncoder(request, "resp_7", 7, Tally())
+    events = Conversation(request, "S").feed_plain(body.encode())
+    told = received(b"".join(piece for event in events for piece in encoder.feed(event)))
+    assert told.output == ITEMS
+    assert told.response["x_response"] == {"a": [1]}
+
+
+def test_a_request_over_several_lines_is_repeated_on_one():
+    tools = [{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {}}}]
+    given = {"model": "m", "input": "Hi", "stream": True, "tools": tools, "metadata": {"a": "b"}}
+    request = responses.decode_request(json.dumps(given, indent=1).replace("\n", "\r\n").encode())
+    told = judged(*carried([sse(EVENTS)], request))
+    assert told.response["tools"][0]["parameters"] == tools[0]["parameters"]
+    assert told.response["metadata"] == {"a": "b"}
+
+
+def test_a_plain_reply_with_half_letters_is_answered():
+    said = {**SAID, "text": "Hi \ud83d there", "x_part": "\ude00"}
+    call = {**FUNCTION, "arguments": '{"x":"\ud83d\ude00 \ud83d"}', "status": "completed"}
+    output = [{**MESSAGE, "content": [said], "status": "completed"}, call]
+    body = json.dumps({**RESPONSE, "status": "completed", "output": output, "usage": USAGE})
+    for indent in (None, 1):
+        text = json.dumps(json.loads(body), indent=indent)
+        events = Conversation(ask(), "S").feed_plain(text.encode())
+        answered = json.loads(responses.encode_turn(collect([*events]), ask(), "resp_7", 7))
+        [part] = answered["output"][0]["content"]
+        assert (part["text"], part["x_part"]) == ("Hi \ufffd there", "\ufffd")
+        assert answered["output"][1]["arguments"] == '{"x":"\U0001f600 \ufffd"}'
+        assert events.count(Note("letter_replaced")) == 3
+
+
+# Items that are cut
+
+
+def test_a_message_that_its_server_calls_incomplete_is_incomplete():
+    message = {**MESSAGE, "content": [SAID], "status": "incomplete"}
+    cut = [json.loads(json.dumps(event).replace("completed", "incomplete")) for event in EVENTS[-1:]]
+    cut[0]["response"] |= {"output": [message], "incomplete_details": {"reason": "max_output_tokens"}}
+    spoken = [event for event in EVENTS if event.get("output_index") == 2]
+    spoken[-1] = {**spoken[-1], "item": message}
+    told = through([EVENTS[0], *spoken, *cut])
+    assert told.of("output_item.done")[0]["item"]["status"] == "incomplete"
+    assert (told.response["status"], told.output) == ("incomplete", [message])
+
+
+def test_a_message_that_a_server_left_open_when_it_ran_out_of_tokens_is_incomplete():
+    cut = json.loads(json.dumps(EVENTS[-1]).replace("completed", "incomplete"))
+    cut["response"] |= {"output": [], "incomplete_details": {"reason": "max_output_tokens"}}
+    spoken = [event for event in EVENTS if event.get("output_index") == 2][:-1]
+    told = through([EVENTS[0], *spoken, cut])
+    assert [item["status"] for item in told.output] == ["incomplete"]
+
+
+# Messages that share an id
+
+
+def test_messages_that_share_an_id_are_all_told():
+    def message(text: str) -> Json:
+        return {**MESSAGE, "content": [{**SAID, "text": text}], "status": "completed"}
+
+    items = [message("One."), message("Two."), message("Two.")]
+    last = EVENTS[-1]
+    final = {**last, "response": {**last["response"], "output": items}}
+    done = [
+        {"type": "response.output_item.done", "output_index": place, "item": item} for place, item in enumerate(items)
+    ]
+    for events in ([EVENTS[0], final], [EVENTS[0], *done, final], [EVENTS[0], *done, {**final, "response": RESPONSE}]):
+        told = through(events)
+        assert [item["content"][0]["text"] for item in told.output] == ["One.", "Two.", "Two."]
+        assert len({item["id"] for item in told.output}) == 3
+    body = json.dumps({**RESPONSE, "status": "completed", "output": items})
+    answered = json.loads(
+        responses.encode_turn(collect([*Conversation(ask(), "S").feed_plain(body.encode())]), ask(), "r", 7)
+    )
+    assert [item["content"][0]["text"] for item in answered["output"]] == ["One.", "Two.", "Two."]
 
 
 # Servers that name nothing

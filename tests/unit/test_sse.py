@@ -31,6 +31,8 @@ def read(data: bytes) -> list[tuple[bytes, bytes]]:
         (b"\xef\xbb\xbfdata: a\n\n", [(b"", b"a")]),
         (b"data: a\ndata: b\n\n", [(b"", b"a\nb")]),
         (b"data:a\ndata\ndata:  b\n\n", [(b"", b"a\n\n b")]),
+        (b'data: {"a":\ndata: [1.50,\r\ndata:\ndata: "x\\n"]}\n\n', [(b"", b'{"a":[1.50,"x\\n"]}')]),
+        (b'data: {"a":\ndata: \n\n', [(b"", b'{"a":\n')]),
         (b": comment\n\n: more\ndata: a\n\n", [(b"", b"a")]),
         (b"id: 7\nretry: 9\nfoo: bar\ndata: a\nevent: late\n\n", [(b"late", b"a")]),
         (b"\n\n\ndata: a\n\n\n\ndata: b\n\n", [(b"", b"a"), (b"", b"b")]),

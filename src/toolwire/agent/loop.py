@@ -29,6 +29,7 @@ Answer = TypeVar("Answer")
 REPEATED_CALLS = "repeated_calls"
 LEAST_WINDOW = 2048
 """Tokens; no model that can use tools takes fewer."""
+TOO_LARGE = 413
 HALVINGS = 6
 """How often a history that is too long to be summarised is halved."""
 
@@ -215,4 +216,5 @@ class Loop:
 
 
 def _is_overflow(broken: BackendFault) -> bool:
-    return broken.failure.code == CONTEXT_LENGTH_EXCEEDED
+    """Whether the request was too long for the model, or too large for its server."""
+    return broken.failure.code == CONTEXT_LENGTH_EXCEEDED or broken.failure.status == TOO_LARGE

@@ -24,6 +24,7 @@ from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Reason
 from toolwire.dialects.responses.items import DONE, CallItem, MessageItem, OtherItem, OutputItem
 
 FOREVER = float("inf")
+GAP = "arguments_gap"
 CALL = "function_call"
 SHELL_CALL = "local_shell_call"
 
@@ -62,6 +63,7 @@ class Step:
         finally:
             self._run.close()
         await self._settle()
+        broken = broken or self._lost()
         if broken is not None:
             raise BackendFault(broken)
         if self._said:
@@ -91,6 +93,12 @@ class Step:
             await run.finish()
             await self._task.look_at_usage()
         return failure
+
+    def _lost(self) -> Failure | None:
+        """The failure of a turn whose only calls have lost a frame: a model that is asked again makes them again."""
+        if self.calls or GAP not in self._run.assembly.tally.counts:
+            return None
+        return Failure(502, GAP, "A frame was lost inside the arguments of a call.", retryable=True)
 
     async def _settle(self) -> None:
         """Wait for what was started, and keep the last items and all results."""

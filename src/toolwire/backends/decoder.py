@@ -9,6 +9,8 @@ from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note, TurnFailed
 from toolwire.core.identity import CallTable
 from toolwire.core.sequence import OneCallAtATime
+from toolwire.core.sse import Frame
+from toolwire.core.surrogates import SurrogateHalves
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What reading a server's JSON may raise: it is none, or goes too deep."""
@@ -23,6 +25,7 @@ class TurnDecoder:
     def __init__(self, seed: str, names: Sequence[str] = (), *, tells_items: bool = False) -> None:
         self._table = CallTable(seed, names, tells_items=tells_items)
         self._row = OneCallAtATime()
+        self._halves = SurrogateHalves()
         self._opening: list[Event] = []
         self._started = False
         self._unreadable = 0
@@ -38,11 +41,19 @@ class TurnDecoder:
         """The reasoning so far, as the fields in which the server wants it back, if its protocol has any."""
         return ""
 
-    def _skip_frame(self) -> None:
+    def _made_whole(self, data: bytes) -> bytes:
+        """The data with the letters whole that the backend cut in half; halves that stay alone are replaced."""
+        lost = self._halves.lost
+        mended = self._halves.mended(data)
+        self._opening += [Note("letter_replaced")] * (self._halves.lost - lost)
+        return data if mended is None else mended
+
+    def _skip_frame(self, frame: Frame) -> None:
         """A frame cannot be read: whatever it said is lost, and a call may have a gap there."""
         self._unreadable += 1
         self._opening.append(Note("frame_skipped"))
-        self._table.gap()
+        if not frame.data.lstrip().startswith(b":") and frame.event != b"ping":  # `data: : keepalive` says nothing
+            self._table.gap()
 
     def _fail(self, failure: Failure) -> list[Event]:
         self.ended = True

@@ -103,6 +103,31 @@ def failed(error: Error | None) -> Failure:
     )
 
 
+FAILED_REASONS: dict[str, int] = {
+    "abort": 502,
+    "aborted": 502,
+    "canceled": 502,
+    "cancelled": 502,
+    "error": 502,
+    "failed": 502,
+    "insufficient_system_resource": 503,
+    "malformed_function_call": 502,
+    "malformed_model_output": 502,
+    "malformed_response": 502,
+    "malformed_tool_use": 502,
+    "network_error": 502,
+    "server_error": 502,
+    "timeout": 504,
+}
+"""Reasons for the end of a turn that say it has failed, with the HTTP status that this would have had outside."""
+
+
+def failed_reason(reason: str) -> Failure:
+    """The failure behind a turn that ended for such a reason."""
+    code = reason.lower()
+    return Failure(FAILED_REASONS[code], code, f"The backend ended the turn with the reason {code!r}.", retryable=True)
+
+
 _WINDOW = r"context[ _-](?:length|window|size|limit)|max_model_len|model token limit|number of tokens allowed"
 _PASSED = r"exceed|longer than|greater than|larger than|more than|maximum|overflow|reached|ran out|only"
 _OVERFLOW = re.compile(

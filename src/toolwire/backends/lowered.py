@@ -11,7 +11,7 @@ from toolwire.core.events import Event, Note
 from toolwire.core.lowering import Restore, lowered
 from toolwire.core.names import Limits
 from toolwire.core.request import Request
-from toolwire.core.sse import Frame
+from toolwire.core.sse import Frame, on_one_line
 
 
 class Decoder(Protocol):
@@ -80,7 +80,7 @@ class LoweredConversation:
         return self._restored(self._decoder.end())
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        return self._restored(self._decoder.feed_plain(body))
+        return self._restored(self._decoder.feed_plain(on_one_line(body)))  # parts of it may go into a stream
 
     def stand_in(self, call: str, delivered: str) -> None:
         """Nothing: the whole history goes to such a server, and calls and results have the client's ids there."""

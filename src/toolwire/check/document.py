@@ -39,7 +39,7 @@ This page is written by `python -m toolwire.check.document`.
 Ids are stable.
 
 One fault can break several rules.
-A rule that explains others, such as `responses.output-index` the order of the items in the end, is shown before them.
+Reports show the cause first: `responses.output-index`, for example, before `responses.final-output`.
 """
 
 

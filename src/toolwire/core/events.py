@@ -57,7 +57,7 @@ class RefusalDelta(Event, frozen=True, gc=False):
 
 
 class MessageEnded(Event, frozen=True, gc=False):
-    """The message `item` is whole. Only told where the client's dialect has messages of its own."""
+    """The message `item` is whole. Without a name it stands between the words of two messages."""
 
     item: str
 

@@ -8,8 +8,10 @@ Rules, all from servers that were seen to do it:
 
 - An empty string, null or one of the words for null says nothing (`SILENT`).
 - An id decides over an index: a new id under a known index is a new call, except when that call has no id yet.
-- Several final totals under one item, or several calls of one item, are in the same order.
 - The same id under another index, with a name of its own, is another call whose id was not unique.
+- One item may have several calls: a total that differs from the one it has, or another id, is another call.
+- What comes before its item waits for the id and the name that the item may bring. Argument text alone is no call.
+- An item that ends without arguments waits for them until the turn ends or they are said to be over.
 - Without id and index a fragment continues the last call, or begins one if it has a name and the last is done.
 - A name may come whole, in pieces, repeated, late or never. It is announced once, when no more of it can follow.
 - A total adds only what was missing; text that was passed on is never taken back. If the two contradict each other,
@@ -66,10 +68,14 @@ class Fragment(msgspec.Struct, frozen=True, gc=False):
     namespace: str = ""
     final: bool = False
     """The text is a total, and no more of it follows."""
-    fallback_id: str = ""
+    fallback: str = ""
     """What may be an id of the call: it counts if the call has no other."""
     seal: str = ""
     """What the server wants back with the call."""
+    early: bool = False
+    """It does not come with the call's item, which may still bring an id and a name."""
+    open: bool = False
+    """The end came without arguments, which may still follow."""
 
 
 class Call:
@@ -79,7 +85,9 @@ class Call:
         "announced",
         "broken",
         "closing",
+        "early",
         "ended",
+        "fallback",
         "final",
         "gap",
         "given",
@@ -93,6 +101,8 @@ class Call:
         "parts",
         "seal",
         "sent",
+        "summed",
+        "waits",
     )
 
     def __init__(self, ordinal: int, kind: CallKind) -> None:
@@ -107,8 +117,12 @@ class Call:
         self.parts: list[str] = []
         self.given = False  # the id came from the backend
         self.announced = False
+        self.early = False  # its item has not come, which may bring an id and a name
+        self.fallback = ""  # an id for want of a better one
         self.sent = False  # argument text was passed on
-        self.final = False  # the backend has said what all of the arguments are
+        self.summed = False  # a total was told
+        self.final = False  # the backend said that no more of the arguments follows
+        self.waits = False  # the end was seen before any arguments
         self.gap = False  # a frame was lost since the last total, and it may have held more of this call
         self.broken = False  # arguments are missing behind the gap, or a total contradicts what was passed on
         self.closing: bool | None = None  # the end was seen while the name was missing; says whether complete
@@ -120,12 +134,21 @@ class Call:
             self.parts = ["".join(self.parts)]
         return self.parts[0] if self.parts else ""
 
-    def is_blank(self) -> bool:
-        return is_blank(self.text)
+    @property
+    def is_bare(self) -> bool:
+        """Whether there is argument text and nothing that says that it is a call."""
+        return self.early and not self.name and not self.final
 
-    def is_other(self) -> bool:
-        """Whether this is no JSON that was cut, but something else, which nothing that follows could make whole."""
-        return not is_begun_object(self.text)
+    def is_blank(self) -> bool:
+        return is_blank(self.text) if self.kind == "function" else not self.text
+
+    def seems_whole(self) -> bool:
+        """Whether the arguments are whole, as far as they can be without the end of the call."""
+        return self.parts[-1].rstrip().endswith("}") and is_json(self.text)
+
+    def stands(self) -> bool:
+        """Whether arguments that are not whole may be all there is: none, or something that is no JSON."""
+        return not self.broken and (self.is_blank() or not is_begun_object(self.text))
 
     def is_whole(self) -> bool:
         return not self.broken and (self.kind == "custom" or is_json(self.text))
@@ -158,7 +181,7 @@ class CallTable:
         self._settled = _settled(self._names)
         self.calls: list[Call] = []
         self._by_item: dict[str, Call] = {}
-        self._siblings: dict[str, list[Call]] = {}  # the calls of one item, where there are several
+        self._shared: dict[str, list[Call]] = {}  # the items that have several calls, and are not in that table
         self._by_id: dict[str, Call] = {}
         self._by_index: dict[int, Call] = {}
 
@@ -167,37 +190,28 @@ class CallTable:
         if call is None and fragment.ended and fragment.total and self._is_new(fragment):
             return self._add_whole(fragment)
         events: list[Event] = []
-        if call is not None and (call.final or fragment.item in self._siblings):
-            call = self._sibling(call, fragment) or self._add(fragment, events)
-        elif call is None or fragment.reused or self._has_other_id(call, fragment):
+        if (
+            call is None
+            or fragment.reused
+            or self._has_other_id(call, fragment)
+            or self._is_another_total(call, fragment)
+        ):
             call = self._find(fragment) or self._add(fragment, events)
+        if not call.id and self._by_id.get(fragment.id, call) is not call:
+            self._reuse_id(call, events)
         self._learn(call, fragment)
         self._grow(call, fragment, events)
-        if fragment.ended:
+        if fragment.ended and fragment.open and fragment.complete and not call.final and call.is_blank():
+            call.waits = True
+        elif fragment.ended or (call.waits and call.final):
             self._close(call, fragment.complete, events)
         return events
-
-    def _sibling(self, latest: Call, fragment: Fragment) -> Call | None:
-        """The call that a fragment means of those of its item; None if it is one more."""
-        if fragment.reused or fragment.id in self._by_id:
-            return self._find(fragment)
-        calls = self._siblings.get(fragment.item, [latest])
-        equal = [call for call in calls if call.text == fragment.text]
-        if fragment.final and not is_blank(fragment.text):
-            if not equal:
-                calls = [call for call in calls if not call.final and not call.ended]
-        elif fragment.id in SILENT and fragment.name in SILENT:
-            return latest
-        if fragment.id not in SILENT or fragment.name not in SILENT:
-            calls = [call for call in calls if not call.given and call.name in ("", fragment.name)]
-        found = next((call for call in calls if call in equal), calls[0] if calls else None)
-        if found is not None or latest.given or not fragment.final:
-            return found or (None if self._has_other_id(latest, fragment) else latest)
-        return None
 
     def _is_new(self, fragment: Fragment) -> bool:
         """A whole call of which nothing was known: the common case where nothing is streamed."""
         if fragment.reused or fragment.index in self._by_index or fragment.id in SILENT or fragment.id in self._by_id:
+            return False
+        if fragment.item in self._shared:
             return False
         named = fragment.name in self._names or (not self._names and fragment.name not in SILENT)
         return named and fragment.kind == "function" and not is_blank(fragment.text)
@@ -208,7 +222,7 @@ class CallTable:
         self._learn(call, fragment)
         self._count(len(fragment.text))
         call.parts = [fragment.text]
-        call.announced = call.sent = call.ended = True
+        call.announced = call.sent = call.summed = call.ended = True
         call.closing = fragment.complete
         return [self._started(call), CallArgs(call.id, fragment.text), CallEnded(call.id, fragment.complete)]
 
@@ -236,10 +250,11 @@ class CallTable:
                 call.gap = True
                 call.broken = call.kind == "custom" or not is_json(call.text)
 
-    def knows(self, item: str) -> bool:
-        """Whether the call of this item has an id."""
-        call = self._by_item.get(item)
-        return call is not None and bool(call.id)
+    def drop_unclaimed(self) -> list[Event]:
+        """Leave out bare argument text: no item, name, id or total ever said that it is a call."""
+        calls = self.calls
+        self.calls = [call for call in calls if not call.is_bare]
+        return [Note("arguments_unclaimed", call.item) for call in calls if call.is_bare]
 
     def ordinal(self, id: str) -> int:
         """The place of a call among all calls of the turn."""
@@ -257,11 +272,11 @@ class CallTable:
         """The turn is over: every open call ends, complete only if its arguments are. `cut`: it ran out of tokens."""
         events: list[Event] = []
         for call in self.calls:
-            if call.ended:
+            if call.ended or not (call.name or call.given or call.parts or call.gap):  # nothing was ever said of it
                 continue
-            complete = call.closing
+            complete = True if call.waits and call.is_blank() else call.closing
             if complete is None:
-                complete = (not cut and (call.is_blank() or call.is_other())) or call.is_whole()
+                complete = call.is_whole() or (not cut and call.stands())
             call.closing = complete
             self._announce(call, events)
             self._settle(call, events)
@@ -272,6 +287,8 @@ class CallTable:
         there = self._at_index(fragment)
         if fragment.reused:
             return there
+        if fragment.item in self._shared or (there is not None and self._is_another_total(there, fragment)):
+            return self._of_item(fragment)
         if given:
             call = self._by_id.get(given)
             if call is not None:
@@ -282,6 +299,26 @@ class CallTable:
         if fragment.index is not None or fragment.item or not self.calls:
             return None
         return self._after_the_last(fragment)
+
+    def _of_item(self, fragment: Fragment) -> Call | None:
+        """One of several calls of an item: by its id, its name or its index, else by the text or the order."""
+        given = "" if fragment.id in SILENT else fragment.id
+        if given in self._by_id:
+            return self._by_id[given]
+        calls = [call for call in self._shared.get(fragment.item, ()) if not (given and call.given)]
+        if fragment.name not in SILENT:
+            calls = [call for call in calls if call.name in ("", fragment.name)]
+        if fragment.index is not None and len({call.index for call in calls}) > 1:
+            there = [call for call in calls if call.index == fragment.index]
+            calls = there or [call for call in calls if call.index is None]
+        waiting = [call for call in calls if not call.summed and not call.ended]
+        if not fragment.total:
+            begun = [call for call in waiting if call.parts and not call.seems_whole()]
+            fresh = [call for call in waiting if not call.parts]
+            return next(iter((*begun[-1:], *fresh, *calls[-1:])), None)
+        alike = [call for call in calls if call.parts and fragment.text.startswith(call.text)]
+        others = [call for call in calls if not fragment.final and (not call.name or is_blank(fragment.text))]
+        return next(iter((*alike, *waiting, *others)), None)
 
     def _at_index(self, fragment: Fragment) -> Call | None:
         if fragment.index is None:
@@ -297,12 +334,25 @@ class CallTable:
         if not fragment.name:
             place = fragment.position
             return last if place is None or place >= len(self.calls) else self.calls[place]
-        continues = not last.name or (last.name == fragment.name and not last.parts)
+        grows = not last.parts or (fragment.total and not fragment.ended and fragment.text.startswith(last.text))
+        continues = not last.name or (last.name == fragment.name and grows)
         return last if continues and not last.ended else None
 
     def _has_other_id(self, call: Call, fragment: Fragment) -> bool:
         """Two calls in one item: the key is the same, the id is not."""
-        return call.given and bool(fragment.name) and fragment.id not in SILENT and fragment.id != call.id
+        told = bool(fragment.name) or fragment.total
+        return call.given and told and fragment.id not in SILENT and fragment.id != call.id
+
+    def _is_another_total(self, call: Call, fragment: Fragment) -> bool:
+        """Two calls in one item: it has all the arguments of one of them, and now come others."""
+        if not (fragment.total and fragment.item and call.summed) or is_blank(fragment.text):
+            return False
+        if fragment.text.startswith(call.text) or same_json(fragment.text, call.text):
+            return False
+        if fragment.final and not call.announced:
+            return True
+        said = ((fragment.name, call.name), (fragment.fallback, call.fallback), (fragment.index, call.index))
+        return any(one not in (None, "") and other not in (None, "") and one != other for one, other in said)
 
     def _is_another(self, call: Call, fragment: Fragment) -> bool:
         if not fragment.name or fragment.index is None or call.index in (None, fragment.index):
@@ -321,45 +371,55 @@ class CallTable:
     def _add(self, fragment: Fragment, events: list[Event]) -> Call:
         call = Call(len(self.calls), fragment.kind)
         self.calls.append(call)
-        if fragment.id not in SILENT and fragment.id in self._by_id:
-            self._name_id(call, "")
-            events.append(Note("id_reused", call.id))
+        call.early = fragment.early
         if self._gap and fragment.name in SILENT:  # its beginning was in the lost frame
             call.gap = call.broken = True
         return call
 
+    def _reuse_id(self, call: Call, events: list[Event]) -> None:
+        """Another call has the id that this one was given."""
+        self._name_id(call, "")
+        events.append(Note("id_reused", call.id))
+
     def _learn(self, call: Call, fragment: Fragment) -> None:
         if fragment.item:
             call.item = call.item or fragment.item
-            self._put_at_item(call, fragment.item)
+            self._learn_item(call, fragment.item)
+        if fragment.fallback and not (call.fallback and fragment.early):
+            call.fallback = fragment.fallback
+        if not fragment.early or fragment.id not in SILENT:
+            call.early = False
+        call.final = call.final or fragment.final
+        if fragment.seal:
+            call.seal = fragment.seal
         if fragment.index is not None:
             self._by_index[fragment.index] = call
             if call.index is None:
                 call.index = fragment.index
         if fragment.id not in SILENT and not fragment.reused:
             self._name_id(call, fragment.id)
-        elif fragment.fallback_id not in SILENT and not call.id and fragment.fallback_id not in self._by_id:
-            self._name_id(call, fragment.fallback_id)
-        if fragment.seal:
-            call.seal = fragment.seal
-        if fragment.final and not is_blank(fragment.text):
-            call.final = True
         if fragment.name not in SILENT and not call.announced:
             call.name = self._joined_name(call.name, fragment)
             call.namespace = call.namespace or fragment.namespace
 
-    def _put_at_item(self, call: Call, item: str) -> None:
-        earlier = self._by_item.get(item)
-        if earlier is not None and earlier is not call:
-            calls = self._siblings.setdefault(item, [earlier])
-            if call not in calls:
-                self._siblings[item] = [*calls[-MOST_SIBLINGS:], call]
-        self._by_item[item] = call
+    def _learn_item(self, call: Call, item: str) -> None:
+        shared = self._shared.get(item)
+        if shared is not None:
+            if call not in shared:
+                self._shared[item] = [*shared[-MOST_SIBLINGS:], call]
+            return
+        known = self._by_item.setdefault(item, call)
+        if known is not call and known.item == call.item == item:
+            del self._by_item[item]
+            self._shared[item] = [known, call]
+        else:
+            self._by_item[item] = call
 
     def _name_id(self, call: Call, given: str) -> None:
         """Give the call an id, once. An id that comes after another was announced stays an alias."""
         if not call.id:
-            call.id = given or f"{minted_prefix(self._seed)}{call.ordinal + 1:02d}"
+            fallback = "" if call.fallback in SILENT or call.fallback in self._by_id else call.fallback
+            call.id = given or fallback or f"{minted_prefix(self._seed)}{call.ordinal + 1:02d}"
             call.given = bool(given)
         self._by_id.setdefault(given or call.id, call)
 
@@ -385,7 +445,7 @@ class CallTable:
                 return
             self._count(len(new))
             call.parts.append(new)
-        if not call.announced and call.name:
+        if not call.announced and call.name and not call.early:
             whole = fragment.named or call.name in self._settled or call.parts or fragment.ended
             if whole or call.closing is not None:
                 self._announce(call, events)
@@ -405,11 +465,14 @@ class CallTable:
         if not total or (call.kind == "function" and is_blank(total)):
             return ""
         fits = total.startswith(known)
+        summed, call.summed = call.summed, True
         if call.gap and (fits or not call.sent):
             call.gap = call.broken = False
         if fits:
             return total[len(known) :]
         if not call.sent:
+            if summed and not same_json(known, total):
+                events.append(Note("arguments_differ", call.id or call.item))
             call.parts = []
             return total
         self._contradict(call, total, events)

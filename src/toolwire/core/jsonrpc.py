@@ -19,6 +19,9 @@ LIMIT = 64 * 1024 * 1024
 
 NO_SUCH_METHOD = -32601
 
+UNASSIGNED = "toolwire/unassigned"
+"""A notification of our own: a line of the process names no thread. `message` is its method, if that can be read."""
+
 JSON_LINES = "application/jsonl"
 """The type of a reply that is made of such lines."""
 
@@ -77,8 +80,8 @@ def request(id: Id, method: str, params: Any) -> bytes:
     return _encode({"method": method, "id": id, "params": params}) + b"\n"
 
 
-def notification(method: str) -> bytes:
-    return _encode({"method": method}) + b"\n"
+def notification(method: str, **params: Any) -> bytes:
+    return _encode({"method": method, "params": params} if params else {"method": method}) + b"\n"
 
 
 def answer(id: Id, result: Any) -> bytes:

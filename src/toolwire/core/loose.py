@@ -12,6 +12,7 @@
 | required action | `required_action.submit_tool_outputs.tool_calls` |
 
 Nothing is parsed that is a string, and nothing that was passed in is changed. The walk is bounded in depth.
+What came as JSON is `opened`, so that arguments which are no string keep their own text.
 """
 
 import json
@@ -21,18 +22,45 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from toolwire.core.identity import SILENT, Fragment
+from toolwire.core.text import arguments_text, is_begun_object
 
 CALL_TYPES = frozenset(("function_call", "function", "tool_use", "tool_call", "custom_tool_call", "custom"))
 """Types of a part or item that is a call."""
 
 Payload: TypeAlias = Mapping[str, Any]
 
-_IDS = ("call_id", "tool_call_id", "toolCallId", "callId", "id")
+_CALL_IDS = ("call_id", "tool_call_id", "toolCallId", "callId")
+_IDS = (*_CALL_IDS, "id")
 _NAMES = ("name", "function_name", "tool_name", "call_name", "tool")
 _ARGUMENTS = ("arguments", "arguments_chunk", "argumentsChunk", "input", "args", "partial_json")
+_SEAL = "extra_content"
 _INDEXES = ("index", "tool_call_index", "toolCallIndex")
 _INSIDE = ("choices", "delta", "message", "msg", "params", "item", "content", "output", "response", "deltas", "items")
 _DEPTH = 8
+_AS_WRITTEN = frozenset((*_ARGUMENTS, _SEAL))
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def opened(data: bytes) -> Any:
+    """A JSON text as values, arguments left as they are written. Raises what reading JSON raises."""
+    return _opened(data, _DEPTH + 4)  # a chunk has its calls deeper than a message
+
+
+def _opened(data: bytes, depth: int) -> Any:
+    start = data.lstrip()[:1]
+    if depth and start == b"{":
+        return {key: _field(key, value, depth) for key, value in _fields(data).items()}
+    if depth and start == b"[":
+        return [_opened(bytes(each), depth - 1) for each in _list(data)]
+    return msgspec.json.decode(data)
+
+
+def _field(key: str, value: msgspec.Raw, depth: int) -> Any:
+    if key in _AS_WRITTEN:
+        return value if bytes(value) != b"null" else None
+    return _opened(bytes(value), depth - 1)
 
 
 def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
@@ -55,7 +83,21 @@ def choice_of(payload: Any, *keys: str) -> int | None:
 
 
 _ENDINGS = {"response.completed": "stop", "response.incomplete": "length", "message_stop": "stop"}
-_CUT = frozenset(("length", "max_tokens", "model_context_window_exceeded"))
+_CUT = frozenset(
+    (
+        "length",
+        "max_tokens",
+        "model_length",
+        "model_context_window_exceeded",
+        "content_filter",
+        "content_filtered",
+        "guardrail_intervened",
+        "refusal",
+        "safety",
+        "sensitive",
+    )
+)
+"""Reasons for an end that came before the model had finished."""
 
 
 def ending_of(payload: Any) -> str:
@@ -63,7 +105,7 @@ def ending_of(payload: Any) -> str:
     payload = _mapping(payload)
     reason = payload.get("finish_reason") or _mapping(payload.get("delta")).get("stop_reason")
     if isinstance(reason, str) and reason not in SILENT:
-        return "length" if reason in _CUT else "stop"
+        return "length" if reason.lower() in _CUT else "stop"
     return _ENDINGS.get(_text(payload.get("type")), "")
 
 
@@ -83,7 +125,7 @@ def _read(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
         case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
             yield _event_fragment(payload, payload.get("delta", payload.get("arguments")), total=False)
         case "response.function_call_arguments.done":
-            yield _event_fragment(payload, payload.get("arguments"), total=True)
+            yield _event_fragment(payload, _arguments(payload), total=True)
         case "response.custom_tool_call_input.done":
             yield _event_fragment(payload, payload.get("input"), total=True)
         case "response.output_item.added" | "response.output_item.done":
@@ -139,18 +181,21 @@ def _entries(calls: list[Any], total: bool) -> Iterator[Fragment]:
 
 def _entry(call: Payload, position: int, total: bool) -> Fragment:
     """One of `tool_calls`. In a finished message its place is its index."""
-    index = _index(call)
+    index, text = _index(call), _arguments(call)
+    kind = "custom" if call.get("type") == "custom" or _mapping(call.get("custom")) else "function"
     return Fragment(
-        _arguments(call),
+        text,
         _text(call.get("item_id")),
         _id(call),
         position if total and index is None else index,
         position,
         _name(call),
-        "custom" if call.get("type") == "custom" or "custom" in call else "function",
+        kind,
         total,
         total,
         total,
+        not total or kind == "custom" or not is_begun_object(text),
+        seal=_seal(call),
     )
 
 
@@ -165,40 +210,52 @@ def _whole(call: Payload, position: int, *, total: bool) -> Fragment:
 
 
 def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
-    """Text of a call, or all of it; only its item says whether it is complete."""
+    """Text of a call, or all of it; only its item says whether it is complete. An `id` may be that of anything."""
     custom = "custom" in _text(payload.get("type"))
+    key = _text(payload.get("item_id"))
     return Fragment(
         _as_text(text),
-        _text(payload.get("item_id")),
-        _text(payload.get("call_id")),
+        key,
+        _call_id(payload),
         _number(payload.get("output_index")),
         name=_name(payload),
         kind="custom" if custom else "function",
         total=total,
         named=True,
+        fallback=_other_id(payload),
+        early=bool(key),
+        final=total,
     )
 
 
 def _item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
     item = _mapping(payload.get("item"))
-    place = _number(payload.get("output_index"))
+    index = _number(payload.get("output_index"))
     if _text(item.get("type")) in CALL_TYPES:
-        key = _text(item.get("id")) if "call_id" in item else _text(payload.get("item_id"))
-        yield msgspec.structs.replace(_whole(item, 0, total=True), item=key, index=place, ended=ended)
+        key = _text(item.get("id")) or _text(payload.get("item_id"))
+        yield msgspec.structs.replace(
+            _told(item, key, ended=ended), index=index, id=_call_id(item), fallback=_other_id(item)
+        )
         return
     for part in cast("list[Any]", item.get("content") or ()):
         if isinstance(part, Mapping) and _text(cast("Payload", part).get("type")) in CALL_TYPES:
-            yield _inner_part(cast("Payload", part), _text(item.get("id")), ended=ended)
+            told = _told(cast("Payload", part), _text(item.get("id")), ended=ended)
+            yield msgspec.structs.replace(told, index=index)
 
 
 def _part(payload: Payload) -> Iterator[Fragment]:
     part = _mapping(payload.get("part"))
     if _text(part.get("type")) in CALL_TYPES:
-        yield _inner_part(part, _text(payload.get("item_id")), ended=False)
+        told = _told(part, _text(payload.get("item_id")), ended=False)
+        yield msgspec.structs.replace(told, index=_number(payload.get("output_index")))
 
 
-def _inner_part(part: Payload, item_id: str, *, ended: bool) -> Fragment:
-    return msgspec.structs.replace(_whole(part, 0, total=True), item=item_id, ended=ended)
+def _told(call: Payload, item: str, *, ended: bool) -> Fragment:
+    """A call as its item has it: at first with nothing or an empty object for arguments, which are still to come."""
+    fragment = _whole(call, 0, total=True)
+    text = fragment.text if ended or "".join(fragment.text.split()) != "{}" else ""
+    namespace = _text(call.get("namespace"))
+    return msgspec.structs.replace(fragment, text=text, item=item, ended=ended, open=ended, namespace=namespace)
 
 
 def _block(payload: Payload) -> Iterator[Fragment]:
@@ -231,6 +288,21 @@ def _id(call: Payload) -> str:
     return _text(_mapping(call.get("function")).get("id"))
 
 
+def _seal(call: Payload) -> str:
+    sealed = call.get(_SEAL)
+    return bytes(sealed).decode() if isinstance(sealed, msgspec.Raw) else ""
+
+
+def _call_id(call: Payload) -> str:
+    """An id that can be no other than the call's."""
+    return next((call[key] for key in _CALL_IDS if isinstance(call.get(key), str)), "")
+
+
+def _other_id(call: Payload) -> str:
+    """An id that may be the call's, or that of whatever holds it."""
+    return _text(_mapping(call.get("function")).get("id")) or _id(call)
+
+
 def _name(call: Payload) -> str:
     for holder in (_mapping(call.get("function")), _mapping(call.get("custom")), call):
         for key in _NAMES:
@@ -240,11 +312,9 @@ def _name(call: Payload) -> str:
 
 
 def _arguments(call: Payload) -> str:
-    for holder in (_mapping(call.get("function")), _mapping(call.get("custom")), call):
-        for key in _ARGUMENTS:
-            if holder.get(key) is not None:
-                return _as_text(holder[key])
-    return ""
+    holders = (_mapping(call.get("function")), _mapping(call.get("custom")), call)
+    texts = (_as_text(holder[key]) for holder in holders for key in _ARGUMENTS if holder.get(key) is not None)
+    return next(filter(None, texts), "")
 
 
 def _index(call: Payload) -> int | None:
@@ -271,6 +341,8 @@ def _text(value: Any) -> str:
 
 def _as_text(value: Any) -> str:
     """Arguments as text: a string as it is, anything else as compact JSON in its own order."""
+    if isinstance(value, msgspec.Raw):
+        return arguments_text(value)
     if value is None or isinstance(value, str):
         return value or ""
     try:

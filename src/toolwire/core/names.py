@@ -11,6 +11,14 @@ import msgspec
 
 from toolwire.core.schemas import Need
 
+_OWN_ITEM = re.compile(r"[a-z]+_[0-9a-f]{24}i?[0-9]{2,4}")
+
+
+def is_own_item_id(id: str) -> bool:
+    """Whether an item of a response has this id from us: a prefix, the seed of a turn and a number."""
+    return _OWN_ITEM.fullmatch(id) is not None
+
+
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 

@@ -18,6 +18,7 @@ CODES: dict[str, str] = {
     "arguments_gap": "a frame was lost inside a call's arguments, and nothing that came later says what it held",
     "arguments_invalid": "the arguments of a call do not fit the tool's schema, and were passed on as they are",
     "arguments_repaired": "the arguments of a call were put right without changing what they say",
+    "arguments_unclaimed": "argument text came for an item that the backend never announced, and was dropped",
     "arguments_unchecked": "the schema of a tool cannot be used to check arguments",
     "arguments_wrapped": "arguments in the history are no JSON object and travel inside one",
     "arguments_late": "argument text came after its call had ended and was dropped",

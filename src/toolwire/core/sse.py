@@ -7,7 +7,8 @@ r"""Server-sent events: bytes in any chunking to frames, and frames to bytes.
 Reading follows the WHATWG rules (CR, LF and CRLF end a line, a comment starts with a colon, one BOM may lead)
 with two deliberate tolerances, both for servers seen in the wild: a last event that lacks its blank line is
 still delivered, and a line that is bare JSON counts as data, because that is how some servers report an error
-inside a stream. Only ASCII bytes are ever searched for, so a multi-byte character is never cut.
+inside a stream. JSON over several lines of data becomes one line, so that it can be written as it was read.
+Only ASCII bytes are ever searched for, so a multi-byte character is never cut.
 """
 
 import re
@@ -200,7 +201,17 @@ class FrameReader:
             elif field == b"event":
                 event = value
         if data:
-            frames.append(Frame(event, b"\n".join(data)))
+            frames.append(Frame(event, on_one_line(b"\n".join(data)) if len(data) > 1 else data[0]))
+
+
+def on_one_line(data: bytes) -> bytes:
+    """JSON without line breaks, so that it can stand in one line of data; anything else as it is."""
+    if b"\n" not in data and b"\r" not in data:
+        return data
+    try:
+        return msgspec.json.format(data, indent=-1)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return data
 
 
 DONE = b"data: [DONE]\n\n"

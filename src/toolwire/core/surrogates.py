@@ -7,11 +7,15 @@ Strict JSON readers refuse both. Here the first half waits for the second, and a
 
 import json
 import re
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+_PLACES = ("index", "item_id", "output_index", "content_index", "summary_index")
+"""Fields that say whose text a delta continues."""
+
+Path: TypeAlias = tuple[Any, ...]
 
 
 class SurrogateHalves:
@@ -20,36 +24,47 @@ class SurrogateHalves:
     def __init__(self) -> None:
         self.half = ""
         """The first half of a letter, waiting for the second."""
+        self._path: Path = ()  # the field that it ended
         self.lost = 0
         """Halves that stayed alone."""
 
     def mended(self, data: bytes) -> bytes | None:
         """The frame with its letters made whole, or None if that is not what is wrong with it."""
-        if _ESCAPED_HALF.search(data) is None:
+        if not self.half and _ESCAPED_HALF.search(data) is None:
             return None
         try:
-            payload: Any = json.loads(data)
+            return msgspec.json.encode(self._whole(json.loads(data, parse_float=_as_written), ()))
         except (ValueError, RecursionError):
             return None
-        if isinstance(payload, dict):
-            payload = self._with_delta(cast("dict[str, Any]", payload))
-        return msgspec.json.encode(self._whole(payload))
 
-    def _with_delta(self, payload: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(payload.get("delta"), str):
-            return payload
-        text: str = self.half + payload["delta"]
-        text, self.half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
-        return {**payload, "delta": text}
-
-    def _whole(self, value: Any) -> Any:
-        """The same value, with every half letter replaced."""
+    def _whole(self, value: Any, path: Path) -> Any:
+        """The same value, with every letter whole that can be, and every other half replaced."""
         if isinstance(value, str):
-            whole = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-            self.lost += whole.count("\ufffd") - value.count("\ufffd")
-            return whole
+            return self._replaced(self._joined(value, path) if "delta" in path else value)
         if isinstance(value, list):
-            return [self._whole(each) for each in cast("list[Any]", value)]
+            return [self._whole(each, (*path, place)) for place, each in enumerate(cast("list[Any]", value))]
         if isinstance(value, dict):
-            return {self._whole(key): self._whole(each) for key, each in cast("dict[str, Any]", value).items()}
+            fields = cast("dict[str, Any]", value)
+            if "index" in fields and path:
+                path = path[:-1]  # it says itself which one it is
+            path = (*path, *(fields.get(name) for name in _PLACES))
+            return {self._replaced(key): self._whole(each, (*path, key)) for key, each in fields.items()}
         return value
+
+    def _joined(self, text: str, path: Path) -> str:
+        """A text with the half that waited for it, without one that waits for what follows."""
+        if self.half and path == self._path:
+            text, self.half = self.half + text, ""
+        if "\ud800" <= text[-1:] <= "\udbff":
+            self.lost += bool(self.half)
+            text, self.half, self._path = text[:-1], text[-1], path
+        return text
+
+    def _replaced(self, text: str) -> str:
+        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        self.lost += whole.count("\ufffd") - text.count("\ufffd")
+        return whole
+
+
+def _as_written(number: str) -> msgspec.Raw:
+    return msgspec.Raw(number.encode())

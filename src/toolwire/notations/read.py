@@ -96,7 +96,11 @@ class ReadTextCalls:
                 return (event,)
             return [out for each in one_by_one(event) for out in self._read_text(each)]
         if isinstance(event, CallArgs):
-            return self._twins.grow(event)
+            twins = self._twins
+            if event.id != twins.flowing:
+                return twins.grow(event)
+            twins.pieces.append(event.text)
+            return (event,)
         if isinstance(event, CallEnded):
             return self._twins.end(event)
         if isinstance(event, CallStarted):

@@ -27,6 +27,9 @@ class Twins:
         self._open: dict[str, tuple[CallStarted, list[str]]] = {}
         self._held: dict[str, list[Event]] = {}
         self._dropped: set[str] = set()
+        self.flowing = ""
+        """The call that began last, if it is not held: its pieces may be added by whoever sees them."""
+        self.pieces: list[str] = []
 
     @property
     def held(self) -> Collection[str]:
@@ -34,9 +37,11 @@ class Twins:
         return self._held.keys()
 
     def start(self, event: CallStarted) -> Events:
-        self._open[event.id] = event, []
+        self.flowing, self.pieces = event.id, []
+        self._open[event.id] = event, self.pieces
         if not self._awaited[event.name]:
             return (event,)
+        self.flowing = ""
         self._held[event.id] = [event]
         return ()
 
@@ -45,7 +50,7 @@ class Twins:
         if call is None:
             return () if event.id in self._dropped else (event,)
         call[1].append(event.text)
-        if not self._held or event.id not in self._held:
+        if event.id not in self._held:
             return (event,)
         self._held[event.id].append(event)
         return ()

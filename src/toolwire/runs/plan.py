@@ -104,20 +104,18 @@ class Planning(msgspec.Struct, frozen=True):
 
     def _plan_without(
         self, routes: Sequence[tuple[Route, str]], asked: Request, failure: Failure
-    ) -> tuple[Plan, Note] | None:
-        """The same without the part of the request that the backend refuses, if there is one; and a note of it."""
+    ) -> tuple[Plan, Sequence[Note]] | None:
+        """The plan without the part of the request that the backend refuses, if there is one, and notes of that."""
         found = refused(failure)
         route, target = routes[0]
         if found is None or not _holds(asked, found.part, route):
             return None
-        planning = self
         if found.always:
             self.thoughts.refuse(route.backend.name, target, found.part)
-        else:
-            without = _without(self.request, (found.part,))
-            planning = msgspec.structs.replace(self, request=msgspec.structs.replace(without, notes=self.request.notes))
-        note = Note("field_dropped", "include") if found.part == "include" else Note("reasoning_dropped", failure.code)
-        return planning.plan(routes), note
+            return self.plan(routes), [Note("field_dropped", "include")] if found.part == "include" else ()
+        entries = tuple(map(forgotten, self.request.entries))
+        planning = msgspec.structs.replace(self, request=msgspec.structs.replace(self.request, entries=entries))
+        return planning.plan(routes), [Note("reasoning_dropped", failure.code)]
 
     def _recorder(self, route: Route, target: str) -> Recorder:
         own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
@@ -125,14 +123,14 @@ class Planning(msgspec.Struct, frozen=True):
         return Recorder(folder, self.seed, route.recorded_as, target, (self.caller.upstream_key, own))
 
 
-def _without(request: Request, parts: Sequence[Omission]) -> Request:
-    """The request without these parts, and a note of the reasoning that it loses."""
-    if "reasoning" in parts and any(map(_is_reasoning, request.entries)):
-        notes = [Note("reasoning_dropped")]
-        request = msgspec.structs.replace(
-            request, entries=tuple(map(forgotten, request.entries)), notes=(*request.notes, *notes)
-        )
-    return msgspec.structs.replace(request, without=(*parts,)) if parts else request
+def _without(request: Request, parts: tuple[Omission, ...]) -> Request:
+    """The request without what its server is known to refuse, and a note of the reasoning that it loses."""
+    if not parts:
+        return request
+    entries, notes = request.entries, request.notes
+    if "reasoning" in parts and any(map(_is_reasoning, entries)):
+        entries, notes = tuple(map(forgotten, entries)), (*notes, Note("reasoning_dropped"))
+    return msgspec.structs.replace(request, entries=entries, notes=notes, without=parts)
 
 
 def _holds(request: Request, part: Omission, route: Route) -> bool:

@@ -202,9 +202,11 @@ def _ownerless(converse: Callable[[Request, str], Conversation]) -> Callable[[Re
 def _codex(backend: Backend, settings: Settings) -> Route:
     profile = codex.profile_from(backend.profile)
     upstream = codex_upstream(backend, profile, settings.timeouts)
+    provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
 
     def converse(request: Request, seed: str, owner: str) -> Conversation:
-        return codex.Conversation(request, seed, profile, owner, upstream.waiting(owner, codex.awaited(request)))
+        waiting = upstream.waiting(owner, codex.awaited(request))
+        return codex.Conversation(request, seed, profile, owner, waiting, provider=provider)
 
     return Route(backend, upstream, converse, "codex", pairs_apart=True, forgets_schemas=True)
 

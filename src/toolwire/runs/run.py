@@ -56,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True):
     recorder: Recorder | None = None
     instead: "Callable[[], Plan] | None" = None
     """The plan for the next backend that serves the model, when this one fails before anything was shown."""
-    without: "Callable[[Failure], tuple[Plan, Note] | None] | None" = None
+    without: "Callable[[Failure], tuple[Plan, Sequence[Note]] | None] | None" = None
     """The plan without the part of the request that the backend refuses with this failure, if that is what it does."""
 
 
@@ -204,8 +204,8 @@ class Run:
         if found is None:
             return False
         self._leave()
-        self._plan, note = found
-        self._notes.append(note)
+        self._plan, notes = found
+        self._notes += notes
         self._attempts = 0
         self._prepare()
         return True

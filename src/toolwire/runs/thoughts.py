@@ -114,7 +114,7 @@ class Thoughts:
         self._kept: Kept[CallKey, tuple[ReasoningEntry, ...]] = Kept(KEPT)
         self._made: Kept[CallKey, Made] = Kept(KEPT, _size)
         self._call_seals: Kept[CallKey, str] = Kept(KEPT)
-        self._issuers: Kept[int, str] = Kept(4 * KEPT)  # backends by name
+        self._issuers: Kept[int, frozenset[str]] = Kept(4 * KEPT)  # backends by name; a short text may have several
         self._refused: Kept[tuple[str, str], tuple[Omission, ...]] = Kept(KEPT)
 
     def keep(self, key: CallKey, thoughts: tuple[ReasoningEntry, ...]) -> None:
@@ -127,11 +127,11 @@ class Thoughts:
         self._call_seals.put(key, seal)
 
     def issued(self, seal: str, backend: str) -> None:
-        self._issuers.put(hash(seal), backend)
+        self._issuers.put(hash(seal), (self._issuers.get(hash(seal)) or frozenset()) | {backend})
 
     def refuse(self, backend: str, model: str, part: Omission) -> None:
         """Remember that a model's server refuses this part of a request."""
-        self._refused.put((backend, model), (*self.refused(backend, model), part))
+        self._refused.put((backend, model), tuple({*self.refused(backend, model), part}))
 
     def refused(self, backend: str, model: str) -> tuple[Omission, ...]:
         return self._refused.get((backend, model)) or ()
@@ -169,8 +169,8 @@ class Thoughts:
         brought = [entry for entry in entries if isinstance(entry, ReasoningEntry) and _is_of_chat(entry)]
         if request.dialect == "chat" and _are_own(brought, made.entry):
             return entries
-        kept = [entry for entry in entries if entry not in brought]
-        return [msgspec.structs.replace(made.entry, message=entries[0].message), *kept]
+        own = msgspec.structs.replace(made.entry, message=entries[0].message)
+        return [own, *(entry for entry in entries if not _is_of_chat(entry))]
 
     def _fit(self, entry: Entry, key: CallKey | None, backend: str, notes: list[Note]) -> Entry:
         if isinstance(entry, ReasoningEntry):
@@ -187,7 +187,8 @@ class Thoughts:
 
     def _may_read(self, backend: str, seal: str) -> bool:
         """Whether a seal may be this backend's: it is, or nobody remembers."""
-        return (self._issuers.get(hash(seal)) or backend) == backend
+        issuers = self._issuers.get(hash(seal))
+        return issuers is None or backend in issuers
 
     def _is_known(self, seal: str) -> bool:
         return self._issuers.get(hash(seal)) is not None

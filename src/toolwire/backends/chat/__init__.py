@@ -25,12 +25,9 @@ class Conversation(LoweredConversation):
 
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
-        self._decoder = reading(
-            Decoder(seed, self._names, keeps_frames=request.dialect == DIALECT, choices=request.choices),
-            profile,
-            self._request,
-            seed,
-        )
+        keeps, snapshots = request.dialect == DIALECT, profile.arguments == "snapshot"
+        decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps, choices=request.choices)
+        self._decoder = reading(decoder, profile, self._request, seed)
         self._profile = profile
         self._declared = request.tools
 

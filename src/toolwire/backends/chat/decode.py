@@ -5,20 +5,19 @@ the end of a turn is believed when the stream is over, because some say it in ev
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
-from toolwire.backends.chat.reasoning import TEXTS, Written
-from toolwire.backends.chat.wire import Choice, Chunk, Function, Message, TokenUsage, ToolCall, Word
+from toolwire.backends.chat.odd import is_sound, read_odd
+from toolwire.backends.chat.reasoning import Written
+from toolwire.backends.chat.wire import Choice, Chunk, Function, Message, OddMessage, TokenUsage, ToolCall
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
-from toolwire.backends.failures import Error, failed
+from toolwire.backends.failures import FAILED_REASONS, Error, failed, failed_reason
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
-    CallStarted,
     Event,
     Note,
     Reason,
@@ -31,10 +30,8 @@ from toolwire.core.events import (
     Usage,
 )
 from toolwire.core.identity import SILENT, Fragment
-from toolwire.core.loose import read_fragments
 from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
-from toolwire.core.surrogates import SurrogateHalves
 from toolwire.core.text import arguments_text
 
 _decode = msgspec.json.Decoder(Chunk).decode
@@ -53,17 +50,33 @@ _REASONS: dict[str, Reason] = {
 
 
 _UNSET = msgspec.UNSET
+_TEXT = flowing("content", "reasoning_content", "reasoning")
+_TEXT_AND_ARGUMENTS = (*_TEXT, *flowing("arguments"))
 _CLAIMS = frozenset(("tool_calls", "function_call"))
 
 
 class Decoder(TurnDecoder):
-    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too."""
+    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too.
 
-    flowing = flowing("content", "reasoning_content", "reasoning", "arguments")
+    `snapshots`: arguments are all that there is so far, in every chunk.
+    """
 
-    def __init__(self, seed: str, names: Sequence[str] = (), *, keeps_frames: bool = False, choices: int = 1) -> None:
+    flowing = _TEXT_AND_ARGUMENTS
+
+    def __init__(
+        self,
+        seed: str,
+        names: Sequence[str] = (),
+        *,
+        snapshots: bool = False,
+        keeps_frames: bool = False,
+        choices: int = 1,
+    ) -> None:
         super().__init__(seed, names)
         self._keeps = keeps_frames
+        self._snapshots = snapshots
+        if snapshots:
+            self.flowing = _TEXT  # totals must not be joined
         self._choices = choices
         self._finished: set[int] = set()  # choices that have their finish reason
         self._ends_every_chunk = False
@@ -72,7 +85,6 @@ class Decoder(TurnDecoder):
         self._speaking = False  # text was told, which later thoughts must not part
         self._late: list[str] = []
         self._usage: Usage | None = None
-        self._halves = SurrogateHalves()
         self._written = Written()
 
     def reasoning(self) -> str:
@@ -89,23 +101,36 @@ class Decoder(TurnDecoder):
         try:
             chunk = _decode(data)
         except UNREADABLE:
-            return self._mended(data)
+            return self._feed_odd(frame)
+        if self._halves.half:
+            return self._feed_odd(frame)
         return self._read(chunk) if not self._keeps else self._kept(chunk, frame)
+
+    def _feed_odd(self, frame: Frame) -> Sequence[Event]:
+        """A frame that is not as it should be, or that may hold the second half of a letter."""
+        data = self._made_whole(frame.data)
+        chunk = _read_any(data)
+        if chunk is None:
+            self._skip_frame(frame)
+            return ()
+        if not self._keeps or not is_sound(data):
+            return self._read(chunk)
+        return self._kept(chunk, Frame(frame.event, data))
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         try:
             chunk = _decode(body)
         except UNREADABLE:
-            events = self._mended(body)
-            if not self._started:
-                return self._fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
-            return events if self.ended else [*events, *self._finish()]
+            body = self._made_whole(body)
+            chunk = _read_any(body)
+        if chunk is None:
+            return self._fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
         events = self._read(chunk)
         if self.ended:
             return events
         if not chunk.choices:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
-        told = [Told("completion", "", body)] if self._keeps else []
+        told = [Told("completion", "", body)] if self._keeps and is_sound(body) else []
         return [*told, *events, *self._finish()]
 
     def end(self) -> Sequence[Event]:
@@ -114,10 +139,9 @@ class Decoder(TurnDecoder):
         return self._finish() if self._reason is not None else self._cut()
 
     def _read(self, chunk: Chunk) -> Sequence[Event]:
-        if chunk.error is not None:
-            return self._fail(failed(_error(chunk.error)))
-        if chunk.object == "error":  # older vLLM
-            return self._fail(failed(Error(chunk.message)))
+        if chunk.error is not None or chunk.object == "error":
+            # Older vLLM has the error in the chunk itself.
+            return self._fail(failed(Error(chunk.message) if chunk.error is None else _error(chunk.error)))
         out: list[Event] = [] if self._started else self._start(chunk)
         if self._opening:
             out += self._opening
@@ -130,15 +154,30 @@ class Decoder(TurnDecoder):
             told = choice.delta or choice.message
             if told is not None:
                 self._tell(told, out, whole=choice.delta is None)
-            if choice.finish_reason is not None and choice.finish_reason not in SILENT:
-                self._reason = self._reason_of(choice.finish_reason, out)
-            if choice.usage is not None:  # Kimi
-                self._usage = _usage(choice.usage)
+                if choice.message is not None and told is choice.delta:
+                    self._tell_calls(choice.message, out, whole=True)
+            if choice.finish_reason is not None or choice.error is not None or choice.usage is not None:
+                failure = self._end_choice(choice, out)
+                if failure is not None:
+                    return [*out, *self._fail(failure)]
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
         if self._finished:
             self._count_frame(chunk)
         return out
+
+    def _end_choice(self, choice: Choice, out: list[Event]) -> Failure | None:
+        """Take the reason for which it ended; a failure if it ended with one."""
+        if choice.error is not None:
+            return failed(_error(choice.error))
+        reason = choice.finish_reason or ""
+        if reason.lower() in FAILED_REASONS:
+            return failed_reason(reason)
+        if reason not in SILENT:
+            self._reason = self._reason_of(reason, out)
+        if choice.usage is not None:  # Kimi
+            self._usage = _usage(choice.usage)
+        return None
 
     def _has_finished(self, choice: Choice) -> None:
         index = choice.index or 0
@@ -175,6 +214,8 @@ class Decoder(TurnDecoder):
     def _tell(self, told: Message, out: list[Event], *, whole: bool) -> None:
         feed = self._row.feed
         thought = told.reasoning_content or told.reasoning
+        if type(told) is OddMessage:
+            thought = thought or told.thinking
         if told.reasoning_content is not None or told.reasoning is not None or told.reasoning_details is not _UNSET:
             self._written.add(told)
         if thought and self._speaking:
@@ -186,27 +227,17 @@ class Decoder(TurnDecoder):
             out += feed(TextDelta(told.content))
         if told.refusal:
             out += feed(RefusalDelta(told.refusal))
-        if told.tool_calls:
-            out += self._late_thoughts()
-            self._tell_calls(told.tool_calls, out, whole=whole)
-        elif told.function_call is not None:
-            out += self._late_thoughts()
-            self._tell_legacy_call(told.function_call, out, whole=whole)
+        if told.tool_calls or told.function_call is not None or type(told) is OddMessage:
+            self._tell_calls(told, out, whole=whole)
 
-    def _tell_calls(self, calls: list[ToolCall], out: list[Event], *, whole: bool) -> None:
-        seen: set[Word] = set()
-        for position, call in enumerate(calls):
-            place = position if len(calls) > 1 or whole else None
-            fragment = _fragment(call, place, whole=whole, reused=whole and call.id in seen)
-            seen.add(call.id)
-            for event in self._table.feed(fragment):
-                out += self._row.feed(_sealed(event, call))
-
-    def _tell_legacy_call(self, call: Function, out: list[Event], *, whole: bool) -> None:
-        text = arguments_text(call.arguments)
-        name = call.name or ""
-        for event in self._table.feed(Fragment(text, "function_call", name=name, total=whole and bool(name))):
-            out += self._row.feed(event)
+    def _tell_calls(self, told: Message, out: list[Event], *, whole: bool) -> None:
+        fragments = _fragments(told, whole=whole)
+        if fragments:
+            out += self._late_thoughts()
+        for fragment in fragments:
+            said = fragment if not self._snapshots else msgspec.structs.replace(fragment, total=True)
+            for event in self._table.feed(said):
+                out += self._row.feed(event)
 
     def _late_thoughts(self) -> list[Event]:
         """What was thought while the answer was being said: it comes behind the text, which it must not part."""
@@ -233,6 +264,8 @@ class Decoder(TurnDecoder):
             )
         self.ended = True
         out: list[Event] = [*self._opening]
+        if self._halves.half:
+            out.append(Note("letter_replaced"))
         if self._reason is None:
             out.append(Note("reason_missing"))
         elif self._claims and not self._table.calls:
@@ -245,59 +278,12 @@ class Decoder(TurnDecoder):
             out.append(self._usage)
         return [*out, TurnEnded(reason)]
 
-    def _mended(self, data: bytes) -> Sequence[Event]:
-        """What can still be read of a frame that is not as it should be."""
-        lost = self._halves.lost
-        mended = self._halves.mended(data)
-        if mended is not None:
-            self._opening += [Note("letter_replaced")] * (self._halves.lost - lost)
-            data = mended
-        try:
-            return self._read(_decode(data))
-        except UNREADABLE:
-            pass
-        try:
-            loose: Any = msgspec.json.decode(data)
-        except UNREADABLE:
-            self._skip_frame()
-            return ()
-        return self._read_loosely(loose)
 
-    def _read_loosely(self, payload: Any) -> Sequence[Event]:
-        """A chunk whose fields have other types than they should: content in parts, arguments as objects."""
-        error = _of(payload, "error")
-        if error is not None:
-            return self._fail(failed(_error(error)))
-        id, model = _of(payload, "id"), _of(payload, "model")
-        head = Chunk(id if isinstance(id, str) else None, model if isinstance(model, str) else None)
-        out: list[Event] = [] if self._started else self._start(head)
-        choices = _of(payload, "choices")
-        for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
-            if not _of(choice, "index"):
-                self._tell_loosely(choice, out)
-        with suppress(msgspec.ValidationError):
-            self._usage = _usage(msgspec.convert(_of(payload, "usage"), TokenUsage))
-        self.finishing += len(self._finished) >= self._choices
-        return out
-
-    def _tell_loosely(self, choice: Any, out: list[Event]) -> None:
-        told = _of(choice, "delta") or _of(choice, "message")
-        content = _of(told, "content")
-        texts = {field: text for field in TEXTS if (text := _text(_of(told, field)))}
-        for field, text in texts.items():
-            self._written.add_text(field, text)
-        thought = next(iter(texts.values()), "") or _text(content, "thinking")
-        if thought:
-            out += self._row.feed(ReasoningDelta(thought, "content"))
-        text = _text(content)
-        if text:
-            out += self._row.feed(TextDelta(text))
-        for fragment in read_fragments(told, total=_of(choice, "message") is not None):
-            out += [each for event in self._table.feed(fragment) for each in self._row.feed(event)]
-        reason = _of(choice, "finish_reason")
-        if isinstance(reason, str) and reason not in SILENT:
-            self._finished.add(0)
-            self._reason = self._reason_of(reason, out)
+def _read_any(data: bytes) -> Chunk | None:
+    try:
+        return _decode(data)
+    except UNREADABLE:
+        return read_odd(data)
 
 
 def _says_something(choice: Choice) -> bool:
@@ -305,7 +291,7 @@ def _says_something(choice: Choice) -> bool:
     if told is None:
         return False
     texts = (told.content, told.reasoning_content, told.reasoning, told.refusal)
-    return any(texts) or bool(told.tool_calls) or told.function_call is not None
+    return any(texts) or bool(_fragments(told, whole=False))
 
 
 def _only_text(chunk: Chunk) -> str | None:
@@ -314,7 +300,7 @@ def _only_text(chunk: Chunk) -> str | None:
         return None
     [choice] = chunk.choices
     said = choice.delta
-    if said is None or choice.index or choice.usage is not None or choice.finish_reason is not None:
+    if type(said) is not Message or choice.index or choice.usage is not None or choice.finish_reason is not None:
         return None
     thought = said.reasoning_content or said.reasoning
     if said.role is not msgspec.UNSET and not thought:
@@ -329,7 +315,7 @@ def _only_text(chunk: Chunk) -> str | None:
 def _only_arguments(call: ToolCall) -> str | None:
     """The arguments of a fragment that is nothing else."""
     function = call.function
-    if function is None or function.arguments is msgspec.UNSET or call.custom is not None:
+    if function is None or function.arguments is msgspec.UNSET:
         return None
     is_bare = call.id is call.type is function.name is call.extra_content is msgspec.UNSET
     return arguments_text(function.arguments) if is_bare and bytes(function.arguments).startswith(b'"') else None
@@ -341,41 +327,41 @@ def _framed(event: Event, text: str, frame: Frame) -> Event:
     return event
 
 
-def _sealed(event: Event, call: ToolCall) -> Event:
-    """A call's start with what its server wants back with it: Gemini puts the signature of its thoughts there."""
-    if not isinstance(event, CallStarted) or call.extra_content is msgspec.UNSET:
-        return event
-    return msgspec.structs.replace(event, seal=bytes(call.extra_content).decode())
+def _fragments(told: Message, *, whole: bool) -> Sequence[Fragment]:
+    """The calls of a message. An id that stands there twice was not an id."""
+    if isinstance(told, OddMessage):
+        return told.fragments
+    calls, legacy = told.tool_calls, told.function_call
+    if calls:
+        if len(calls) == 1:
+            return [_fragment(calls[0], 0 if whole else None, whole=whole)]
+        first = {call.id: place for place, call in reversed([*enumerate(calls)])}
+        return [
+            _fragment(call, place, whole=whole, reused=whole and first[call.id] < place)
+            for place, call in enumerate(calls)
+        ]
+    if legacy is None:
+        return ()
+    name = legacy.name or ""
+    return [Fragment(arguments_text(legacy.arguments), "function_call", name=name, total=whole and bool(name))]
 
 
-def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool) -> Fragment:
-    function, custom = call.function, call.custom
-    raw = function.arguments if function is not None else custom.input if custom is not None else call.arguments
-    name = (function.name if function else custom.name if custom else call.name) or ""
+def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool = False) -> Fragment:
+    function, sealed = call.function or _NO_FUNCTION, call.extra_content
     return Fragment(
-        arguments_text(raw),
+        arguments_text(function.arguments),
         id=call.id or "",
         index=position if whole and call.index is None else call.index,
         position=position,
-        name=name,
-        kind="custom" if custom is not None else "function",
+        name=function.name or "",
         total=whole,
         named=whole,
         reused=reused,
+        seal="" if sealed is msgspec.UNSET else bytes(sealed).decode(),
     )
 
 
-def _of(payload: Any, key: str) -> Any:
-    return cast("dict[str, Any]", payload).get(key) if isinstance(payload, dict) else None
-
-
-def _text(content: Any, key: str = "text") -> str:
-    """Text that may come in parts, of which those with this key count."""
-    if isinstance(content, str):
-        return content if key == "text" else ""
-    if not isinstance(content, list):
-        return ""
-    return "".join(_text(_of(part, key)) for part in cast("list[Any]", content))
+_NO_FUNCTION = Function()
 
 
 def _error(given: Any) -> Error:

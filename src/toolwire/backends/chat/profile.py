@@ -12,6 +12,8 @@ from toolwire.notations.known import HERMES, TEACHABLE, NotationName, Taught
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one server takes."""
 
+    arguments: Literal["delta", "snapshot"] = "delta"
+    """Whether a streamed fragment of arguments is an increment or everything so far."""
     content_beside_calls: Literal["null", "empty", "omit"] = "null"
     """What stands for no text in a message that holds calls: Ollama refuses null, Bedrock refuses the empty string."""
     reasoning: Literal["", "reasoning_content", "reasoning", "drop"] = ""

@@ -12,7 +12,7 @@ import msgspec
 from toolwire.backends.codex.config import arguments, catalogue, configuration, limit_headers, version_of
 from toolwire.backends.codex.declined import declined
 from toolwire.backends.codex.decode import Decoder
-from toolwire.backends.codex.encode import opening
+from toolwire.backends.codex.encode import PROVIDER, opening
 from toolwire.backends.codex.failures import request_failure
 from toolwire.backends.codex.profile import LIMITS, OLDEST, Profile
 from toolwire.backends.codex.resume import Continuation, Held, continuation, digest, without_thoughts
@@ -25,6 +25,7 @@ from toolwire.core.sse import Frame
 
 __all__ = [
     "OLDEST",
+    "PROVIDER",
     "Conversation",
     "Profile",
     "arguments",
@@ -44,10 +45,17 @@ class Conversation(LoweredConversation):
     """One request to a worker and its answer: in a new thread, or in one that is `waiting` for its results."""
 
     def __init__(
-        self, request: Request, seed: str, profile: Profile = _USUAL, owner: str = "", waiting: Sequence[Waiting] = ()
+        self,
+        request: Request,
+        seed: str,
+        profile: Profile = _USUAL,
+        owner: str = "",
+        waiting: Sequence[Waiting] = (),
+        *,
+        provider: str = PROVIDER,
     ) -> None:
         super().__init__(request, LIMITS)
-        self._opened = opening(self._request, profile)
+        self._opened = opening(self._request, profile, provider)
         found, goes_on = self._continued(waiting)
         self._goes_on = goes_on
         self._dialogue = Dialogue(request.model, owner, found)

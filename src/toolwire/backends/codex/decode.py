@@ -21,6 +21,7 @@ from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     Event,
+    MessageEnded,
     Note,
     Reason,
     ReasoningDelta,
@@ -31,12 +32,14 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.jsonrpc import request_in
+from toolwire.core.jsonrpc import UNASSIGNED, request_in
 from toolwire.core.sse import Frame
 
 _decode = msgspec.json.Decoder(Line).decode
 
 NOTHING = Usage()
+UNREAD = Frame(b"", b"")
+"""Stands for a line that was not passed on."""
 
 LONG = 4
 """How often a silent thread is looked at before its calls count as all there are."""
@@ -70,6 +73,7 @@ class Decoder(TurnDecoder):
         self._waiting = Calls(self._table, names)
         self._running = goes_on is not None
         self._texts: dict[str, list[str]] = {}  # what was told of each message, in pieces
+        self._speaking: str | None = None  # the message of which the latest words are
         self._looks = 0  # since anything came
         self._thinking = ""  # the reasoning item that is being told
         self.turn = goes_on.turn if goes_on is not None else ""
@@ -82,14 +86,19 @@ class Decoder(TurnDecoder):
         return self.hear(line)
 
     def _skip(self, frame: Frame) -> Sequence[Event]:
-        self._unreadable += 1
         bare = request_in(frame.data)
         if bare is not None:  # even such a request wants an answer
             self._send(declined(bare.method, bare.id, "Error: the call cannot be read."))
-        if self._started:
-            return () if self.ended else [Note("frame_skipped")]
-        self._opening.append(Note("frame_skipped"))
-        return ()
+        return self._lost(frame)
+
+    def _lost(self, frame: Frame) -> Sequence[Event]:
+        if self.ended:
+            return ()
+        self._skip_frame(frame)
+        if not self._started:
+            return ()
+        notes, self._opening = self._opening, []
+        return notes
 
     def hear(self, line: Line) -> Sequence[Event]:
         """What a message says; answers to requests of ours are for whoever asked."""
@@ -182,7 +191,9 @@ class Decoder(TurnDecoder):
 
     def _tell(self, item: str, text: str) -> Sequence[Event]:
         self._texts.setdefault(item, []).append(text)
-        return self._begun((TextDelta(text),))
+        earlier, self._speaking = self._speaking, item
+        delta = TextDelta(text)
+        return self._begun((delta,) if earlier in (None, item) else (MessageEnded(""), delta))
 
     def _whole_text(self, item: str, text: str) -> Sequence[Event]:
         """A message is whole: what was not told of it yet. What was told stands, should it differ."""
@@ -298,6 +309,10 @@ class Decoder(TurnDecoder):
     def _rerouted(self, params: Params) -> Sequence[Event]:
         return self._begun([Note("model_changed", params.to_model or "")])
 
+    def _unassigned(self, params: Params) -> Sequence[Event]:
+        """A line of the worker that may have been about this thread. A request was declined there."""
+        return self._begun([Note("request_declined", params.message)]) if params.message else self._lost(UNREAD)
+
     def _warning(self, params: Params) -> Sequence[Event]:
         self._opening += [] if self._started else [Note("backend_warning", params.message or "")]
         return [Note("backend_warning", params.message or "")] if self._started else ()
@@ -315,6 +330,7 @@ class Decoder(TurnDecoder):
         "error": _error,
         "warning": _warning,
         "model/rerouted": _rerouted,
+        UNASSIGNED: _unassigned,
     }
 
 

@@ -31,7 +31,7 @@ from toolwire.core.request import (
 )
 
 PROVIDER = "toolwire"
-"""The model provider in the configuration that workers run with."""
+"""The model provider in the configuration that workers run with, unless the operator names another."""
 
 ONE_AT_A_TIME = "Call at most one tool at a time."
 ONLY_JSON = "Answer with one JSON object and nothing else."
@@ -58,14 +58,17 @@ class Opening(msgspec.Struct, frozen=True):
         return msgspec.json.encode((self.start, self.turn))
 
 
-def opening(request: Request, profile: Profile) -> Opening:
-    """The thread for a request, with notes of what app-server has no word for."""
+def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Opening:
+    """The thread for a request, with notes of what app-server has no word for.
+
+    `provider` is the one that the workers are configured with: app-server refuses a thread of any other.
+    """
     notes: list[Note] = []
     base, developer, rest = _instructions(request)
     sampling = request.sampling
     start: dict[str, Any] = {
         "model": request.model,
-        "modelProvider": PROVIDER,
+        "modelProvider": provider,
         "ephemeral": True,
         "approvalPolicy": "never",
         "sandbox": "read-only",

@@ -153,9 +153,10 @@ def _is_same_turn(held: Held, said: str, calls: list[CallEntry]) -> bool:
     """Whether this is what the model said and called. A client may leave out the words, and calls it was not shown.
 
     It may not have been shown the end of the words either, and blocks that are calls are words to one side only.
+    White space between messages varies.
     """
-    shown, known = (_BLOCK.sub(" ", text).split() for text in (said, held.said))
-    if shown != known[: len(shown)]:
+    shown, known = ("".join(_BLOCK.sub(" ", text).split()) for text in (said, held.said))
+    if not known.startswith(shown):
         return False
     made = {call.id: call for call in held.calls}
     return all(

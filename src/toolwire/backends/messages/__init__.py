@@ -23,7 +23,8 @@ class Conversation(LoweredConversation):
 
     def __init__(self, request: Request, seed: str, profile: Profile = ANTHROPIC) -> None:
         super().__init__(request, profile.limits)
-        self._decoder = Decoder(seed, self._names, keeps_frames=request.dialect == ISSUER)
+        keeps, snapshots = request.dialect == ISSUER, profile.arguments == "snapshot"
+        self._decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps)
         self._profile = profile
 
     def start(self) -> Post:

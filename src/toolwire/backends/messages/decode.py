@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
-from toolwire.backends.failures import Error, failed
+from toolwire.backends.failures import FAILED_REASONS, Error, failed, failed_reason
 from toolwire.backends.messages.wire import Block, Message, StreamEvent, TokenUsage, Written
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
@@ -28,13 +28,16 @@ from toolwire.core.events import (
 from toolwire.core.identity import Fragment
 from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
-from toolwire.core.text import is_json
+from toolwire.core.text import arguments_text, is_json
 
 ISSUER = "messages"
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_message = msgspec.json.Decoder(Message).decode
 _decode_written = msgspec.json.Decoder(Written).decode
+
+_TEXT = flowing("text", "thinking")
+_TEXT_AND_INPUT = (*_TEXT, *flowing("partial_json"))
 
 _REASONS: dict[str, Reason] = {
     "end_turn": "stop",
@@ -44,17 +47,27 @@ _REASONS: dict[str, Reason] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
     "refusal": "filter",
+    "content_filtered": "filter",
+    "guardrail_intervened": "filter",
 }
 
 
 class Decoder(TurnDecoder):
-    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too."""
+    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too.
 
-    flowing = flowing("text", "thinking", "partial_json")
+    `snapshots`: a `partial_json` is all of the input so far.
+    """
 
-    def __init__(self, seed: str, names: Sequence[str] = (), *, keeps_frames: bool = False) -> None:
+    flowing = _TEXT_AND_INPUT
+
+    def __init__(
+        self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
+    ) -> None:
         super().__init__(seed, names)
         self._keeps = keeps_frames
+        self._snapshots = snapshots
+        if snapshots:
+            self.flowing = _TEXT  # totals must not be joined
         self._reason = ""
         self._usage: dict[str, float] = {}
         self._blocks: dict[int, Block] = {}
@@ -67,10 +80,12 @@ class Decoder(TurnDecoder):
         try:
             event = _decode_event(frame.data)
         except UNREADABLE:
-            if frame.data.strip() == b"[DONE]":
+            event = None
+        if event is None or self._halves.half:
+            mended = self._mended(frame)
+            if mended is None:
                 return ()
-            self._skip_frame()
-            return ()
+            event, frame = mended
         handler = self._HANDLERS.get(event.type or frame.event.decode("latin-1"))
         if handler is None:
             return self._failed(event) if event.error is not None else ()
@@ -82,6 +97,17 @@ class Decoder(TurnDecoder):
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
             events = [*events[:behind], *opening, *events[behind:]]
         return [out for each in events for out in self._row.feed(each)]
+
+    def _mended(self, frame: Frame) -> tuple[StreamEvent, Frame] | None:
+        """A frame with the letters whole that were cut in half; None if it cannot be read."""
+        if frame.data.strip() == b"[DONE]":
+            return None
+        data = self._made_whole(frame.data)
+        try:
+            return _decode_event(data), Frame(frame.event, data)
+        except UNREADABLE:
+            self._skip_frame(frame)
+            return None
 
     def _kept(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         """An event's events with the frame itself: in the delta, if it is one, or told beside them."""
@@ -97,7 +123,9 @@ class Decoder(TurnDecoder):
                 ended = [MessageEnded(about)] if self._type_at(event.index) == "text" else []
                 return [*ended, told, *handler(self, event)]
             case "message_start" | "message_delta" | "message_stop":
-                return [Told(type, "", frame.data), *handler(self, event)]
+                events = handler(self, event)
+                has_failed = self.ended and type != "message_stop"
+                return events if has_failed else [Told(type, "", frame.data), *events]
             case _:
                 return handler(self, event)
 
@@ -118,9 +146,15 @@ class Decoder(TurnDecoder):
         try:
             message = _decode_message(body)
         except UNREADABLE:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply is not a message."))
+            body = self._made_whole(body)
+            try:
+                message = _decode_message(body)
+            except UNREADABLE:
+                return self._fail(Failure(502, "bad_reply", "The backend's reply is not a message."))
         if message.error is not None:
             return self._fail(_failure(message.error))
+        if (message.stop_reason or "").lower() in FAILED_REASONS:
+            return self._fail(failed_reason(message.stop_reason or ""))
         if message.content is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
         out: list[Event] = [*self._start(StreamEvent(message=message)), *self._opening]
@@ -192,7 +226,7 @@ class Decoder(TurnDecoder):
             if not delta.partial_json or (known is not None and known.type != "tool_use"):
                 return ()
             self._grown.add(event.index)
-            return self._table.feed(Fragment(delta.partial_json, f"{event.index}"))
+            return self._table.feed(Fragment(delta.partial_json, f"{event.index}", total=self._snapshots))
         if delta.text:
             return [*self._ensured(), TextDelta(delta.text)]
         if delta.thinking:
@@ -226,18 +260,24 @@ class Decoder(TurnDecoder):
     def _last_fragment(self, index: int, block: Block) -> Fragment:
         """A call's end. An input that was given whole at the start counts if nothing came after it."""
         given = b"" if block.input is msgspec.UNSET else bytes(block.input).strip()
-        if index in self._grown or given in (b"", b"{}", b"null"):
+        # Some servers write the input as a string that holds its JSON.
+        text = arguments_text(msgspec.Raw(given)) if given.startswith(b'"') else given.decode()
+        if index in self._grown or text.strip() in ("", "{}", "null"):
             return Fragment("", f"{index}", ended=True)
-        return Fragment(given.decode(), f"{index}", total=True, ended=True)
+        return Fragment(text, f"{index}", total=True, ended=True)
 
     def _change(self, event: StreamEvent) -> Sequence[Event]:
         if event.delta is not None and event.delta.stop_reason:
             self._reason = event.delta.stop_reason
+            if self._reason.lower() in FAILED_REASONS:
+                return self._fail(failed_reason(self._reason))
         self._count(event.usage)
         return ()
 
     def _stop(self, event: StreamEvent) -> Sequence[Event]:
         out = self._ensured()
+        if self._halves.half:
+            out.append(Note("letter_replaced"))
         for index in sorted(self._blocks):
             out += self._close_block(StreamEvent(index=index))
         reason = self._known_reason(out)

@@ -74,7 +74,10 @@ class Fold:
 
     def messages(self, request: Request) -> list[dict[str, Any]]:
         if self._originals is not None:
-            return self._changed(request, self._originals)
+            self._out = self._changed(request, self._originals)
+            if request.entries and not self._out:
+                self._begin_with_the_user()
+            return self._out
         opening = True
         for entry in request.entries:
             if opening and isinstance(entry, Message) and entry.role in ("system", "developer"):

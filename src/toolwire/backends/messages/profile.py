@@ -1,5 +1,7 @@
 """The few facts that differ between Messages servers, as data."""
 
+from typing import Literal
+
 import msgspec
 
 from toolwire.core.names import Limits
@@ -9,6 +11,8 @@ from toolwire.core.schemas import Need
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one server takes."""
 
+    arguments: Literal["delta", "snapshot"] = "delta"
+    """Whether a `partial_json` is an increment or all of the input so far."""
     max_tokens: int = 32000
     """Sent when the client sets no limit; the API insists on one."""
     version: str = "2023-06-01"

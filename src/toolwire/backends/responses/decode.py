@@ -1,7 +1,8 @@
 """Responses events (or one plain response) to turn events.
 
 The same fact comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. Whatever
-came first is passed on; the rest adds only what was missing. Servers leave out any of the four.
+came first is passed on; the rest adds only what was missing. Servers leave out any of the four. What a frame says of a
+call is read as the public aggregator reads it (`core/loose.py`).
 
 For a client that speaks Responses too, deltas keep their frames and every other frame is told as it came.
 """
@@ -13,6 +14,7 @@ import msgspec
 
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
 from toolwire.backends.failures import Error, failed
+from toolwire.backends.responses.output import Output, OutputItem
 from toolwire.backends.responses.wire import (
     DELTAS,
     DIALECT,
@@ -24,6 +26,7 @@ from toolwire.backends.responses.wire import (
     Response,
     StreamEvent,
     TokenUsage,
+    as_call,
 )
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
@@ -44,12 +47,9 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.identity import Fragment
-from toolwire.core.loose import CALL_TYPES, read_call, read_fragments
+from toolwire.core.loose import CALL_TYPES, read_fragments
 from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
-from toolwire.core.surrogates import SurrogateHalves
-from toolwire.core.text import arguments_text
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
 _decode_ending = msgspec.json.Decoder(Ending).decode
@@ -62,6 +62,9 @@ _REASONS: dict[str | None, Reason] = {"content_filter": "filter", "max_messages"
 _SILENT_ITEMS = frozenset(("compaction", "message", "reasoning"))
 
 
+ADDED, DONE = "response.output_item.added", "response.output_item.done"
+SNAPSHOT = "response.function_call_arguments.delta"
+"""The events that hold all arguments so far, where the profile says so."""
 FLOWING = flowing("delta")
 
 
@@ -74,17 +77,15 @@ class Decoder(TurnDecoder):
         super().__init__(seed, names, tells_items=keeps_frames)
         self._keeps = keeps_frames
         self._frame: Frame | None = None  # of the delta being read, where frames are kept
-        self._items_told: set[str] = set()
         self._final = b""  # the latest frame with a whole response, where frames are kept
         self._snapshots = snapshots
         self.flowing = () if snapshots else FLOWING  # totals must not be joined
-        self._halves = SurrogateHalves()
+        self._output = Output()
+        self._is_done = False  # the server has said so
         self._speaking: tuple[str | None, int | None, int | None] | None = None
-        self._thinking: tuple[str | None, int | None] | None = None  # the reasoning item that is being told
-        self._heard: set[tuple[str | int | None, int]] = set()  # parts whose text was passed on, by item and by place
-        self._items_ended: set[str | int] = set()
-        self._nameless = 0
-        self._late_names: dict[str, str] = {}  # of calls whose items were not announced
+        self._item: OutputItem | None = None  # which these words belong to, or the latest that was announced or ended
+        self._message: OutputItem | None = None  # the message of which the latest words are
+        self._thinking: OutputItem | None = None  # the reasoning item that is being told
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -102,21 +103,27 @@ class Decoder(TurnDecoder):
                 self._frame = frame
         handler = self._HANDLERS.get(event.type)
         if handler is None:
+            self._frame = None
             return self._other(event, frame)
-        told = self._told(event, frame.data) if self._frame is not None and event.type not in DELTAS else None
+        if self._frame is not None and event.response is not None:
+            self._final = frame.data
         events = handler(self, event)
         if not self._started and events:
             events = [*self._start(event), *events]
         if self._frame is not None:
             self._frame = None
-            events = events if told is None else [told, *events]
+            if event.type not in DELTAS:
+                events = [Told(event.type, self._about(event), frame.data), *events]
+        return self._in_row(events)
+
+    def _in_row(self, events: Sequence[Event]) -> Sequence[Event]:
         row = self._row.feed
         if len(events) == 1:
             return row(events[0])
         return [out for each in events for out in row(each)]
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        response = self._read_plain(body)
+        body, response = self._read_plain(body)
         if response is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply is not a response object."))
         event = StreamEvent("response.completed", response=response)
@@ -127,41 +134,35 @@ class Decoder(TurnDecoder):
         # Whole items never interleave: there is nothing to put in a row.
         if not self._keeps:
             return [*self._start(event), *self._completed(event)]
-        told = self._told(event, b'{"response":' + body + b"}")
-        return [told, *self._start(event), *self._completed(event)]
+        self._final = b'{"response":' + body + b"}"
+        return [Told(event.type, "", self._final), *self._start(event), *self._completed(event)]
 
-    def _told(self, event: StreamEvent, data: bytes) -> Told:
-        """A frame as it came."""
-        item = event.item
-        about = event.item_id or (item.id if item is not None else None) or self._place_name(event.output_index)
-        if event.type == "response.output_item.done":
-            self._items_told.add(about)
-        if event.response is not None:
-            self._final = data
-        return Told(event.type, about, data)
+    def _about(self, event: StreamEvent) -> str:
+        """The name of the item that a frame is about, if it is about one. Its handler has read it."""
+        if event.item is not None and self._item is not None:
+            return self._item.name
+        if event.item_id or event.output_index is not None:
+            return self._output.find(event.item_id, event.output_index).name
+        return ""
 
-    def _name_of(self, event: StreamEvent) -> str:
-        return event.item_id or self._place_name(event.output_index)
-
-    def _place_name(self, place: int | None) -> str:
-        """What an item is called that has no id: by its place, as no id of a server's can be."""
-        return f"@{place}" if place is not None else ""
-
-    def _read_plain(self, body: bytes) -> Response | None:
+    def _read_plain(self, body: bytes) -> tuple[bytes, Response | None]:
+        """The body, its letters made whole, and what it says."""
         try:
-            return _decode_response(body)
+            return body, _decode_response(body)
         except UNREADABLE:
             mended = self._halves.mended(body)
         if mended is None:
-            return None
+            return body, None
         self._opening += [Note("letter_replaced")] * self._halves.lost
         try:
-            return _decode_response(mended)
+            return mended, _decode_response(mended)
         except UNREADABLE:
-            return None
+            return body, None
 
     def end(self) -> Sequence[Event]:
-        return () if self.ended else self._cut()
+        if self.ended:
+            return ()
+        return self._finish_open() if self._is_done else self._cut()
 
     def _start(self, event: StreamEvent) -> list[Event]:
         self._started = True
@@ -195,48 +196,58 @@ class Decoder(TurnDecoder):
     def _cannot_read(self, frame: Frame) -> Sequence[Event]:
         data = frame.data.strip()
         if data == b"[DONE]":
-            return ()
+            return self._done()
         try:
             data.decode()
         except UnicodeDecodeError:
             return self._fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
-        self._unreadable += 1
-        if self._started:
-            return [Note("frame_skipped")]
-        self._opening.append(Note("frame_skipped"))
-        return ()
+        self._skip_frame(frame)
+        return self._noted() if self._started else ()
+
+    def _noted(self) -> list[Event]:
+        opening, self._opening = self._opening, []
+        return opening
+
+    def _done(self) -> Sequence[Event]:
+        """The server says that it is done, and not how the turn ended."""
+        self._is_done = self._started
+        has_begun = self._output.is_begun or self._table.calls
+        return self._finish_open() if has_begun else ()  # it comes too early, unless nothing else follows
+
+    def _finish_open(self) -> Sequence[Event]:
+        """The turn is over, and what is still open is incomplete."""
+        self._opening.append(Note("end_missing"))
+        reason: Reason = "length" if self._output.is_cut else "stop"
+        return self._in_row([*self._closed(self._noted(), cut=True), TurnEnded(reason)])
 
     def _other(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         if not event.type and event.error is not None:
             return self._error(event)
         if event.type == "response.required_action":
-            return self._read_loosely(frame)
+            start = [] if self._started else self._start(StreamEvent())
+            return self._in_row([*start, *self._read_loosely(msgspec.json.decode(frame.data))])
         if self._keeps and event.type.startswith("response."):
             told = frame.pieces.single() if frame.pieces is not None else (frame.data,)
-            about = event.item_id or ""
-            return [out for data in told for out in self._row.feed(Told(event.type, about, data))]
+            about = self._about(event) if event.item_id else ""
+            return self._in_row([Told(event.type, about, data) for data in told])
         return ()
-
-    def _read_loosely(self, frame: Frame) -> list[Event]:
-        out: list[Event] = [] if self._started else self._start(StreamEvent())
-        for fragment in read_fragments(msgspec.json.decode(frame.data)):
-            out += [each for event in self._table.feed(fragment) for each in self._row.feed(event)]
-        return out
 
     # What arrives all the time
 
     def _arguments_delta(self, event: StreamEvent) -> Sequence[Event]:
-        if not self._snapshots:
+        if event.call_id is None and not self._snapshots:
             more = self._table.extend(event.item_id or "", event.delta or "", self._frame)
             if more is not None:
                 return (more,)
-        return self._framed(event, self._table.feed(_fragment(event, event.delta, total=self._snapshots)))
+        return self._framed(event, self._call_event(event))
 
-    def _input_delta(self, event: StreamEvent) -> Sequence[Event]:
-        more = self._table.extend(event.item_id or "", event.delta or "", self._frame)
-        if more is not None:
-            return (more,)
-        return self._framed(event, self._table.feed(_fragment(event, event.delta, kind="custom")))
+    def _call_event(self, event: StreamEvent) -> list[Event]:
+        """What an event says of a call: some of its arguments, or all of them."""
+        said = {**as_call(event), "item_id": event.item_id, "output_index": event.output_index, "delta": event.delta}
+        [fragment] = read_fragments(said)
+        if self._snapshots and event.type == SNAPSHOT:
+            fragment = msgspec.structs.replace(fragment, total=True)
+        return self._table.feed(fragment)
 
     def _framed(self, event: StreamEvent, events: Sequence[Event]) -> Sequence[Event]:
         """The first delta of a call, with its frame if it says the same."""
@@ -252,16 +263,24 @@ class Decoder(TurnDecoder):
         if not event.delta:
             return ()
         if self._frame is None:
-            return (TextDelta(event.delta),)
-        return (TextDelta(event.delta, self._name_of(event), event.content_index or 0, self._frame),)
+            delta = TextDelta(event.delta)
+            return (delta,) if self._item is self._message else self._spoken(delta)
+        assert self._item is not None
+        return (TextDelta(event.delta, self._item.name, event.content_index or 0, self._frame),)
 
     def _refusal_delta(self, event: StreamEvent) -> Sequence[Event]:
         self._hear(event)
         if not event.delta:
             return ()
         if self._frame is None:
-            return (RefusalDelta(event.delta),)
-        return (RefusalDelta(event.delta, self._name_of(event), event.content_index or 0, self._frame),)
+            return self._spoken(RefusalDelta(event.delta))
+        assert self._item is not None
+        return (RefusalDelta(event.delta, self._item.name, event.content_index or 0, self._frame),)
+
+    def _spoken(self, delta: TextDelta | RefusalDelta) -> Sequence[Event]:
+        """Words of the item at hand. If the latest were those of another message, that one is over."""
+        earlier, self._message = self._message, self._item
+        return (delta,) if self._keeps or earlier in (None, self._item) else (MessageEnded(""), delta)
 
     def _summary_delta(self, event: StreamEvent) -> Sequence[Event]:
         return self._think(event, "summary", event.summary_index or 0)
@@ -273,25 +292,24 @@ class Decoder(TurnDecoder):
         self._hear(event)
         if not event.delta:
             return ()
+        item = self._item
         delta = ReasoningDelta(event.delta, kind, part)
-        if self._frame is not None:
+        if self._frame is not None and item is not None:
             frame = self._frame if event.type != "response.reasoning.delta" else None
-            delta = ReasoningDelta(event.delta, kind, part, self._name_of(event), frame)
-        item = (event.item_id, event.output_index)
+            delta = ReasoningDelta(event.delta, kind, part, item.name, frame)
+        if item is self._thinking:
+            return (delta,)
         earlier, self._thinking = self._thinking, item
-        return (delta,) if earlier in (None, item) else (ReasoningEnded(), delta)
+        if item is not None:
+            item.type = "reasoning"
+        return (delta,) if earlier is None else (ReasoningEnded(), delta)
 
     def _hear(self, event: StreamEvent) -> None:
         key = (event.item_id, event.output_index, event.content_index)
         if key != self._speaking:
             self._speaking = key
-            self._mark_heard(event.item_id, event.output_index, event.content_index or 0)
-
-    def _mark_heard(self, item_id: str | None, place: int | None, part: int) -> None:
-        self._heard.update((key, part) for key in (item_id, place) if key not in (None, ""))
-
-    def _has_heard(self, item_id: str | None, place: int | None, part: int) -> bool:
-        return any((key, part) in self._heard for key in (item_id, place) if key not in (None, ""))
+            self._item = self._output.find(event.item_id, event.output_index)
+            self._item.heard.add(event.content_index or 0)
 
     # What begins and ends
 
@@ -300,134 +318,122 @@ class Decoder(TurnDecoder):
 
     def _item_added(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
-        return self._call_item(item, event.output_index, ended=False) if item is not None else ()
+        if item is None:
+            return ()
+        self._turn_to(self._output.begin(item.type, item.id, event.output_index))
+        return self._call_item(item, event.output_index, ADDED) if item.type in CALL_TYPES else ()
+
+    def _turn_to(self, item: OutputItem) -> None:
+        self._item = item
+        self._speaking = None
 
     def _part_added(self, event: StreamEvent) -> Sequence[Event]:
         part = event.part
         if part is None or part.type not in CALL_TYPES:
             return ()
-        return self._call_part(part, event.item_id or "", event.output_index, ended=False)
-
-    def _arguments_done(self, event: StreamEvent) -> Sequence[Event]:
-        id, name = event.call_id or "", event.name or ""
-        if name and not id and event.item_id and not self._table.knows(event.item_id):
-            # The item was not announced and will say its id: until then the call has no name.
-            self._late_names[event.item_id] = name
-            name = ""
-        text = arguments_text(event.arguments)
-        return self._table.feed(_fragment(event, text, id=id, name=name, total=True, named=bool(name)))
-
-    def _input_done(self, event: StreamEvent) -> Sequence[Event]:
-        return self._table.feed(_fragment(event, arguments_text(event.input), kind="custom", total=True))
+        said = {"type": event.type, "item_id": event.item_id, "output_index": event.output_index, "part": as_call(part)}
+        return self._read_loosely(said)
 
     def _text_done(self, event: StreamEvent) -> Sequence[Event]:
-        if self._has_heard(event.item_id, event.output_index, event.content_index or 0):
-            return ()
-        self._hear(event)
-        return [self._text(event.text, self._name_of(event), event.content_index or 0)] if event.text else ()
+        return self._part_done(event, TextDelta, event.text)
 
     def _refusal_done(self, event: StreamEvent) -> Sequence[Event]:
-        if self._has_heard(event.item_id, event.output_index, event.content_index or 0):
+        return self._part_done(event, RefusalDelta, event.refusal)
+
+    def _part_done(
+        self, event: StreamEvent, kind: type[TextDelta] | type[RefusalDelta], text: str | None
+    ) -> Sequence[Event]:
+        item, number = self._output.find(event.item_id, event.output_index), event.content_index or 0
+        item.whole.add(number)
+        self._turn_to(item)
+        return self._whole_part(number, kind, text)
+
+    def _whole_part(self, number: int, kind: type[TextDelta] | type[RefusalDelta], text: str | None) -> Sequence[Event]:
+        """A part of the item at hand, if none of it was passed on before."""
+        item = self._item
+        if item is None or number in item.heard:
             return ()
-        self._hear(event)
-        return [RefusalDelta(event.refusal)] if event.refusal else ()
+        item.heard.add(number)
+        if not text:
+            return ()
+        return self._spoken(kind(text, item.name, number) if self._keeps else kind(text))
 
     def _item_done(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
         if item is None:
             return ()
-        place = event.output_index
-        if place is None and not item.id:
-            place = self._nameless  # an item without a name of any kind counts by its turn
-            self._nameless += 1
-        return self._whole_item(item, place)
+        self._turn_to(self._output.end(item.type, item.id, event.output_index))
+        return self._whole_item(item, event.output_index)
 
     def _whole_item(self, item: Item, place: int | None) -> Sequence[Event]:
-        keys = {key for key in (item.id, place) if key is not None}
-        if item.type in ("function_call", "custom_tool_call"):
-            return self._call_item(item, place, ended=True)
-        if keys & self._items_ended:
+        """An item that is whole. `place` is where a call may be looked for."""
+        this = self._item
+        assert this is not None
+        if item.type in CALL_TYPES:
+            return self._call_item(item, place, DONE)
+        this.is_told = this.is_told or self._frame is not None
+        if this.ended:
             return ()
-        self._items_ended |= keys
+        this.ended = True
         match item.type:
             case "message":
-                return self._message(item, place)
+                return self._message_item(item, place)
             case "reasoning":
-                return self._reasoning(item, place)
+                return self._reasoning(item, this)
             case _ if self._keeps:
                 return ()
             case _ if item.content:
-                return self._message(item, place)
+                return self._message_item(item, place)
             case _:
                 return [Note("item_dropped", item.type)] if item.type not in _SILENT_ITEMS else ()
 
-    def _message(self, item: Item, place: int | None) -> list[Event]:
+    def _message_item(self, item: Item, place: int | None) -> list[Event]:
         out: list[Event] = []
-        name = item.id or self._place_name(place)
         for number, part in enumerate(item.content or ()):
             if part.annotations and not self._keeps:
                 out.append(Note("annotations_dropped"))
             if part.type in CALL_TYPES:
-                out += self._call_part(part, item.id or "", place, ended=True)
-            elif not self._has_heard(item.id, place, number):
-                self._mark_heard(item.id, place, number)
-                if part.refusal:
-                    named = (name, number) if self._keeps else ("", 0)
-                    out.append(RefusalDelta(part.refusal, *named))
-                elif part.text:
-                    out.append(self._text(part.text, name, number))
-        if self._keeps and name:
-            out.append(MessageEnded(name))
+                out += self._call_part(part, item.id, place)
+            elif part.refusal:
+                out += self._whole_part(number, RefusalDelta, part.refusal)
+            else:
+                out += self._whole_part(number, TextDelta, part.text)
+        if self._keeps and self._item is not None and self._item.name:
+            out.append(MessageEnded(self._item.name))
         return out
 
-    def _text(self, text: str, item: str | None, part: int) -> TextDelta:
-        return TextDelta(text, item or "", part) if self._keeps else TextDelta(text)
-
-    def _reasoning(self, item: Item, place: int | None) -> list[Event]:
+    def _reasoning(self, item: Item, this: OutputItem) -> list[Event]:
         out: list[Event] = []
         told, self._thinking = self._thinking, None
-        if told is not None and _are_two(told, (item.id, place)):
+        if told not in (None, this):
             out.append(ReasoningEnded())
-        if not self._has_heard(item.id, place, 0):
+        if 0 not in this.heard:
             kind: ReasoningKind = "summary" if item.summary else "content"
             parts = item.summary or item.content or ()
-            name = (item.id or self._place_name(place)) if self._keeps else ""
+            name = this.name if self._keeps else ""
             out += [ReasoningDelta(part.text, kind, number, name) for number, part in enumerate(parts) if part.text]
-        if out or item.encrypted_content or self._has_heard(item.id, place, 0) or self._keeps:
+        if out or item.encrypted_content or 0 in this.heard or self._keeps:
             seal = item.encrypted_content or ""
             out.append(ReasoningEnded(item.id or "", seal, DIALECT if seal else ""))
         return out
 
-    def _call_item(self, item: Item, place: int | None, *, ended: bool) -> Sequence[Event]:
-        custom = item.type == "custom_tool_call"
-        if not custom and item.type != "function_call":
-            return ()
-        text = arguments_text(item.input if custom else item.arguments)
-        events = self._table.feed(
-            Fragment(
-                text,
-                item.id or "",
-                item.call_id or "",
-                place,
-                name=item.name or "",
-                namespace=item.namespace or "",
-                kind="custom" if custom else "function",
-                total=True,
-                named=True,
-                ended=ended,
-                complete=item.status != "incomplete",
-            )
-        )
+    def _call_item(self, item: Item, place: int | None, type: str) -> Sequence[Event]:
+        this = self._item
+        assert this is not None
+        this.is_told = this.is_told or (type == DONE and self._frame is not None)
+        events = self._read_loosely({"type": type, "output_index": place, "item": as_call(item)})
         if item.id or not self._keeps:
             return events
-        name = self._place_name(place)
-        return [msgspec.structs.replace(each, item=name) if isinstance(each, CallStarted) else each for each in events]
+        return [
+            msgspec.structs.replace(each, item=this.name) if isinstance(each, CallStarted) else each for each in events
+        ]
 
-    def _call_part(self, part: Part, item_id: str, place: int | None, *, ended: bool) -> Sequence[Event]:
-        fragment = read_call(part.as_call())
-        return self._table.feed(
-            msgspec.structs.replace(fragment, item=item_id, index=place, named=True, total=True, ended=ended)
-        )
+    def _call_part(self, part: Part, item: str | None, place: int | None) -> Sequence[Event]:
+        whole = {"type": "message", "id": item, "content": [as_call(part)]}
+        return self._read_loosely({"type": DONE, "output_index": place, "item": whole})
+
+    def _read_loosely(self, payload: Any) -> list[Event]:
+        return [event for fragment in read_fragments(payload) for event in self._table.feed(fragment)]
 
     def _completed(self, event: StreamEvent) -> Sequence[Event]:
         response = event.response or Response()
@@ -435,9 +441,10 @@ class Decoder(TurnDecoder):
         self._opening = []
         raws = _decode_output(self._final).response.output if self._final else None
         for place, item in enumerate(response.output or ()):
-            name = item.id or self._place_name(place)
-            if raws and name not in self._items_told:
-                out.append(Told("response.output_item.done", name, b'{"item":' + raws[place] + b"}"))
+            this = self._output.list(item.type, item.id, place)
+            self._turn_to(this)
+            if raws and not this.is_told:
+                out.append(Told(DONE, this.name, b'{"item":' + raws[place] + b"}"))
             # The final list may leave items out, so a call with an id of its own is not looked for by its place.
             out += self._whole_item(item, None if item.call_id else place)
         incomplete = response.status == "incomplete" or event.type == "response.incomplete"
@@ -447,14 +454,15 @@ class Decoder(TurnDecoder):
             reason = _REASONS.get(details.reason if details else None, "length")
             if details is not None and "context" in (details.reason or ""):
                 self.context_window = ContextWindow(is_full=True)
-        for key, name in self._late_names.items():
-            if not self._table.knows(key):
-                out += self._table.feed(Fragment("", key, name=name, named=True))
-        out += self._table.finish(cut=reason != "stop")
+        out = self._closed(out, cut=reason != "stop")
         if response.usage is not None:
             out.append(_usage(response.usage))
-        self.ended = True
         return [*out, TurnEnded(reason)]
+
+    def _closed(self, out: list[Event], *, cut: bool) -> list[Event]:
+        """The turn is over, and every call that is open."""
+        self.ended = True
+        return [*out, *self._table.drop_unclaimed(), *self._table.finish(cut=cut)]
 
     def _failed(self, event: StreamEvent) -> Sequence[Event]:
         return self._fail(failed(event.response.error if event.response else event.error))
@@ -467,21 +475,21 @@ class Decoder(TurnDecoder):
         return ()
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
-        "response.function_call_arguments.delta": _arguments_delta,
+        SNAPSHOT: _arguments_delta,
         "response.output_text.delta": _text_delta,
         "response.reasoning_summary_text.delta": _summary_delta,
         "response.reasoning_text.delta": _reasoning_delta,
         "response.reasoning.delta": _reasoning_delta,
         "response.refusal.delta": _refusal_delta,
-        "response.custom_tool_call_input.delta": _input_delta,
+        "response.custom_tool_call_input.delta": _arguments_delta,
         "response.created": _created,
         "response.in_progress": _created,
         "response.queued": _created,
         "response.output_item.added": _item_added,
         "response.content_part.added": _part_added,
         "response.content_part.done": _nothing,
-        "response.function_call_arguments.done": _arguments_done,
-        "response.custom_tool_call_input.done": _input_done,
+        "response.function_call_arguments.done": _call_event,
+        "response.custom_tool_call_input.done": _call_event,
         "response.output_text.done": _text_done,
         "response.refusal.done": _refusal_done,
         "response.reasoning_summary_part.added": _nothing,
@@ -496,17 +504,6 @@ class Decoder(TurnDecoder):
         "response.cancelled": _failed,
         "error": _error,
     }
-
-
-def _are_two(one: tuple[str | None, int | None], other: tuple[str | None, int | None]) -> bool:
-    """Whether these names and places are of two items. Names decide, if both have one."""
-    if one[0] and other[0]:
-        return one[0] != other[0]
-    return one[1] != other[1]
-
-
-def _fragment(event: StreamEvent, text: str | None, **said: Any) -> Fragment:
-    return Fragment(text or "", event.item_id or "", index=event.output_index, **said)
 
 
 def _usage(usage: TokenUsage) -> Usage:

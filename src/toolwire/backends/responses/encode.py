@@ -1,5 +1,6 @@
 """A request in the words of the Responses API."""
 
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
@@ -9,6 +10,7 @@ import msgspec
 from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.events import CallKind, Note
+from toolwire.core.names import is_own_item_id
 from toolwire.core.request import (
     NO_PARAMETERS,
     AudioPart,
@@ -36,6 +38,7 @@ _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 OUTPUTS: dict[CallKind, str] = {"function": "function_call_output", "custom": "custom_tool_call_output"}
+_OWN_ID = re.compile(rb'"id": ?"[a-z]+_[0-9a-f]{24}')
 
 
 class Body(msgspec.Struct, omit_defaults=True):
@@ -214,11 +217,17 @@ def _as_written(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
         return encoded_entry(as_developer(entry)) if raw is None else {**_fields(raw), "role": "developer"}
     if raw is None:
         return encoded_entry(entry)
-    dropped = [name for name in profile.item_fields_dropped if name.encode() in bytes(raw)]
+    data = bytes(raw)
+    dropped = [name for name in profile.item_fields_dropped if name.encode() in data]
     changed = _changed(entry) if is_changed else {}
-    if not dropped and not changed:
+    # Messages and reasoning keep an id that is ours: servers insist on one.
+    may_be_ours = isinstance(entry, CallEntry | ResultEntry) and _OWN_ID.search(data) is not None
+    if not dropped and not changed and not may_be_ours:
         return raw
-    return {name: value for name, value in {**_fields(raw), **changed}.items() if name not in dropped}
+    fields = _fields(raw)
+    if may_be_ours and is_own_item_id(msgspec.json.decode(fields.get("id", b'""'))):
+        dropped.append("id")
+    return {name: value for name, value in {**fields, **changed}.items() if name not in dropped}
 
 
 def _changed(entry: Entry) -> dict[str, str]:

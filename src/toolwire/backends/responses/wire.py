@@ -11,6 +11,18 @@ DIALECT = "responses"
 """The dialect of clients that speak as this backend does."""
 
 
+Text = msgspec.Raw | msgspec.UnsetType
+
+
+class Function(msgspec.Struct, gc=False):
+    """The inner object of a call that is written as on chat."""
+
+    id: Any = None
+    name: Any = None
+    arguments: Text = msgspec.UNSET
+    input: Text = msgspec.UNSET
+
+
 class Part(msgspec.Struct, gc=False):
     """A content part. Some servers put a call here, in several spellings."""
 
@@ -24,15 +36,11 @@ class Part(msgspec.Struct, gc=False):
     function_name: str | None = None
     tool_name: str | None = None
     call_name: str | None = None
-    function: dict[str, Any] | None = None
-    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-
-    def as_call(self) -> dict[str, Any]:
-        """The part as a payload for the reader of loose shapes."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
-        text = arguments_text(self.arguments) or arguments_text(self.input)
-        return {**{name: value for name, value in given.items() if value}, "arguments": text, "input": None}
+    function: Function | str | None = None
+    arguments: Text = msgspec.UNSET
+    input: Text = msgspec.UNSET
+    namespace: str | None = None
+    status: str | None = None
 
 
 class Item(msgspec.Struct):
@@ -41,12 +49,16 @@ class Item(msgspec.Struct):
     call_id: str | None = None
     name: str | None = None
     namespace: str | None = None
-    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    arguments: Text = msgspec.UNSET
+    input: Text = msgspec.UNSET
     status: str | None = None
     content: list[Part] | None = None
     summary: list[Part] | None = None
     encrypted_content: str | None = None
+    function_name: str | None = None
+    tool_name: str | None = None
+    call_name: str | None = None
+    function: Function | str | None = None
 
 
 class TokenDetails(msgspec.Struct):
@@ -87,8 +99,8 @@ class StreamEvent(msgspec.Struct):
     summary_index: int | None = None
     item: Item | None = None
     part: Part | None = None
-    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    arguments: Text = msgspec.UNSET
+    input: Text = msgspec.UNSET
     name: str | None = None
     call_id: str | None = None
     text: str | None = None
@@ -98,6 +110,27 @@ class StreamEvent(msgspec.Struct):
     code: Any = None
     message: str | None = None
     param: Any = None
+    id: Any = None
+    function_name: str | None = None
+    tool_name: str | None = None
+    call_name: str | None = None
+    function: Function | str | None = None
+
+
+_SAID_OF_CALLS = ("type", "id", "call_id", "name", "function_name", "tool_name", "call_name", "namespace", "status")
+
+
+def as_call(said: Part | Item | StreamEvent) -> dict[str, Any]:
+    """What is said of a call, as a payload for the reader of loose shapes. Arguments are text, as they were written."""
+    given = {name: value for name in _SAID_OF_CALLS if (value := getattr(said, name, None)) is not None}
+    if isinstance(said.function, Function):
+        given["function"] = {"id": said.function.id, "name": said.function.name, **_texts(said.function)}
+    return {**given, **_texts(said)}
+
+
+def _texts(said: Function | Part | Item | StreamEvent) -> dict[str, str]:
+    texts = {"arguments": arguments_text(said.arguments), "input": arguments_text(said.input)}
+    return {name: text for name, text in texts.items() if text}
 
 
 ENDINGS = frozenset(("response.completed", "response.done", "response.incomplete", "response.failed"))

@@ -28,7 +28,7 @@ RULES = (
         "no stop reason.",
         f"{_API}; {_SDK}",
         "The SDK raises at the first event.",
-        explains=("messages.start-usage", "messages.fields", "usage.told"),
+        explains=("messages.start-usage", "messages.fields", "messages.null-fields", "usage.told"),
     ),
     Rule(
         "messages.start-usage",
@@ -42,6 +42,15 @@ RULES = (
         "messages.fields",
         "SHOULD",
         "A message has its model and its `stop_sequence`, which is null if there is none.",
+        f"{_API}; typed clients",
+        "Typed clients refuse the whole turn.",
+        on="turn",
+    ),
+    Rule(
+        "messages.null-fields",
+        "SHOULD",
+        "What may be null is there all the same: `container` and `stop_details` of a message, and the cache, the tools "
+        "and the tier in its usage.",
         f"{_API}; typed clients",
         "Typed clients refuse the whole turn.",
         on="turn",
@@ -265,6 +274,9 @@ class MessagesStream:
             yield _broken("closing", f"The stop reason is {shown(reason)}.", ends[-1])
         if "stop_sequence" not in as_object(self._end.get("delta")):
             yield _broken("fields", "message_delta lacks its stop_sequence.", ends[-1])
+        null = [name for name in NULLABLE if name not in as_object(self._end.get("delta"))]
+        if null:
+            yield _broken("null-fields", f"message_delta lacks its {', '.join(null)}.", ends[-1])
         if as_number(as_object(self._end.get("usage")).get("output_tokens")) is None:
             yield _broken("delta-usage", f"message_delta has the usage {shown(self._end.get('usage'))}.", ends[-1])
 
@@ -365,12 +377,27 @@ def _usage(counts: Json) -> Usage | None:
     return None if given is None or made is None else Usage(given + sum(cached), made)
 
 
+NULLABLE = ("container", "stop_details")
+NULLABLE_COUNTS = (
+    "cache_creation",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+    "server_tool_use",
+    "service_tier",
+)
+
+
 def _check_fields(message: Json, what: str, *heard: Heard) -> Iterator[Finding]:
     """What a message has besides the fields that every client needs."""
     lacking = [] if as_text(message.get("model")) else ["model"]
     lacking += [] if "stop_sequence" in message else ["stop_sequence"]
     if lacking:
         yield _broken("fields", f"{what} lacks its {', '.join(lacking)}.", *heard)
+    null = [name for name in NULLABLE if name not in message]
+    if isinstance(message.get("usage"), dict):
+        null += [f"usage.{name}" for name in NULLABLE_COUNTS if name not in message["usage"]]
+    if null:
+        yield _broken("null-fields", f"{what} lacks its {', '.join(null)}.", *heard)
 
 
 # A plain answer

@@ -16,6 +16,7 @@ from toolwire.core.events import (
     CallArgs,
     CallStarted,
     Event,
+    MessageEnded,
     Reason,
     ReasoningDelta,
     ReasoningEnded,
@@ -40,6 +41,10 @@ _TEXT = _DELTA + b'"content":'
 _REASONING = tuple(_DELTA + b'"%b":' % name.encode() for name in REASONING)
 
 _NOTHING = Chunk(b"{}")
+_ANSWER = ("answer", 0)
+
+APART = "\n\n"
+"""What stands between two messages of one turn: to a chat client they are one text."""
 
 _FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"}
 
@@ -53,7 +58,9 @@ class StreamEncoder:
         self._tally = tally
         self._usage: Usage | None = None
         self._calls = 0
-        self._part: tuple[str, int] | None = None  # the part of a reasoning item that is being told
+        self._part: tuple[str, int] | None = None  # what is being told: a part of a reasoning item, or the answer
+        self._talked = False
+        self._is_apart = False  # the next words are of another message than the latest
         self._started = False
         self._early: tuple[bytes, ...] = ()  # what the server said before its first word
         self._reasoned = False
@@ -82,13 +89,14 @@ class StreamEncoder:
         if kind is CallArgs:
             return (self._delta(cast("CallArgs", event), self._args_head, self._args_tail, self._args_opening),)
         if kind is TextDelta:
-            self._part = None
-            return (self._delta(cast("TextDelta", event), self._text_head, self._tail, _TEXT),)
+            delta = self._delta(cast("TextDelta", event), self._text_head, self._tail, _TEXT)
+            return (delta,) if self._part is _ANSWER else (*self._answer(), delta)
         match event:
             case ReasoningDelta():
                 return self._reasoning(event)
-            case ReasoningEnded():
+            case ReasoningEnded() | MessageEnded():
                 self._part = None
+                self._is_apart = self._is_apart or (self._talked and isinstance(event, MessageEnded))
             case CallStarted():
                 self._part = None
                 return (self._call(event),)
@@ -120,6 +128,12 @@ class StreamEncoder:
     def break_off(self) -> tuple[bytes, ...]:
         """The end of the stream when nothing else can be encoded."""
         return sse.write(encode_error(InternalError().failure)), sse.DONE
+
+    def _answer(self) -> tuple[bytes, ...]:
+        """The answer begins or goes on: a blank line between the words of two messages."""
+        apart, self._part = self._is_apart, _ANSWER
+        self._is_apart, self._talked = False, True
+        return (self._text_head + _json(APART) + self._tail,) if apart else ()
 
     def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
         text = event.text
@@ -193,11 +207,15 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     refusals: list[str] = []
     calls: list[Call] = []
     thoughts: list[str] = []
+    apart = False  # the next words are of another message than the latest
     for item in turn.items:
         if isinstance(item, Call):
             calls.append(item)
         elif isinstance(item, Text):
-            texts.append(item.text)
+            texts += (APART, item.text) if apart else (item.text,)
+            apart = False
+        elif isinstance(item, MessageEnded):
+            apart = bool(texts)
         elif isinstance(item, Refusal):
             refusals.append(item.text)
         elif isinstance(item, Reasoning):

@@ -23,7 +23,8 @@ _OURS = frozenset(("id", "object", "created", "model", "choices", "usage"))
 _CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
 REASONING = ("reasoning_content", "reasoning")
 """The fields in which servers write the text of their reasoning."""
-_SAID = frozenset(("role", "content", "refusal", "tool_calls", "function_call", *REASONING))
+_CALLS = ("tool_calls", "toolCalls", "function_call", "functionCall")
+_SAID = frozenset(("role", "content", "refusal", *_CALLS, *REASONING))
 _NULL = msgspec.Raw(b"null")
 _NO_USAGE = b',"usage":null}'
 
@@ -66,7 +67,7 @@ class Forward:
         if not data.startswith(self._lead):
             self._learn(data)
         lead = self._lead
-        if not data.startswith(lead) or not data.startswith(opening, len(lead)) or b"\n" in data:
+        if not data.startswith(lead) or not data.startswith(opening, len(lead)):
             return self._overlaid(data, call)
         rest = data[len(lead) :]
         counts = b'"usage":' in rest

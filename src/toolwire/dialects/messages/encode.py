@@ -19,6 +19,7 @@ from toolwire.core.events import (
     CallEnded,
     CallStarted,
     Event,
+    MessageEnded,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
@@ -188,6 +189,10 @@ class StreamEncoder:
             out += [passed(told.type, told.data, self._index) for told in waiting]
         return [*out, self._delta(event)]
 
+    def _end_message(self, event: MessageEnded) -> Sequence[bytes]:
+        """Each message of a turn has a block of its own. The end of a block that the server told comes from there."""
+        return self._close() if self._open == "text" and (not event.item or event.item != self._place) else ()
+
     def _delta(self, event: TextDelta | RefusalDelta | ReasoningDelta | CallArgs) -> bytes:
         """A delta in as many events as it came in, and in those themselves where they are of this dialect."""
         if event.frame is not None:
@@ -294,6 +299,7 @@ class StreamEncoder:
         TurnStarted: _start,
         TextDelta: _say,
         RefusalDelta: _say,
+        MessageEnded: _end_message,
         ReasoningDelta: _think,
         ReasoningEnded: _end_thought,
         CallStarted: _call_starts,

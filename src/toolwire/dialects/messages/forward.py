@@ -46,7 +46,7 @@ class Forward:
         return self._around.spread(frame.pieces, self._event, index)
 
     def _event(self, data: bytes) -> bytes:
-        if not data.startswith(self._lead) or b"\n" in data:
+        if not data.startswith(self._lead):
             return passed("content_block_delta", data, self._index)
         return b"event: content_block_delta\ndata: " + data + b"\n\n"
 

@@ -21,7 +21,7 @@ from toolwire.core.request import (
     TextPart,
 )
 from toolwire.core.seals import is_packed, unpack
-from toolwire.core.text import arguments_text, unwrapped
+from toolwire.core.text import arguments_text, as_object, unwrapped, wrapped
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.reading import explained
@@ -31,6 +31,7 @@ ISSUER = "messages"
 
 _decode_message = msgspec.json.Decoder(wire.Message).decode
 _decode_block = msgspec.json.Decoder(wire.Block).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_source = msgspec.json.Decoder(wire.Source).decode
@@ -92,7 +93,8 @@ def _entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int) -> Entr
             for field, value in (("id", block.id), ("name", block.name)):
                 if not value:
                     raise reading.required(f"{path}.{field}")
-            return CallEntry(block.id or "", block.name or "", _arguments(block), raw=raw, message=message)
+            arguments, written = _arguments(block, raw)
+            return CallEntry(block.id or "", block.name or "", arguments, raw=written, message=message)
         case "tool_result":
             if not block.tool_use_id:
                 raise reading.required(f"{path}.tool_use_id")
@@ -117,9 +119,14 @@ def _thought(text: str, seal: str, raw: msgspec.Raw, *, redacted: bool) -> Reaso
     return ReasoningEntry(packed.id, packed.text, seal=packed.seal, issuer=packed.issuer, redacted=packed.redacted)
 
 
-def _arguments(block: wire.Block) -> str:
-    raw = reading.given(block.input)
-    return unwrapped(raw) if raw is not None else "{}"
+def _arguments(block: wire.Block, raw: msgspec.Raw) -> tuple[str, msgspec.Raw]:
+    """The arguments, and the block with its input as an object, which some clients leave out or put into a string."""
+    given = reading.given(block.input)
+    if given is not None and bytes(given).startswith(b"{"):
+        return unwrapped(given), raw
+    text = arguments_text(given) if given is not None else "{}"
+    fields = {**_decode_fields(raw), "input": as_object(text) or wrapped(text)}
+    return text, msgspec.Raw(msgspec.json.encode(fields))
 
 
 def _result(block: wire.Block, path: str) -> Iterator[Part]:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
-from toolwire.core.events import SPOKEN_BLOCKS, Reason, ReasoningEnded, Told, Usage
+from toolwire.core.events import SPOKEN_BLOCKS, MessageEnded, Reason, ReasoningEnded, Told, Usage
 from toolwire.core.request import Request
 from toolwire.core.seals import Seal, pack
 from toolwire.core.text import as_object, wrapped
@@ -115,6 +115,8 @@ class Content:
                     self._put(block)
             case Call():
                 self._put({"type": "tool_use", "id": item.id, "name": item.name, "input": _input(item)})
+            case MessageEnded():
+                self._grows = False
             case Told():
                 self._hear(item)
             case _:

@@ -32,6 +32,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
+from toolwire.core.loose import CALL_TYPES
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
 from toolwire.core.seals import Seal, pack
@@ -45,14 +46,14 @@ from toolwire.dialects.responses.items import (
     OutputItem,
     ReasoningItem,
 )
-from toolwire.dialects.responses.response import ResponseObject
+from toolwire.dialects.responses.response import INCOMPLETE, ResponseObject
 from toolwire.dialects.responses.writer import Growing, Writer
 
 _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-OUR_ITEMS = frozenset(("message", "reasoning", "function_call", "custom_tool_call"))
+OUR_ITEMS = frozenset(("message", "reasoning", *CALL_TYPES))
 """Types of items that turn events have words for."""
 
 PASSED_INSIDE = frozenset(("response.output_text.annotation.added",))
@@ -168,7 +169,8 @@ class StreamEncoder:
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         response = self.response
-        out = [*self.begin(), *self._close(), *self._close_others()]
+        is_cut = event.reason in INCOMPLETE and isinstance(self._open, MessageItem)
+        out = [*self.begin(), *self._close("incomplete" if is_cut else "completed"), *self._close_others()]
         response.end(event.reason, self.output, self._waiting_calls(), int(self._clock()))
         type = f"response.{response.status}"
         if self._extended and response.required_action is not None:

@@ -1,12 +1,12 @@
 """Input items to entries. Each keeps its raw form, for a backend that speaks Responses too."""
 
-import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
+from toolwire.core.names import is_own_item_id
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -35,6 +35,7 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_item = msgspec.json.Decoder(wire.Item).decode
 _decode_output = msgspec.json.Decoder(str | list[wire.Part]).decode
 _decode_audio = msgspec.json.Decoder(wire.Audio).decode
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}
 _TEXTS = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
@@ -42,10 +43,6 @@ CALLS = frozenset(("function_call", "custom_tool_call"))
 _OUTPUTS = frozenset(("function_call_output", "tool_output", "custom_tool_call_output"))
 READ = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference", "additional_tools"}
 """The types of items that have a meaning here."""
-
-
-_OUR_ID = re.compile(r"rs_[0-9a-f]{24}[0-9]{2,}")
-"""The id of a thought that came without one."""
 
 
 class _Typed(msgspec.Struct):
@@ -135,7 +132,7 @@ def _thought(item: wire.Item, raw: msgspec.Raw) -> ReasoningEntry:
     if is_packed(seal):  # and damaged
         return ReasoningEntry(id, summary, content)
     # An id of ours without a seal: what a model of another kind has thought aloud.
-    issuer = "responses" if seal else "chat" if _OUR_ID.fullmatch(id) else ""
+    issuer = "responses" if seal else "chat" if is_own_item_id(id) else ""
     return ReasoningEntry(id, summary, content, seal, issuer, raw=raw)
 
 
@@ -152,7 +149,11 @@ def _call(item: wire.Item, raw: msgspec.Raw, path: str) -> CallEntry:
     for field, value in (("call_id", item.call_id), ("name", item.name)):
         if not value:
             raise reading.required(f"{path}.{field}")
-    text = arguments_text(item.input if custom else item.arguments)
+    given = reading.given(item.input if custom else item.arguments)
+    text = arguments_text(given) if given is not None else ""
+    if given is None or not bytes(given).startswith(b'"'):  # servers take nothing but a string
+        name, written = ("input", text) if custom else ("arguments", text or "{}")
+        raw = msgspec.Raw(msgspec.json.encode({**_fields(raw), name: written}))
     kind = "custom" if custom else "function"
     return CallEntry(item.call_id or "", item.name or "", text, kind, item.namespace or "", raw)
 

@@ -43,12 +43,9 @@ class OutputItem:
         self.pieces: list[str] = []
         self.encoded = msgspec.Raw(b"null")
         self._told: msgspec.Raw | None = None
-        self.keeps_place = False
-        """The backend calls the item as we do and counts it as we do."""
 
     def open(self, told: Told) -> Steps:
         under = told(ADDED, self.name)
-        self.keeps_place = self.id == self.name and under.get("output_index") == msgspec.Raw(b"%d" % self.place)
         yield ADDED, {**under, "output_index": self.place, "item": self._written(under)}
 
     def close_part(self, told: Told) -> Steps:
@@ -57,11 +54,15 @@ class OutputItem:
 
     def close(self, told: Told, status: str) -> Steps:
         yield from self.close_part(told)
-        self.status = status
         under = told(DONE, self.name)
         self._told = under.get("item")
+        self.status = self._ended(status, _said(self._told))
         self.encoded = self._written(under)
         yield DONE, {**under, "output_index": self.place, "item": self.encoded}
+
+    def _ended(self, status: str, said: dict[str, msgspec.Raw]) -> str:
+        """How the item ended: incomplete if either side says so."""
+        return "incomplete" if said.get("status") == msgspec.Raw(b'"incomplete"') else status
 
     @property
     def as_told(self) -> msgspec.Raw:
@@ -149,11 +150,6 @@ class MessageItem(OutputItem):
     def parts(self) -> int:
         return len(self._parts)
 
-    @property
-    def counts_parts(self) -> bool:
-        """The backend counts the open part as we do."""
-        return self.keeps_place and self.part == len(self._parts)
-
     def _told_part(self, part: msgspec.Raw | None, text: str, told: Told) -> dict[str, msgspec.Raw]:
         """The backend's own part, if it says the same as ours."""
         if part is None:
@@ -232,10 +228,6 @@ class ReasoningItem(OutputItem):
         assert self.kind is not None
         return b',"%b":%d' % (_INDEX[self.kind].encode(), len(self._parts[self.kind]))
 
-    @property
-    def counts_parts(self) -> bool:
-        return self.keeps_place and self.kind is not None and self.part == len(self._parts[self.kind])
-
     def _here_in_part(self, kind: ReasoningKind) -> Fields:
         return {**self._here(), _INDEX[kind]: len(self._parts[kind])}
 
@@ -258,8 +250,6 @@ def _thought(kind: ReasoningKind, text: str) -> Fields:
 class CallItem(OutputItem):
     """A call: of a function, with arguments, or of a custom tool, with an input."""
 
-    counts_parts = True
-
     def __init__(self, call: CallStarted, id: str, place: int) -> None:
         super().__init__(call.item, id, place)
         self.call = call
@@ -274,6 +264,9 @@ class CallItem(OutputItem):
         if self.call.kind == "function":
             said["name"] = self.call.name
         yield type, {**told(type, self.name), **self._here(), **said}
+
+    def _ended(self, status: str, said: dict[str, msgspec.Raw]) -> str:
+        return status  # which its arguments decide
 
     def as_tool_call(self) -> Fields:
         """The call as `required_action` lists it."""

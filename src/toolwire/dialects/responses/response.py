@@ -8,6 +8,7 @@ import msgspec
 from toolwire.core.errors import Failure
 from toolwire.core.events import Reason, Usage
 from toolwire.core.request import Request
+from toolwire.core.sse import on_one_line
 
 _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -80,7 +81,8 @@ _FAILED_CODES = frozenset(
 )
 """Codes of a failed response that clients know; any other is `server_error`."""
 
-_INCOMPLETE: dict[Reason, str] = {"length": "max_output_tokens", "filter": "content_filter"}
+INCOMPLETE: dict[Reason, str] = {"length": "max_output_tokens", "filter": "content_filter"}
+"""Why a response may end incomplete."""
 
 
 class ResponseObject:
@@ -118,10 +120,10 @@ class ResponseObject:
 
     def end(self, reason: Reason, output: list[msgspec.Raw], waiting: list[dict[str, Any]], now: int) -> None:
         """The turn is over. Calls whose outputs can be submitted here are named in a field of their own."""
-        self.status = "incomplete" if reason in _INCOMPLETE else "completed"
+        self.status = "incomplete" if reason in INCOMPLETE else "completed"
         self._head["output"] = output
-        if reason in _INCOMPLETE:
-            self._head["incomplete_details"] = {"reason": _INCOMPLETE[reason]}
+        if reason in INCOMPLETE:
+            self._head["incomplete_details"] = {"reason": INCOMPLETE[reason]}
         else:
             self._head["completed_at"] = now
             if waiting and self._stored:
@@ -174,7 +176,8 @@ def usage_object(usage: Usage, told: dict[str, Any] | None = None) -> dict[str, 
 
 def shown_fields(asked: dict[str, msgspec.Raw]) -> dict[str, Any]:
     """What the client asked for, as a response repeats it."""
-    shown: dict[str, Any] = {name: value for name, value in asked.items() if name in _SHOWN and value != NULL}
+    said = {name: bytes(value) for name, value in asked.items() if name in _SHOWN and value != NULL}
+    shown: dict[str, Any] = {name: msgspec.Raw(on_one_line(value)) for name, value in said.items()}
     if "tools" in shown:
         shown["tools"] = _shown_tools(bytes(shown["tools"]))
     if "tool_choice" in shown:

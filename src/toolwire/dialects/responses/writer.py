@@ -7,6 +7,7 @@ import msgspec
 
 from toolwire.core import sse
 from toolwire.core.flow import Delta
+from toolwire.core.pieces import Template
 from toolwire.core.sse import Frame
 from toolwire.dialects.responses.items import CallItem, MessageItem, ReasoningItem, Steps
 
@@ -17,6 +18,9 @@ Growing: TypeAlias = MessageItem | ReasoningItem | CallItem
 """Items that deltas add to."""
 
 NUMBER = b'"sequence_number":'
+DELTA = b'"delta":'
+NOTHING = b" "
+"""What no frame begins with."""
 
 
 class Writer:
@@ -28,7 +32,10 @@ class Writer:
         self._end = b"" if socket else b"\n\n"
         self._item: Growing | None = None
         self._pieces: list[str] = []
-        self._lead = b""  # how the backend's deltas of this part begin, up to their number
+        self._here: dict[str, msgspec.Raw] = {}  # where a delta of this part belongs
+        self._lead = self._middle = b""  # what stands before and behind the number in the backend's deltas of this part
+        self._template: Template | None = None  # of the latest run of them, and whether it needs no change
+        self._is_right = False
         self._name = self._head = self._place = self._tail = b""
 
     def write(self, type: str, fields: dict[str, Any]) -> bytes:
@@ -45,11 +52,14 @@ class Writer:
         """A part begins: the bytes around each of its deltas."""
         self._item = item
         self._pieces = item.pieces
-        self._lead = b""
+        self._lead = self._middle = b""
+        self._template = None
         self._name = b"" if self._socket else b"event: %b\ndata: " % item.delta_type
         self._head = self._name + b'{"type":"%b","sequence_number":' % item.delta_type
         place = (_json(item.id), item.place, item.delta_place())
         self._place = b',"item_id":%b,"output_index":%d%b,"delta":' % place
+        self._here = _fields(b"{" + self._place[1:] + b"0}")
+        del self._here["delta"]
         self._tail = item.delta_extra + b"}" + self._end
 
     def delta(self, event: Delta) -> Sequence[bytes]:
@@ -75,48 +85,61 @@ class Writer:
         if pieces is None:
             number, self.number = b"%d" % self.number, self.number + 1
             data = frame.data
-            if not data.startswith(self._lead + number + b","):
+            if not data.startswith(self._lead + number + self._middle):
                 data = self._fitted(data, number)
             return (self._name + data + self._end,)
-        if not pieces.template.middle or not self._fits(frame.data):
-            return [piece for data in pieces.single() for piece in self._framed(Frame(frame.event, data))]
         template = pieces.template
+        if template is not self._template:
+            self._template = template
+            self._is_right = bool(template.middle) and self._fits(_fields(template.whole(b"", 0)))
+        if not self._is_right:
+            return [piece for data in pieces.single() for piece in self._framed(Frame(frame.event, data))]
         if pieces.number == self.number and not self._socket and template.lead.startswith(self._name):
             self.number += len(pieces.texts)
             return (pieces.written,)
         head, tail = template.lead[template.data :], template.tail.removesuffix(b"\n\n") + self._end
         return self._spread(pieces.texts, self._name + head, template.middle + template.key, tail)
 
-    def _fits(self, data: bytes) -> bool:
-        """Whether frames of this kind need no change but their number."""
-        item = self._item
-        assert item is not None
-        return item.keeps_place and item.counts_parts and item.delta_extra[1:11] in data
+    def _fits(self, fields: dict[str, msgspec.Raw]) -> bool:
+        """Whether a frame names and counts its item as we do and lacks nothing: only its number may be another."""
+        assert self._item is not None
+        extra = b"logprobs" not in self._item.delta_extra or "logprobs" in fields
+        return extra and all(fields.get(name) == value for name, value in self._here.items())
 
     def _fitted(self, data: bytes, number: bytes) -> bytes:
-        """A frame that is not numbered as ours, or the first of its part, which shows how the others will be."""
-        if not self._fits(data):
-            return self._overlaid(data, number)
-        lead = self._lead = self._lead or _lead(data)
+        """A frame under our number: the first of its part, or one that counts or names something otherwise."""
+        numbered = self._numbered(data, number)
+        if numbered is None:
+            fields = _fields(data)
+            if not self._fits(fields):
+                return self._overlaid(fields, number)
+            if not self._lead:
+                self._learn(data)
+                numbered = self._numbered(data, number)
+        return numbered or _json({**_fields(data), "sequence_number": msgspec.Raw(number)})
+
+    def _numbered(self, data: bytes, number: bytes) -> bytes | None:
+        """A frame like the one that was learned from, under our number."""
+        lead = self._lead
         end = data.find(b",", len(lead))
-        if data.startswith(lead) and data[len(lead) : end].isdigit():
+        if lead and data.startswith(lead) and data[len(lead) : end].isdigit() and data.startswith(self._middle, end):
             return lead + number + data[end:]
-        return _json({**_fields(data), "sequence_number": msgspec.Raw(number)})
+        return None
 
-    def _overlaid(self, data: bytes, number: bytes) -> bytes:
+    def _learn(self, data: bytes) -> None:
+        """What stands around the number in a frame that fits, if it holds all that makes it fit."""
+        lead, found, rest = data.partition(NUMBER)
+        middle = rest[rest.find(b",") : rest.find(DELTA) + len(DELTA)]
+        try:
+            before = _fields(lead + found + b"0" + middle + b"0}")
+        except msgspec.DecodeError:  # the number or the text is not where it usually is
+            before = {}
+        is_learned = lead.count(b"{") == 1 and self._here.items() <= before.items()
+        self._lead, self._middle = (lead + found, middle) if is_learned else (NOTHING, b"")
+
+    def _overlaid(self, fields: dict[str, msgspec.Raw], number: bytes) -> bytes:
         """A frame that counts or names its item otherwise, with our own fields over it."""
-        item = self._item
-        assert item is not None
-        ours = _fields(b'{"sequence_number":' + number + self._place + b"0" + item.delta_extra + b"}")
-        del ours["delta"]
-        fields = _fields(data)
-        if "logprobs" in fields:
-            ours.pop("logprobs", None)
+        ours: dict[str, Any] = {"sequence_number": msgspec.Raw(number), **self._here}
+        if self._item is not None and self._item.delta_extra:
+            fields.setdefault("logprobs", msgspec.Raw(b"[]"))
         return _json({**fields, **ours})
-
-
-def _lead(data: bytes) -> bytes:
-    """How a frame begins, up to its number, or something that no frame begins with."""
-    head, found, rest = data.partition(NUMBER)
-    is_its_own = found and head.count(b"{") == 1 and b"[" not in head and NUMBER not in rest
-    return head + NUMBER if is_its_own else b" "

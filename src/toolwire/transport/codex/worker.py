@@ -271,7 +271,7 @@ class Worker(asyncio.SubprocessProtocol):
     def _route(self, line: bytes) -> None:
         try:
             envelope = _decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self._decline_unread(line)
             return
         listener = self._listener(envelope)
@@ -280,6 +280,8 @@ class Worker(asyncio.SubprocessProtocol):
         elif envelope.is_request:
             assert envelope.id is not None
             self.write(self._recipe.declined(envelope.method, envelope.id))
+            if envelope.params is None or not envelope.params.thread_id:
+                self._tell_all(envelope.method)
         elif envelope.method == "account/rateLimits/updated":
             self.last_limits = line
 
@@ -288,6 +290,13 @@ class Worker(asyncio.SubprocessProtocol):
         asked = jsonrpc.request_in(line)
         if asked is not None:
             self.write(self._recipe.declined(asked.method, asked.id))
+        self._tell_all("")
+
+    def _tell_all(self, method: str) -> None:
+        """Nobody knows which thread a line was about, so each of them learns that there was one."""
+        line = jsonrpc.notification(jsonrpc.UNASSIGNED, message=method).rstrip()
+        for thread in tuple(self.threads.values()):
+            thread.hear(Envelope(method=jsonrpc.UNASSIGNED), line)
 
     def _listener(self, envelope: Envelope) -> Listener | None:
         if envelope.method:

@@ -1,0 +1,110 @@
+"""A chunk, or a completion, whose fields have other names or types than they should, read as far as it can be.
+
+    {"choices": [{"delta": {"content": [{"type": "text", "text": "Hi"}]}}]}
+    {"choices": [{"delta": {"tool_calls": [{"id": "c", "function": {"name": "f"}, "arguments": {"a": 1}}]}}]}
+
+Its calls are read by `core/loose.py`, as the aggregator reads them.
+"""
+
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from toolwire.backends.chat.wire import Choice, Chunk, OddMessage, TokenUsage
+from toolwire.backends.decoder import UNREADABLE
+from toolwire.core.identity import Fragment
+from toolwire.core.loose import opened, read_fragments
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+class _Choice(msgspec.Struct):
+    index: int | None = None
+    delta: dict[str, msgspec.Raw] | None = None
+    message: dict[str, msgspec.Raw] | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: dict[str, msgspec.Raw] | None = None
+
+
+_decode = msgspec.json.Decoder(_Chunk).decode
+
+
+def is_sound(data: bytes) -> bool:
+    """Whether a chunk has the shape of one, so that a client of the same dialect may be told what is in it."""
+    try:
+        _decode(data)
+    except UNREADABLE:
+        return False
+    return True
+
+
+def read_odd(data: bytes) -> Chunk | None:
+    """The chunk; None if it is none at all."""
+    try:
+        payload: Any = opened(data)
+    except UNREADABLE:
+        return None
+    if not isinstance(payload, dict):
+        return None
+    choices = _of(payload, "choices")
+    return Chunk(
+        _word(_of(payload, "id")),
+        _word(_of(payload, "model")),
+        [_choice(each) for each in cast("list[Any]", choices)] if isinstance(choices, list) else None,
+        _as(TokenUsage, _of(payload, "usage")),
+        _of(payload, "error"),
+        _word(_of(payload, "object")),
+        _word(_of(payload, "message")),
+    )
+
+
+def _choice(choice: Any) -> Choice:
+    index, told = _of(choice, "index"), _of(choice, "delta") or _of(choice, "message")
+    content, details = _of(told, "content"), _of(told, "reasoning_details")
+    return Choice(
+        index=index if isinstance(index, int) else None,
+        delta=OddMessage(
+            content=_text(content),
+            refusal=_text(_of(told, "refusal")),
+            reasoning_content=_text(_of(told, "reasoning_content")) or None,
+            reasoning=_text(_of(told, "reasoning")) or None,
+            reasoning_details=msgspec.Raw(msgspec.json.encode(details)) if details else msgspec.UNSET,
+            thinking=_text(content, "thinking"),
+            fragments=[_left_open(each) for each in read_fragments(choice)],
+        ),
+        finish_reason=_word(_of(choice, "finish_reason")),
+        error=_of(choice, "error"),
+        usage=_as(TokenUsage, _of(choice, "usage")),
+    )
+
+
+def _left_open(fragment: Fragment) -> Fragment:
+    """The call ends with the turn, which says whether it was cut."""
+    return msgspec.structs.replace(fragment, ended=not fragment.complete)
+
+
+def _of(payload: Any, key: str) -> Any:
+    return cast("dict[str, Any]", payload).get(key) if isinstance(payload, dict) else None
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _text(content: Any, key: str = "text") -> str:
+    """Text that may come in parts, of which those with this key count."""
+    if isinstance(content, str):
+        return content if key == "text" else ""
+    if not isinstance(content, list):
+        return ""
+    return "".join(_text(_of(part, key)) for part in cast("list[Any]", content))
+
+
+def _as(type: type[Struct], value: Any) -> Struct | None:
+    try:
+        return msgspec.convert(value, type)
+    except msgspec.ValidationError:
+        return None
