@@ -600,7 +600,7 @@ def test_one_worker_that_dies_does_not_disturb_the_other(stage: Stage):
     slow = in_background(lambda: stage.turn(crew.script(say("Still") + sleep(0.6) + say(" here.", id="msg_2"))))
     crew.wait_for(lambda rows: rows.heard("turn/start"))
     assert stage.refused(crew.script(die()), stream=False).status == 502
-    assert the_text(slow.result()) == "Still here."
+    assert the_text(slow.result()) == "Still\n\n here."
     crew.wait_for(lambda rows: rows.heard("initialized"))
 
 
@@ -780,7 +780,7 @@ def test_a_model_never_heard_of_gets_a_worker_that_knows_it(stage: Stage):
     [began] = rows.of("start")
     assert {"brand-new", "s0", f"s{MODELS - 1}"} <= _known(began)
     assert rows.by(began["pid"]).heard("thread/start")[0]["model"] == "brand-new"
-    assert the_text(slow.result()) == "Still here."
+    assert the_text(slow.result()) == "Still\n\n here."
     assert eventually(lambda: not alive(old))
     assert the_text(stage.turn("learning/brand-new")) == "I am new."
     assert len(crew.rows().of("start")) == 1
@@ -1044,9 +1044,10 @@ def test_a_request_with_unreadable_parameters_is_answered(stage: Stage, line: st
 )
 def test_a_line_that_names_no_thread_leaves_a_note(stage: Stage, line: str, code: str):
     crew = stage["usual"]
-    before = len(stage.gateway.turns())
-    assert the_text(stage.turn(crew.script(write(line) + sleep(0.1) + say("Well.")))) == "Well."
-    assert stage.gateway.wait_for_turns(before + 1)[-1]["notes"].get(code) == 1
+    model = crew.script(write(line) + sleep(0.1) + say("Well."))
+    answer = stage.post("chat", question("chat", model, (), stream=False))
+    assert answer.json()["choices"][0]["message"]["content"] == "Well."
+    assert [note["code"] for note in json.loads(answer.headers["x-toolwire-notes"])] == [code]
     assert len(crew.rows().answered(7002)) == line.count("7002")
 
 
@@ -1075,8 +1076,8 @@ def test_an_odd_line_disturbs_nobody(stage: Stage, line: str):
     crew = stage["usual"]
     other = in_background(lambda: stage.turn(crew.script(say("Un") + sleep(0.1) + say("disturbed.", id="msg_2"))))
     seen = stage.turn(crew.script(write(line) + say("Hel") + write(line) + say("lo.", id="msg_2")))
-    assert the_text(seen) == "Hello."
-    assert the_text(other.result()) == "Undisturbed."
+    assert the_text(seen) == "Hel\n\nlo."
+    assert the_text(other.result()) == "Un\n\ndisturbed."
 
 
 @pytest.mark.parametrize("method", ["thread/start", "turn/start"])
@@ -1179,7 +1180,7 @@ def test_a_provider_of_the_operators_own_is_the_one_that_threads_ask_for(tmp_pat
     stage = Stage(tmp_path, [crew], crew.backend(overrides=provider), http)
     assert the_text(stage.turn(crew.script(say("Hello.")))) == "Hello."
     [started] = crew.rows().heard("thread/start")
-    assert started["params"]["modelProvider"] == "mine"
+    assert started["modelProvider"] == "mine"
     stage.stop()
 
 
