@@ -393,7 +393,11 @@ def _noted(heard: Heard) -> list[str]:
 
 
 def in_common(said: Said) -> Said:
-    """What all dialects can say: Messages has refusals in the text and in the reason, and few words for errors."""
+    """What all dialects can say: Messages has refusals in the text and in the reason, and few words for errors.
+
+    Parts of reasoning that a chat server wrote apart are one text to a client of its own dialect, as it wrote them.
+    """
     error = {"message": said.error["message"]} if said.error else None
     finish = "content_filter" if said.refusal and said.finish == "stop" else said.finish
-    return msgspec.structs.replace(said, text=said.text + said.refusal, refusal="", finish=finish, error=error)
+    text, reasoning = said.text + said.refusal, said.reasoning.replace("\n\n", "")
+    return msgspec.structs.replace(said, text=text, refusal="", reasoning=reasoning, finish=finish, error=error)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import httpx
 import pytest
@@ -307,6 +308,14 @@ def test_a_background_response_has_failed_when_nothing_can_be_encoded(http, faul
 # The upstream's name for a request
 
 
+def logged(gateway: Gateway, answer: httpx.Response) -> dict[str, Any]:
+    """The log line of the turn with this answer."""
+    turn = answer.headers["x-request-id"].removeprefix("req_")
+    gateway.wait_until(lambda: any(line["turn"] == turn for line in gateway.turns()))
+    [line] = [line for line in gateway.turns() if line["turn"] == turn]
+    return line
+
+
 @STREAMED
 @pytest.mark.parametrize("dialect", PATHS)
 @pytest.mark.parametrize("name", ["x-request-id", "request-id"])
@@ -315,19 +324,18 @@ def test_the_upstreams_request_id_is_in_the_headers_and_the_log(http, gateway, u
     upstream.replies["named"] = Reply([stream(created(), text("Hi"), completed())], headers=headers)
     upstream.replies["named-no"] = Reply([b'{"error":{"message":"No."}}'], 400, "application/json", headers)
     for model, status in (("up/named", 200), ("up/named-no", 400)):
-        before = len(gateway.turns())
         answer = http.post(gateway.url + PATHS[dialect], json=question(dialect, model, (), stream=streamed))
         assert answer.status_code == status
         assert answer.headers["x-upstream-request-id"] == "req_upstream_1"
         assert answer.headers["x-request-id"] != "req_upstream_1"
-        assert gateway.wait_for_turns(before + 1)[-1]["upstream_request_id"] == "req_upstream_1"
+        assert logged(gateway, answer)["upstream_request_id"] == "req_upstream_1"
 
 
 def test_a_failure_in_mid_stream_has_the_upstreams_request_id_in_the_log(http, gateway, upstream):
     upstream.replies["named-late"] = Reply([stream(created(), text("Hi")), Cut()], headers={"x-request-id": "late_1"})
-    before = len(gateway.turns())
-    assert folded(http, gateway, "up/named-late")["error"]
-    assert gateway.wait_for_turns(before + 1)[-1]["upstream_request_id"] == "late_1"
+    answer = post(http, gateway, "up/named-late", stream=True)
+    assert fold_chat(list(read_sse(answer)))["error"]
+    assert logged(gateway, answer)["upstream_request_id"] == "late_1"
 
 
 def test_an_upstreams_request_id_is_cut_and_cleaned(http, gateway, upstream):
@@ -338,9 +346,9 @@ def test_an_upstreams_request_id_is_cut_and_cleaned(http, gateway, upstream):
 
 
 def test_where_no_request_id_came_none_is_told(http, gateway):
-    before = len(gateway.turns())
-    assert "x-upstream-request-id" not in post(http, gateway, "demo").headers
-    assert "upstream_request_id" not in gateway.wait_for_turns(before + 1)[-1]
+    answer = post(http, gateway, "demo")
+    assert "x-upstream-request-id" not in answer.headers
+    assert "upstream_request_id" not in logged(gateway, answer)
 
 
 def test_after_a_retry_the_request_id_is_of_the_reply_that_was_used(http, start, upstream):

@@ -416,7 +416,8 @@ def test_a_stream_on_request_is_pinged_in_silence_and_no_other(http, gateway, up
 
 
 @pytest.mark.parametrize("steps", [[], [stream(created())]], ids=["nothing", "no content"])
-def test_an_extended_stream_begins_at_once_and_is_pinged_from_the_start(gateway, upstream, steps):
+def test_an_extended_stream_begins_at_once_and_is_pinged_from_the_start(start, upstream, steps):
+    gateway = start("[server]\ncommit_after = 3600\n" + backend(upstream.url))
     gate = Gate(*steps, after=(stream(text("a"), completed()),))
     upstream.replies["late"] = Reply(gate)
     body = response_body("up/late", stream=True)

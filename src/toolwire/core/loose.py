@@ -37,14 +37,14 @@ _SEAL = "extra_content"
 _INDEXES = ("index", "tool_call_index", "toolCallIndex")
 _INSIDE = ("choices", "delta", "message", "msg", "params", "item", "content", "output", "response", "deltas", "items")
 _DEPTH = 8
-_AS_WRITTEN = frozenset((*_ARGUMENTS, _SEAL))
+_AS_WRITTEN = frozenset((*_ARGUMENTS, _SEAL, "reasoning_details"))
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def opened(data: bytes) -> Any:
-    """A JSON text as values, arguments left as they are written. Raises what reading JSON raises."""
+    """A JSON text as values, arguments and signatures left as they are written. Raises what reading JSON raises."""
     return _opened(data, _DEPTH + 4)  # a chunk has its calls deeper than a message
 
 

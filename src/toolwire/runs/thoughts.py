@@ -127,7 +127,12 @@ class Thoughts:
         self._call_seals.put(key, seal)
 
     def issued(self, seal: str, backend: str) -> None:
-        self._issuers.put(hash(seal), (self._issuers.get(hash(seal)) or frozenset()) | {backend})
+        self._issuers.put(hash(seal), frozenset((backend,)))
+
+    def showed(self, text: str, backend: str) -> None:
+        """Remember who thought a text, which others may have thought too."""
+        key = hash(_letters(text))
+        self._issuers.put(key, (self._issuers.get(key) or frozenset()) | {backend})
 
     def refuse(self, backend: str, model: str, part: Omission) -> None:
         """Remember that a model's server refuses this part of a request."""
@@ -319,7 +324,7 @@ class KeepSeals:
         for key in self._keys if written != self._written else new:
             self._thoughts.keep_made(key, made)
         if written != self._written and made.entry.text:
-            self._thoughts.issued(_letters(made.entry.text), self._backend)
+            self._thoughts.showed(made.entry.text, self._backend)
         self._written = written
 
     def end(self) -> Sequence[Event]:
@@ -347,9 +352,9 @@ class KeepUnsigned:
         if isinstance(event, ReasoningDelta):
             self._texts.append(event.text)
         elif isinstance(event, ReasoningEnded):
-            text, self._texts = _letters("".join(self._texts)), []
+            text, self._texts = "".join(self._texts), []
             if text and not event.seal:
-                self._thoughts.issued(text, self._backend)
+                self._thoughts.showed(text, self._backend)
         return (event,)
 
     def end(self) -> Sequence[Event]:
@@ -387,8 +392,8 @@ class KeepThoughts:
             self._places = self._places or Places(self._owner, self._entries)
             self._thoughts.keep(self._places.key(event.id, event.name), self._sealed)
             self._led = True
-        elif isinstance(event, TurnEnded) and (shown := _letters("".join((*self._all, *self._texts)))):
-            self._thoughts.issued(shown, self._backend)
+        elif isinstance(event, TurnEnded) and (text := "".join((*self._all, *self._texts))):
+            self._thoughts.showed(text, self._backend)
         return (event,)
 
     def end(self) -> Sequence[Event]:

@@ -71,7 +71,7 @@ def _choice(choice: Any) -> Choice:
             refusal=_text(_of(told, "refusal")),
             reasoning_content=_text(_of(told, "reasoning_content")) or None,
             reasoning=_text(_of(told, "reasoning")) or None,
-            reasoning_details=msgspec.Raw(msgspec.json.encode(details)) if details else msgspec.UNSET,
+            reasoning_details=details if isinstance(details, msgspec.Raw) else msgspec.UNSET,
             thinking=_text(content, "thinking"),
             fragments=[_left_open(each) for each in read_fragments(choice)],
         ),

@@ -112,7 +112,9 @@ class Fold:
                     continue
                 out.append(message)
                 whole = is_whole
-        return out
+        if not out:
+            self._begin_with_the_user()
+        return out or self._out
 
     def _made_of(self, entries: Sequence[Entry], originals: Originals) -> list[dict[str, Any]]:
         """The messages that these entries of one message make; usually it is one."""

@@ -220,10 +220,11 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
             refusals.append(item.text)
         elif isinstance(item, Reasoning):
             thoughts += item.parts
-    reasoning = "\n\n".join(thoughts)
+    told = next((Chunk(item.data) for item in turn.items if isinstance(item, Told)), _NOTHING)
+    # A chat server's own reasoning stays as it wrote it.
+    reasoning = ("\n\n" if told is _NOTHING else "").join(thoughts)
     content, refusal = "".join(texts) or None, "".join(refusals) or None
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": refusal}
-    told = next((Chunk(item.data) for item in turn.items if isinstance(item, Told)), _NOTHING)
     message |= _reasoning(reasoning, told)
     if calls and request.legacy_functions:
         finish = "function_call" if turn.reason == "calls" else finish
