@@ -1382,7 +1382,6 @@ ODD_FRAMES: dict[str, bytes] = {
     "an item that is none": b'data: {"type":"response.output_item.done","item":"x"}\n\n',
     "an unknown one": sse({"type": "response.later.delta", "delta": "x"}),
     "one of nobody's": sse({"type": "codex.rate_limits", "x": {}}),
-    "a sentinel": b"data: [DONE]\n\n",
     "only a name": b"event: response.output_text.delta\n\n",
     "an id and a retry": b"id: 7\nretry: 10\n\n",
 }
@@ -1861,8 +1860,8 @@ def test_a_call_with_a_lost_frame_in_it_is_not_run(kind: Name) -> None:
         middle = pieces[len(pieces) // 2]
         frames[middle] = frames[middle][:60] + b"\n\n"
         async with Far(streams(*frames), kind=kind) as far:
-            events = await worked(agent_on(far, echo()))
-            assert ended(events).reason == "length"
+            events = await worked(agent_on(far, echo(), setup=Setup(retries=0)))
+            assert ended(events).reason == "failed"
             assert only(events, CallStarted) == []
 
     play(main())

@@ -199,9 +199,8 @@ def test_a_thought_comes_back_to_a_responses_server_as_it_was(seen: dict[str, An
 
 @EVERY_KIND
 @loops("history", "runner")
-def test_nothing_but_a_thought_for_a_chat_server_is_left_out(seen: dict[str, Any], stage: Stage, kind: str, loop: str):
-    left_out = {"chat": {"reasoning_dropped": 1}}.get(kind, {})
-    assert stage.notes(f"{kind}/sdk-{kind}-{loop}", 2) == [{}, left_out]
+def test_nothing_is_left_out(seen: dict[str, Any], stage: Stage, kind: str, loop: str):
+    assert stage.notes(f"{kind}/sdk-{kind}-{loop}", 2) == [{}, {}]
 
 
 # Other requests

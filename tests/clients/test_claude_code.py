@@ -224,10 +224,10 @@ def test_a_thought_comes_back_to_a_chat_server_that_wants_it(stage: Stage, tmp_p
     assert run.notes == [NOTES["chat"]] * 2
 
 
-def test_a_thought_that_a_chat_server_does_not_want_is_left_out_with_a_note(stage: Stage, tmp_path: Path):
-    run = Run(stage, tmp_path, "chat", "unwanted", *thinking(Thought("I should look.")))
-    assert thoughts(run.asked[1]) == []
-    assert run.notes == [NOTES["chat"], {**NOTES["chat"], "reasoning_dropped": 1}]
+def test_a_thought_comes_back_to_a_chat_server_that_wrote_it(stage: Stage, tmp_path: Path):
+    run = Run(stage, tmp_path, "chat", "its-own", *thinking(Thought("I should look.")))
+    assert thoughts(run.asked[1]) == ["I should look."]
+    assert run.notes == [NOTES["chat"]] * 2
 
 
 # Failures

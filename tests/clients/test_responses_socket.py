@@ -211,9 +211,9 @@ def test_every_lane_keeps_its_own_latest_response(socket: ResponsesConnection, u
     [
         ({"model": "nobody"}, 404, "model", "model_not_found"),
         ({"previous_response_id": "resp_nobody"}, 404, "previous_response_id", "previous_response_not_found"),
-        ({"background": True}, 400, "background", None),
-        ({"stream_options": {"include_obfuscation": False}}, 400, "stream_options", None),
-        ({"temperature": "hot"}, 400, "temperature", None),
+        ({"background": True}, 400, "background", "unsupported_parameter"),
+        ({"stream_options": {"include_obfuscation": False}}, 400, "stream_options", "unsupported_parameter"),
+        ({"temperature": "hot"}, 400, "temperature", "invalid_type"),
         ({"model": "up/client-unauthorized"}, 401, None, None),
         ({"model": "demo-rate-limit"}, 429, None, "rate_limit_exceeded"),
     ],

@@ -74,9 +74,13 @@ BROKEN = among("demo-error-middle", "demo-cut", "error-middle", "error-after-cal
 CUT_SHORT = among("demo-length", "demo-short", "length", "filter")
 
 EVERYTHING = [(name, way) for name in SITUATIONS for way in WAYS]
-# Half a call cannot be shown as XML, so a turn that breaks there has not begun.
+# Half a call cannot be shown as XML, so a turn that breaks there has not begun. An extended stream begins at once.
 UNBEGUN = [
-    (name, way) for name, way in EVERYTHING if name in REFUSED or (name in among("demo-cut") and way == "as-xml")
+    (name, way)
+    for name, way in EVERYTHING
+    if name in among("nobody")
+    or (name in REFUSED and way != "extended")
+    or (name in among("demo-cut") and way == "as-xml")
 ]
 BEGUN = [each for each in EVERYTHING if each not in UNBEGUN]
 FAILED = [(name, way) for name, way in EVERYTHING if name in REFUSED | BROKEN]
@@ -114,14 +118,16 @@ def test_a_stream_keeps_the_lifecycle_and_fits_the_schemas(say: Say, name: str, 
 def test_an_extended_stream_keeps_the_lifecycle_and_fits_the_schemas(say: Say, name: str):
     frames, done = read_events(say(name, "extended", stream=True).content)
     assert not responses_faults(frames, done=done, extended=True)
-    assert not schema_faults(data for _, data in frames if data["type"] not in ("ping", "response.required_action"))
+    known = (data for _, data in frames if data["type"] not in ("ping", "response.required_action"))
+    # A failure keeps the code of the server, of which the SDK lists only some.
+    assert [fault for fault in schema_faults(known) if "$.response.error.code" not in fault] == []
 
 
 @pytest.mark.parametrize(("name", "way"), BEGUN)
 def test_a_stream_ends_with_the_truth(say: Say, name: str, way: str):
     response = last_response(say(name, way, stream=True))
     waits = way == "extended" and "required_action" in response
-    expected = "failed" if name in BROKEN else "incomplete" if name in CUT_SHORT or waits else "completed"
+    expected = "failed" if name in REFUSED | BROKEN else "incomplete" if name in CUT_SHORT or waits else "completed"
     assert response["status"] == expected
 
 

@@ -162,12 +162,15 @@ def refusals_of_responses(body: Json, issued: Issued | None = None) -> list[str]
     """The reasons of a Responses service that stores nothing for us."""
     items: list[Json] = [{"type": "message", **item} for item in _parts(body["input"])]
     added = [tool for item in items if item["type"] == "additional_tools" for tool in item["tools"]]
-    flat = [each for tool in (*body.get("tools", ()), *added) for each in tool.get("tools", [tool])]
-    names = [tool["name"] for tool in flat if tool["type"] in ("function", "custom")]
+    groups = [tool["tools"] for tool in (*body.get("tools", ()), *added) if "tools" in tool]
+    groups.append([tool for tool in (*body.get("tools", ()), *added) if "tools" not in tool])
+    flat = [tool for group in groups for tool in group]
+    named = [[tool["name"] for tool in group if tool["type"] in ("function", "custom")] for group in groups]
+    names = [name for group in named for name in group]
     return [
         *_tool_fields("responses", body if not added else {**body, "tools": [*body.get("tools", added)]}, names),
         *_schemas(flat, "parameters"),
-        *_names(names, NAME_64),
+        *(reason for group in named for reason in _names(group, NAME_64)),
         *_responses_options(body),
         *(reason for place, item in enumerate(items) for reason in _responses_item(place, item)),
         *_responses_pairs(items, chained=bool(body.get("previous_response_id"))),

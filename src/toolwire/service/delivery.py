@@ -113,9 +113,8 @@ class Delivery:
         self._commit(200)
         await self._open(run)
         if self.pace.opens_at_once:
-            await self._put(encoder.keepalive(0.0))
-            due = spoke + self.pace.keepalive
-            events = await run.read(due)
+            events = await self._wait_openly(run, encoder)
+            encoder = self._dialect.stream()  # with the notes of the attempt that was shown
         else:
             events = events or run.commit()
         feed = encoder.feed
@@ -136,6 +135,16 @@ class Delivery:
                 break
             events = await run.read(due)
         await self._close()
+
+    async def _wait_openly(self, run: AnyRun, encoder: Encoder) -> Sequence[Event]:
+        """The first events to show; until they come, signs of life. The backend may be asked again meanwhile."""
+        began, silent = self._loop.time(), 0.0
+        while True:
+            await self._put(encoder.keepalive(silent))
+            events = await run.read(began + silent + (self.pace.keepalive or float("inf")))
+            if events or run.finished:
+                return events
+            silent = self._loop.time() - began
 
     async def _open(self, run: AnyRun) -> None:
         start = [*SSE_HEADERS, *self.headers, *passed_on(run)]

@@ -58,12 +58,13 @@ class ResponsesBound(Bound):
         self._own: StreamEncoder | None = None
 
     def stream(self) -> StreamEncoder:
+        tally = self.run.assembly.tally if self.run is not None else Tally()
         if self._own is None:
             assert self.request is not None
-            tally = self.run.assembly.tally if self.run is not None else Tally()
             self._own = StreamEncoder(
                 self.request, self.id, self.created, tally, time.time, extended=self.extended, socket=self.socket
             )
+        self._own.tally = tally
         return self._own
 
     def turn(self, turn: Turn) -> bytes:
