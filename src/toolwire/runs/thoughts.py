@@ -170,7 +170,7 @@ class Thoughts:
         if made is None:
             return entries
         if made.backend != backend:
-            return [_without_reasoning(entry, notes) if _is_of_chat(entry) else entry for entry in entries]
+            return [_without_reasoning(entry, notes) if _may_be_others(entry) else entry for entry in entries]
         brought = [entry for entry in entries if isinstance(entry, ReasoningEntry) and _is_of_chat(entry)]
         if request.dialect == "chat" and _are_own(brought, made.entry):
             return entries
@@ -240,6 +240,11 @@ def _goes_on(last: Entry, entry: Entry, request: Request) -> bool:
 def _is_of_chat(entry: Entry) -> bool:
     """Reasoning of a chat server, as far as can be told: it has no seal, or a chat server's."""
     return isinstance(entry, ReasoningEntry) and (not entry.seal or entry.issuer == "chat")
+
+
+def _may_be_others(entry: Entry) -> bool:
+    """Reasoning of some chat server, which is not known to be that of the backend being asked."""
+    return isinstance(entry, ReasoningEntry) and _is_of_chat(entry) and not entry.own
 
 
 def _are_own(brought: Sequence[ReasoningEntry], made: ReasoningEntry) -> bool:
