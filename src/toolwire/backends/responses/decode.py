@@ -27,6 +27,8 @@ from toolwire.backends.responses.wire import (
     StreamEvent,
     TokenUsage,
     as_call,
+    documented_event,
+    documented_item,
 )
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
@@ -244,8 +246,10 @@ class Decoder(TurnDecoder):
 
     def _call_event(self, event: StreamEvent) -> list[Event]:
         """What an event says of a call: some of its arguments, or all of them."""
-        said = {**as_call(event), "item_id": event.item_id, "output_index": event.output_index, "delta": event.delta}
-        [fragment] = read_fragments(said)
+        fragment = documented_event(event)
+        if fragment is None:
+            said = {"item_id": event.item_id, "output_index": event.output_index, "delta": event.delta}
+            [fragment] = read_fragments({**as_call(event), **said})
         if self._snapshots and event.type == SNAPSHOT:
             fragment = msgspec.structs.replace(fragment, total=True)
         return self._table.feed(fragment)
@@ -422,7 +426,12 @@ class Decoder(TurnDecoder):
         this = self._item
         assert this is not None
         this.is_told = this.is_told or (type == DONE and self._frame is not None)
-        events = self._read_loosely({"type": type, "output_index": place, "item": as_call(item)})
+        ended = type == DONE
+        fragment = documented_item(item, place, ended=ended, open=ended and not self._is_listing)
+        if fragment is not None:
+            events = self._table.feed(fragment)
+        else:
+            events = self._read_loosely({"type": type, "output_index": place, "item": as_call(item)})
         if item.id or not self._keeps:
             return events
         return [
