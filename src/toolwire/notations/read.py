@@ -81,6 +81,11 @@ class ReadTextCalls:
         return self._block is not None or bool(self._twins.held)
 
     @property
+    def _is_open(self) -> bool:
+        """Whether anything was held back, or may still become something else."""
+        return self._block is not None or self._thought is not None or self._behind or self._scanner.holds
+
+    @property
     def held(self) -> Collection[str]:
         """Structured calls that may turn out to say what a text has said."""
         return self._twins.held
@@ -104,9 +109,10 @@ class ReadTextCalls:
         if isinstance(event, CallEnded):
             return self._twins.end(event)
         if isinstance(event, CallStarted):
-            return [*self._stop(), *self._twins.start(event)]
+            started = self._twins.start(event)
+            return [*self._stop(), *started] if self._is_open else started
         if isinstance(event, _ENDS):
-            return [*self._stop(), *self._twins.release(), event]
+            return [*self._stop(), *self._twins.release(), event] if self._is_open or self._twins.held else (event,)
         if isinstance(event, MessageEnded) or (isinstance(event, _TALKS) and self._teller.is_telling):
             return [*self._stop(), event]
         return (event,)

@@ -39,7 +39,7 @@ class Twins:
     def start(self, event: CallStarted) -> Events:
         self.flowing, self.pieces = event.id, []
         self._open[event.id] = event, self.pieces
-        if not self._awaited[event.name]:
+        if not self._awaited.get(event.name):
             return (event,)
         self.flowing = ""
         self._held[event.id] = [event]
@@ -56,6 +56,11 @@ class Twins:
         return ()
 
     def end(self, event: CallEnded) -> Events:
+        if not self._held and not self._dropped:
+            call = self._open.pop(event.id, None)
+            if call is not None:
+                self._unread.append((call[0].name, call[1]))
+            return (event,)
         out: list[Event] = []
         if event.id in self._held:
             out += self.settle(event.id) if event.complete else self._held.pop(event.id)

@@ -30,6 +30,7 @@ _PASSED = ("x-ratelimit-", "anthropic-ratelimit-", "x-codex-", "openai-processin
 
 # Where servers tell the id of a request: OpenAI and most others, Anthropic, ChatGPT, Azure, Bedrock, Cloudflare.
 _REQUEST_IDS = ("x-request-id", "request-id", "x-oai-request-id", "apim-request-id", "x-amzn-requestid", "cf-ray")
+_UNSAFE = re.compile(r"[^!-~]")
 _LONGEST_ID = 128
 
 
@@ -209,7 +210,7 @@ def passed_on(run: AnyRun) -> list[tuple[bytes, bytes]]:
 def upstream_request_id(headers: Mapping[str, str]) -> str:
     """What the upstream calls the request, in characters that are safe in a header and a log."""
     value = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), "")
-    return re.sub(r"[^!-~]", "", value)[:_LONGEST_ID]
+    return _UNSAFE.sub("", value)[:_LONGEST_ID] if value else ""
 
 
 @lru_cache(maxsize=512)
