@@ -233,7 +233,13 @@ class CallTable:
 
     def extend(self, item: str, text: str, frame: Frame | None = None) -> CallArgs | None:
         """The same as `feed` for what comes most: more text of a call that is known by its item and under way."""
-        call = self._by_item.get(item)
+        return self._extended(self._by_item.get(item), text, frame)
+
+    def extend_at(self, index: int, text: str) -> CallArgs | None:
+        """The same for a call that is known by its index."""
+        return self._extended(self._by_index.get(index), text)
+
+    def _extended(self, call: Call | None, text: str, frame: Frame | None = None) -> CallArgs | None:
         if call is None or not call.sent or call.ended or call.gap or call.final or not text:
             return None
         self._count(len(text))

@@ -228,7 +228,22 @@ class Decoder(TurnDecoder):
         if told.refusal:
             out += feed(RefusalDelta(told.refusal))
         if told.tool_calls or told.function_call is not None or type(told) is OddMessage:
-            self._tell_calls(told, out, whole=whole)
+            more = self._more_arguments(told.tool_calls) if told.tool_calls and not whole else None
+            if more is not None:
+                out += self._late_thoughts()
+                out += feed(more)
+            else:
+                self._tell_calls(told, out, whole=whole)
+
+    def _more_arguments(self, calls: list[ToolCall]) -> CallArgs | None:
+        """What comes most: more text of one call that is under way."""
+        call = calls[0]
+        function, index = call.function, call.index
+        if function is None or index is None or len(calls) > 1 or self._snapshots:
+            return None
+        if call.id or function.name or call.extra_content is not _UNSET:
+            return None
+        return self._table.extend_at(index, arguments_text(function.arguments))
 
     def _tell_calls(self, told: Message, out: list[Event], *, whole: bool) -> None:
         fragments = _fragments(told, whole=whole)

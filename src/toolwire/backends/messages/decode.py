@@ -226,7 +226,9 @@ class Decoder(TurnDecoder):
             if not delta.partial_json or (known is not None and known.type != "tool_use"):
                 return ()
             self._grown.add(event.index)
-            return self._table.feed(Fragment(delta.partial_json, f"{event.index}", total=self._snapshots))
+            key, text = f"{event.index}", delta.partial_json
+            more = None if self._snapshots else self._table.extend(key, text)
+            return (more,) if more is not None else self._table.feed(Fragment(text, key, total=self._snapshots))
         if delta.text:
             return [*self._ensured(), TextDelta(delta.text)]
         if delta.thinking:
