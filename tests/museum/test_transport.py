@@ -241,7 +241,7 @@ def _(wire: Wire) -> None:
 @theme.row("ping-dropped")
 def _(impatient: Wire) -> None:
     assert Pace().keepalive <= 15
-    silent = impatient.script(Reply([created(), Pause(0.7), text("Hi"), completed()]))
+    silent = impatient.script(Reply([created(), Pause(0.7), b": waiting\n\n", Pause(0.7), text("Hi"), completed()]))
     pinged = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
     pinging = impatient.script(Reply([created(), text("H"), *[Pause(0.1), pinged] * 6, text("i"), completed()]))
     # A textual call is held back until the end of the turn: bytes come in all the time, and none go out.
