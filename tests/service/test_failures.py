@@ -332,7 +332,9 @@ def test_the_upstreams_request_id_is_in_the_headers_and_the_log(http, gateway, u
 
 
 def test_a_failure_in_mid_stream_has_the_upstreams_request_id_in_the_log(http, gateway, upstream):
-    upstream.replies["named-late"] = Reply([stream(created(), text("Hi")), Cut()], headers={"x-request-id": "late_1"})
+    upstream.replies["named-late"] = Reply(
+        [stream(created(), text("Hi")), Pause(0.3), Cut()], headers={"x-request-id": "late_1"}
+    )
     answer = post(http, gateway, "up/named-late", stream=True)
     assert fold_chat(list(read_sse(answer)))["error"]
     assert logged(gateway, answer)["upstream_request_id"] == "late_1"
