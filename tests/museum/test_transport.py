@@ -244,7 +244,7 @@ def _(impatient: Wire) -> None:
     silent = impatient.script(Reply([created(), Pause(0.7), b": waiting\n\n", Pause(0.7), text("Hi"), completed()]))
     pinged = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
     pinging = impatient.script(Reply([created(), text("H"), *[Pause(0.1), pinged] * 6, text("i"), completed()]))
-    # A textual call is held back until the end of the turn: bytes come in all the time, and none go out.
+    # A textual call is held back until its block closes: bytes come in all the time, and none go out.
     block = '<tool_call>{"name":"f","arguments":{"t":"0123456789"}}</tool_call>'
     pieces = [step for place in range(0, len(block), 6) for step in (text(block[place : place + 6]), Pause(0.08))]
     holding = impatient.script(Reply([created(), *pieces, completed()]))

@@ -56,21 +56,15 @@ class Twins:
         return ()
 
     def end(self, event: CallEnded) -> Events:
-        if not self._held and not self._dropped:
-            call = self._open.pop(event.id, None)
-            if call is not None:
-                self._unread.append((call[0].name, call[1]))
-            return (event,)
-        out: list[Event] = []
+        settled: Events = ()
         if event.id in self._held:
-            out += self.settle(event.id) if event.complete else self._held.pop(event.id)
+            settled = self.settle(event.id) if event.complete else self._held.pop(event.id)
         if event.id in self._dropped:
-            return out
+            return settled
         call = self._open.pop(event.id, None)
         if call is not None:
-            started, pieces = call
-            self._unread.append((started.name, pieces))
-        return [*out, event]
+            self._unread.append((call[0].name, call[1]))
+        return [*settled, event] if settled else (event,)
 
     def settle(self, id: str) -> Events:
         """Nothing follows in the arguments of a held call: it is dropped, or goes out."""

@@ -141,7 +141,7 @@ _KINDS: dict[str, CallKind] = {"function_call": "function", "custom_tool_call": 
 def documented_item(item: Item, index: int | None, *, ended: bool, open: bool) -> Fragment | None:
     """The call of an item that is written as the API documents it, as nearly all are; None of any other.
 
-    What is read is what `core/loose.py` reads of the same item, at a tenth of the price.
+    What is read is what `core/loose.py` reads of the same item, at a fraction of its cost.
     """
     kind = _KINDS.get(item.type)
     written, other = (item.arguments, item.input) if kind == "function" else (item.input, item.arguments)
