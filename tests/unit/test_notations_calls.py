@@ -13,6 +13,7 @@ from toolwire.core.events import (
     CallArgs,
     CallEnded,
     CallStarted,
+    Note,
     ReasoningDelta,
     TextDelta,
     TurnEnded,
@@ -20,8 +21,11 @@ from toolwire.core.events import (
 )
 from toolwire.core.request import Request, Tool
 from toolwire.notations.known import CALLS
-from toolwire.notations.read import PATIENCE
+from toolwire.notations.read import PATIENCE, ReadTextCalls
 from toolwire.notations.source import LIMIT
+from toolwire.notations.tool_call import TOOL_CALL
+from toolwire.notations.use_tool import USE_TOOL
+from toolwire.notations.values import Schemas
 
 BAR = "\uff5c"
 
@@ -412,3 +416,16 @@ def test_stages_hold_nothing_when_the_turn_is_over():
     line.feed(TextDelta("<think>a"))
     line.feed(TurnEnded())
     assert [*line.end()] == []
+
+
+def test_a_block_in_which_a_frame_was_lost_is_no_call():
+    policy = ReadTextCalls((USE_TOOL, TOOL_CALL), "S", Schemas(()))
+    lost = (TextDelta("<use_tool><name>f</name><a>on"), Note("frame_skipped"), TextDelta("e</a></use_tool>"))
+    events = [out for event in (*lost, TurnEnded()) for out in policy.feed(event)]
+    assert not any(isinstance(event, CallStarted) for event in events)
+    assert next(event for event in events if isinstance(event, Note)) == Note(
+        "text_block_kept", "a frame of it was lost"
+    )
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == (
+        "<use_tool><name>f</name><a>one</a></use_tool>"
+    )

@@ -44,7 +44,7 @@ class ReadTextCalls:
     structure is delivered once.
     """
 
-    handles: ClassVar[Kinds] = (TextDelta, MessageEnded, CallStarted, CallArgs, CallEnded, TurnEnded, TurnFailed)
+    handles: ClassVar[Kinds] = (TextDelta, MessageEnded, CallStarted, CallArgs, CallEnded, Note, TurnEnded, TurnFailed)
 
     def __init__(
         self,
@@ -113,6 +113,8 @@ class ReadTextCalls:
             return [*self._stop(), *started] if self._is_open else started
         if isinstance(event, _ENDS):
             return [*self._stop(), *self._twins.release(), event] if self._is_open or self._twins.held else (event,)
+        if isinstance(event, Note):
+            return [*self._lose_block(), event] if event.code == "frame_skipped" else (event,)
         if isinstance(event, MessageEnded) or (isinstance(event, _TALKS) and self._teller.is_telling):
             return [*self._stop(), event]
         return (event,)
@@ -253,6 +255,14 @@ class ReadTextCalls:
         out.append(Note("text_block_kept", reason))
         self._say(self._marker, out)
         return "".join(self._raw)[self._skip :]
+
+    def _lose_block(self) -> list[Event]:
+        """A frame was lost, perhaps inside the open block: whatever follows, its call cannot be trusted."""
+        out: list[Event] = []
+        if self._block is not None:
+            rest = self._give_up(self._block, "a frame of it was lost", out)
+            out += self._read(rest)
+        return out
 
     def _think(self, thought: Until, text: str, out: list[Event]) -> str:
         """Reasoning up to a marker; returns the text to go on with."""
