@@ -17,7 +17,7 @@ from toolwire.runs.refusals import refused
 from toolwire.runs.routes import Route, Router
 from toolwire.runs.run import Plan
 from toolwire.runs.settings import Settings
-from toolwire.runs.thoughts import KeepSeals, KeepThoughts, KeepTwins, KeepUnsigned, Thoughts, forgotten
+from toolwire.runs.thoughts import KeepReasoning, KeepThoughts, KeepUnsigned, Thoughts, forgotten
 from toolwire.runs.validate import validate
 from toolwire.transport.record import Recorder
 
@@ -77,8 +77,7 @@ class Planning(msgspec.Struct, frozen=True):
 
         def assemble(conversation: Conversation) -> Assembly:
             last = [make() for make in self.policies]
-            last.append(KeepSeals(thoughts, name, owner, self.request.entries, conversation.reasoning))
-            last.append(KeepTwins(thoughts, name, owner, self.request.entries))
+            last.append(KeepReasoning(thoughts, name, owner, self.request.entries, conversation.reasoning))
             if route.recorded_as == request.dialect == "messages":
                 last.append(KeepUnsigned(thoughts, name))
             if not request.carries_seals and request.tools:
