@@ -261,9 +261,10 @@ class CallTable:
 
     def drop_unclaimed(self) -> list[Event]:
         """Leave out bare argument text: no item, name, id or total ever said that it is a call."""
-        calls = self.calls
-        self.calls = [call for call in calls if not call.is_bare]
-        return [Note("arguments_unclaimed", call.item) for call in calls if call.is_bare]
+        bare = [call for call in self.calls if call.is_bare]
+        if bare:
+            self.calls = [call for call in self.calls if not call.is_bare]
+        return [Note("arguments_unclaimed", call.item) for call in bare]
 
     def ordinal(self, id: str) -> int:
         """The place of a call among all calls of the turn."""

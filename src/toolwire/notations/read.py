@@ -1,6 +1,7 @@
 """The textual reader, a policy or a stage: text in; text, calls and, where a notation has channels, reasoning out."""
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import ClassVar
 
 from toolwire.core.events import (
@@ -56,7 +57,7 @@ class ReadTextCalls:
         telling: Telling = "whole",
     ) -> None:
         self._notations = notations
-        self._markers, self._ends, self._breaks = _markers(notations)
+        self._markers, self._ends, self._breaks = _markers(tuple([(each.open, each.ends) for each in notations]))
         self._scanner = Scanner(self._markers)
         self._schemas = schemas
         self._names = None if names is None else frozenset(names)
@@ -300,11 +301,14 @@ class ReadTextCalls:
         return out
 
 
-def _markers(notations: Sequence[Opener]) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:
-    """All markers to look for, those that end something, and those that end a thought."""
-    ends = tuple({end: None for opener in notations for end in opener.ends})
-    breaks = tuple(opener.open for opener in notations if opener.ends)
-    return (*(opener.open for opener in notations), *ends), frozenset(ends), (*ends, *breaks)
+@lru_cache(maxsize=64)
+def _markers(
+    blocks: tuple[tuple[str, tuple[str, ...]], ...],
+) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:
+    """All markers to look for, those that end something, and those that end reasoning. A block has a start and ends."""
+    ends = tuple({end: None for _, closing in blocks for end in closing})
+    breaks = tuple(opening for opening, closing in blocks if closing)
+    return (*(opening for opening, _ in blocks), *ends), frozenset(ends), (*ends, *breaks)
 
 
 def extract_calls(text: str, notations: Sequence[Opener], schemas: Schemas | None = None) -> list[tuple[str, str]]:
