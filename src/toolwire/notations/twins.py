@@ -4,6 +4,7 @@ A textual call is whole when it is looked at. A structured one flows, so it is h
 name has no twin yet; all others pass as they come.
 """
 
+from collections import deque
 from collections.abc import Collection
 from typing import TypeAlias, TypeVar
 
