@@ -116,6 +116,11 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The names among `models` that are no globs."""
         return tuple(name for name in self.models if not is_glob(name))
 
+    @property
+    def has_key(self) -> bool:
+        """Whether it has a key of its own, and no use for the client's."""
+        return bool(self.api_key_env or self.auth)
+
     def context_window(self, model: str) -> int:
         """Tokens that a model takes, by its own name or the first glob that matches; 0 if none does."""
         named = self.context_windows.get(model)

@@ -18,6 +18,7 @@ from toolwire.runs.routes import check_backends
 from toolwire.runs.settings import Server, Settings, SettingsError, bytes_of, check_store
 from toolwire.service.app import make_app
 from toolwire.service.connections import Connections, HttpConnection, SocketConnection
+from toolwire.service.stderr import written_aside
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 
@@ -115,20 +116,21 @@ def serve(settings: Settings) -> None:
     sock = listen(settings)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    config = uvicorn.Config(
-        make_app(settings),
-        loop="auto",  # uvloop where it can be had
-        http=HttpConnection,
-        ws=SocketConnection if settings.server.websocket else "none",
-        ws_max_size=bytes_of(settings.server.max_body),
-        lifespan="on",
-        log_level="error",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=cast("int", settings.server.idle_timeout),  # given to call_later
-        timeout_graceful_shutdown=int(settings.server.drain),
-    )
-    # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
-    logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
-    GatewayServer(config, address, settings.server).run(sockets=[sock])
+    with written_aside():
+        config = uvicorn.Config(
+            make_app(settings),
+            loop="auto",  # uvloop where it can be had
+            http=HttpConnection,
+            ws=SocketConnection if settings.server.websocket else "none",
+            ws_max_size=bytes_of(settings.server.max_body),
+            lifespan="on",
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=cast("int", settings.server.idle_timeout),  # given to call_later
+            timeout_graceful_shutdown=int(settings.server.drain),
+        )
+        # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
+        logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
+        GatewayServer(config, address, settings.server).run(sockets=[sock])
