@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
@@ -35,6 +36,10 @@ class SettingsError(Exception):
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8787
+    hosts: tuple[str, ...] = ()
+    """Names besides loopback under which a gateway without keys may be asked."""
+    origins: tuple[str, ...] = ("app://obsidian.md", "capacitor://localhost", "http://localhost")
+    """Pages besides those on loopback that may ask a gateway without keys."""
     max_body: int | str = "32MB"
     commit_after: float = 10.0
     keepalive: float = 15.0
@@ -130,8 +135,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: str = ""
     """Where these were read, for what is only found to be wrong later. Not a setting itself."""
 
-    def key_of(self, key: Key) -> str:
-        return key.key or os.environ.get(key.key_env, "")
+    def key_forms(self, key: Key) -> tuple[bytes, ...]:
+        """The bytes in which clients send a key: some write letters beyond ASCII as UTF-8, some as Latin-1."""
+        text = (key.key or os.environ.get(key.key_env, "")).strip()
+        forms = {text.encode("utf-8", "surrogateescape")}
+        with suppress(UnicodeEncodeError):
+            forms.add(text.encode("latin-1"))
+        return tuple(forms) if text else ()
 
 
 DEMO = Backend("demo", "demo", models=demo.MODELS, retries=0)
@@ -175,16 +185,18 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
     server = msgspec.structs.replace(server, host=host or server.host, port=server.port if port is None else port)
     if not 0 <= server.port <= 65535:
         raise SettingsError(f"server.port: {server.port} is not a port")
-    if not _is_loopback(server.host) and not settings.keys:
+    if not is_loopback(server.host) and not settings.keys:
         raise SettingsError(f"server.host: {server.host} can be reached from outside; add a [[keys]] entry first")
     return msgspec.structs.replace(settings, server=server)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address, without a port, can only mean this machine."""
     try:
-        return ip_address(host).is_loopback
+        address = ip_address(host)
     except ValueError:
         return host == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def check_workers(workers: int) -> None:
@@ -280,12 +292,9 @@ def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> N
             bytes_of(size)
         except ValueError as error:
             raise SettingsError(f"{source}: {field}: {error}") from None
+    _check_doors(settings, source)
     if not settings.store.url.startswith(("memory:", "sqlite:")):
         raise SettingsError(f"{source}: store.url: {settings.store.url!r} is neither memory: nor sqlite:PATH")
-    for place, key in enumerate(settings.keys):
-        if not settings.key_of(key):
-            missing = f"the variable {key.key_env} is not set" if key.key_env else "a key or key_env is needed"
-            raise SettingsError(f"{source}: keys[{place}] ({key.name}): {missing}")
     seen: set[str] = set()
     for place, backend in enumerate(settings.backends):
         where = f"{source}: backends[{place}] ({backend.name})"
@@ -293,6 +302,38 @@ def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> N
             raise SettingsError(f"{where}: another backend has this name")
         seen.add(backend.name)
         _check_backend(backend, where, environment)
+
+
+_HOST = re.compile(r"[^\s:/@*\[\]]+|\[?[0-9a-fA-F:.]+\]?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@*]+", re.IGNORECASE)
+
+
+def _check_doors(settings: Settings, source: str) -> None:
+    """Hosts, origins and keys: who may come in."""
+    for place, host in enumerate(settings.server.hosts):
+        if not _HOST.fullmatch(host):
+            message = f"{host!r} is not a host; write a name or an address, without scheme and port"
+            raise SettingsError(f"{source}: server.hosts[{place}]: {message}")
+    for place, origin in enumerate(settings.server.origins):
+        if not _ORIGIN.fullmatch(origin):
+            message = f"{origin!r} is not an origin; write SCHEME://HOST or SCHEME://HOST:PORT"
+            raise SettingsError(f"{source}: server.origins[{place}]: {message}")
+    names: set[str] = set()
+    secrets: set[bytes] = set()
+    for place, key in enumerate(settings.keys):
+        where = f"{source}: keys[{place}] ({key.name})"
+        if not key.name:
+            raise SettingsError(f"{where}: a name is needed")
+        if key.name in names:
+            raise SettingsError(f"{where}: another key has this name; what is stored belongs to the name")
+        forms = settings.key_forms(key)
+        if not forms:
+            missing = f"the variable {key.key_env} is not set" if key.key_env else "a key or key_env is needed"
+            raise SettingsError(f"{where}: {missing}")
+        if not secrets.isdisjoint(forms):
+            raise SettingsError(f"{where}: another name has this key")
+        names.add(key.name)
+        secrets.update(forms)
 
 
 def address_fault(url: str) -> str:
