@@ -214,7 +214,7 @@ async def _own_tools(settings: Settings) -> "AsyncGenerator[OwnTools | None]":
         return
     from toolwire.service.own import OwnTools  # noqa: PLC0415
 
-    own = OwnTools(settings.own, _say)
+    own = OwnTools(settings, _say)
     await own.open()
     try:
         yield own
