@@ -8,7 +8,7 @@ import re
 import shutil
 import sqlite3
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
@@ -25,7 +25,8 @@ from toolwire.runs.files import NAME, user_file, why_untrusted
 from toolwire.runs.flags import FLAGS, FlagError, boolean, with_flags
 from toolwire.transport.credentials import has_login
 from toolwire.transport.reply import Timeouts
-from toolwire.transport.store import SqliteStore
+from toolwire.transport.store import SqliteStore, StoreFailed, store_failed
+from toolwire.transport.store_file import make_private_folder, state_folder
 
 Kind = Literal["responses", "chat", "messages", "codex", "demo", "replay"]
 
@@ -42,6 +43,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     origins: tuple[str, ...] = ("app://obsidian.md", "capacitor://localhost", "http://localhost")
     """Pages besides those on loopback that may ask a gateway without keys."""
     max_body: int | str = "32MB"
+    max_reply: int | str = "64MB"
+    """Bytes of one reply that may be held."""
     commit_after: float = 10.0
     keepalive: float = 15.0
     drain: float = 30.0
@@ -58,10 +61,13 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where responses are kept; chat completions store nothing."""
 
-    url: str = "sqlite:toolwire.db"
+    url: str = ""
+    """Without one the file `toolwire.db` in the state directory of the user."""
     default: bool = True
     max_age: float = 2592000
     max_size: int | str = "1GB"
+    required: bool = False
+    """Whether a gateway whose store fails is not ready."""
 
 
 class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -259,18 +265,29 @@ def bytes_of(size: int | str) -> int:
 
 def make_store(settings: Settings) -> SqliteStore:
     """The store, not opened yet."""
-    return SqliteStore(settings.store.url, settings.store.max_age, bytes_of(settings.store.max_size))
+    url = settings.store.url or f"sqlite:{state_folder() / 'toolwire.db'}"
+    return SqliteStore(url, settings.store.max_age, bytes_of(settings.store.max_size))
 
 
-def check_store(settings: Settings) -> None:
-    """Find out now what would only fail when the first response is kept."""
-    store = make_store(settings)
+def opened_store(settings: Settings, say: Callable[[str], None]) -> SqliteStore:
+    """The store, for nobody but this process; a fault that will not pass is found now, not when something is kept."""
     try:
+        if not settings.store.url:
+            make_private_folder(state_folder())
+        store = make_store(settings)
+    except (OSError, RuntimeError) as error:
+        raise SettingsError(f"store.url: there is no place for the store: {error}") from None
+    where = f"store.url: {settings.store.url or state_folder() / 'toolwire.db'}"
+    try:
+        for path in store.claim():
+            say(f"{where}: {path} could be read by others, and no longer can")
         store.check()
-    except sqlite3.Error as error:
-        raise SettingsError(f"store.url: cannot use {settings.store.url!r}: {error}") from None
-    finally:
-        store.release()
+    except (sqlite3.Error, StoreFailed) as error:
+        if store_failed(error).reason not in ("full", "busy"):
+            store.release()
+            raise SettingsError(f"{where} cannot be used: {error}") from None
+        say(f"{where} cannot be used yet: {error}")
+    return store
 
 
 def _read_file(path: Path) -> Settings:
@@ -350,13 +367,17 @@ def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple
 
 
 def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> None:
-    for field, size in (("server.max_body", settings.server.max_body), ("store.max_size", settings.store.max_size)):
+    for field, size in (
+        ("server.max_body", settings.server.max_body),
+        ("server.max_reply", settings.server.max_reply),
+        ("store.max_size", settings.store.max_size),
+    ):
         try:
             bytes_of(size)
         except ValueError as error:
             raise SettingsError(f"{source}: {field}: {error}") from None
     _check_doors(settings, source)
-    if not settings.store.url.startswith(("memory:", "sqlite:")):
+    if settings.store.url and not settings.store.url.startswith(("memory:", "sqlite:")):
         raise SettingsError(f"{source}: store.url: {settings.store.url!r} is neither memory: nor sqlite:PATH")
     seen: set[str] = set()
     for place, backend in enumerate(settings.backends):

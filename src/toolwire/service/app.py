@@ -3,7 +3,7 @@
 import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.shares import Shares
 from toolwire.dialects import chat, messages, responses
 from toolwire.runs.flags import MODES
 from toolwire.runs.routes import Router, counted
@@ -41,11 +42,13 @@ from toolwire.service.responses.exchange import (
     SubmitExchange,
 )
 from toolwire.service.responses.ledger import Ledger
+from toolwire.service.responses.memory import ALL_BYTES
 from toolwire.service.responses.replay import as_failed
 from toolwire.service.responses.resources import Resources
 from toolwire.service.responses.socket import Socket, refuse
 from toolwire.transport.alarm import Ticker
 from toolwire.transport.http import make_session
+from toolwire.transport.store import SqliteStore, StoreFailed
 
 if TYPE_CHECKING:
     from toolwire.service.own import OwnTools
@@ -106,8 +109,8 @@ async def _no_socket(scope: Scope, receive: Receive, send: Send) -> None:
     await refuse(send, _UPGRADE)
 
 
-def make_app(settings: Settings) -> Gateway:
-    """The application for these settings."""
+def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
+    """The application for these settings, with a store that was opened for it or one of its own."""
     states: dict[str, State] = {}
     guard = Guard(settings)
 
@@ -122,8 +125,7 @@ def make_app(settings: Settings) -> Gateway:
         loop = asyncio.get_running_loop()
         async with make_session(settings.timeouts) as session, _own_tools(settings) as own:
             router = Router(settings, session)
-            store = make_store(settings)
-            await store.fail_unfinished(as_failed)
+            store = opened or make_store(settings)
             everything = Shared(
                 settings,
                 router,
@@ -138,9 +140,13 @@ def make_app(settings: Settings) -> Gateway:
                 store,
                 Thoughts(),
                 own,
+                bytes_of(settings.server.max_reply),
             )
-            background = Background()
-            states["state"] = State(everything, Ledger(store, keeps_by_default=settings.store.default), background)
+            store.watch = watch_of(everything)
+            await store.fail_unfinished(as_failed)
+            background = Background(everything.max_reply)
+            ledger = Ledger(store, keeps_by_default=settings.store.default, most=everything.max_body)
+            states["state"] = State(everything, ledger, background, Shares(ALL_BYTES))
             router.open()
             yield
             await background.close(settings.server.drain)
@@ -152,10 +158,12 @@ def make_app(settings: Settings) -> Gateway:
         return _json({"status": "ok", "version": __version__})
 
     async def readyz(request: Request) -> Response:
-        told: dict[str, object] = {"status": "ready"}
+        works = await shared().store.probe()
+        ready = works or not settings.store.required
+        body: dict[str, object] = {"status": "ready" if ready else "not ready", "store": "ok" if works else "failing"}
         if shared().keys.knows(dict(request.scope["headers"])):
-            told["backends"] = [backend.name for backend in settings.backends]
-        return _json(told)
+            body["backends"] = [backend.name for backend in settings.backends]
+        return _json(body, 200 if ready else 503)
 
     async def metrics(request: Request) -> Response:
         shared().keys.check(dict(request.scope["headers"]))
@@ -204,6 +212,20 @@ def make_app(settings: Settings) -> Gateway:
         lifespan=lifespan,
     )
     return Gateway(guard, endpoints, submit, sockets, rest)
+
+
+def watch_of(shared: Shared) -> Callable[[StoreFailed | None], None]:
+    """What counts the failures of the store, and tells in the log when they begin and when they are over."""
+    told: list[str] = [""]
+
+    def watch(failed: StoreFailed | None) -> None:
+        reason = failed.reason if failed is not None else ""
+        shared.metrics.store(reason)
+        if told[0] != reason:
+            told[0] = reason
+            shared.log.store(reason, str(failed or ""))
+
+    return watch
 
 
 @asynccontextmanager

@@ -83,6 +83,7 @@ class Shared(msgspec.Struct, frozen=True):
     store: Store
     thoughts: Thoughts
     own: OwnToolbox | None = None
+    max_reply: int = 64_000_000
 
 
 class Endpoint:
@@ -124,8 +125,8 @@ class Bound:
     def error(self, failure: Failure) -> bytes:
         return self._dialect.encode_error(failure)
 
-    async def settle(self) -> None:
-        pass
+    async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
+        return pieces
 
 
 class Exchange:
