@@ -118,11 +118,11 @@ def test_bodies_that_never_end(rows: Rows, tmp_path: Path):
             finally:
                 writer.close()
 
-        await asyncio.gather(*(one() for _ in range(60)))
+        await asyncio.gather(*(one() for _ in range(100)))
 
     with attacked(tmp_path) as gateway:
         asyncio.run(send_all_but_the_end(gateway))
-        rows.add("60 bodies of 31 MB whose end never comes: memory", gateway.peak(), IN_FLIGHT, "MB")
+        rows.add("100 bodies of 31 MB whose end never comes: memory", gateway.peak(), IN_FLIGHT, "MB")
     rows.hold()
 
 
@@ -169,11 +169,11 @@ def test_messages_that_wait_on_sockets(rows: Rows, far: Far, tmp_path: Path, siz
             finally:
                 writer.transport.abort()
 
-        await asyncio.gather(*(one() for _ in range(2 if size == 1 else 20)))
+        await asyncio.gather(*(one() for _ in range(2 if size == 1 else 40)))
 
     with attacked(tmp_path, far.backend("wait", "responses")) as gateway:
         asyncio.run(fill(gateway))
-        what = "2 sockets, 1,000,000 messages of one byte each" if size == 1 else "20 sockets, 4 messages of 15 MB each"
+        what = "2 sockets, 1,000,000 messages of one byte each" if size == 1 else "40 sockets, 4 messages of 15 MB each"
         rows.add(f"{what}: memory", gateway.peak(), 300 if size == 1 else IN_FLIGHT, "MB")
     rows.hold()
 
@@ -183,7 +183,7 @@ def test_what_idle_sockets_remember(rows: Rows, far: Far, tmp_path: Path):
 
     async def remember(gateway: Attacked) -> None:
         opened = []
-        for _ in range(20):
+        for _ in range(40):
             reader, writer = await open_socket(gateway.port)
             opened.append(writer)
             text = [{"role": "user", "content": "x" * 1000}] * 28_000
@@ -199,7 +199,7 @@ def test_what_idle_sockets_remember(rows: Rows, far: Far, tmp_path: Path):
 
     with attacked(tmp_path, far.backend("quick", "responses")) as gateway:
         asyncio.run(remember(gateway))
-        rows.add("20 idle sockets after a turn of 29 MB each: memory", gateway.peak(), IN_FLIGHT, "MB")
+        rows.add("40 idle sockets after a turn of 29 MB each: memory", gateway.peak(), IN_FLIGHT, "MB")
     rows.hold()
 
 
