@@ -50,6 +50,12 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain: float = 30.0
     websocket: bool = True
     websocket_limit: float = 3600.0
+    websocket_idle: Annotated[float, msgspec.Meta(ge=0)] = 600.0
+    header_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    body_timeout: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    """Seconds without a byte, not in total."""
+    idle_timeout: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 4096
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -22,6 +22,7 @@ from toolwire.dialects.openai import error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import Asked
 from toolwire.runs.run import AnyRun
+from toolwire.service.connections import DRAIN
 from toolwire.service.delivery import Delivery, upstream_request_id
 from toolwire.service.http import ClientGone, send_json
 from toolwire.service.keys import Caller, Unauthorized
@@ -95,6 +96,7 @@ class Connection:
         self._waiting_bytes = 0
         self._refused: _Refused | None = None  # the last in the queue, if it is one
         self._gone = asyncio.Event()
+        self._draining = asyncio.Event()
 
     async def run(self) -> None:
         reader = asyncio.create_task(self._read())
@@ -114,16 +116,23 @@ class Connection:
         """The next request, or None when the connection is over."""
         getting = asyncio.create_task(self._asked.get())
         leaving = asyncio.create_task(self._gone.wait())
-        left = max(0.0, ends - time.monotonic())
-        done, pending = await asyncio.wait(
-            (getting, leaving), timeout=None if left == float("inf") else left, return_when=asyncio.FIRST_COMPLETED
+        draining = asyncio.create_task(self._draining.wait())
+        now, idle = time.monotonic(), self._state.shared.settings.server.websocket_idle
+        left = max(0.0, min(ends, now + (idle or float("inf"))) - now)
+        _, pending = await asyncio.wait(
+            (getting, leaving, draining),
+            timeout=None if left == float("inf") else left,
+            return_when=asyncio.FIRST_COMPLETED,
         )
         for task in pending:
             task.cancel()
-        if getting in done:
+        if self._draining.is_set():
+            await self._send({"type": "websocket.close", "code": 1012})
+        elif getting.done():
             return getting.result()
-        if leaving not in done:
-            message = "This connection has reached its limit; open a new one."
+        elif not leaving.done():
+            which = "server.websocket_limit" if time.monotonic() >= ends else "server.websocket_idle"
+            message = f"This connection has reached its limit ({which}); open a new one."
             await self._say_goodbye(400, "websocket_connection_limit_reached", message, 1000)
         return None
 
@@ -137,6 +146,9 @@ class Connection:
             if message["type"] == "websocket.disconnect":
                 self._gone.set()
                 return
+            if message["type"] == DRAIN:
+                self._draining.set()
+                continue
             text = message.get("text")
             asked = text.encode() if text is not None else message.get("bytes") or b""
             self._enqueue(asked)
