@@ -18,6 +18,7 @@ from tests.support.gateway import Gateway
 from tests.support.upstream import Hold, Reply
 from toolwire.check.endpoint import base_of
 from toolwire.cli import app
+from toolwire.core.terminal import clean
 
 APIS = ("chat", "responses", "messages")
 KEY = "sk-check-0123456789abcdef"
@@ -487,6 +488,17 @@ def test_faults_in_an_archive_are_found(desk: Desk, recorded: Path):
     ran = desk.order("--har", path)
     assert (ran.code, ran.findings) == (1, ["calls.name", "plain.json", "sse.content-type"])
     desk.order("--har", path, "--api", "messages").refuses("no turn of messages")
+
+
+def test_nothing_in_an_archive_steers_the_terminal(desk: Desk, recorded: Path):
+    stream = kept(recorded, "chat-one-call.sse").replace(b"get_weather", "get\u202eWeather\x9b".encode())
+    url = "https://h/\x1b[2J\u202e\x9b/v1/chat/completions"
+    ran = desk.check("--har", desk.write("\x1b[31m.har", archive(entry(url, stream, SSE, {**ASKED, "stream": True}))))
+    assert ran.code == 1
+    assert "> POST https://h//v1/chat/completions" in ran.out
+    assert clean(ran.out) == ran.out
+    missing = desk.check("--har", "\x1b[31m\u202enone.har")
+    assert missing.err == "toolwire: none.har: No such file or directory\n"
 
 
 @pytest.mark.parametrize(
