@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -341,6 +342,11 @@ def test_a_server_that_has_moved_says_where(desk: Desk, faulty: Faulty):
 
 
 # Files
+
+
+def test_records_are_for_their_owner_alone(recorded: Path):
+    assert {stat.S_IMODE(path.stat().st_mode) for path in recorded.iterdir()} == {0o600}
+    assert stat.S_IMODE(recorded.stat().st_mode) == 0o700
 
 
 def test_everything_is_recorded(recorded: Path):

@@ -8,7 +8,8 @@ import re
 import shutil
 import sqlite3
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from ipaddress import ip_address
 from pathlib import Path
@@ -24,7 +25,8 @@ from toolwire.runs.files import NAME, user_file, why_untrusted
 from toolwire.runs.flags import FLAGS, FlagError, boolean, with_flags
 from toolwire.transport.credentials import has_login
 from toolwire.transport.reply import Timeouts
-from toolwire.transport.store import SqliteStore
+from toolwire.transport.store import SqliteStore, StoreFailed, store_failed
+from toolwire.transport.store_file import make_private_folder, state_folder
 
 Kind = Literal["responses", "chat", "messages", "codex", "demo", "replay"]
 
@@ -36,7 +38,13 @@ class SettingsError(Exception):
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8787
+    hosts: tuple[str, ...] = ()
+    """Names besides loopback under which a gateway without keys may be asked."""
+    origins: tuple[str, ...] = ("app://obsidian.md", "capacitor://localhost", "http://localhost")
+    """Pages besides those on loopback that may ask a gateway without keys."""
     max_body: int | str = "32MB"
+    max_reply: int | str = "64MB"
+    """Bytes of one reply that may be held."""
     commit_after: float = 10.0
     keepalive: float = 15.0
     drain: float = 30.0
@@ -53,10 +61,13 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where responses are kept; chat completions store nothing."""
 
-    url: str = "sqlite:toolwire.db"
+    url: str = ""
+    """Without one the file `toolwire.db` in the state directory of the user."""
     default: bool = True
     max_age: float = 2592000
     max_size: int | str = "1GB"
+    required: bool = False
+    """Whether a gateway whose store fails is not ready."""
 
 
 class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,6 +152,14 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: str = ""
     """Where these were read, for what is only found to be wrong later. Not a setting itself."""
 
+    def key_forms(self, key: Key) -> tuple[bytes, ...]:
+        """The bytes in which clients send a key: some write letters beyond ASCII as UTF-8, some as Latin-1."""
+        text = (key.key or os.environ.get(key.key_env, "")).strip()
+        forms = {text.encode("utf-8", "surrogateescape")}
+        with suppress(UnicodeEncodeError):
+            forms.add(text.encode("latin-1"))
+        return tuple(forms) if text else ()
+
     @property
     def folder(self) -> Path:
         """Where the configuration file is, and relative paths count from."""
@@ -150,9 +169,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def secret_variables(self) -> frozenset[str]:
         """Every variable that some setting names as the one that holds a key."""
         return frozenset(_variables(msgspec.to_builtins(self)))
-
-    def key_of(self, key: Key) -> str:
-        return key.key or os.environ.get(key.key_env, "")
 
 
 def _variables(value: Any) -> Iterator[str]:
@@ -217,16 +233,18 @@ def with_address(settings: Settings, host: str | None, port: int | None) -> Sett
     server = msgspec.structs.replace(server, host=host or server.host, port=server.port if port is None else port)
     if not 0 <= server.port <= 65535:
         raise SettingsError(f"server.port: {server.port} is not a port")
-    if not _is_loopback(server.host) and not settings.keys:
+    if not is_loopback(server.host) and not settings.keys:
         raise SettingsError(f"server.host: {server.host} can be reached from outside; add a [[keys]] entry first")
     return msgspec.structs.replace(settings, server=server)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address, without a port, can only mean this machine."""
     try:
-        return ip_address(host).is_loopback
+        address = ip_address(host)
     except ValueError:
         return host == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def check_workers(workers: int) -> None:
@@ -247,18 +265,29 @@ def bytes_of(size: int | str) -> int:
 
 def make_store(settings: Settings) -> SqliteStore:
     """The store, not opened yet."""
-    return SqliteStore(settings.store.url, settings.store.max_age, bytes_of(settings.store.max_size))
+    url = settings.store.url or f"sqlite:{state_folder() / 'toolwire.db'}"
+    return SqliteStore(url, settings.store.max_age, bytes_of(settings.store.max_size))
 
 
-def check_store(settings: Settings) -> None:
-    """Find out now what would only fail when the first response is kept."""
-    store = make_store(settings)
+def opened_store(settings: Settings, say: Callable[[str], None]) -> SqliteStore:
+    """The store, for nobody but this process; a fault that will not pass is found now, not when something is kept."""
     try:
+        if not settings.store.url:
+            make_private_folder(state_folder())
+        store = make_store(settings)
+    except (OSError, RuntimeError) as error:
+        raise SettingsError(f"store.url: there is no place for the store: {error}") from None
+    where = f"store.url: {settings.store.url or state_folder() / 'toolwire.db'}"
+    try:
+        for path in store.claim():
+            say(f"{where}: {path} could be read by others, and no longer can")
         store.check()
-    except sqlite3.Error as error:
-        raise SettingsError(f"store.url: cannot use {settings.store.url!r}: {error}") from None
-    finally:
-        store.release()
+    except (sqlite3.Error, StoreFailed) as error:
+        if store_failed(error).reason not in ("full", "busy"):
+            store.release()
+            raise SettingsError(f"{where} cannot be used: {error}") from None
+        say(f"{where} cannot be used yet: {error}")
+    return store
 
 
 def _read_file(path: Path) -> Settings:
@@ -338,17 +367,18 @@ def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple
 
 
 def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> None:
-    for field, size in (("server.max_body", settings.server.max_body), ("store.max_size", settings.store.max_size)):
+    for field, size in (
+        ("server.max_body", settings.server.max_body),
+        ("server.max_reply", settings.server.max_reply),
+        ("store.max_size", settings.store.max_size),
+    ):
         try:
             bytes_of(size)
         except ValueError as error:
             raise SettingsError(f"{source}: {field}: {error}") from None
-    if not settings.store.url.startswith(("memory:", "sqlite:")):
+    _check_doors(settings, source)
+    if settings.store.url and not settings.store.url.startswith(("memory:", "sqlite:")):
         raise SettingsError(f"{source}: store.url: {settings.store.url!r} is neither memory: nor sqlite:PATH")
-    for place, key in enumerate(settings.keys):
-        if not settings.key_of(key):
-            missing = f"the variable {key.key_env} is not set" if key.key_env else "a key or key_env is needed"
-            raise SettingsError(f"{source}: keys[{place}] ({key.name}): {missing}")
     seen: set[str] = set()
     for place, backend in enumerate(settings.backends):
         where = f"{source}: backends[{place}] ({backend.name})"
@@ -356,6 +386,38 @@ def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> N
             raise SettingsError(f"{where}: another backend has this name")
         seen.add(backend.name)
         _check_backend(backend, where, environment)
+
+
+_HOST = re.compile(r"[^\s:/@*\[\]]+|\[?[0-9a-fA-F:.]+\]?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@*]+", re.IGNORECASE)
+
+
+def _check_doors(settings: Settings, source: str) -> None:
+    """Hosts, origins and keys: who may come in."""
+    for place, host in enumerate(settings.server.hosts):
+        if not _HOST.fullmatch(host):
+            message = f"{host!r} is not a host; write a name or an address, without scheme and port"
+            raise SettingsError(f"{source}: server.hosts[{place}]: {message}")
+    for place, origin in enumerate(settings.server.origins):
+        if not _ORIGIN.fullmatch(origin):
+            message = f"{origin!r} is not an origin; write SCHEME://HOST or SCHEME://HOST:PORT"
+            raise SettingsError(f"{source}: server.origins[{place}]: {message}")
+    names: set[str] = set()
+    secrets: set[bytes] = set()
+    for place, key in enumerate(settings.keys):
+        where = f"{source}: keys[{place}] ({key.name})"
+        if not key.name:
+            raise SettingsError(f"{where}: a name is needed")
+        if key.name in names:
+            raise SettingsError(f"{where}: another key has this name; what is stored belongs to the name")
+        forms = settings.key_forms(key)
+        if not forms:
+            missing = f"the variable {key.key_env} is not set" if key.key_env else "a key or key_env is needed"
+            raise SettingsError(f"{where}: {missing}")
+        if not secrets.isdisjoint(forms):
+            raise SettingsError(f"{where}: another name has this key")
+        names.add(key.name)
+        secrets.update(forms)
 
 
 def address_fault(url: str) -> str:
