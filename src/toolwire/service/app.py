@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.shares import Shares
+from toolwire.core.terminal import clean
 from toolwire.dialects import chat, messages, responses
 from toolwire.runs.flags import MODES
 from toolwire.runs.routes import Router, counted
@@ -245,7 +246,7 @@ async def _own_tools(settings: Settings) -> "AsyncGenerator[OwnTools | None]":
 
 
 def _say(server: str, message: str) -> None:
-    print(f"toolwire: MCP server {server}: {message}", file=sys.stderr, flush=True)
+    print(clean(f"toolwire: MCP server {server}: {message}"), file=sys.stderr, flush=True)
 
 
 async def _wrong_method(request: Request) -> Response:
