@@ -27,7 +27,8 @@ from toolwire.runs.settings import Settings, bytes_of, make_store
 from toolwire.runs.thoughts import Thoughts
 from toolwire.service.delivery import Pace
 from toolwire.service.exchange import DialectModule, Endpoint, Shared
-from toolwire.service.http import EXPOSED, read_body
+from toolwire.service.guard import Guard
+from toolwire.service.http import EXPOSED, read_body, send_json
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
@@ -60,8 +61,9 @@ class Gateway:
     """
 
     def __init__(
-        self, endpoints: dict[str, ASGIApp], submit: ASGIApp, sockets: dict[str, ASGIApp], rest: ASGIApp
+        self, guard: Guard, endpoints: dict[str, ASGIApp], submit: ASGIApp, sockets: dict[str, ASGIApp], rest: ASGIApp
     ) -> None:
+        self._guard = guard
         self._endpoints = endpoints
         self._submit = submit
         self._sockets = sockets
@@ -75,6 +77,9 @@ class Gateway:
             if slash and prefix in MODES:
                 scope = {**scope, "path": "/" + rest, "toolwire.output_mode": prefix}
         path = scope["path"]
+        refusal = self._guard.refusal(scope["headers"])
+        if refusal is not None:
+            return await _refuse(refusal, scope, receive, send)
         if scope["type"] == "websocket":
             return await self._sockets.get(path, _no_socket)(scope, receive, send)
         if scope["method"] == "POST":
@@ -91,6 +96,14 @@ _SUBMIT = re.compile(r"/v1/responses/(?P<response_id>[^/]+)/submit_tool_outputs"
 _UPGRADE = Failure(426, "upgrade_required", "There is no WebSocket here; send the request by POST.")
 
 
+async def _refuse(failure: Failure, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await refuse(send, failure)
+    else:
+        await send_json(send, failure.status, _dialect_of(Request(scope)).encode_error(failure))
+
+
 async def _no_socket(scope: Scope, receive: Receive, send: Send) -> None:
     await receive()
     await refuse(send, _UPGRADE)
@@ -99,6 +112,7 @@ async def _no_socket(scope: Scope, receive: Receive, send: Send) -> None:
 def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
     """The application for these settings, with a store that was opened for it or one of its own."""
     states: dict[str, State] = {}
+    guard = Guard(settings)
 
     def state() -> State:
         return states["state"]
@@ -115,6 +129,7 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
             everything = Shared(
                 settings,
                 router,
+                guard,
                 Keys(settings),
                 log := Log(settings.debug.level, loop),
                 Metrics(),
@@ -145,8 +160,10 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
     async def readyz(request: Request) -> Response:
         works = await shared().store.probe()
         ready = works or not settings.store.required
-        body = {"status": "ready" if ready else "not ready", "store": "ok" if works else "failing"}
-        return _json({**body, "backends": [backend.name for backend in settings.backends]}, 200 if ready else 503)
+        body: dict[str, object] = {"status": "ready" if ready else "not ready", "store": "ok" if works else "failing"}
+        if shared().keys.knows(dict(request.scope["headers"])):
+            body["backends"] = [backend.name for backend in settings.backends]
+        return _json(body, 200 if ready else 503)
 
     async def metrics(request: Request) -> Response:
         shared().keys.check(dict(request.scope["headers"]))
@@ -182,7 +199,9 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
         middleware=[
             Middleware(
                 CORSMiddleware,
-                allow_origins=["*"],
+                # Without keys the guard has let nobody through but own pages: each is named.
+                allow_origins=["*"] if guard.has_keys else [],
+                allow_origin_regex=None if guard.has_keys else ".*",
                 allow_methods=["*"],
                 allow_headers=["*"],
                 expose_headers=EXPOSED,
@@ -192,7 +211,7 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
         exception_handlers={HTTPException: _no_such_thing, BadRequest: _bad_request},
         lifespan=lifespan,
     )
-    return Gateway(endpoints, submit, sockets, rest)
+    return Gateway(guard, endpoints, submit, sockets, rest)
 
 
 def watch_of(shared: Shared) -> Callable[[StoreFailed | None], None]:
@@ -217,7 +236,7 @@ async def _own_tools(settings: Settings) -> "AsyncGenerator[OwnTools | None]":
         return
     from toolwire.service.own import OwnTools  # noqa: PLC0415
 
-    own = OwnTools(settings.own, _say)
+    own = OwnTools(settings, _say)
     await own.open()
     try:
         yield own

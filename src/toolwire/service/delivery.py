@@ -212,8 +212,10 @@ def passed_on(run: AnyRun) -> list[tuple[bytes, bytes]]:
 
 def upstream_request_id(headers: Mapping[str, str]) -> str:
     """What the upstream calls the request, in characters that are safe in a header and a log."""
-    value = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), "")
-    return _UNSAFE.sub("", value)[:_LONGEST_ID] if value else ""
+    for name in _REQUEST_IDS:
+        if value := headers.get(name):
+            return _UNSAFE.sub("", value)[:_LONGEST_ID]
+    return ""
 
 
 @lru_cache(maxsize=512)

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
@@ -68,7 +69,7 @@ def check_own(settings: Settings) -> None:
         from toolwire.service.own import OwnTools  # noqa: PLC0415
 
         try:
-            OwnTools(settings.own, _unheard)
+            OwnTools(settings, _unheard)
         except SettingsError as error:
             raise SettingsError(f"{settings.file}: {error}" if settings.file else str(error)) from None
 
@@ -87,6 +88,7 @@ def serve(settings: Settings) -> None:
     check_own(settings)
     sock = listen(settings)
     store = opened_store(settings, _tell)
+    print(f"toolwire: configuration: {Path(settings.file).absolute() if settings.file else 'none'}", file=sys.stderr)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     config = uvicorn.Config(
