@@ -285,14 +285,15 @@ def opened_store(settings: Settings, say: Callable[[str], None]) -> SqliteStore:
         raise SettingsError(f"store.url: there is no place for the store: {error}") from None
     where = f"store.url: {settings.store.url or state_folder() / 'toolwire.db'}"
     try:
-        for path in store.claim():
-            say(f"{where}: {path} could be read by others, and no longer can")
+        store.claim()
         store.check()
     except (sqlite3.Error, StoreFailed) as error:
         if store_failed(error).reason not in ("full", "busy"):
             store.release()
             raise SettingsError(f"{where} cannot be used: {error}") from None
         say(f"{where} cannot be used yet: {error}")
+    for path in store.tightened:
+        say(f"store.url: {path} could be read by others, and no longer can")
     return store
 
 

@@ -125,6 +125,9 @@ class Bound:
     def error(self, failure: Failure) -> bytes:
         return self._dialect.encode_error(failure)
 
+    def check(self) -> None:
+        pass
+
     async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
         return pieces
 

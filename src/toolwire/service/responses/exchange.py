@@ -10,7 +10,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from toolwire.core.collect import Turn, events_of
-from toolwire.core.errors import BadRequest
+from toolwire.core.errors import BadRequest, ReplyTooLarge
 from toolwire.core.events import Note, Usage
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
@@ -65,17 +65,15 @@ class ResponsesBound(Bound):
         if self._own is None:
             assert self.request is not None
             self._own = StreamEncoder(
-                self.request,
-                self.id,
-                self.created,
-                tally,
-                time.time,
-                extended=self.extended,
-                socket=self.socket,
-                most=self._state.shared.max_reply,
+                self.request, self.id, self.created, tally, time.time, extended=self.extended, socket=self.socket
             )
         self._own.tally = tally
         return self._own
+
+    def check(self) -> None:
+        most = self._state.shared.max_reply
+        if self._own is not None and self._own.held > most:
+            raise ReplyTooLarge(most)
 
     def turn(self, turn: Turn) -> bytes:
         encoder = self.stream()

@@ -31,7 +31,7 @@ from toolwire.service.responses.memory import Memory
 
 _encode = msgspec.json.Encoder().encode
 
-WAITING = 64
+WAITING = 1000
 """Most requests that wait on one connection."""
 
 _REFUSED = ("stream_options", "background")
