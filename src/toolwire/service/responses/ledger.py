@@ -8,10 +8,12 @@ from collections.abc import Sequence
 
 import msgspec
 
+from toolwire.core.bounds import Bounds
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import Request, ResultEntry
 from toolwire.dialects.responses import Asked
 from toolwire.dialects.responses.response import ResponseObject
+from toolwire.service.body import stepped
 from toolwire.transport.store import KeptItem, Record, Store
 
 Raw = msgspec.Raw
@@ -95,8 +97,9 @@ class Opened(msgspec.Struct, frozen=True):
 class Ledger:
     """Opens requests and keeps responses."""
 
-    def __init__(self, store: Store, *, keeps_by_default: bool) -> None:
+    def __init__(self, store: Store, bounds: Bounds, *, keeps_by_default: bool) -> None:
         self._store = store
+        self._bounds = bounds
         self._default = keeps_by_default
 
     async def open(self, owner: str, asked: Asked, memory: Memory | None = None) -> Opened:
@@ -109,7 +112,8 @@ class Ledger:
             earlier = await self._conversation(owner, asked.conversation)
         asked = msgspec.structs.replace(asked, items=await self._dereferenced(owner, asked.items, earlier))
         store = self._default if body.store is None else body.store
-        request = asked.request(earlier, store=store)
+        size = sum(map(len, earlier)) + sum(map(len, asked.items))
+        request = await stepped(asked.decoding(earlier, self._bounds, store=store), size)
         return Opened(owner, asked, request, earlier, store, asked.conversation, memory)
 
     async def _chain(self, owner: str, id: str, memory: Memory | None) -> list[Raw]:

@@ -22,6 +22,7 @@ from toolwire.dialects.openai import error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import Asked
 from toolwire.runs.run import AnyRun
+from toolwire.service.body import check_body
 from toolwire.service.delivery import Delivery, upstream_request_id
 from toolwire.service.http import ClientGone, send_json
 from toolwire.service.keys import Caller, Unauthorized
@@ -131,7 +132,7 @@ class Connection:
                 return
             text = message.get("text")
             asked = text.encode() if text is not None else message.get("bytes") or b""
-            if self._waiting + len(asked) <= self._state.shared.max_body:
+            if self._waiting + len(asked) <= self._state.shared.bounds.body:
                 self._waiting += len(asked)
                 self._asked.put_nowait(asked)
             else:
@@ -139,7 +140,7 @@ class Connection:
 
     async def _turn(self, message: bytes) -> None:
         if message is TOO_MUCH:
-            limit = self._state.shared.max_body
+            limit = self._state.shared.bounds.body
             busy = Failure(429, "too_many_requests", f"More than {limit} bytes of requests wait on this connection.")
             await self._send({"type": "websocket.send", "text": error_frame(busy)})
             return
@@ -216,10 +217,14 @@ class SocketExchange(ResponsesExchange):
 
     async def _exchange(self, receive: Receive) -> None:
         caller = self._enter()
+        self._size = len(self._message)
+        self._claim.grow(self._size)
+        await check_body(self._message, self._shared.bounds)
         create = self._read_create()
         self._delivery.lane = self._memory.lane = create.stream_id
         try:
-            await self._answer(self._read(self._message), caller, receive)
+            await self._pause()
+            await self._answer(await self._read(self._message), caller, receive)
         finally:
             if self._delivery.status >= 400 or not self._is_whole():
                 self._memory.evict(str(create.previous_response_id))
@@ -230,12 +235,12 @@ class SocketExchange(ResponsesExchange):
     def _read_create(self) -> _Create:
         return read(_decode_create, self._message, "The message")
 
-    def _read(self, body: bytes) -> Asked:
+    async def _read(self, body: bytes) -> Asked:
         create = self._read_create()
         if create.type != "response.create":
             message = f"type must be response.create; received {create.type!r}."
             raise BadRequest(message, "type", "unknown_message")
-        asked = responses.read_request(body)
+        asked = await super()._read(body)
         for name in _REFUSED:
             if bytes(asked.fields.get(name, b"null")) not in (b"null", b"false"):
                 raise BadRequest(f"{name} cannot be sent over a WebSocket.", name, "unsupported_parameter")
@@ -249,7 +254,10 @@ class SocketExchange(ResponsesExchange):
         if asked.body.generate is False:
             await self._warm_up()
         else:
-            await self._deliver(self._begin_turn(opened.request, caller), receive)
+            await self._pause()
+            run = self._begin_turn(opened.request, caller)
+            await self._pause()
+            await self._deliver(run, receive)
 
     async def _warm_up(self) -> None:
         """A request that is only to be remembered: the next one will continue it."""
