@@ -35,6 +35,10 @@ COOLING = 30.0
 """Seconds for which a backend that failed comes after the others that serve the same model."""
 
 
+LONGEST_NAME = 1024
+"""Characters of a model's name: every event of a stream repeats it."""
+
+
 class Route(msgspec.Struct, frozen=True):
     """One backend, ready to converse."""
 
@@ -95,6 +99,8 @@ class Router:
 
     def all_for(self, model: str) -> list[tuple[Route, str]]:
         """Every route for a model's name, in the order to try them: one that failed just now comes last."""
+        if len(model) > LONGEST_NAME:
+            raise BadRequest(f"model must have at most {LONGEST_NAME} characters; received {len(model)}.", "model")
         name, slash, inner = model.partition("/")
         if slash and name in self._routes:
             route = self._routes[name]
@@ -201,7 +207,7 @@ def _ownerless(converse: Callable[[Request, str], Conversation]) -> Callable[[Re
 
 def _codex(backend: Backend, settings: Settings) -> Route:
     profile = codex.profile_from(backend.profile)
-    upstream = codex_upstream(backend, profile, settings.timeouts)
+    upstream = codex_upstream(backend, profile, settings)
     provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
 
     def converse(request: Request, seed: str, owner: str) -> Conversation:

@@ -93,6 +93,7 @@ class Places:
         return self._owner, id, name, self._words, self._seen[id, name]
 
 
+_OF_ONE_BACKEND = (CallEntry, ReasoningEntry)
 Keyed: TypeAlias = tuple[Entry, CallKey | None]
 
 
@@ -143,7 +144,12 @@ class Thoughts:
 
     def fit_for(self, backend: str, owner: str, request: Request) -> Request:
         """The request with nothing in it that another backend has made, and with what this one wants back."""
-        if not (self._made or self._call_seals or self._issuers) or not any(map(_has_origin, request.entries)):
+        for entry in request.entries:  # only these may hold, or want back, what only their own backend may read
+            if isinstance(entry, _OF_ONE_BACKEND):
+                break
+        else:
+            return request
+        if not (self._made or self._call_seals or self._issuers):
             return request
         notes: list[Note] = []
         places = Places(owner)
@@ -224,11 +230,6 @@ def _without_reasoning(entry: Entry, notes: list[Note]) -> Entry:
     if isinstance(entry, ReasoningEntry) and (entry.text or entry.seal):
         notes.append(Note("reasoning_dropped", entry.id))
     return forgotten(entry)
-
-
-def _has_origin(entry: Entry) -> bool:
-    """Whether an entry may hold, or want back, what only its own backend may read."""
-    return isinstance(entry, CallEntry | ReasoningEntry)
 
 
 def _is_of_the_model(entry: Entry) -> bool:
@@ -313,9 +314,11 @@ class KeepReasoning:
             if event.seal:
                 self._thoughts.issued(event.seal, self._backend)
                 self._thoughts.keep_call_seal(self._keys()[-1], event.seal)
-            self._keep_written()
+            if written := self._reasoning():
+                self._keep_written(written)
         elif isinstance(event, TurnEnded):
-            self._keep_written()
+            if written := self._reasoning():
+                self._keep_written(written)
         elif isinstance(event, ReasoningEnded):
             if event.seal:
                 self._thoughts.issued(event.seal, self._backend)
@@ -333,10 +336,7 @@ class KeepReasoning:
         found += [self._places.key(call.id, call.name) for call in self._calls[len(found) :]]
         return found
 
-    def _keep_written(self) -> None:
-        written = self._reasoning()
-        if not written:
-            return
+    def _keep_written(self, written: str) -> None:
         is_new, self._written = written != self._written, written
         made = Made(self._backend, _entry(written))
         for key in self._keys() if is_new else self._keys()[-1:]:

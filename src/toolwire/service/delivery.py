@@ -55,8 +55,8 @@ class Dialect(Protocol):
 
     def error(self, failure: Failure) -> bytes: ...
 
-    async def settle(self) -> None:
-        """The turn is over and its last bytes have not left: the time to keep what must be kept."""
+    async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
+        """The turn is over and its last bytes have not left: keep what must be kept; returns what is to leave."""
         ...
 
 
@@ -93,8 +93,7 @@ class Delivery:
         if turn.failure is not None:
             await self.refuse(turn.failure, run)
             return
-        body = self._dialect.turn(turn)
-        await self._dialect.settle()
+        [body] = await self._dialect.settle([self._dialect.turn(turn)])
         headers = [*self.headers, *passed_on(run), *run.assembly.tally.headers()]
         await self._send_whole(200, body, headers)
 
@@ -127,7 +126,7 @@ class Delivery:
             elif now >= due:
                 pieces = encoder.keepalive(now - spoke)
             if run.finished:
-                await self._dialect.settle()
+                pieces = await self._dialect.settle(pieces)
                 self.ended = True
             if pieces:
                 await self._put(pieces)
@@ -170,8 +169,7 @@ class Delivery:
     async def break_off(self, failure: Failure) -> None:
         """A failure of ours in the middle of a stream."""
         pieces = self._dialect.stream().feed(TurnFailed(failure))
-        await self._dialect.settle()
-        await self._end_with(pieces)
+        await self._end_with(await self._dialect.settle(pieces))
 
     async def give_up(self) -> None:
         """Even the failure could not be told: say that much, which always can be said."""

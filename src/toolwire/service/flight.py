@@ -54,6 +54,14 @@ class Claim:
         flight.held += size
         self._held += size
 
+    def takes(self, size: int) -> bool:
+        """Take so many bytes more if there is room for them."""
+        try:
+            self.grow(size)
+        except Overloaded:
+            return False
+        return True
+
     def shrink(self, size: int) -> None:
         self._flight.held -= size
         self._held -= size
