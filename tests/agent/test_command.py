@@ -710,9 +710,11 @@ def test_a_server_of_any_kind_and_the_session_goes_on(run: Run, upstream: Upstre
     ] * 5
 
 
-def test_a_backend_of_the_settings_is_remembered(run: Run, upstream: Upstream) -> None:
+def test_a_backend_of_the_settings_is_remembered(run: Run, upstream: Upstream, desk: Desk) -> None:
     upstream.replies["run-named"] = [script("responses", Says("One.")), script("responses", Says("Two."))]
-    Path("toolwire.toml").write_text(backend(upstream.url))
+    own = desk.folder / ".config/toolwire/toolwire.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(backend(upstream.url))
     first = run("Count.", "--backend", "up", "--model", "run-named")
     assert first.out.startswith("One.\n")
     assert f'toolwire run --resume {first.session} "Go on."\n' in first.out

@@ -318,9 +318,9 @@ def test_a_background_response_has_failed_when_nothing_can_be_encoded(http, faul
 
 def logged(gateway: Gateway, answer: httpx.Response) -> dict[str, Any]:
     """The log line of the turn with this answer."""
-    turn = answer.headers["x-request-id"].removeprefix("req_")
-    gateway.wait_until(lambda: any(line["turn"] == turn for line in gateway.turns()))
-    [line] = [line for line in gateway.turns() if line["turn"] == turn]
+    id = answer.headers["x-request-id"]
+    gateway.wait_until(lambda: any(line["request_id"] == id for line in gateway.turns()))
+    [line] = [line for line in gateway.turns() if line["request_id"] == id]
     return line
 
 

@@ -240,7 +240,7 @@ def test_a_preflight_is_answered_without_a_key_and_mirrors_what_is_asked(http, s
     )
     assert response.status_code == 200
     assert "x-stainless-os" in response.headers["access-control-allow-headers"]
-    assert response.headers["access-control-allow-origin"] in ("*", "app://obsidian.md")
+    assert response.headers["access-control-allow-origin"] == "*"
     assert response.headers["access-control-allow-private-network"] == "true"
 
 
@@ -248,7 +248,7 @@ def test_a_preflight_is_answered_without_a_key_and_mirrors_what_is_asked(http, s
 def test_a_browser_may_read_answers_and_errors_with_our_headers(http, gateway, model):
     headers = {"origin": "app://obsidian.md"}
     response = http.post(f"{gateway.base_url}/chat/completions", json=chat_body(model), headers=headers)
-    assert response.headers["access-control-allow-origin"] == "*"
+    assert response.headers["access-control-allow-origin"] == "app://obsidian.md"
     assert "x-codex-tool-call-count" in response.headers["access-control-expose-headers"]
 
 

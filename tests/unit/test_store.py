@@ -75,7 +75,7 @@ def opener(url: str, clock: Clock) -> Iterator[Open]:
     opened: list[Kept] = []
 
     def begin(max_age: float = DAY, max_size: int = PLENTY) -> Kept:
-        opened.append(Kept(SqliteStore(url, max_age, max_size, clock)))
+        opened.append(Kept(SqliteStore(url, max_age, max_size, clock, clock)))
         return opened[-1]
 
     yield begin

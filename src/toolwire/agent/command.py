@@ -220,7 +220,7 @@ def _tools(chosen: str | None) -> tuple[list[Tool], Close]:
 
 def _servers(path: str) -> tuple[Server, ...]:
     try:
-        return read_config(Path(path).read_text("utf-8")) if path else ()
+        return read_config(Path(path).read_text("utf-8"), beside=Path(path).absolute().parent) if path else ()
     except OSError as error:
         raise OrderError(f"--mcp: {path}: {error.strerror}") from None
     except ValueError as error:

@@ -207,7 +207,7 @@ def _ownerless(converse: Callable[[Request, str], Conversation]) -> Callable[[Re
 
 def _codex(backend: Backend, settings: Settings) -> Route:
     profile = codex.profile_from(backend.profile)
-    upstream = codex_upstream(backend, profile, settings.timeouts)
+    upstream = codex_upstream(backend, profile, settings)
     provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
 
     def converse(request: Request, seed: str, owner: str) -> Conversation:

@@ -4,11 +4,11 @@ A plain ASGI callable: it writes to `send` itself. This is the one place where e
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
+from secrets import token_hex
 from typing import Any, Protocol
 
 import msgspec
@@ -28,7 +28,8 @@ from toolwire.runs.run import AnyRun, Plan, Run
 from toolwire.runs.settings import Settings
 from toolwire.runs.thoughts import Thoughts
 from toolwire.service.delivery import Delivery, Encoder, Pace, upstream_request_id
-from toolwire.service.http import ClientGone, cors_headers, read_body
+from toolwire.service.guard import Guard
+from toolwire.service.http import ClientGone, read_body
 from toolwire.service.keys import Caller, Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
@@ -36,7 +37,6 @@ from toolwire.transport.alarm import Alarm, Ticker
 from toolwire.transport.store import Store
 
 _FLAGS = tuple((name.encode(), name) for name in HEADERS)
-_ids = random.Random()  # seeded by the system; an id must be unique, not secret
 
 
 class DialectModule(Protocol):
@@ -71,6 +71,7 @@ class Shared(msgspec.Struct, frozen=True):
 
     settings: Settings
     router: Router
+    guard: Guard
     keys: Keys
     log: Log
     metrics: Metrics
@@ -82,6 +83,7 @@ class Shared(msgspec.Struct, frozen=True):
     store: Store
     thoughts: Thoughts
     own: OwnToolbox | None = None
+    max_reply: int = 64_000_000
 
 
 class Endpoint:
@@ -123,8 +125,8 @@ class Bound:
     def error(self, failure: Failure) -> bytes:
         return self._dialect.encode_error(failure)
 
-    async def settle(self) -> None:
-        pass
+    async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
+        return pieces
 
 
 class Exchange:
@@ -135,12 +137,13 @@ class Exchange:
         self._dialect = dialect
         self._scope = scope
         self._asked: dict[bytes, bytes] = dict(scope["headers"])
-        self._seed = f"{_ids.getrandbits(96):024x}"
+        ids = token_hex(24)
+        self._seed, request_id = ids[:24], f"req_{ids[24:]}"
         self._began = time.perf_counter()
         self._bound = self._bind(self._seed)
         self._delivery = self._deliver_by(send)
-        self._delivery.headers += ((b"x-request-id", b"req_" + self._seed.encode()), *cors_headers(self._asked))
-        self._facts: dict[str, Any] = {"turn": self._seed, "dialect": name}
+        self._delivery.headers += ((b"x-request-id", request_id.encode()), *shared.guard.cors(self._asked))
+        self._facts: dict[str, Any] = {"turn": self._seed, "request_id": request_id, "dialect": name}
 
     def _bind(self, seed: str) -> Bound:
         return Bound(self._dialect, seed)

@@ -17,7 +17,6 @@ else:
 
 Headers = Iterable[tuple[bytes, bytes]]
 
-
 EXPOSED = (
     "x-request-id",
     "x-upstream-request-id",
@@ -29,16 +28,6 @@ EXPOSED = (
     "retry-after",
 )
 """Our headers that a page in a browser may read."""
-
-_CORS = (
-    (b"access-control-allow-origin", b"*"),
-    (b"access-control-expose-headers", ", ".join(EXPOSED).encode()),
-)
-
-
-def cors_headers(headers: dict[bytes, bytes]) -> Headers:
-    """What an answer to a browser needs. Preflights are Starlette's."""
-    return _CORS if b"origin" in headers else ()
 
 
 class ClientGone(Exception):

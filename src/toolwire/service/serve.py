@@ -8,12 +8,13 @@ import signal
 import socket
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
 
 from toolwire.runs.routes import check_backends
-from toolwire.runs.settings import Settings, SettingsError, bytes_of, check_store
+from toolwire.runs.settings import Settings, SettingsError, bytes_of, opened_store
 from toolwire.service.app import make_app
 
 
@@ -68,7 +69,7 @@ def check_own(settings: Settings) -> None:
         from toolwire.service.own import OwnTools  # noqa: PLC0415
 
         try:
-            OwnTools(settings.own, _unheard)
+            OwnTools(settings, _unheard)
         except SettingsError as error:
             raise SettingsError(f"{settings.file}: {error}" if settings.file else str(error)) from None
 
@@ -77,16 +78,21 @@ def _unheard(server: str, message: str) -> None:
     """Nothing is said before anything is started."""
 
 
+def _tell(line: str) -> None:
+    print(f"toolwire: {line}", file=sys.stderr, flush=True)
+
+
 def serve(settings: Settings) -> None:
     """Serve until a signal ends it."""
     check_backends(settings)
-    check_store(settings)
     check_own(settings)
     sock = listen(settings)
+    store = opened_store(settings, _tell)
+    print(f"toolwire: configuration: {Path(settings.file).absolute() if settings.file else 'none'}", file=sys.stderr)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     config = uvicorn.Config(
-        make_app(settings),
+        make_app(settings, store),
         loop="auto",  # uvloop where it can be had
         http="httptools",
         ws="websockets-sansio" if settings.server.websocket else "none",

@@ -1,10 +1,10 @@
 """A Chat Completions body to our own request form, or a `BadRequest` that names the field."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 import msgspec
 
+from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import (
@@ -151,14 +151,13 @@ def _extra(body: bytes) -> dict[str, msgspec.Raw]:
 def _tools(read: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
     raw = reading.given(read.tools)
     if raw is not None and bytes(raw) != b"[]":
-        return _read_tools(bytes(raw))
+        return _known_tools[bytes(raw)]
     functions = read.functions or ()
     return tuple(_function(function, f"functions[{place}]") for place, function in enumerate(functions)), ()
 
 
-@lru_cache(maxsize=64)
 def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    """The declared tools. An agent sends the same ones with every request, so they are read once."""
+    """The declared tools."""
     if not data.startswith(b"["):
         raise BadRequest("tools must be a list.", "tools")
     try:
@@ -174,6 +173,10 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
         elif each.type is not None:
             hosted.append(HostedTool(each.type, _decode_raw_list(data)[place]))
     return tuple(tools), tuple(hosted)
+
+
+_known_tools = Cache(_read_tools)
+"""An agent sends the same ones with every request, so they are read once."""
 
 
 def _wrong_tool(data: bytes, error: msgspec.ValidationError) -> BadRequest:

@@ -1,9 +1,8 @@
 """A Messages body to our own request form, or a `BadRequest` that names the field."""
 
-from functools import lru_cache
-
 import msgspec
 
+from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice
 from toolwire.dialects import reading
@@ -72,12 +71,11 @@ def _system(system: str | list[wire.Block] | None) -> str:
 
 def _tools(asked: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
     raw = reading.given(asked.tools)
-    return _read_tools(bytes(raw)) if raw is not None else ((), ())
+    return _known_tools[bytes(raw)] if raw is not None else ((), ())
 
 
-@lru_cache(maxsize=64)
 def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    """The declared tools. An agent sends the same ones with every request, so they are read once."""
+    """The declared tools."""
     if not data.startswith(b"["):
         raise BadRequest("tools must be a list.", "tools")
     tools: list[Tool] = []
@@ -96,6 +94,10 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
         schema, cache = reading.given(tool.input_schema), reading.given(tool.cache_control)
         tools.append(Tool(tool.name, tool.description or "", schema, tool.strict, cache=cache))
     return tuple(tools), tuple(hosted)
+
+
+_known_tools = Cache(_read_tools)
+"""An agent sends the same ones with every request, so they are read once."""
 
 
 def _tool_choice(

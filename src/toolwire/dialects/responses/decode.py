@@ -151,7 +151,7 @@ def _tools(body: wire.Body, entries: Sequence[Entry]) -> Declared:
     """The tools of the request, and behind them those that its items declare."""
     own = reading.given(body.tools)
     further = [bytes(entry.tools) for entry in entries if isinstance(entry, ToolsEntry)]
-    return read_tools(bytes(own) if own is not None else b"[]", *further)
+    return read_tools[bytes(own) if own is not None else b"[]", *further]
 
 
 def _tool_choice(body: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]) -> ToolChoice | None:

@@ -7,6 +7,7 @@ The lifecycle of items and parts is made here, whatever the backend left out. Wh
 a delta that no policy touched goes out as it came, and what its other frames say beyond our words is laid under ours.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -59,6 +60,9 @@ OUR_ITEMS = frozenset(("message", "reasoning", *CALL_TYPES))
 PASSED_INSIDE = frozenset(("response.output_text.annotation.added",))
 """Events inside such items that they have none for."""
 
+ITEM = 1024
+"""Bytes that an item counts for beside its text."""
+
 SIGNS_FROM = 60.0
 """Seconds of silence from which a sign of life is an event: Codex does not count comments."""
 
@@ -76,7 +80,8 @@ class StreamEncoder:
     """A stage from turn events to bytes of one stream of Responses events.
 
     `extended` adds the events of the older contract: `response.required_action`, `ping`, and `incomplete` while calls
-    wait. On a `socket` each event is one message: no event names, no comments, no `[DONE]`.
+    wait. On a `socket` each event is one message: no event names, no comments, no `[DONE]`. A turn that has more than
+    `most` bytes is too large: its end repeats all of it.
     """
 
     def __init__(
@@ -89,13 +94,14 @@ class StreamEncoder:
         *,
         extended: bool = False,
         socket: bool = False,
+        most: int = sys.maxsize,
     ) -> None:
         self.response = ResponseObject(request, id, created)
         self.tally = tally
         self._clock = clock or (lambda: created)
         self._extended = extended
         self._socket = socket
-        self._writer = Writer(socket=socket)
+        self._writer = Writer(socket=socket, most=most)
         self._seed = id.partition("_")[2]
         self._started = False
         self._items: list[OutputItem] = []
@@ -108,6 +114,7 @@ class StreamEncoder:
         self._thought: str | None = None  # the same of reasoning
         self._thought_kind: ReasoningKind | None = None
         self._part = 0
+        self._closing: tuple[TurnEnded | None, int, int] | None = None  # the end, its first number, how many pieces
 
     def feed(self, event: Event) -> Sequence[bytes]:
         # The two that make up nearly all of a stream come first, and mostly go out as they came.
@@ -142,7 +149,16 @@ class StreamEncoder:
         self._items, self._open, self._others = [], None, {}
         failure = InternalError().failure
         self.response.fail(failure, [])
-        return [self._error(failure), *self._last("response.failed")]
+        self.response.leave_unstored()  # it may be, but nobody waits for that any more
+        return [self._error(failure), *self._conclude(None)]
+
+    def unstored(self, pieces: Sequence[bytes]) -> list[bytes]:
+        """The last pieces again, of a response that was to be stored and could not be."""
+        assert self._closing is not None
+        event, number, count = self._closing
+        self.response.leave_unstored()
+        self._writer.number = number
+        return [*pieces[: len(pieces) - count], *self._conclude(event)]
 
     # The turn
 
@@ -168,11 +184,15 @@ class StreamEncoder:
         return ()
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
-        response = self.response
         is_cut = event.reason in INCOMPLETE and isinstance(self._open, MessageItem)
         out = [*self.begin(), *self._close("incomplete" if is_cut else "completed"), *self._close_others()]
+        return [*out, *self._conclude(event)]
+
+    def _finish(self, event: TurnEnded) -> list[bytes]:
+        response = self.response
         response.end(event.reason, self.output, self._waiting_calls(), int(self._clock()))
         type = f"response.{response.status}"
+        out: list[bytes] = []
         if self._extended and response.required_action is not None:
             response.status = "incomplete"
             asked = {"response": response.encoded(), "required_action": response.required_action}
@@ -184,7 +204,14 @@ class StreamEncoder:
         self._abandon()
         out.append(self._error(event.failure))
         self.response.fail(event.failure, self.output)
-        return [*out, *self._last("response.failed")]
+        return [*out, *self._conclude(None)]
+
+    def _conclude(self, event: TurnEnded | None) -> list[bytes]:
+        """The closing events of a turn that has ended, or has failed; they may have to be written again."""
+        number = self._writer.number
+        pieces = self._finish(event) if event is not None else self._last("response.failed")
+        self._closing = event, number, len(pieces)
+        return pieces
 
     def _error(self, failure: Failure) -> bytes:
         error = error_object(failure)
@@ -227,6 +254,7 @@ class StreamEncoder:
 
     def _hear(self, event: Told) -> Sequence[bytes]:
         """Keep what a frame says, or pass it on if it is about something we have no word for."""
+        self._writer.take(len(event.data))
         if event.type in (ADDED, DONE):
             return self._hear_item(event)
         if event.item in self._others:
@@ -347,6 +375,7 @@ class StreamEncoder:
 
     def _add(self, item: Item, out: list[bytes], fields: bytes = b"") -> Item:
         out += self.begin()
+        self._writer.take(ITEM)
         self._items.append(item)
         if isinstance(item, OtherItem):
             item.fields = _fields(fields)

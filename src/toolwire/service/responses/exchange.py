@@ -1,7 +1,6 @@
 """Exchanges of the Responses endpoints: create, submit tool outputs, compact."""
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolwire.core.collect import Turn, events_of
 from toolwire.core.errors import BadRequest
-from toolwire.core.events import Usage
+from toolwire.core.events import Note, Usage
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
 from toolwire.dialects import responses
@@ -26,8 +25,10 @@ from toolwire.service.keys import Caller
 from toolwire.service.responses.background import Background, BackgroundRun, journal_bytes
 from toolwire.service.responses.journal import Journal
 from toolwire.service.responses.ledger import Ledger, Opened, not_found
+from toolwire.service.responses.memory import Remembered
 from toolwire.service.responses.outputs import are_the_same, tool_outputs
 from toolwire.service.responses.replay import full_response, replayed
+from toolwire.transport.store import StoreFailed
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -42,6 +43,8 @@ class State(msgspec.Struct, frozen=True):
     shared: Shared
     ledger: Ledger
     background: Background
+    remembered: Remembered
+    """The latest responses of WebSocket connections."""
     submitting: dict[tuple[str, str], Any] = {}
     """Submissions under way, by owner and response: a second one waits for the first."""
 
@@ -62,7 +65,14 @@ class ResponsesBound(Bound):
         if self._own is None:
             assert self.request is not None
             self._own = StreamEncoder(
-                self.request, self.id, self.created, tally, time.time, extended=self.extended, socket=self.socket
+                self.request,
+                self.id,
+                self.created,
+                tally,
+                time.time,
+                extended=self.extended,
+                socket=self.socket,
+                most=self._state.shared.max_reply,
             )
         self._own.tally = tally
         return self._own
@@ -73,27 +83,34 @@ class ResponsesBound(Bound):
             encoder.feed(event)
         return bytes(encoder.response.encoded())
 
-    async def settle(self) -> None:
-        if self._own is not None and self.opened is not None:
-            await self._keep(self._own)
+    async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
+        if self._own is None or self.opened is None or await self._is_kept(self._own):
+            return pieces
+        last = self._own.unstored(pieces)
+        assert self.request is not None
+        return last if self.request.stream else [bytes(self._own.response.encoded())]
 
     async def cancel(self) -> None:
         """The client left: keep what there is, as cancelled."""
-        if self._own is not None and self._own.response.status == "in_progress":
+        if self._own is not None and self.opened is not None and self._own.response.status == "in_progress":
             self._own.cancel()
-            await self.settle()
+            await self._is_kept(self._own)
 
-    async def keep_frames(self, journal: Journal, last: Sequence[bytes]) -> None:
-        """Keep the turn with all its events; the last ones are not in the journal yet."""
+    async def keep_frames(self, journal: Journal, last: Sequence[bytes]) -> Sequence[bytes]:
+        """Keep the turn with all its events; the last ones are not in the journal yet. Returns what they are."""
         frames = b"".join((*journal.frames, *(piece for piece in last if piece.startswith(b"event: "))))
-        await self._keep(self.stream(), frames)
+        encoder = self.stream()
+        return last if await self._is_kept(encoder, frames) else encoder.unstored(last)
 
-    async def _keep(self, encoder: StreamEncoder, frames: bytes = b"") -> None:
+    async def _is_kept(self, encoder: StreamEncoder, frames: bytes = b"") -> bool:
+        """Keep the turn. The answer is worth more than its copy: it goes out also if it cannot be kept."""
         assert self.opened is not None
         try:
             await self._state.ledger.keep(self.opened, encoder.response, encoder.output, frames)
-        except sqlite3.Error as error:  # the answer is worth more than its copy
-            self._state.shared.log.crashed(self.id, error)
+        except StoreFailed as error:
+            encoder.tally.note(Note("not_stored", error.reason))
+            return False
+        return True
 
 
 class ResponsesEndpoint:

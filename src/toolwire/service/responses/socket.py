@@ -26,12 +26,12 @@ from toolwire.service.delivery import Delivery, upstream_request_id
 from toolwire.service.http import ClientGone, send_json
 from toolwire.service.keys import Caller, Unauthorized
 from toolwire.service.responses.exchange import ResponsesExchange, State
-from toolwire.service.responses.ledger import Memory
+from toolwire.service.responses.memory import Memory
 
 _encode = msgspec.json.Encoder().encode
 
-TOO_MUCH = b"too much"
-"""Stands in the queue for a request beyond the bytes that may wait on one connection."""
+WAITING = 64
+"""Most requests that wait on one connection."""
 
 _REFUSED = ("stream_options", "background")
 
@@ -46,6 +46,13 @@ class _Create(msgspec.Struct):
 _decode_create = msgspec.json.Decoder(_Create).decode
 
 
+class _Refused:
+    """Requests in a row for which there was no room in the queue."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Socket:
     """The endpoint as an ASGI application."""
 
@@ -56,12 +63,12 @@ class Socket:
         state = self._state()
         await receive()  # websocket.connect
         try:
-            state.shared.keys.check(dict(scope["headers"]))
+            caller = state.shared.keys.check(dict(scope["headers"]))
         except Unauthorized as error:
             await refuse(send, error.failure)
             return
         await send({"type": "websocket.accept"})
-        await Connection(state, scope, receive, send).run()
+        await Connection(state, scope, receive, send, caller.owner).run()
 
 
 async def refuse(send: Send, failure: Failure) -> None:
@@ -77,14 +84,16 @@ async def refuse(send: Send, failure: Failure) -> None:
 class Connection:
     """One client's socket, from its first request to its end."""
 
-    def __init__(self, state: State, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, state: State, scope: Scope, receive: Receive, send: Send, owner: str) -> None:
         self._state = state
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._memory = Memory()
-        self._asked: asyncio.Queue[bytes] = asyncio.Queue()
-        self._waiting = 0  # bytes of requests that wait
+        self._memory = Memory(state.remembered, owner, state.shared.max_body)
+        self._asked: asyncio.Queue[bytes | _Refused] = asyncio.Queue()
+        self._waiting = 0  # requests, and the bytes of them
+        self._waiting_bytes = 0
+        self._refused: _Refused | None = None  # the last in the queue, if it is one
         self._gone = asyncio.Event()
 
     async def run(self) -> None:
@@ -93,16 +102,15 @@ class Connection:
         ends = time.monotonic() + limit if limit else float("inf")
         try:
             while not self._gone.is_set():
-                message = await self._next(ends)
-                if message is None:
+                if not await self._turn(await self._next(ends)):
                     break
-                await self._turn(message)
         except asyncio.CancelledError:
             await self._say_goodbye(503, "shutting_down", "The gateway is shutting down.", 1012)
         finally:
             reader.cancel()
+            self._memory.close()
 
-    async def _next(self, ends: float) -> bytes | None:
+    async def _next(self, ends: float) -> "bytes | _Refused | None":
         """The next request, or None when the connection is over."""
         getting = asyncio.create_task(self._asked.get())
         leaving = asyncio.create_task(self._gone.wait())
@@ -131,21 +139,40 @@ class Connection:
                 return
             text = message.get("text")
             asked = text.encode() if text is not None else message.get("bytes") or b""
-            if self._waiting + len(asked) <= self._state.shared.max_body:
-                self._waiting += len(asked)
-                self._asked.put_nowait(asked)
-            else:
-                self._asked.put_nowait(TOO_MUCH)
+            self._enqueue(asked)
 
-    async def _turn(self, message: bytes) -> None:
-        if message is TOO_MUCH:
-            limit = self._state.shared.max_body
-            busy = Failure(429, "too_many_requests", f"More than {limit} bytes of requests wait on this connection.")
-            await self._send({"type": "websocket.send", "text": error_frame(busy)})
+    def _enqueue(self, asked: bytes) -> None:
+        has_room = self._waiting_bytes + len(asked) <= self._state.shared.max_body
+        if has_room and self._waiting < WAITING:
+            self._waiting += 1
+            self._waiting_bytes += len(asked)
+            self._refused = None
+            self._asked.put_nowait(asked)
             return
-        self._waiting -= len(message)
+        if self._refused is None:
+            self._refused = _Refused()
+            self._asked.put_nowait(self._refused)
+        self._refused.count += 1
+
+    async def _turn(self, message: "bytes | _Refused | None") -> bool:
+        """Answer a request; False if there is none."""
+        if message is None:
+            return False
+        if isinstance(message, _Refused):
+            self._refused = None
+            await self._refuse(message.count)
+            return True
+        self._waiting -= 1
+        self._waiting_bytes -= len(message)
         exchange = SocketExchange(self._state, self._scope, self._send, self._memory, message)
         await exchange.run(self._until_gone)
+        return True
+
+    async def _refuse(self, count: int) -> None:
+        limit = f"{WAITING} requests or {self._state.shared.max_body} bytes of them"
+        busy = Failure(429, "too_many_requests", f"More than {limit} wait on this connection.")
+        for _ in range(count):
+            await self._send({"type": "websocket.send", "text": error_frame(busy)})
 
     async def _until_gone(self) -> Message:
         await self._gone.wait()
@@ -176,7 +203,7 @@ class SocketDelivery(Delivery):
     async def at_once(self, events: Sequence[Event]) -> None:
         """A turn that needs no run."""
         pieces = [piece for event in events for piece in self._dialect.stream().feed(event)]
-        await self._dialect.settle()
+        pieces = await self._dialect.settle(pieces)
         self._commit(200)
         await self._end_with(pieces)
 

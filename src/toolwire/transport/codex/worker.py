@@ -84,6 +84,8 @@ class Recipe(msgspec.Struct, frozen=True):
     """How a worker is made, and the few words that it must be spoken to with."""
 
     command: tuple[str, ...]
+    environment: Callable[[], Mapping[str, str]]
+    """The variables that it inherits."""
     files: Callable[[str, Sequence[str]], Mapping[str, bytes]]
     """What its home holds, given its path and the models to know."""
     links: Mapping[str, str]
@@ -130,7 +132,7 @@ class Worker(asyncio.SubprocessProtocol):
                 lambda: self,
                 *self._recipe.command,
                 cwd=self._home,
-                env={**os.environ, "CODEX_HOME": self._home},
+                env={**self._recipe.environment(), "CODEX_HOME": self._home},
                 start_new_session=True,  # Ctrl-C is for the gateway, which drains
             )
             async with asyncio.timeout(GREETING):
