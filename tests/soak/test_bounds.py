@@ -400,6 +400,26 @@ def test_slowloris(rows: Rows, tmp_path: Path):
     rows.hold()
 
 
+def test_bodies_that_are_only_declared(rows: Rows, far: Far, tmp_path: Path):
+    """Whoever announces much and sends nothing takes no room from others."""
+    far.answers["quick"] = answering("chat")
+    opened: list[socket.socket] = []
+    with attacked(tmp_path, far.backend("quick", "chat")) as gateway:
+        try:
+            for _ in range(40):
+                client = socket.create_connection(("127.0.0.1", gateway.port))
+                client.sendall(head(PATHS["chat"], LARGE) + b"{")
+                opened.append(client)
+            time.sleep(0.5)
+            body = packed(question("chat", "quick/m"))
+            statuses = [asyncio.run(ask(gateway.port, PATHS["chat"], body))[0] for _ in range(5)]
+        finally:
+            for client in opened:
+                client.close()
+        rows.add("40 bodies of 31 MB, declared and not sent: others refused, of 5", 5 - statuses.count(200), 0, "")
+    rows.hold()
+
+
 def test_connections_have_a_cap(rows: Rows, tmp_path: Path):
     opened: list[socket.socket] = []
     with attacked(tmp_path) as gateway:

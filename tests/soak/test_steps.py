@@ -117,7 +117,7 @@ def deep_schema(depth: int) -> bytes:
 
 def shapes(dialect: str) -> dict[str, Callable[[str], bytes]]:
     history = HISTORY[dialect]
-    wide = {"type": "object", "properties": {f"p{i}": {"type": "string", "description": "d" * 60} for i in range(3000)}}
+    wide = {"type": "object", "properties": {f"p{i}": {"type": "string", "description": "d" * 700} for i in range(400)}}
     return {
         "31 MB of small messages": filled(dialect, history, b'{"role":"user","content":"x"}'),
         "31 MB of small parts": lambda model: packed(
@@ -129,10 +129,15 @@ def shapes(dialect: str) -> dict[str, Callable[[str], bytes]]:
         "one string of 31 MB, escaped": with_text(dialect, b"\\u00e9\\n" * (LARGE // 8)),
         "one string of 31 MB, not ASCII": with_text(dialect, "é€😀".encode() * (LARGE // 9)),
         "31 MB of small tools": filled(dialect, "tools", tool(dialect, "t")),
-        "100 tools with 3,000 properties each": with_tools(dialect, [tool(dialect, f"t{i}", packed(wide)) for i in range(100)]),
+        "100 tools with 400 long properties each": with_tools(dialect, [tool(dialect, f"t{i}", packed(wide)) for i in range(100)]),
+        "1,900 tools of 16 KB": with_tools(
+            dialect, [tool(dialect, f"t{i}", b'{"type":"object","description":"%b"}' % (b"d" * 16_000)) for i in range(1900)]
+        ),
+        "9,900 messages of 3 KB": filled(dialect, history, b'{"role":"user","content":"%b"}' % (b"x" * 3000), size=9_900 * 3040),
         "a schema 5,000 deep": with_tools(dialect, [tool(dialect, "t", deep_schema(5000))]),
-        "a schema 400 deep, 500 times": with_tools(dialect, [tool(dialect, f"t{i}", deep_schema(400)) for i in range(500)]),
-        "300 results of 100 KB": lambda model: packed(question(dialect, model, **{history: rounds(dialect, 300, 100_000)})),
+        "a schema 100 deep, 500 times": with_tools(dialect, [tool(dialect, f"t{i}", deep_schema(100)) for i in range(500)]),
+        "250 results of 100 KB": lambda model: packed(question(dialect, model, **{history: rounds(dialect, 250, 100_000)})),
+        "4,900 results of 5 KB": lambda model: packed(question(dialect, model, **{history: rounds(dialect, 4_900, 5_000)})),
         "20,000 results of 1 KB": lambda model: packed(question(dialect, model, **{history: rounds(dialect, 20_000, 1000)})),
         "31 MB of nesting": filled(dialect, "metadata", nested(15 * MB), size=LARGE),
         "15,000 times 1,000 deep": filled(dialect, "metadata", nested(1000)),
