@@ -72,6 +72,8 @@ def output_mode(rules: ToolRules, request: Request) -> OutputMode:
 
 def without_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str] = ()) -> Request:
     """The request for a backend that runs no tools but these types itself: others are left out, or refused."""
+    if not request.hosted_tools:
+        return request
     kept = tuple(tool for tool in request.hosted_tools if tool.type in hosts)
     dropped = [tool.type for tool in request.hosted_tools if tool.type not in hosts]
     if not dropped:

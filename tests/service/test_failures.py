@@ -43,6 +43,14 @@ def test_an_upstream_status_reaches_the_client_with_its_message(http, gateway, u
 
 
 @STREAMED
+@pytest.mark.parametrize("status", [302, 600, 999])
+def test_a_status_that_is_no_http_error_reaches_the_client_as_a_502(http, gateway, upstream, status, streamed):
+    upstream.replies["odd"] = Reply([b'{"error":{"message":"Odd."}}'], status, "application/json")
+    response = post(http, gateway, "up/odd", stream=streamed)
+    assert (response.status_code, response.json()["error"]["message"]) == (502, "Odd.")
+
+
+@STREAMED
 def test_a_failure_before_the_first_content_has_a_real_status(http, gateway, upstream, streamed):
     failed = rs(
         "failed", response={"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "slow down"}}

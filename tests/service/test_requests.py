@@ -40,6 +40,14 @@ def test_an_unknown_model_is_a_404(http, gateway):
     assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages", "messages/count_tokens"])
+def test_a_name_that_every_event_would_repeat_is_not_taken_at_any_length(http, gateway, path):
+    long = {**chat_body("up/" + "m" * 2000, stream=True), "input": "Go.", "max_tokens": 9}
+    response = http.post(f"{gateway.base_url}/{path}", json=long)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "model must have at most 1024 characters; received 2003."
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [("POST", "/v1/nothing", 404), ("GET", "/v1/chat/completions", 405), ("GET", "/", 404)],

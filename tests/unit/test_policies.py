@@ -333,8 +333,8 @@ def test_a_turn_that_owes_no_call_says_nothing(events, request_):
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
 
 
-def shown(event: str, item: str, /, *, name: str = "item", **fields: object) -> Told:
-    return Told(event, item, msgspec.json.encode({name: fields}))
+def shown(event: str, item: str, /, type: str, *, name: str = "item", **fields: object) -> Told:
+    return Told(event, item, msgspec.json.encode({name: {"type": type, **fields}}), type)
 
 
 @pytest.mark.parametrize("item", ["fco_1", ""])

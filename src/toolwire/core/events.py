@@ -130,11 +130,15 @@ class CallTwin(Event, frozen=True, gc=False):
 
 
 class Told(Event, frozen=True, gc=False):
-    """A frame that is no delta, kept for a client of the same dialect. `item` is what it is about, if anything."""
+    """A frame that is no delta, kept for a client of the same dialect. `item` is what it is about, if anything.
+
+    `shows` is the type of the item or block that is written in it, if one is.
+    """
 
     type: str
     item: str
     data: bytes
+    shows: str = ""
 
 
 class Usage(Event, frozen=True, gc=False):

@@ -22,11 +22,11 @@ Rules, all from servers that were seen to do it:
 """
 
 from collections.abc import Collection
-from functools import lru_cache
 from itertools import pairwise
 
 import msgspec
 
+from toolwire.core.cache import Cache
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
 from toolwire.core.sse import Frame
@@ -155,12 +155,14 @@ class Call:
         return not self.broken and (self.kind == "custom" or is_json(self.text))
 
 
-@lru_cache(maxsize=64)
-def _settled(names: frozenset[str]) -> frozenset[str]:
+def _settle(names: frozenset[str]) -> frozenset[str]:
     """The names that no other name continues: when one of them is there, it is whole."""
     ordered = sorted(names)
     continued = {name for name, following in pairwise(ordered) if following.startswith(name)}
     return names - continued
+
+
+_settled = Cache(_settle)
 
 
 class CallTable:
@@ -179,7 +181,7 @@ class CallTable:
         self._size = 0
         self._gap = False  # a frame was lost
         self._names = frozenset(names)
-        self._settled = _settled(self._names)
+        self._settled = _settled[self._names]
         self.calls: list[Call] = []
         self._by_item: dict[str, Call] = {}
         self._shared: dict[str, list[Call]] = {}  # the items that have several calls, and are not in that table
@@ -259,9 +261,10 @@ class CallTable:
 
     def drop_unclaimed(self) -> list[Event]:
         """Leave out bare argument text: no item, name, id or total ever said that it is a call."""
-        calls = self.calls
-        self.calls = [call for call in calls if not call.is_bare]
-        return [Note("arguments_unclaimed", call.item) for call in calls if call.is_bare]
+        bare = [call for call in self.calls if call.is_bare]
+        if bare:
+            self.calls = [call for call in self.calls if not call.is_bare]
+        return [Note("arguments_unclaimed", call.item) for call in bare]
 
     def ordinal(self, id: str) -> int:
         """The place of a call among all calls of the turn."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from toolwire.core.cache import Bounded, size_of
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
 from toolwire.core.history import FreshIds
 from toolwire.core.names import Limits, Naming
@@ -53,18 +54,13 @@ def _without_tools(entries: tuple[Entry, ...], limits: Limits) -> Iterable[Entry
     return entries if limits.additional_tools else (e for e in entries if not isinstance(e, ToolsEntry))
 
 
-_known: dict[tuple[int, Limits], "_Lowering"] = {}
-
-
 def _lowered_tools(tools: tuple[Tool, ...], limits: Limits) -> "_Lowering":
     """The same tuple comes with every request of an agent, so it is looked at once."""
-    known = _known.get((id(tools), limits))
-    if known is not None and known.tools is tools:
-        return known
-    if len(_known) >= 64:
-        _known.clear()
-    made = _known[id(tools), limits] = _Lowering(tools, limits)
-    return made
+    known = _known.find((id(tools), limits))
+    if known is None or known.tools is not tools:
+        known = _Lowering(tools, limits)
+        _known.keep((id(tools), limits), known)
+    return known
 
 
 class _Lowering:
@@ -148,6 +144,9 @@ class _Lowering:
 
     def _namespace(self, namespace: str) -> str:
         return namespace if self._limits.namespaces else ""
+
+
+_known: Bounded[tuple[int, Limits], _Lowering] = Bounded(lambda _, made: size_of(made.tools) + size_of(made.shown))
 
 
 def _with_unique_ids(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:

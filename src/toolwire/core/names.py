@@ -4,11 +4,11 @@ What fits goes as it is. Anything else is cleaned and gets a piece of its own ha
 """
 
 import re
-from functools import lru_cache
 from hashlib import sha256
 
 import msgspec
 
+from toolwire.core.cache import Cache
 from toolwire.core.schemas import Need
 
 _OWN_ITEM = re.compile(r"[a-z]+_[0-9a-f]{24}i?[0-9]{2,4}")
@@ -52,44 +52,44 @@ class Limits(msgspec.Struct, frozen=True):
 
     def name(self, name: str) -> str:
         reserved = name in self.reserved or (self.reserved_start and name.startswith(self.reserved_start))
-        return self.other_name(name) if reserved else fitted(name, *self._name)
+        return self.other_name(name) if reserved else _fitted[name, *self._name]
 
     def other_name(self, name: str) -> str:
         """A name that is not this one and stands for it."""
         apart = "_" if self.reserved_start and name.startswith(self.reserved_start) else ""
-        return marked(apart + name, *self._name)
+        return _marked[apart + name, *self._name]
 
     def id(self, id: str) -> str:
         if self.id_exact:
-            return exact(id, self.id_exact)
+            return _exact[id, self.id_exact]
         if not self.id_letters and (not self.id_length or 0 < len(id) <= self.id_length):
             return id
-        return fitted(id, self.id_letters or "\\s\\S", self.id_length, "call")
+        return _fitted[id, self.id_letters or "\\s\\S", self.id_length, "call"]
 
     @property
     def _name(self) -> tuple[str, int, str]:
         return self.name_letters, self.name_length, "tool"
 
 
-@lru_cache(maxsize=4096)
-def fitted(text: str, letters: str, length: int, empty: str) -> str:
+def _fit(asked: tuple[str, str, int, str]) -> str:
     """The text if it fits, else a clean and short one that stands for it alone."""
+    text, letters, length, _ = asked
     fits = bool(text) and not re.search(f"[^{letters}]", text) and (not length or len(text) <= length)
-    return text if fits else marked(text, letters, length, empty)
+    return text if fits else _marked[asked]
 
 
-@lru_cache(maxsize=4096)
-def marked(text: str, letters: str, length: int, empty: str) -> str:
+def _mark(asked: tuple[str, str, int, str]) -> str:
     """The text, cleaned and cut, with a piece of its hash."""
+    text, letters, length, empty = asked
     mark = "_" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     clean = re.sub(f"[^{letters}]", "_", text)
     head = clean if clean.strip("_") else empty
     return (head[: length - len(mark)] if length else head) + mark
 
 
-@lru_cache(maxsize=4096)
-def exact(text: str, length: int) -> str:
+def _make_exact(asked: tuple[str, int]) -> str:
     """The text if it has just this many letters and digits, else as many that stand for it."""
+    text, length = asked
     if len(text) == length and text.isascii() and text.isalnum():
         return text
     number = int.from_bytes(sha256(text.encode("utf-8", "surrogatepass")).digest(), "big")
@@ -98,6 +98,9 @@ def exact(text: str, length: int) -> str:
         number, digit = divmod(number, len(_LETTERS))
         out += _LETTERS[digit]
     return out
+
+
+_fitted, _marked, _exact = Cache(_fit), Cache(_mark), Cache(_make_exact)
 
 
 SEPARATOR = "__"

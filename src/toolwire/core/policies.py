@@ -57,12 +57,14 @@ class Policies:
         places = self._routes.get(type(event))
         if places is None:
             return (event,)
-        if len(places) == 1:  # the common case, without the price of the general one
-            caused = self._policies[places[0]].feed(event)
-            if len(caused) == 1 and caused[0] is event and type(event) not in _ENDINGS:
-                return caused
-            return self._until_closed([out for each in caused for out in self._pass(each, places[0] + 1)])
-        return self._until_closed(self._pass(event, 0))
+        policies = self._policies
+        for place in places:  # nearly always every policy returns the event as it is
+            caused = policies[place].feed(event)
+            if len(caused) != 1 or caused[0] is not event:
+                return self._until_closed([out for each in caused for out in self._pass(each, place + 1)])
+        if type(event) in _ENDINGS:
+            self.closed = True
+        return (event,)
 
     def end(self) -> Events:
         out: list[Event] = []
@@ -451,7 +453,7 @@ class DropStrayOutputs:
             return (event,)
         if event.item in self._items:
             return ()
-        call = _answered(event)
+        call = _answered(event) if event.shows in _RESULTS else None
         if call is None or call in self._calls:
             return (event,)
         if event.item:
@@ -468,7 +470,6 @@ class DropStrayOutputs:
 class _Output(msgspec.Struct):
     """An item of Responses or a block of Messages, as far as it may be a result."""
 
-    type: str = ""
     call_id: str | None = None
     tool_use_id: str | None = None
 
@@ -479,19 +480,14 @@ class _Shown(msgspec.Struct):
 
 
 _decode_shown = msgspec.json.Decoder(_Shown).decode
-_SHOWS = frozenset(("response.output_item.added", "response.output_item.done", "content_block_start"))
 _RESULTS = frozenset(("function_call_output", "custom_tool_call_output", "tool_result"))
 
 
 def _answered(event: Told) -> str | None:
-    """The call whose result the server shows here, if it shows one."""
-    if event.type not in _SHOWS or not (b"_output" in event.data or b"tool_result" in event.data):
-        return None
+    """The call whose result the server shows here, if it can be read."""
     try:
         shown = _decode_shown(event.data)
     except msgspec.DecodeError:
         return None
     output = shown.item or shown.content_block
-    if output is None or output.type not in _RESULTS:
-        return None
-    return output.call_id or output.tool_use_id or ""
+    return None if output is None else output.call_id or output.tool_use_id or ""

@@ -6,11 +6,11 @@ told, because the model then knows less than the client thinks.
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
+from toolwire.core.cache import Cache
 from toolwire.core.schemas_top import inline_refs, merged, object_top, with_properties
 from toolwire.core.schemas_walk import Change, Schema, everywhere, listed, named, schemas, without
 
@@ -31,12 +31,11 @@ class Adjusted(msgspec.Struct, frozen=True):
 
 def adjusted(parameters: msgspec.Raw, needs: Sequence[Need]) -> Adjusted | None:
     """The schema as the server needs it; None if it is that already."""
-    return _adjusted(bytes(parameters), tuple(needs)) if needs else None
+    return _adjusted[bytes(parameters), tuple(needs)] if needs else None
 
 
-@lru_cache(maxsize=512)
-def _adjusted(data: bytes, needs: tuple[Need, ...]) -> Adjusted | None:
-    """An agent sends the same schemas with every request, so each is looked at once."""
+def _adjust(asked: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
+    data, needs = asked
     lost: list[str] = []
     try:
         read = msgspec.json.decode(data)
@@ -51,6 +50,10 @@ def _adjusted(data: bytes, needs: tuple[Need, ...]) -> Adjusted | None:
         return Adjusted(msgspec.Raw(msgspec.json.encode(changed)), tuple(dict.fromkeys(lost)), told)
     except (msgspec.DecodeError, RecursionError):
         return None
+
+
+_adjusted = Cache(_adjust)
+"""An agent sends the same schemas with every request, so each is looked at once."""
 
 
 def _remark(schema: Schema, lost: list[str]) -> str:

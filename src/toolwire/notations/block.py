@@ -26,9 +26,9 @@ class Block:
         self.channel: Channel | None = None  # the block is no call: the text behind it goes there
         self._steps = self._wrapped(opener) if isinstance(opener, Wrapper) else self._single(opener)
 
-    def feed(self, text: str) -> None:
+    def feed(self, text: str, start: int = 0) -> None:
         """Read on until more text is needed, a call is made or the block is closed. Raises `Malformed`."""
-        self._source.feed(text)
+        self._source.feed(text, start)
         if self.made:
             self.made = False
             self.call = Draft(self._schemas, self._names)
@@ -37,18 +37,14 @@ class Block:
         except StopIteration:
             self.closed = True
 
-    def unread(self) -> str:
-        """What was fed and not read."""
-        return self._source.unread()
-
     def place(self) -> tuple[str, int]:
-        """What was fed last, with what of it was read."""
+        """What was fed last, and how far it was read."""
         return self._source.where()
 
     @property
     def is_row(self) -> bool:
         """Nothing but the end of a row of calls is missing."""
-        return bool(self._ending) and self._ending.startswith(self.unread())
+        return bool(self._ending) and self._ending.startswith(self._source.unread())
 
     def _single(self, notation: Notation) -> Steps:
         source = self._source

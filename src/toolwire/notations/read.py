@@ -1,6 +1,7 @@
 """The textual reader, a policy or a stage: text in; text, calls and, where a notation has channels, reasoning out."""
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import ClassVar
 
 from toolwire.core.events import (
@@ -56,7 +57,7 @@ class ReadTextCalls:
         telling: Telling = "whole",
     ) -> None:
         self._notations = notations
-        self._markers, self._ends, self._breaks = _markers(notations)
+        self._markers, self._ends, self._breaks = _markers(tuple([(each.open, each.ends) for each in notations]))
         self._scanner = Scanner(self._markers)
         self._schemas = schemas
         self._names = None if names is None else frozenset(names)
@@ -137,23 +138,24 @@ class ReadTextCalls:
         same = len(out) == 1 and isinstance(out[0], TextDelta) and out[0].text == event.text
         return (event,) if same else out
 
-    def _read(self, text: str) -> list[Event]:
+    def _read(self, text: str, place: int = 0) -> list[Event]:
+        """Text goes through whatever is open, one after the other. It is not cut up: each says where the next begins."""
         out: list[Event] = []
         while True:
             if self._thought is not None:
-                text = self._think(self._thought, text, out)
+                text, place = self._think(self._thought, text, place, out)
             elif self._block is not None:
-                text = self._read_block(self._block, text, out)
+                text, place = self._read_block(self._block, text, place, out)
             elif not self._patience:
-                self._say(text, out)
+                self._say(text[place:], out)
                 return out
             else:
-                before, marker, text = self._scanner.feed(text)
+                before, marker, text, place = self._scanner.feed(text, place)
                 self._say(before, out)
                 if not marker:
                     return out
                 self._meet(marker, out)
-            if not text and (self._block is not None or self._thought is not None):
+            if place == len(text) and (self._block is not None or self._thought is not None):
                 return out
 
     def _say(self, text: str, out: list[Event]) -> None:
@@ -192,13 +194,16 @@ class ReadTextCalls:
         self._inside = False
         self._teller.begin()
 
-    def _read_block(self, block: Block, text: str, out: list[Event]) -> str:
-        """Feed the open block; returns the text to go on with."""
-        self._raw.append(text)
-        self._size += len(text)
+    def _read_block(self, block: Block, text: str, place: int, out: list[Event]) -> tuple[str, int]:
+        """Feed the open block; returns where to go on."""
+        if self._raw:
+            self._raw.append(text[place:])
+        else:
+            self._raw, self._skip = [text], place
+        self._size += len(text) - place
         while True:
             try:
-                block.feed(text)
+                block.feed(text, place)
             except Malformed as fault:
                 self._tell(block, out)
                 return self._give_up(block, str(fault), out)
@@ -209,12 +214,12 @@ class ReadTextCalls:
                 return self._give_up(block, "arguments are not JSON", out)
             if block.closed:
                 break
-            text = ""
+            text, place = "", 0
         if block.closed:
             return self._leave(block)
         if not self._teller.is_telling and self._size > LIMIT:
             return self._give_up(block, "too long", out)
-        return ""
+        return "", 0
 
     def _tell(self, block: Block, out: list[Event]) -> None:
         out += self._teller.tell(block.call)
@@ -235,7 +240,7 @@ class ReadTextCalls:
         self._size = len(text) - self._skip
         return True
 
-    def _leave(self, block: Block) -> str:
+    def _leave(self, block: Block) -> tuple[str, int]:
         """The block is over: the text behind it goes where its head said, or on as it did."""
         self._block = None
         self._inside = bool(self._ended_by)
@@ -243,40 +248,40 @@ class ReadTextCalls:
             self._scanner = Scanner(self._markers)
         if block.channel == "reasoning":
             self._thought = Until(*self._breaks)
-        return block.unread()
+        return block.place()
 
-    def _give_up(self, block: Block, reason: str, out: list[Event]) -> str:
+    def _give_up(self, block: Block, reason: str, out: list[Event]) -> tuple[str, int]:
         """The block is no call: it becomes text again, or, if the call was begun, an incomplete call."""
         self._block = None
         self._patience -= 1
         if self._teller.is_telling:
             out += self._teller.cut()
-            return block.unread()
+            return block.place()
         out.append(Note("text_block_kept", reason))
         self._say(self._marker, out)
-        return "".join(self._raw)[self._skip :]
+        return "".join(self._raw), self._skip
 
     def _lose_block(self) -> list[Event]:
         """A frame was lost, perhaps inside the open block: whatever follows, its call cannot be trusted."""
         out: list[Event] = []
         if self._block is not None:
             rest = self._give_up(self._block, "a frame of it was lost", out)
-            out += self._read(rest)
+            out += self._read(*rest)
         return out
 
-    def _think(self, thought: Until, text: str, out: list[Event]) -> str:
-        """Reasoning up to a marker; returns the text to go on with."""
-        piece, marker, rest = thought.feed(text)
+    def _think(self, thought: Until, text: str, place: int, out: list[Event]) -> tuple[str, int]:
+        """Reasoning up to a marker; returns where to go on."""
+        piece, marker, text, place = thought.feed(text, place)
         if piece:
             out.append(ReasoningDelta(piece, "content"))
             self._thinking = True
         if not marker:
-            return ""
+            return text, place
         self._end_thought(out)
         if marker not in self._ends:
-            return marker + rest
+            return text, place - len(marker)
         self._inside = False
-        return rest
+        return text, place
 
     def _end_thought(self, out: list[Event]) -> None:
         self._thought = None
@@ -288,7 +293,7 @@ class ReadTextCalls:
         """Nothing more can follow: settle what is open and let go what was held back."""
         out: list[Event] = []
         while (block := self._block) is not None:
-            out += self.recover() or self._read(self._give_up(block, "it has no end", out))
+            out += self.recover() or self._read(*self._give_up(block, "it has no end", out))
         if self._thought is not None:
             held = self._thought.end()
             if held:
@@ -300,11 +305,14 @@ class ReadTextCalls:
         return out
 
 
-def _markers(notations: Sequence[Opener]) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:
-    """All markers to look for, those that end something, and those that end a thought."""
-    ends = tuple({end: None for opener in notations for end in opener.ends})
-    breaks = tuple(opener.open for opener in notations if opener.ends)
-    return (*(opener.open for opener in notations), *ends), frozenset(ends), (*ends, *breaks)
+@lru_cache(maxsize=64)
+def _markers(
+    blocks: tuple[tuple[str, tuple[str, ...]], ...],
+) -> tuple[tuple[str, ...], frozenset[str], tuple[str, ...]]:
+    """All markers to look for, those that end something, and those that end reasoning. A block has a start and ends."""
+    ends = tuple({end: None for _, closing in blocks for end in closing})
+    breaks = tuple(opening for opening, closing in blocks if closing)
+    return (*(opening for opening, _ in blocks), *ends), frozenset(ends), (*ends, *breaks)
 
 
 def extract_calls(text: str, notations: Sequence[Opener], schemas: Schemas | None = None) -> list[tuple[str, str]]:

@@ -26,9 +26,11 @@ class Scanner:
         special, self._special = _specials(self._markers)
         self._find_special = special.search
         self._held = ""
-        self._run = ""  # the backticks or tildes just read, which may go on
+        self._run = ""  # the backtick or tilde just read, which may go on
+        self._run_length = 0
         self._run_opens_line = False
-        self._fence = ""
+        self._fence = ""  # the letter of an open fence
+        self._fence_length = 0
         self._inline = 0
         self._fence_line = False  # the line that opened the fence goes on
         self._indented = True  # the line holds nothing so far but white space and marks of lists and quotes
@@ -46,14 +48,15 @@ class Scanner:
             self._indented = False
         return True
 
-    def feed(self, text: str) -> tuple[str, str, str]:
-        """The text before a marker, the marker (or nothing), the rest behind it."""
-        text, self._held = self._held + text, ""
-        place = 0
-        for found in self._special.finditer(text):
-            start = found.start()
+    def feed(self, text: str, start: int = 0) -> tuple[str, str, str, int]:
+        """The text before a marker, the marker (or nothing), and where to go on: a text, and the place in it."""
+        if self._held:
+            text, start, self._held = self._held + text[start:], 0, ""
+        place = start
+        for found in self._special.finditer(text, start):
+            at = found.start()
             token = found[0]
-            self._read_plain(text, place, start)
+            self._read_plain(text, place, at)
             place = found.end()
             if token == "\n":
                 self._end_run()
@@ -65,15 +68,15 @@ class Scanner:
                 self._indented = False
                 if self._fence or self._inline:
                     continue
-                marker = self._marker_at(text, start)
+                marker = self._marker_at(text, at)
                 if marker:
-                    return text[:start], marker, text[start + len(marker) :]
+                    return text[start:at], marker, text, at + len(marker)
                 if self._held:
-                    return text[:start], "", ""
+                    return text[start:at], "", text, len(text)
             else:
                 self._read_run(token)
         self._read_plain(text, place, len(text))
-        return text, "", ""
+        return text[start:], "", text, len(text)
 
     def end(self) -> str:
         """What was held back, when nothing more can follow it."""
@@ -88,31 +91,33 @@ class Scanner:
                 self._indented = False
 
     def _read_run(self, token: str) -> None:
-        if not self._run.startswith(token[0]):
+        if self._run != token[0]:
             self._end_run()
             self._run_opens_line = self._indented
             self._indented = False
-        self._run += token
+            self._run = token[0]
+        self._run_length += len(token)
 
     def _end_run(self) -> None:
-        run, self._run = self._run, ""
+        run, length = self._run, self._run_length
         if not run:
             return
+        self._run, self._run_length = "", 0
         if self._fence:
-            if self._run_opens_line and run.startswith(self._fence):
+            if self._run_opens_line and run == self._fence and length >= self._fence_length:
                 self._fence = ""
-            elif self._fence_line and run[0] == self._fence[0] == "`":
+            elif self._fence_line and run == self._fence == "`":
                 # Backticks again on the line of the fence: it was a span of code, not a fence.
-                self._inline = 0 if run == self._fence else len(self._fence)
+                self._inline = 0 if length == self._fence_length else self._fence_length
                 self._fence = ""
         elif self._inline:
-            if run[0] == "`" and len(run) == self._inline:
+            if run == "`" and length == self._inline:
                 self._inline = 0
-        elif self._run_opens_line and len(run) >= 3:
-            self._fence = run
+        elif self._run_opens_line and length >= 3:
+            self._fence, self._fence_length = run, length
             self._fence_line = True
-        elif run[0] == "`":
-            self._inline = len(run)
+        elif run == "`":
+            self._inline = length
 
     def _marker_at(self, text: str, start: int) -> str:
         rest = text[start : start + 64]

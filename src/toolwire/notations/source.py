@@ -5,6 +5,7 @@ Readers are generators that yield when they lack text, so they read top to botto
 
 import re
 from collections.abc import Generator, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 LIMIT = 1024 * 1024
@@ -29,10 +30,13 @@ class Source:
         self._text = ""
         self._place = 0
 
-    def feed(self, text: str) -> None:
-        if text:
-            self._text = self._text[self._place :] + text
-            self._place = 0
+    def feed(self, text: str, start: int = 0) -> None:
+        """More text, from this place on. Where all before it was read, nothing is copied."""
+        if start == len(text):
+            return
+        if self._place < len(self._text):
+            text, start = self._text[self._place :] + text[start:], 0
+        self._text, self._place = text, start
 
     def where(self) -> tuple[str, int]:
         """The text and the place in it."""
@@ -83,7 +87,7 @@ class Source:
                 if self._text.startswith(marker, self._place):
                     self._place += len(marker)
                     return marker
-            rest = self._text[self._place :]
+            rest = self._text[self._place : self._place + SHORT]
             if not any(marker.startswith(rest) for marker in markers):
                 raise Malformed("text between calls" if len(markers) > 1 else "text after the call")
             yield
@@ -112,8 +116,18 @@ class Source:
 
 def first_of(text: str, markers: Sequence[str], start: int = 0, end: int | None = None) -> tuple[int, str] | None:
     """The first place of one of the markers, and that marker."""
-    places = [(place, marker) for marker in markers if marker and (place := text.find(marker, start, end)) >= 0]
-    return min(places) if places else None
+    found: tuple[int, str] | None = None
+    for marker in markers:
+        # What lies behind a marker that was found is not looked at: it may be long, and is read after that one.
+        place = text.find(marker, start, end if found is None else found[0] + len(marker) - 1) if marker else -1
+        if place >= 0:
+            found = place, marker
+    return found
+
+
+@lru_cache(maxsize=64)
+def _any_of(markers: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, markers)))
 
 
 def overlap(text: str, markers: Sequence[str], start: int = 0) -> int:
@@ -133,18 +147,19 @@ class Until:
 
     def __init__(self, *markers: str) -> None:
         self._markers = markers
+        self._pattern = _any_of(markers)
         self._held = ""
 
-    def feed(self, text: str) -> tuple[str, str, str]:
-        """The text before a marker, the marker (or nothing), the rest behind it."""
-        text, self._held = self._held + text, ""
-        found = first_of(text, self._markers)
+    def feed(self, text: str, start: int = 0) -> tuple[str, str, str, int]:
+        """The text before a marker, the marker (or nothing), and where to go on: a text, and the place in it."""
+        if self._held:
+            text, start, self._held = self._held + text[start:], 0, ""
+        found = self._pattern.search(text, start)
         if found is not None:
-            place, marker = found
-            return text[:place], marker, text[place + len(marker) :]
-        end = len(text) - overlap(text, self._markers)
+            return text[start : found.start()], found[0], text, found.end()
+        end = len(text) - overlap(text, self._markers, start)
         self._held = text[end:]
-        return text[:end], "", ""
+        return text[start:end], "", text, len(text)
 
     def end(self) -> str:
         held, self._held = self._held, ""

@@ -4,6 +4,9 @@ A thought stands at the very beginning of the answer, so a tag that is mentioned
 read as a call, and white space behind its markers is part of them. A thought that does not end is one all the same.
 """
 
+import re
+from typing import TypeAlias
+
 import msgspec
 
 from toolwire.core.events import (
@@ -20,6 +23,12 @@ from toolwire.core.policies import Events
 from toolwire.notations.source import Until
 
 _LET_GO = (CallStarted, RefusalDelta, MessageEnded, TurnEnded, TurnFailed)
+
+_SPACE = re.compile(r"\s*")
+
+_Step: TypeAlias = tuple[Events, str, int]
+"""What goes out, and where to go on: a text, and the place in it."""
+_NOWHERE = -1
 
 PATIENCE = 256
 """Most white space before a thought that waits for it."""
@@ -58,47 +67,53 @@ class ReadThoughts:
 
     def _read(self, text: str) -> Events:
         out: list[Event] = []
-        rest: str | None = text
-        while rest is not None:
+        place = 0
+        while place >= 0:
             if self._inside is None:
-                events, rest = self._begin(rest)
+                events, text, place = self._begin(text, place)
             else:
-                events, rest = self._think(self._inside, rest)
+                events, text, place = self._think(self._inside, text, place)
             out += events
         return out
 
-    def _begin(self, text: str) -> tuple[Events, str | None]:
-        """What goes out, and, if a thought begins, what is in it so far."""
-        self._held += text
-        rest = self._held.lstrip()
+    def _begin(self, text: str, place: int) -> _Step:
+        """A thought begins, or may still, or none does and the text goes out."""
+        if self._held:
+            text, place, self._held = self._held + text[place:], 0, ""
+        open = self._thought.open
+        space = _SPACE.match(text, place)
+        start = space.end() if space is not None else place
         if self._bare or self._begun:
-            self._held = rest
-        if len(self._held) - len(rest) <= PATIENCE:
-            if rest.startswith(self._thought.open):
-                return (), self._enter(rest[len(self._thought.open) :])
-            if self._thought.open.startswith(rest):
-                return (), None
-        return ((), self._enter(rest)) if self._begun else (self._leave(), None)
+            place = start
+        if start - place <= PATIENCE:
+            if text.startswith(open, start):
+                return (), text, self._enter(start + len(open))
+            if len(text) - start < len(open) and open.startswith(text[start:]):
+                self._held = text[place:]
+                return (), "", _NOWHERE
+        if self._begun:
+            return (), text, self._enter(start)
+        self._held = text[place:]
+        return self._leave(), "", _NOWHERE
 
-    def _enter(self, text: str) -> str:
-        self._held = ""
+    def _enter(self, place: int) -> int:
         self._begun = False
         self._bare = True
         self._inside = Until(self._thought.close)
-        return text
+        return place
 
-    def _think(self, inside: Until, text: str) -> tuple[Events, str | None]:
-        """The thought, and, if it ends, what stands behind it."""
-        piece, marker, rest = inside.feed(text)
+    def _think(self, inside: Until, text: str, place: int) -> _Step:
+        """The thought, up to its end if that is there."""
+        piece, marker, text, place = inside.feed(text, place)
         if self._bare:
             piece = piece.lstrip()
             self._bare = not piece
         thought = (ReasoningDelta(piece, "content"),) if piece else ()
         if not marker:
-            return thought, None
+            return thought, "", _NOWHERE
         self._inside = None
         self._bare = True
-        return thought, rest
+        return thought, text, place
 
     def _leave(self) -> Events:
         """No thought can follow: let go what was held back."""

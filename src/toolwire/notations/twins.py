@@ -4,9 +4,8 @@ A textual call is whole when it is looked at. A structured one flows, so it is h
 name has no twin yet; all others pass as they come.
 """
 
-from collections import Counter, defaultdict
 from collections.abc import Collection
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, CallTwin, Event, Note
 from toolwire.core.policies import Events
@@ -14,15 +13,16 @@ from toolwire.core.text import canonical
 
 _Key: TypeAlias = tuple[str, bytes]
 """A call by its name and what its arguments say."""
+_Counted = TypeVar("_Counted")
 
 
 class Twins:
     """The calls of one turn that have no twin so far."""
 
     def __init__(self) -> None:
-        self._textual: defaultdict[_Key, list[str]] = defaultdict(list)  # ids of delivered calls
-        self._awaited: Counter[str] = Counter()  # their names
-        self._structured: Counter[_Key] = Counter()  # delivered calls
+        self._textual: dict[_Key, list[str]] = {}  # ids of delivered calls
+        self._awaited: dict[str, int] = {}  # how many there are of each name
+        self._structured: dict[_Key, int] = {}  # how many were delivered
         self._unread: list[tuple[str, list[str]]] = []  # more of them, as name and pieces of the arguments
         self._open: dict[str, tuple[CallStarted, list[str]]] = {}
         self._held: dict[str, list[Event]] = {}
@@ -87,10 +87,10 @@ class Twins:
     def has(self, name: str, arguments: str) -> bool:
         """Whether this call was delivered in structure; that one is its twin from now on."""
         for known, pieces in self._unread:
-            self._structured[_key(known, pieces)] += 1
+            _count(self._structured, _key(known, pieces))
         self._unread.clear()
         key = _key(name, [arguments])
-        if self._structured[key]:
+        if self._structured.get(key):
             self._structured[key] -= 1
             return True
         # Not every stream says when a call ends.
@@ -102,8 +102,12 @@ class Twins:
 
     def deliver(self, id: str, name: str, arguments: str) -> None:
         """This call was delivered from text."""
-        self._textual[_key(name, [arguments])].append(id)
-        self._awaited[name] += 1
+        self._textual.setdefault(_key(name, [arguments]), []).append(id)
+        _count(self._awaited, name)
+
+
+def _count(counts: dict[_Counted, int], key: _Counted) -> None:
+    counts[key] = counts.get(key, 0) + 1
 
 
 def _key(name: str, pieces: list[str]) -> _Key:

@@ -60,6 +60,8 @@ def with_flags(rules: ToolRules, flags: Mapping[str, str], given: Mapping[str, s
 
     A flag without a value is not set, but an empty delimiter is a delimiter.
     """
+    if not given:
+        return rules
     changed = {
         field: _READERS[field](name, given[name])
         for name, field in flags.items()

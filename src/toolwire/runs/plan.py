@@ -17,7 +17,7 @@ from toolwire.runs.refusals import refused
 from toolwire.runs.routes import Route, Router
 from toolwire.runs.run import Plan
 from toolwire.runs.settings import Settings
-from toolwire.runs.thoughts import KeepSeals, KeepThoughts, KeepTwins, KeepUnsigned, Thoughts, forgotten
+from toolwire.runs.thoughts import KeepReasoning, KeepThoughts, KeepUnsigned, Thoughts, forgotten
 from toolwire.runs.validate import validate
 from toolwire.transport.record import Recorder
 
@@ -66,7 +66,9 @@ class Planning(msgspec.Struct, frozen=True):
         if route.forgets_schemas and rules.arguments == "pass":
             rules = msgspec.structs.replace(rules, arguments="check")
         thoughts, owner, name = self.thoughts, self.caller.owner, route.backend.name
-        request = _without(thoughts.fit_for(name, owner, self.request), thoughts.refused(name, target))
+        request = thoughts.fit_for(name, owner, self.request)
+        if refused_parts := thoughts.refused(name, target):
+            request = _without(request, refused_parts)
         request = as_ruled(request, rules, pairs_apart=route.pairs_apart)
         if request.dialect not in route.hosts_tools:
             request = without_hosted_tools(request, rules, route.hosts if route.recorded_as == request.dialect else ())
@@ -77,8 +79,7 @@ class Planning(msgspec.Struct, frozen=True):
 
         def assemble(conversation: Conversation) -> Assembly:
             last = [make() for make in self.policies]
-            last.append(KeepSeals(thoughts, name, owner, self.request.entries, conversation.reasoning))
-            last.append(KeepTwins(thoughts, name, owner, self.request.entries))
+            last.append(KeepReasoning(thoughts, name, owner, self.request.entries, conversation.reasoning))
             if route.recorded_as == request.dialect == "messages":
                 last.append(KeepUnsigned(thoughts, name))
             if not request.carries_seals and request.tools:
@@ -125,8 +126,6 @@ class Planning(msgspec.Struct, frozen=True):
 
 def _without(request: Request, parts: tuple[Omission, ...]) -> Request:
     """The request without what its server is known to refuse, and a note of the reasoning that it loses."""
-    if not parts:
-        return request
     entries, notes = request.entries, request.notes
     if "reasoning" in parts and any(map(_is_reasoning, entries)):
         entries, notes = tuple(map(forgotten, entries)), (*notes, Note("reasoning_dropped"))

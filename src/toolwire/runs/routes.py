@@ -36,6 +36,9 @@ COOLING = 30.0
 """Seconds for which a backend that failed comes after the others that serve the same model."""
 
 
+LONGEST_NAME = 1024
+"""Characters of a model's name: every event of a stream repeats it."""
+
 Origin: TypeAlias = tuple[str, str | None, int | None]
 
 
@@ -112,6 +115,8 @@ class Router:
 
     def _serving(self, model: str) -> list[tuple[Route, str]]:
         """Every route for a model's name, in the order of the settings."""
+        if len(model) > LONGEST_NAME:
+            raise BadRequest(f"model must have at most {LONGEST_NAME} characters; received {len(model)}.", "model")
         name, slash, inner = model.partition("/")
         if slash and name in self._routes:
             route = self._routes[name]
@@ -229,7 +234,7 @@ def _ownerless(converse: Callable[[Request, str], Conversation]) -> Callable[[Re
 
 def _codex(backend: Backend, settings: Settings) -> Route:
     profile = codex.profile_from(backend.profile)
-    upstream = codex_upstream(backend, profile, settings.timeouts)
+    upstream = codex_upstream(backend, profile, settings)
     provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
 
     def converse(request: Request, seed: str, owner: str) -> Conversation:

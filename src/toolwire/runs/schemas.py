@@ -16,10 +16,8 @@ from jsonschema.exceptions import SchemaError, UnknownType, ValidationError
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import EMPTY_REGISTRY
 
+from toolwire.core.cache import Cache
 from toolwire.core.retype import Problem
-
-KEPT = 256
-"""Schemas that are kept ready for use."""
 
 LONGEST = 64 * 1024
 """Most bytes of a schema that is used."""
@@ -48,7 +46,7 @@ class _Budget:
 
 def problems(schema: bytes, arguments: str) -> Sequence[Problem] | None:
     """What is wrong with these arguments, by this schema; None if the schema cannot be used."""
-    validator = _ready(schema)
+    validator = _ready[schema]
     if validator is None:
         return None
     _Budget.left = min(STEPS, WORK // (len(arguments) + 1) + 500)
@@ -74,8 +72,7 @@ def _types(error: Any) -> Sequence[str]:
     return [given] if isinstance(given, str) else [each for each in given if isinstance(each, str)]
 
 
-@lru_cache(maxsize=KEPT)
-def _ready(schema: bytes) -> Any:
+def _prepare(schema: bytes) -> Any:
     """A validator for this schema, or None if it is none, or too large."""
     if len(schema) > LONGEST:
         return None
@@ -86,6 +83,9 @@ def _ready(schema: bytes) -> Any:
         return _bounded(draft)(_of_one_draft(read), registry=EMPTY_REGISTRY)  # nothing outside of it is there
     except (SchemaError, RecursionError, msgspec.DecodeError):
         return None
+
+
+_ready = Cache(_prepare)
 
 
 def _draft(schema: Any) -> Any:
@@ -152,7 +152,7 @@ def _unique_items(validator: Any, value: Any, instance: Any, schema: Any) -> Ite
 def _pattern(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
     if not isinstance(instance, str) or len(instance) > 1000:
         return
-    plain = plain_pattern(value)
+    plain = _patterns[value]
     if plain is not None and not plain.search(instance):
         yield ValidationError("does not match the pattern")
 
@@ -166,7 +166,6 @@ _PIECE = re.compile(
 )
 
 
-@lru_cache(maxsize=KEPT)
 def plain_pattern(pattern: str) -> re.Pattern[str] | None:
     """A pattern that means the same in JavaScript and here and costs little: `^`, a row of letters, two counts, `$`."""
     if len(pattern) > 200 or not (pattern.startswith("^") and pattern.endswith("$")):
@@ -179,3 +178,6 @@ def plain_pattern(pattern: str) -> re.Pattern[str] | None:
         return re.compile(rf"^{inside}\Z", re.ASCII)
     except (re.error, OverflowError):
         return None
+
+
+_patterns = Cache(plain_pattern)

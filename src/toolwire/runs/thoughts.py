@@ -93,6 +93,7 @@ class Places:
         return self._owner, id, name, self._words, self._seen[id, name]
 
 
+_OF_ONE_BACKEND = (CallEntry, ReasoningEntry)
 Keyed: TypeAlias = tuple[Entry, CallKey | None]
 
 
@@ -143,6 +144,11 @@ class Thoughts:
 
     def fit_for(self, backend: str, owner: str, request: Request) -> Request:
         """The request with nothing in it that another backend has made, and with what this one wants back."""
+        for entry in request.entries:  # only these may hold, or want back, what only their own backend may read
+            if isinstance(entry, _OF_ONE_BACKEND):
+                break
+        else:
+            return request
         if not (self._made or self._call_seals or self._issuers):
             return request
         notes: list[Note] = []
@@ -275,13 +281,14 @@ def _put_back(thoughts: tuple[ReasoningEntry, ...], out: list[Entry]) -> None:
     out[place:place] = thoughts
 
 
-class KeepSeals:
-    """A policy that remembers who made which reasoning, what is sealed into calls, and what a chat server wrote.
+class KeepReasoning:
+    """A policy that remembers which backend made which reasoning, and keeps for each call what its server wants back.
 
-    `reasoning` gives that as the fields of the server's message. It may grow until the turn ends.
+    That is what is sealed into the call, or into the call it stands for, and what a chat server wrote before it:
+    `reasoning` gives that as the fields of the server's message, which may grow until the turn ends.
     """
 
-    handles: ClassVar[Kinds] = (ReasoningEnded, CallStarted, TurnEnded)
+    handles: ClassVar[Kinds] = (ReasoningEnded, CallStarted, CallTwin, TurnEnded)
 
     def __init__(
         self,
@@ -296,44 +303,54 @@ class KeepSeals:
         self._owner = owner
         self._entries = entries
         self._reasoning = reasoning
+        self._calls: list[CallStarted] = []
+        self._found: list[CallKey] = []  # the keys of as many of them as were needed
         self._places: Places | None = None
-        self._calls: list[CallStarted] = []  # whose keys are not known yet
-        self._keys: list[CallKey] = []
         self._written = ""
 
     def feed(self, event: Event) -> Sequence[Event]:
-        if isinstance(event, ReasoningEnded | CallStarted) and event.seal:
-            self._thoughts.issued(event.seal, self._backend)
         if isinstance(event, CallStarted):
             self._calls.append(event)
-            self._keep(event.seal)
+            if event.seal:
+                self._thoughts.issued(event.seal, self._backend)
+                self._thoughts.keep_call_seal(self._keys()[-1], event.seal)
+            if written := self._reasoning():
+                self._keep_written(written)
         elif isinstance(event, TurnEnded):
-            self._keep("")
+            if written := self._reasoning():
+                self._keep_written(written)
+        elif isinstance(event, ReasoningEnded):
+            if event.seal:
+                self._thoughts.issued(event.seal, self._backend)
+        elif isinstance(event, CallTwin) and event.seal:
+            self._keep_twin(event)
         return (event,)
-
-    def _keep(self, seal: str) -> None:
-        written = self._reasoning()
-        if not seal and not written:
-            return
-        new: list[CallKey] = []
-        if self._calls:
-            self._places = self._places or Places(self._owner, self._entries)
-            new = [self._places.key(call.id, call.name) for call in self._calls]
-            self._keys += new
-            self._calls = []
-        if seal:
-            self._thoughts.keep_call_seal(new[-1], seal)
-        if not written:
-            return
-        made = Made(self._backend, _entry(written))
-        for key in self._keys if written != self._written else new:
-            self._thoughts.keep_made(key, made)
-        if written != self._written and made.entry.text:
-            self._thoughts.showed(made.entry.text, self._backend)
-        self._written = written
 
     def end(self) -> Sequence[Event]:
         return ()
+
+    def _keys(self) -> list[CallKey]:
+        """The keys of all calls so far. Few turns need them, and finding them is a walk through the conversation."""
+        found = self._found
+        self._places = self._places or Places(self._owner, self._entries)
+        found += [self._places.key(call.id, call.name) for call in self._calls[len(found) :]]
+        return found
+
+    def _keep_written(self, written: str) -> None:
+        is_new, self._written = written != self._written, written
+        made = Made(self._backend, _entry(written))
+        for key in self._keys() if is_new else self._keys()[-1:]:
+            self._thoughts.keep_made(key, made)
+        if is_new and made.entry.text:
+            self._thoughts.showed(made.entry.text, self._backend)
+
+    def _keep_twin(self, event: CallTwin) -> None:
+        """What a server sealed into a call, for the call that was delivered in its place, which has an id of ours."""
+        name = next((call.name for call in self._calls if call.id == event.id), None)
+        if name is not None:
+            key = Places(self._owner, self._entries).key(event.id, name)
+            self._thoughts.keep_call_seal(key, event.seal)
+            self._thoughts.issued(event.seal, self._backend)
 
 
 def _entry(written: str) -> ReasoningEntry:
@@ -399,34 +416,6 @@ class KeepThoughts:
             self._led = True
         elif isinstance(event, TurnEnded) and (text := "".join((*self._all, *self._texts))):
             self._thoughts.showed(text, self._backend)
-        return (event,)
-
-    def end(self) -> Sequence[Event]:
-        return ()
-
-
-class KeepTwins:
-    """A policy that keeps what a server sealed into a call for the call that was delivered in its place.
-
-    That one has an id of our own, which no other call has.
-    """
-
-    handles: ClassVar[Kinds] = (CallStarted, CallTwin)
-
-    def __init__(self, thoughts: Thoughts, backend: str, owner: str, entries: Sequence[Entry]) -> None:
-        self._thoughts = thoughts
-        self._backend = backend
-        self._owner = owner
-        self._entries = entries
-        self._names: dict[str, str] = {}
-
-    def feed(self, event: Event) -> Sequence[Event]:
-        if isinstance(event, CallStarted):
-            self._names[event.id] = event.name
-        elif isinstance(event, CallTwin) and event.seal and event.id in self._names:
-            key = Places(self._owner, self._entries).key(event.id, self._names[event.id])
-            self._thoughts.keep_call_seal(key, event.seal)
-            self._thoughts.issued(event.seal, self._backend)
         return (event,)
 
     def end(self) -> Sequence[Event]:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -18,16 +18,20 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolwire import __version__
-from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.errors import Failure, ToolwireError
+from toolwire.core.shares import Shares
+from toolwire.core.terminal import clean
 from toolwire.dialects import chat, messages, responses
 from toolwire.runs.flags import MODES
 from toolwire.runs.routes import Router, counted
-from toolwire.runs.settings import Settings, bytes_of, make_store
+from toolwire.runs.settings import Settings, bounds_of, bytes_of, make_store
 from toolwire.runs.thoughts import Thoughts
+from toolwire.service.body import read_body, stepped
 from toolwire.service.delivery import Pace
 from toolwire.service.exchange import DialectModule, Endpoint, Shared
+from toolwire.service.flight import OVERLOADED, Claim, Flight
 from toolwire.service.guard import Guard
-from toolwire.service.http import EXPOSED, read_body, send_json
+from toolwire.service.http import EXPOSED, send_json
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
@@ -41,11 +45,13 @@ from toolwire.service.responses.exchange import (
     SubmitExchange,
 )
 from toolwire.service.responses.ledger import Ledger
+from toolwire.service.responses.memory import ALL_BYTES
 from toolwire.service.responses.replay import as_failed
 from toolwire.service.responses.resources import Resources
 from toolwire.service.responses.socket import Socket, refuse
 from toolwire.transport.alarm import Ticker
 from toolwire.transport.http import make_session
+from toolwire.transport.store import SqliteStore, StoreFailed
 
 if TYPE_CHECKING:
     from toolwire.service.own import OwnTools
@@ -106,8 +112,8 @@ async def _no_socket(scope: Scope, receive: Receive, send: Send) -> None:
     await refuse(send, _UPGRADE)
 
 
-def make_app(settings: Settings) -> Gateway:
-    """The application for these settings."""
+def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
+    """The application for these settings, with a store that was opened for it or one of its own."""
     states: dict[str, State] = {}
     guard = Guard(settings)
 
@@ -122,8 +128,7 @@ def make_app(settings: Settings) -> Gateway:
         loop = asyncio.get_running_loop()
         async with make_session(settings.timeouts) as session, _own_tools(settings) as own:
             router = Router(settings, session)
-            store = make_store(settings)
-            await store.fail_unfinished(as_failed)
+            store = opened or make_store(settings)
             everything = Shared(
                 settings,
                 router,
@@ -131,16 +136,21 @@ def make_app(settings: Settings) -> Gateway:
                 Keys(settings),
                 log := Log(settings.debug.level, loop),
                 Metrics(),
-                bytes_of(settings.server.max_body),
+                bounds := bounds_of(settings),
+                Flight(bytes_of(settings.server.max_in_flight)),
                 Pace(settings.server.commit_after, settings.server.keepalive),
                 loop,
                 Ticker(loop),
                 store,
                 Thoughts(),
                 own,
+                bytes_of(settings.server.max_reply),
             )
-            background = Background()
-            states["state"] = State(everything, Ledger(store, keeps_by_default=settings.store.default), background)
+            store.watch = watch_of(everything)
+            await store.fail_unfinished(as_failed)
+            background = Background(everything.max_reply)
+            ledger = Ledger(store, bounds, keeps_by_default=settings.store.default)
+            states["state"] = State(everything, ledger, background, Shares(ALL_BYTES))
             router.open()
             yield
             await background.close(settings.server.drain)
@@ -152,10 +162,12 @@ def make_app(settings: Settings) -> Gateway:
         return _json({"status": "ok", "version": __version__})
 
     async def readyz(request: Request) -> Response:
-        told: dict[str, object] = {"status": "ready"}
+        works = await shared().store.probe()
+        ready = works or not settings.store.required
+        body: dict[str, object] = {"status": "ready" if ready else "not ready", "store": "ok" if works else "failing"}
         if shared().keys.knows(dict(request.scope["headers"])):
-            told["backends"] = [backend.name for backend in settings.backends]
-        return _json(told)
+            body["backends"] = [backend.name for backend in settings.backends]
+        return _json(body, 200 if ready else 503)
 
     async def metrics(request: Request) -> Response:
         shared().keys.check(dict(request.scope["headers"]))
@@ -171,9 +183,11 @@ def make_app(settings: Settings) -> Gateway:
     async def count_tokens(request: Request) -> Response:
         given = dict(request.scope["headers"])
         caller = shared().keys.check(given)
-        asked = messages.decode_request(await read_body(given, request.receive, shared().max_body))
-        asked = msgspec.structs.replace(asked, betas=given.get(b"anthropic-beta", b"").decode("latin-1"))
-        tokens, headers = await counted(shared().router, asked, caller.upstream_key)
+        with Claim(shared().flight, OVERLOADED["messages"]) as claim:
+            body = await read_body(given, request.receive, shared().bounds, claim)
+            asked = await stepped(messages.decoding(body, shared().bounds), len(body))
+            asked = msgspec.structs.replace(asked, betas=given.get(b"anthropic-beta", b"").decode("latin-1"))
+            tokens, headers = await counted(shared().router, asked, caller.upstream_key)
         return Response(msgspec.json.encode({"input_tokens": tokens}), 200, headers, "application/json")
 
     submit = ResponsesEndpoint(state, SubmitExchange)
@@ -200,10 +214,24 @@ def make_app(settings: Settings) -> Gateway:
                 allow_private_network=True,
             ),
         ],
-        exception_handlers={HTTPException: _no_such_thing, BadRequest: _bad_request},
+        exception_handlers={HTTPException: _no_such_thing, ToolwireError: _told},
         lifespan=lifespan,
     )
     return Gateway(guard, endpoints, submit, sockets, rest)
+
+
+def watch_of(shared: Shared) -> Callable[[StoreFailed | None], None]:
+    """What counts the failures of the store, and tells in the log when they begin and when they are over."""
+    told: list[str] = [""]
+
+    def watch(failed: StoreFailed | None) -> None:
+        reason = failed.reason if failed is not None else ""
+        shared.metrics.store(reason)
+        if told[0] != reason:
+            told[0] = reason
+            shared.log.store(reason, str(failed or ""))
+
+    return watch
 
 
 @asynccontextmanager
@@ -214,7 +242,7 @@ async def _own_tools(settings: Settings) -> "AsyncGenerator[OwnTools | None]":
         return
     from toolwire.service.own import OwnTools  # noqa: PLC0415
 
-    own = OwnTools(settings.own, _say)
+    own = OwnTools(settings, _say)
     await own.open()
     try:
         yield own
@@ -223,7 +251,7 @@ async def _own_tools(settings: Settings) -> "AsyncGenerator[OwnTools | None]":
 
 
 def _say(server: str, message: str) -> None:
-    print(f"toolwire: MCP server {server}: {message}", file=sys.stderr, flush=True)
+    print(clean(f"toolwire: MCP server {server}: {message}"), file=sys.stderr, flush=True)
 
 
 async def _wrong_method(request: Request) -> Response:
@@ -246,9 +274,11 @@ async def _no_such_thing(request: Request, error: Exception) -> Response:
     return Response(_dialect_of(request).encode_error(failure), error.status_code, media_type="application/json")
 
 
-async def _bad_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, BadRequest)
-    return Response(_dialect_of(request).encode_error(error.failure), error.status, media_type="application/json")
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ToolwireError)
+    failure = error.failure
+    headers = {"retry-after": failure.retry_after} if failure.retry_after else None
+    return Response(_dialect_of(request).encode_error(failure), failure.status, headers, "application/json")
 
 
 def _dialect_of(request: Request) -> DialectModule:

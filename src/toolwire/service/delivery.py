@@ -55,8 +55,12 @@ class Dialect(Protocol):
 
     def error(self, failure: Failure) -> bytes: ...
 
-    async def settle(self) -> None:
-        """The turn is over and its last bytes have not left: the time to keep what must be kept."""
+    def check(self) -> None:
+        """Raise if the turn has become larger than may be held."""
+        ...
+
+    async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
+        """The turn is over and its last bytes have not left: keep what must be kept; returns what is to leave."""
         ...
 
 
@@ -93,8 +97,7 @@ class Delivery:
         if turn.failure is not None:
             await self.refuse(turn.failure, run)
             return
-        body = self._dialect.turn(turn)
-        await self._dialect.settle()
+        [body] = await self._dialect.settle([self._dialect.turn(turn)])
         headers = [*self.headers, *passed_on(run), *run.assembly.tally.headers()]
         await self._send_whole(200, body, headers)
 
@@ -127,13 +130,14 @@ class Delivery:
             elif now >= due:
                 pieces = encoder.keepalive(now - spoke)
             if run.finished:
-                await self._dialect.settle()
+                pieces = await self._dialect.settle(pieces)
                 self.ended = True
             if pieces:
                 await self._put(pieces)
                 due = now + (self.pace.keepalive or float("inf"))
             if run.finished:
                 break
+            self._dialect.check()
             events = await run.read(due)
         await self._close()
 
@@ -170,8 +174,7 @@ class Delivery:
     async def break_off(self, failure: Failure) -> None:
         """A failure of ours in the middle of a stream."""
         pieces = self._dialect.stream().feed(TurnFailed(failure))
-        await self._dialect.settle()
-        await self._end_with(pieces)
+        await self._end_with(await self._dialect.settle(pieces))
 
     async def give_up(self) -> None:
         """Even the failure could not be told: say that much, which always can be said."""
@@ -209,8 +212,10 @@ def passed_on(run: AnyRun) -> list[tuple[bytes, bytes]]:
 
 def upstream_request_id(headers: Mapping[str, str]) -> str:
     """What the upstream calls the request, in characters that are safe in a header and a log."""
-    value = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), "")
-    return _UNSAFE.sub("", value)[:_LONGEST_ID] if value else ""
+    for name in _REQUEST_IDS:
+        if value := headers.get(name):
+            return _UNSAFE.sub("", value)[:_LONGEST_ID]
+    return ""
 
 
 @lru_cache(maxsize=512)

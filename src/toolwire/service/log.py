@@ -67,6 +67,12 @@ class Log:
         }
         self._write(0, {"timestamp": datetime.now(UTC), "level": "debug", "event": "asked", **facts, **numbers})
 
+    def store(self, reason: str, detail: str) -> None:
+        """The store fails for this reason; or, without one, it works again."""
+        level = 3 if reason else 1
+        line = {"event": "store", "state": "failing" if reason else "ok", "reason": reason, "detail": detail}
+        self._write(level, {"timestamp": datetime.now(UTC), "level": LEVELS[level], **line})
+
     def crashed(self, turn: str, error: Exception) -> None:
         """A fault of ours: where it happened, without the values it happened to."""
         place = error.__traceback__

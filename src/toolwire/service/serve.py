@@ -9,13 +9,14 @@ import signal
 import socket
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from types import FrameType
 from typing import cast
 
 import uvicorn
 
 from toolwire.runs.routes import check_backends
-from toolwire.runs.settings import Server, Settings, SettingsError, bytes_of, check_store
+from toolwire.runs.settings import Server, Settings, SettingsError, bytes_of, opened_store
 from toolwire.service.app import make_app
 from toolwire.service.connections import Connections, HttpConnection, SocketConnection
 from toolwire.service.stderr import written_aside
@@ -98,7 +99,7 @@ def check_own(settings: Settings) -> None:
         from toolwire.service.own import OwnTools  # noqa: PLC0415
 
         try:
-            OwnTools(settings.own, _unheard)
+            OwnTools(settings, _unheard)
         except SettingsError as error:
             raise SettingsError(f"{settings.file}: {error}" if settings.file else str(error)) from None
 
@@ -107,18 +108,23 @@ def _unheard(server: str, message: str) -> None:
     """Nothing is said before anything is started."""
 
 
+def _tell(line: str) -> None:
+    print(f"toolwire: {line}", file=sys.stderr, flush=True)
+
+
 def serve(settings: Settings) -> None:
     """Serve until a signal ends it."""
     check_backends(settings)
-    check_store(settings)
     check_own(settings)
     allow_files(settings.server.max_connections)
     sock = listen(settings)
+    store = opened_store(settings, _tell)
+    print(f"toolwire: configuration: {Path(settings.file).absolute() if settings.file else 'none'}", file=sys.stderr)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     with written_aside():
         config = uvicorn.Config(
-            make_app(settings),
+            make_app(settings, store),
             loop="auto",  # uvloop where it can be had
             http=HttpConnection,
             ws=SocketConnection if settings.server.websocket else "none",

@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
@@ -15,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from toolwire.agent.call import ToolError
+from toolwire.core.cache import Cache
 
 GIT = ".git"
 
@@ -75,11 +75,10 @@ def _letters(pattern: str) -> Iterator[tuple[int, str]]:
 
 def _parts(pattern: Sequence[str]) -> list[_Part]:
     """One for each part of a path. `**` at the end stands for one part at least."""
-    parts = [None if part == "**" else _part(part) for part in pattern if part]
-    return [*parts, _part("*")] if parts and parts[-1] is None else parts
+    parts = [None if part == "**" else _known_parts[part] for part in pattern if part]
+    return [*parts, _known_parts["*"]] if parts and parts[-1] is None else parts
 
 
-@lru_cache(maxsize=4096)
 def _part(pattern: str) -> re.Pattern[str]:
     """The expression for one part. What follows a star is looked for once only, so no pattern takes for ever."""
     pieces = [""]
@@ -106,6 +105,9 @@ def _part(pattern: str) -> re.Pattern[str]:
     if not rest:
         return re.compile(first, re.DOTALL)
     return re.compile(first + "".join(f"(?>.*?{piece})" for piece in rest[:-1]) + f".*{rest[-1]}", re.DOTALL)
+
+
+_known_parts = Cache(_part)
 
 
 def _class(inside: str) -> str:

@@ -112,7 +112,7 @@ class Decoder(TurnDecoder):
     def _kept(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         """An event's events with the frame itself: in the delta, if it is one, or told beside them."""
         type, about = event.type or frame.event.decode("latin-1"), f"{event.index}"
-        told = Told(type, about, frame.data)
+        told = Told(type, about, frame.data, event.content_block.type if event.content_block is not None else "")
         handler = self._HANDLERS[type]
         match type:
             case "content_block_delta":
@@ -165,7 +165,8 @@ class Decoder(TurnDecoder):
         for place, block in enumerate(message.content):
             if self._keeps:
                 out += self._close_blocks()
-                out.append(Told("content_block_start", f"{place}", b'{"content_block":' + bytes(written[place]) + b"}"))
+                data = b'{"content_block":' + bytes(written[place]) + b"}"
+                out.append(Told("content_block_start", f"{place}", data, block.type))
             opened = self._open_block(StreamEvent(index=place, content_block=block))
             out += [_placed(event, place) for event in opened] if self._keeps else opened
             out += self._close_block(StreamEvent(index=place))

@@ -116,7 +116,8 @@ class Decoder(TurnDecoder):
         if self._frame is not None:
             self._frame = None
             if event.type not in DELTAS:
-                events = [Told(event.type, self._about(event), frame.data), *events]
+                shows = event.item.type if event.item is not None else ""
+                events = [Told(event.type, self._about(event), frame.data, shows), *events]
         return self._in_row(events)
 
     def _in_row(self, events: Sequence[Event]) -> Sequence[Event]:
@@ -458,7 +459,7 @@ class Decoder(TurnDecoder):
             this = self._output.list(item.type, item.id, place)
             self._turn_to(this)
             if raws and not this.is_told:
-                out.append(Told(DONE, this.name, b'{"item":' + raws[place] + b"}"))
+                out.append(Told(DONE, this.name, b'{"item":' + raws[place] + b"}", item.type))
             # The final list may leave items out, so a call with an id of its own is not looked for by its place.
             out += self._whole_item(item, None if item.call_id else place)
         incomplete = response.status == "incomplete" or event.type == "response.incomplete"

@@ -78,11 +78,15 @@ class Output:
 
     def list(self, type: str, id: str | None, place: int) -> OutputItem:
         """An entry of the final list. Each is an item of its own, whatever it is called."""
-        same = self._by_id.get(id, []) if id else []
-        there = self._by_place.get(place)
-        if not same and there is not None and there.type in ("", type):
-            same = [there]
-        item = next((item for item in same if not item.is_listed), None) or self._add(id or "", place)
+        same = self._by_id.get(id) if id else None
+        if not same:
+            there = self._by_place.get(place)
+            same = [there] if there is not None and there.type in ("", type) else ()
+        for item in same:
+            if not item.is_listed:
+                break
+        else:
+            item = self._add(id or "", place)
         item.is_listed = True
         return item
 

@@ -1,9 +1,9 @@
 """A Messages body to our own request form, or a `BadRequest` that names the field."""
 
-from functools import lru_cache
-
 import msgspec
 
+from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, finished, taken
+from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice
 from toolwire.dialects import reading
@@ -21,14 +21,25 @@ _DEFAULTS = frozenset((b"null", b"0", b"false", b"[]", b"{}"))
 
 
 def decode_request(body: bytes) -> Request:
-    asked, fields = read(_decode_body, body), _decode_fields(body)
+    return finished(decoding(body))
+
+
+def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
+    """The request, step by step."""
+    asked = read(_decode_body, body)
+    yield
+    fields = _decode_fields(body)
     if not (asked.model or "").strip():
         raise reading.required("model")
     messages = reading.given(asked.messages)
     if messages is None or not bytes(messages).startswith(b"["):
         raise BadRequest("messages: A list of messages is required.", "messages")
     tools, hosted = _tools(asked)
-    entries = tuple(decode_messages(_decode_list(messages)))
+    bounds.check_tools(len(tools) + len(hosted), "tools")
+    yield
+    listed = _decode_list(messages)
+    yield
+    entries = yield from taken(decode_messages(listed), bounds.entries, "messages")
     if not entries:
         raise BadRequest("messages must hold at least one message.", "messages")
     if asked.n is not None and asked.n != 1:
@@ -72,12 +83,11 @@ def _system(system: str | list[wire.Block] | None) -> str:
 
 def _tools(asked: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
     raw = reading.given(asked.tools)
-    return _read_tools(bytes(raw)) if raw is not None else ((), ())
+    return _known_tools[bytes(raw)] if raw is not None else ((), ())
 
 
-@lru_cache(maxsize=64)
 def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    """The declared tools. An agent sends the same ones with every request, so they are read once."""
+    """The declared tools."""
     if not data.startswith(b"["):
         raise BadRequest("tools must be a list.", "tools")
     tools: list[Tool] = []
@@ -96,6 +106,10 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
         schema, cache = reading.given(tool.input_schema), reading.given(tool.cache_control)
         tools.append(Tool(tool.name, tool.description or "", schema, tool.strict, cache=cache))
     return tuple(tools), tuple(hosted)
+
+
+_known_tools = Cache(_read_tools)
+"""An agent sends the same ones with every request, so they are read once."""
 
 
 def _tool_choice(

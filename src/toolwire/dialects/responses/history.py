@@ -114,7 +114,7 @@ def _declaration(item: wire.Item, raw: msgspec.Raw, path: str) -> ToolsEntry:
     if tools is None:
         raise reading.required(f"{path}.tools")
     try:
-        read_tools(bytes(tools))
+        read_tools[(bytes(tools),)]
     except BadRequest as error:
         raise BadRequest(f"{path}.{error.message}", f"{path}.{error.param}", error.code) from None
     return ToolsEntry(tools, raw)

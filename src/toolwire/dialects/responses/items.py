@@ -46,7 +46,7 @@ class OutputItem:
 
     def open(self, told: Told) -> Steps:
         under = told(ADDED, self.name)
-        yield ADDED, {**under, "output_index": self.place, "item": self._written(under)}
+        yield ADDED, {**under, "output_index": self.place, "item": self._written(_said(under.get("item")))}
 
     def close_part(self, told: Told) -> Steps:
         """Close the open part, if there is one."""
@@ -56,8 +56,9 @@ class OutputItem:
         yield from self.close_part(told)
         under = told(DONE, self.name)
         self._told = under.get("item")
-        self.status = self._ended(status, _said(self._told))
-        self.encoded = self._written(under)
+        said = _said(self._told)
+        self.status = self._ended(status, said)
+        self.encoded = self._written(said)
         yield DONE, {**under, "output_index": self.place, "item": self.encoded}
 
     def _ended(self, status: str, said: dict[str, msgspec.Raw]) -> str:
@@ -78,9 +79,9 @@ class OutputItem:
     def _own(self) -> Fields:
         raise NotImplementedError
 
-    def _written(self, under: dict[str, msgspec.Raw]) -> msgspec.Raw:
-        item = _said(under.get("item"))
-        return msgspec.Raw(_json({**item, "id": self.id, **self._own(), "status": self.status}))
+    def _written(self, said: dict[str, msgspec.Raw]) -> msgspec.Raw:
+        """The item: our own fields over those that the backend has for it."""
+        return msgspec.Raw(_json({**said, "id": self.id, **self._own(), "status": self.status}))
 
     def _here(self) -> Fields:
         return {"item_id": self.id, "output_index": self.place}
@@ -292,7 +293,7 @@ class OtherItem(OutputItem):
     def is_closed(self) -> bool:
         return self.status != "in_progress"
 
-    def _written(self, under: dict[str, msgspec.Raw]) -> msgspec.Raw:
+    def _written(self, said: dict[str, msgspec.Raw]) -> msgspec.Raw:
         fields: Fields = {**self.fields, "id": self.id}
         if self.status == "in_progress" or fields.get("status") == msgspec.Raw(b'"in_progress"'):
             fields["status"] = self.status

@@ -1,10 +1,10 @@
 """The response object: what was asked, filled in with what was used, and what came out."""
 
-from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from toolwire.core.cache import Cache
 from toolwire.core.errors import Failure
 from toolwire.core.events import Reason, Usage
 from toolwire.core.request import Request
@@ -140,6 +140,12 @@ class ResponseObject:
         self.status = "cancelled"
         self._head |= {"output": output, "error": None}
 
+    def leave_unstored(self) -> None:
+        """The response could not be stored, though it was to be: nothing may be submitted for it."""
+        self._stored = False
+        self._asked["store"] = False
+        self.required_action = None
+
     def encoded(self, output: list[msgspec.Raw] | None = None) -> msgspec.Raw:
         """The object as it is now, with its own output or another."""
         told = {name: value for name, value in self._told.items() if name not in _OURS and value != NULL}
@@ -179,7 +185,7 @@ def shown_fields(asked: dict[str, msgspec.Raw]) -> dict[str, Any]:
     said = {name: bytes(value) for name, value in asked.items() if name in _SHOWN and value != NULL}
     shown: dict[str, Any] = {name: msgspec.Raw(on_one_line(value)) for name, value in said.items()}
     if "tools" in shown:
-        shown["tools"] = _shown_tools(bytes(shown["tools"]))
+        shown["tools"] = _known_tools[bytes(shown["tools"])]
     if "tool_choice" in shown:
         shown["tool_choice"] = _shown_choice(shown["tool_choice"])
     for name in ("text", "reasoning"):
@@ -192,10 +198,13 @@ def shown_fields(asked: dict[str, msgspec.Raw]) -> dict[str, Any]:
     return shown
 
 
-@lru_cache(maxsize=64)
 def _shown_tools(tools: bytes) -> msgspec.Raw:
-    """The tools with explicit nulls; an agent sends the same ones every time."""
+    """The tools with explicit nulls."""
     return msgspec.Raw(_json([_shown_tool(_fields(tool)) for tool in _list(tools)]))
+
+
+_known_tools = Cache(_shown_tools)
+"""An agent sends the same ones with every request, so they are written once."""
 
 
 def _shown_tool(tool: dict[str, Any]) -> dict[str, Any]:

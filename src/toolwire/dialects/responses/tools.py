@@ -3,11 +3,11 @@
 {"type":"additional_tools","role":"developer","tools":[{"type":"namespace","name":"functions","tools":[…]}]}
 """
 
-from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
 
+from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import HostedTool, Tool
@@ -27,12 +27,8 @@ class Declared(msgspec.Struct, frozen=True):
     notes: tuple[Note, ...] = ()
 
 
-@lru_cache(maxsize=64)
-def read_tools(*lists: bytes) -> Declared:
-    """The tools of these lists. An agent sends the same ones with every request, so they are read once.
-
-    Of two declarations of one tool the later counts.
-    """
+def _read_tools(lists: tuple[bytes, ...]) -> Declared:
+    """The tools of these lists. Of two declarations of one tool the later counts."""
     tools: dict[tuple[str, str], Tool] = {}
     hosted: list[HostedTool] = []
     notes: list[Note] = []
@@ -45,6 +41,10 @@ def read_tools(*lists: bytes) -> Declared:
             notes += [Note("tool_replaced", tool.name)] if known != tool else ()
             tools[tool.namespace, tool.name] = tool
     return Declared(tuple(tools.values()), tuple(hosted), tuple(notes))
+
+
+read_tools = Cache(_read_tools)
+"""An agent sends the same ones with every request, so they are read once."""
 
 
 def _read_list(data: bytes) -> list[Tool | HostedTool]:

@@ -5,13 +5,14 @@ A turn that calls tools of both is the client's: our results wait until the clie
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from toolwire.agent.call import ToolCall
-from toolwire.agent.registry import Context, Registry
+from toolwire.agent.registry import Context, Inherit, Registry
 from toolwire.agent.repeats import Repeats
 from toolwire.agent.router import heard
 from toolwire.agent.runtime import Finished, Runtime
@@ -55,6 +56,7 @@ class Joined(msgspec.Struct, frozen=True):
     dialect: Dialect
     keep: Keep
     ran: Ran
+    inherit: Inherit
 
 
 class _Turn:
@@ -63,7 +65,8 @@ class _Turn:
     def __init__(self, tools: Joined, repeats: Repeats) -> None:
         self._tools = tools
         repeats.next_turn()
-        self._runtime = Runtime(tools.registry, _context, _nothing, self._count, judge=repeats.judged)
+        context = partial(_context, tools.inherit)
+        self._runtime = Runtime(tools.registry, context, _nothing, self._count, judge=repeats.judged)
         self._under_way: dict[str, str] = {}  # names by the ids of calls
         self._entries: list[Entry] = []
         self._said: list[str] = []  # words that are not among them yet
@@ -270,8 +273,8 @@ def _answer(call: CallEntry, done: Finished) -> ResultEntry:
     return ResultEntry(call.id, done.result.parts, call.kind, failed=done.result.failed)
 
 
-def _context(call: ToolCall) -> Context:
-    return Context(Path.cwd(), _nothing)
+def _context(inherit: Inherit, call: ToolCall) -> Context:
+    return Context(Path.cwd(), _nothing, inherit=inherit)
 
 
 def _nothing(_: object) -> None:

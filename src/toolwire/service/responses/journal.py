@@ -9,6 +9,8 @@ class Journal:
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
+        self.size = 0
+        """Bytes of the frames."""
         self.comment = b""
         """The telemetry that closes the stream."""
         self.closed = False
@@ -19,12 +21,14 @@ class Journal:
         """A journal that is complete."""
         journal = cls()
         journal.frames = [frame + b"\n\n" for frame in frames.split(b"\n\n") if frame]
+        journal.size = len(frames)
         journal.closed = True
         return journal
 
     def add(self, pieces: Sequence[bytes]) -> None:
         """Note events; what else is in a stream (comments, its end) has no number and is left out."""
         events = b"".join(piece for piece in pieces if piece.startswith(b"event: "))
+        self.size += len(events)
         self.frames += [event + b"\n\n" for event in events.split(b"\n\n") if event]
         self.comment = next((piece for piece in pieces if piece.startswith(b": ")), self.comment)
         self._wake()

@@ -1,0 +1,83 @@
+"""Results that are kept by the bytes they were made from. Those bytes are a client's, so there are bounds in bytes.
+
+    _tools = Cache(_read_tools)
+    tools = _tools[data]
+
+A result that is there costs one lookup in a dict. What nobody asked for while half of the bytes came anew is forgotten.
+"""
+
+from collections.abc import Callable, Hashable
+from sys import getsizeof
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+LARGEST = 512 * 1024
+"""Most bytes of an entry: what it was made from and the result. A larger one is made anew each time."""
+
+MOST = 4 * 1024 * 1024
+"""Most bytes of all entries of one cache."""
+
+ENTRY = 256
+"""Bytes that an entry costs beside its own."""
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Bounded(dict[Key, Value]):
+    """A dict of at most so many bytes, to be read with `find` and written with `keep`."""
+
+    def __init__(self, size: Callable[[Key, Value], int]) -> None:
+        super().__init__()
+        self._size_of = size
+        self._size = 0
+        self._earlier: dict[Key, Value] = {}  # the half that was filled before, as far as nobody has asked for it
+
+    def find(self, key: Key) -> Value | None:
+        value = self.get(key)
+        if value is None and key in self._earlier:
+            value = self._earlier.pop(key)
+            self.keep(key, value)
+        return value
+
+    def keep(self, key: Key, value: Value) -> None:
+        """Keep a value, unless it is too large."""
+        size = self._size_of(key, value)
+        if size > LARGEST:
+            return
+        self._size += size + ENTRY
+        if self._size > MOST // 2:
+            self._earlier = dict(self)
+            self.clear()
+            self._size = size + ENTRY
+        self[key] = value
+
+
+class Cache(Bounded[Key, Value]):
+    """The results of a function of one argument: text, bytes, or a tuple or set of them."""
+
+    def __init__(self, make: Callable[[Key], Value]) -> None:
+        super().__init__(lambda key, value: size_of(key) + size_of(value))
+        self._make = make
+
+    def __missing__(self, key: Key) -> Value:
+        if key in self._earlier:
+            return cast("Value", self.find(key))
+        value = self._make(key)
+        self.keep(key, value)
+        return value
+
+
+def size_of(thing: object) -> int:
+    """The bytes of a value made of text, tuples and structs."""
+    if isinstance(thing, str | bytes):
+        return getsizeof(thing)
+    if isinstance(thing, msgspec.Raw):
+        return len(bytes(thing))
+    if isinstance(thing, tuple | frozenset):
+        parts = cast("tuple[Any, ...]", thing)
+        return sum(map(size_of, parts), getsizeof(parts))
+    if isinstance(thing, msgspec.Struct):
+        return sum((size_of(getattr(thing, name)) for name in thing.__struct_fields__), getsizeof(thing))
+    return getsizeof(thing)
