@@ -234,3 +234,18 @@ def test_the_events_of_a_background_run_have_the_same_bound(api, upstream):
 def test_a_reply_below_the_bound_is_whole(api, upstream):
     upstream.replies["long"] = Reply([stream(created(), *[text("y" * 10_000)] * 20, completed())])
     assert text_of(api.stream("up/long").response) == "y" * 200_000
+
+
+def test_so_is_what_the_gateway_holds_of_a_turn_for_its_own_tools(http, upstream, tmp_path):
+    (tmp_path / "shed.py").write_text('def weather(city: str) -> str:\n    """The weather."""\n    return "mild"\n')
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    delta = {"choices": [{"index": 0, "delta": {"content": "y" * 10_000}, "finish_reason": None}]}
+    upstream.replies["talks"] = Reply([b"data: " + json.dumps({**chunk, **delta}).encode() + b"\n\n"] * 1000)
+    config = '[server]\nmax_reply = "300KB"\n[own]\ntools = ["shed:weather"]\n'
+    chat = f'[[backends]]\nname = "chat"\nkind = "chat"\nbase_url = "{upstream.url}"\nretries = 0\n'
+    gateway = Gateway(tmp_path, config + chat, PYTHONPATH=str(tmp_path))
+    body = {"model": "chat/talks", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+    answer = http.post(f"{gateway.base_url}/chat/completions", json=body)
+    gateway.stop()
+    assert "reply_too_large" in answer.text
+    assert len(answer.content) < 1_000_000
