@@ -57,6 +57,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drain: float = 30.0
     websocket: bool = True
     websocket_limit: float = 3600.0
+    write_timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    """Seconds that a client may leave what waits for it before the connection is given up."""
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ import uvicorn
 from toolwire.runs.routes import check_backends
 from toolwire.runs.settings import Settings, SettingsError, bytes_of, opened_store
 from toolwire.service.app import make_app
+from toolwire.service.http import PIECE
 
 
 class GatewayServer(uvicorn.Server):
@@ -53,6 +54,8 @@ def listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # the system's buffer is no place for what a slow client does not take
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, PIECE)
     try:
         sock.bind((server.host, server.port))
         sock.listen(2048)

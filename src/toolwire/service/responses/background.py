@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 _GOING_ON = {"status": "in_progress", "completed_at": None, "error": None, "incomplete_details": None, "usage": None}
 
 
+AT_ONCE = 100
+"""Events that are sent in one write."""
+
+
 class BackgroundRun:
     """One response being produced, whoever listens."""
 
@@ -200,7 +204,7 @@ async def journal_bytes(journal: Journal, after: int, keepalive: float) -> Async
     """The bytes of a stream that holds the events after number `after`, and those to come."""
     sent = after + 1
     while True:
-        frames = journal.frames[sent:]
+        frames = journal.frames[sent : sent + AT_ONCE]
         sent += len(frames)
         if frames:
             yield b"".join(frames)

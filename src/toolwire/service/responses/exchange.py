@@ -21,6 +21,7 @@ from toolwire.runs.run import AnyRun
 from toolwire.service.body import stepped
 from toolwire.service.delivery import SSE_HEADERS, Pace
 from toolwire.service.exchange import Bound, Exchange, Shared, UntilClientGone
+from toolwire.service.flight import Claim
 from toolwire.service.http import send_json
 from toolwire.service.keys import Caller
 from toolwire.service.responses.background import Background, BackgroundRun, journal_bytes
@@ -185,6 +186,9 @@ class ResponsesExchange(Exchange):
         await self._state.ledger.queue(opened, run.response)
         queued = bytes(run.response.encoded())
         self._state.background.start(opened.owner, run)
+        claim, self._claim = self._claim, Claim(self._shared.flight)  # the bytes are the run's now
+        assert run.task is not None
+        run.task.add_done_callback(lambda _: claim.release())
         self._handed_over = True
         self._bound = ResponsesBound(self._seed, self._state)  # the other one is the run's now
         await self._send_kept(run.journal if request.stream else queued, receive)
