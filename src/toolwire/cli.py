@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from toolwire.core.terminal import clean
 from toolwire.imports import without_working_directory
 
 app = typer.Typer(
@@ -14,7 +15,7 @@ app = typer.Typer(
 
 
 def _stop(message: object) -> typer.Exit:
-    print(f"toolwire: {message}", file=sys.stderr)
+    print(clean(f"toolwire: {message}"), file=sys.stderr)
     return typer.Exit(2)
 
 

@@ -15,6 +15,7 @@ from tests.support.fold import fold_chat
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, read_sse, tool
 from tests.support.upstream import Hold, Pause, Reply, Upstream
+from toolwire.core.terminal import clean
 
 FIND = [tool("find", q={"type": "string"})]
 
@@ -267,6 +268,21 @@ def test_a_recording_holds_the_turn_and_can_be_served_again(http, start, upstrea
     assert shown.returncode == 0
     assert "CallStarted(id='c1', name='find'" in shown.stdout
     assert '"finish_reason":"tool_calls"' in shown.stdout
+
+
+def test_nothing_in_a_recording_steers_the_terminal(tmp_path):
+    said = "x\u202e\x9b\x1b[2J\u2066y"
+    lines = [{"toolwire": 1, "kind": "responses", "model": "m", "content_type": "text/event-stream"}]
+    for block in stream(created(), text(said), completed()).decode().split("\n\n")[:-1]:
+        name, _, data = block.partition("\n")
+        lines.append({"t": 0, "event": name.removeprefix("event: "), "data": data.removeprefix("data: ")})
+    tape = tmp_path / "tape.jsonl"
+    tape.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shown = toolwire("replay", str(tape), cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert clean(shown.stdout) == shown.stdout
+    [plain] = [json.loads(line) for line in shown.stdout.splitlines() if '"object":"chat.completion"' in line]
+    assert plain["choices"][0]["message"]["content"] == said
 
 
 def test_the_old_name_of_recording_still_works(http, start, tmp_path):

@@ -87,7 +87,7 @@ class Source:
                 if self._text.startswith(marker, self._place):
                     self._place += len(marker)
                     return marker
-            rest = self._text[self._place :]
+            rest = self._text[self._place : self._place + SHORT]
             if not any(marker.startswith(rest) for marker in markers):
                 raise Malformed("text between calls" if len(markers) > 1 else "text after the call")
             yield

@@ -6,6 +6,7 @@ from functools import partial
 
 from toolwire import __version__
 from toolwire.backends import codex
+from toolwire.core.terminal import clean
 from toolwire.runs.settings import Backend, Settings
 from toolwire.transport.codex.pool import Bounds
 from toolwire.transport.codex.upstream import CodexUpstream
@@ -64,4 +65,4 @@ def _why_not(agent: str) -> str:
 
 
 def _say(name: str, message: str) -> None:
-    print(f"toolwire: backend {name}: {message}", file=sys.stderr, flush=True)
+    print(clean(f"toolwire: backend {name}: {message}"), file=sys.stderr, flush=True)

@@ -55,6 +55,10 @@ class Dialect(Protocol):
 
     def error(self, failure: Failure) -> bytes: ...
 
+    def check(self) -> None:
+        """Raise if the turn has become larger than may be held."""
+        ...
+
     async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
         """The turn is over and its last bytes have not left: keep what must be kept; returns what is to leave."""
         ...
@@ -133,6 +137,7 @@ class Delivery:
                 due = now + (self.pace.keepalive or float("inf"))
             if run.finished:
                 break
+            self._dialect.check()
             events = await run.read(due)
         await self._close()
 

@@ -63,6 +63,8 @@ class HttpUpstream:
     async def open(self, opening: Opening, key: str) -> "HttpReply":
         assert isinstance(opening, Post)
         headers = {**self._headers, **opening.headers, **self._credentials.headers(key)}
+        if len(opening.body) >= LARGE:
+            await asyncio.sleep(0)  # writing it took long enough
         try:
             response = await self._session.post(
                 self._url(opening.path),

@@ -265,6 +265,8 @@ class SqliteStore:
         self._as_failed: Callable[[Record], Record] | None = None
         self._faults: dict[_Side, Reason] = {}
         self._probed = 0.0
+        self.tightened: list[str] = []
+        """Files that others could read until they were opened here."""
         self.watch: Callable[[StoreFailed | None], None] = _unwatched
         """Hears of every failure, and with None that all is well again."""
 
@@ -277,15 +279,14 @@ class SqliteStore:
     def exists(self) -> bool:
         return self._file is not None and self._file.exists
 
-    def claim(self) -> list[str]:
-        """Make sure that no other gateway uses the file; returns the names of files that were open to others."""
+    def claim(self) -> None:
+        """Make sure that no other gateway uses the file."""
         if self._file is None:
-            return []
+            return
         try:
             self._file.claim()
         except (OSError, FileInUse) as error:
             raise store_failed(error) from None
-        return [str(path) for path in self._file.tighten()]
 
     def check(self) -> None:
         """Raise what would go wrong at the first use."""
@@ -508,6 +509,8 @@ class SqliteStore:
         except sqlite3.Error:
             database.close()
             raise
+        if self._file is not None:
+            self.tightened += map(str, self._file.tighten())
         return _Opened(database, identity)
 
     def _open_reader(self, file: StoreFile) -> "_Opened | None":

@@ -112,6 +112,7 @@ class BackgroundRun:
                 await self._keep(pieces)
                 return
             self.journal.add(pieces)
+            self._bound.check()
             if self.journal.size > self._shared.max_reply:
                 raise ReplyTooLarge(self._shared.max_reply)
 
