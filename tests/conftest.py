@@ -33,6 +33,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.stem not in LONG)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The table that long runs end with: what was measured, and how much it may be."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    rows = [row for report in reports for name, row in report.user_properties if name == "row"]
+    if not rows:
+        return
+    table = [["scenario", "measured", "ceiling", "verdict"], *rows]
+    widths = [max(len(row[column]) for row in table) for column in range(4)]
+    terminalreporter.section("measured")
+    for scenario, measured, ceiling, verdict in table:
+        line = f"{scenario:{widths[0]}}  {measured:>{widths[1]}}  {ceiling:>{widths[2]}}  {verdict}"
+        terminalreporter.write_line(line, red=verdict == "BEYOND")
+
+
 def needs(*commands: str) -> None:
     """Skip a test whose programs are missing; under CI they must be there."""
     missing = [command for command in commands if shutil.which(command) is None]

@@ -6,19 +6,24 @@ from typing import Annotated
 
 import typer
 
+from toolwire.core.terminal import clean
+from toolwire.imports import without_working_directory
+
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="A gateway for LLM tool calls."
 )
 
 
 def _stop(message: object) -> typer.Exit:
-    print(f"toolwire: {message}", file=sys.stderr)
+    print(clean(f"toolwire: {message}"), file=sys.stderr)
     return typer.Exit(2)
 
 
 @app.command()
 def serve(
-    config: Annotated[str | None, typer.Option(help="Settings file; ./toolwire.toml if it is there.")] = None,
+    config: Annotated[
+        str | None, typer.Option(help="Settings file; else ./toolwire.toml, else ~/.config/toolwire/toolwire.toml.")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
     workers: Annotated[int, typer.Option(help="Processes.")] = 1,
@@ -27,7 +32,7 @@ def serve(
     from toolwire.runs import settings
 
     try:
-        chosen = settings.with_address(settings.load(config), host, port)
+        chosen = settings.with_address(settings.load_for_serving(config), host, port)
         settings.check_workers(workers)
         from toolwire.service.serve import serve as run
 
@@ -53,7 +58,7 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
     effort: Annotated[str, typer.Option(help="How hard the model shall think.")] = "",
     rounds: Annotated[int, typer.Option(help="Most turns of the model.")] = 100,
     context_window: Annotated[int, typer.Option(help="Tokens that the model takes; 0: as is known of it.")] = 0,
-    config: Annotated[str | None, typer.Option(help="Settings file; ./toolwire.toml if it is there.")] = None,
+    config: Annotated[str | None, typer.Option(help="Settings file; else ~/.config/toolwire/toolwire.toml.")] = None,
 ) -> None:
     """Work on something: the model calls tools, which run here, until it is done."""
     from toolwire.agent import SessionError
@@ -111,4 +116,5 @@ def replay(
 
 
 def main() -> None:
+    without_working_directory()
     app()

@@ -13,6 +13,7 @@ from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
+from toolwire.core.terminal import escaped
 from toolwire.dialects import chat, messages, responses
 
 DIALECTS = {"chat": chat, "responses": responses, "messages": messages}
@@ -28,7 +29,7 @@ def show(text: bytes, out: TextIO) -> None:
     events = _events(recording, conversation)
     print("# events", file=out)
     for event in events:
-        print(event, file=out)
+        print(escaped(str(event)), file=out)
     for name, dialect in DIALECTS.items():
         assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
         encoder = dialect.StreamEncoder(request, dialect.new_id("replay"), 0, assembly.tally)
@@ -36,10 +37,10 @@ def show(text: bytes, out: TextIO) -> None:
         print(f"\n# {name}, streamed", file=out)
         for event in (passed for each in events for passed in assembly.policies.feed(each)):
             collector.feed(event)
-            out.write(b"".join(encoder.feed(event)).decode())
+            out.write(escaped(b"".join(encoder.feed(event)).decode()))
         [turn] = collector.end()
         plain = dialect.encode_turn(turn, request, dialect.new_id("replay"), 0)
-        print(f"\n# {name}, plain\n{plain.decode()}", file=out)
+        print(f"\n# {name}, plain\n{escaped(plain.decode())}", file=out)
 
 
 def _events(recording: Recording, conversation: Conversation) -> list[Event]:

@@ -279,6 +279,29 @@ def test_what_was_typed_before_a_question_is_no_answer(desk: Desk, redirected: b
     assert not (desk.folder / "mark").exists()
 
 
+@pytest.mark.parametrize(
+    ("keys", "runs"), [(("s\n", "y\n"), True), (("y\n",), False), (("s\n", "\n"), False)], ids=["all", "part", "no"]
+)
+def test_nobody_is_asked_about_what_was_not_shown(desk: Desk, keys: tuple[str, ...], runs: bool) -> None:
+    lines = "\n".join(f": {number}" for number in range(1000))
+    first, last = "echo first", "echo ran > mark"
+    with desk.terminal(*bash(f"{first}\n{lines}\n{last}")) as terminal:
+        terminal.until("show the rest? [s/N]")
+        assert any(first in line for line in terminal.lines)
+        assert not any(last in line or "allow?" in line for line in terminal.lines)
+        terminal.type(keys[0])
+        if len(keys) > 1:
+            terminal.until("allow? [y/N]")
+            assert terminal.lines[-3:-1] == [
+                f"    {last}",
+                "The call has 1,003 rows, more than fit on the screen: look at all of them.",
+            ]
+            assert sum(line.strip().startswith(": ") for line in terminal.lines) == 1000
+            terminal.type(keys[1])
+        assert terminal.end() == 0
+    assert (desk.folder / "mark").exists() is runs
+
+
 def test_a_question_is_asked_where_it_is_seen(desk: Desk) -> None:
     with (desk.folder / "out").open("wb") as file, desk.terminal(*bash("echo hi"), stdout=file.fileno()) as terminal:
         terminal.until("allow? [y/N]")
@@ -482,11 +505,17 @@ def test_output_that_cannot_be_written_is_said_in_one_line(desk: Desk) -> None:
     assert ran.stderr == b"toolwire: No space left on device\ntoolwire: stdout is closed\n2\n"
 
 
-def test_a_file_gets_the_answer_as_it_is(run: Run) -> None:
-    text = f"{'a long line ' * 20}[bold]\n\tx\x1b[31my"
-    ran = run(text, "--tools", "none")
-    assert ran.out.startswith(f"This is the demo model. You said: {text}\n")
+def test_a_file_gets_the_answer_without_what_steers_a_terminal(run: Run) -> None:
+    text = f"{'a long line ' * 20}[bold]\n\tx"
+    ran = run(f"{text}\x1b[31my\u202e\u2066\x9b", "--tools", "none")
+    assert ran.out.startswith(f"This is the demo model. You said: {text}y\n")
     assert SESSION.fullmatch(ran.out.splitlines()[-1])
+
+
+def test_lines_of_json_say_the_same_and_steer_no_terminal(run: Run) -> None:
+    ran = run("x\x1b[31my\u202ez\x9b\U000e0041", "--tools", "none", "--json")
+    assert ran.of("task_ended")[0]["text"] == "This is the demo model. You said: x\x1b[31my\u202ez\x9b\U000e0041"
+    assert ran.out.isascii()
 
 
 def test_colours_in_a_pipe_are_no_reason_to_move_about(desk: Desk) -> None:
@@ -710,9 +739,11 @@ def test_a_server_of_any_kind_and_the_session_goes_on(run: Run, upstream: Upstre
     ] * 5
 
 
-def test_a_backend_of_the_settings_is_remembered(run: Run, upstream: Upstream) -> None:
+def test_a_backend_of_the_settings_is_remembered(run: Run, upstream: Upstream, desk: Desk) -> None:
     upstream.replies["run-named"] = [script("responses", Says("One.")), script("responses", Says("Two."))]
-    Path("toolwire.toml").write_text(backend(upstream.url))
+    own = desk.folder / ".config/toolwire/toolwire.toml"
+    own.parent.mkdir(parents=True)
+    own.write_text(backend(upstream.url))
     first = run("Count.", "--backend", "up", "--model", "run-named")
     assert first.out.startswith("One.\n")
     assert f'toolwire run --resume {first.session} "Go on."\n' in first.out
@@ -811,7 +842,7 @@ def test_a_run_ends_at_its_limit(run: Run) -> None:
 
 def test_tools_of_an_mcp_server(run: Run, desk: Desk) -> None:
     servers = {
-        "real": {"command": sys.executable, "args": [str(MCP_SERVER)], "allow": ["echo"]},
+        "real": {"command": sys.executable, "args": [str(MCP_SERVER)], "allow": ["echo"], "trusted": True},
         "missing": {"command": "/nowhere/at/all"},
     }
     Path("mcp.json").write_text(json.dumps({"mcpServers": servers}))

@@ -290,8 +290,17 @@ def test_tools_have_the_name_of_their_server_and_their_schema(tour: Tour):
     assert msgspec.json.decode(echo.parameters or b"")["properties"]["text"]["type"] == "string"
 
 
-def test_a_tool_writes_unless_its_server_says_that_it_does_not(tour: Tour):
-    assert [each.tool for each in tour.tools if not each.writes] == ["echo"]
+def test_what_a_server_says_about_itself_is_not_believed(tour: Tour):
+    assert all(each.writes for each in tour.tools)
+
+
+def test_a_tool_writes_unless_a_trusted_server_says_that_it_does_not():
+    async def main() -> list[str]:
+        async with Servers([stdio(trusted=True)], Said()) as servers:
+            await servers.ready()
+            return [each.tool for each in servers.tools if not each.writes]
+
+    assert asyncio.run(main()) == ["echo"]
 
 
 # Calls

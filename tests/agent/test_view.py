@@ -1,8 +1,10 @@
 """The view, fed with events and a clock of our own, and read from a screen."""
 
 import io
+import re
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,7 @@ from rich.console import Console
 
 from tests.agent.terminal import Screen
 from toolwire.agent.approval import DENIED, NOBODY, READ_ONLY
+from toolwire.agent.call import CustomPayload, FunctionPayload, ToolCall
 from toolwire.agent.events import (
     AgentEvent,
     ApprovalAsked,
@@ -34,7 +37,7 @@ from toolwire.agent.events import (
     Window,
 )
 from toolwire.agent.view import SPINNER, View
-from toolwire.agent.words import question
+from toolwire.agent.words import rows_of
 
 BASH = '{"command":"sleep 1"}'
 DONE = TaskEnded("done", "", Tokens())
@@ -240,7 +243,7 @@ def test_markup_is_shown_as_it_is() -> None:
         Retrying(1, 5, 0.2, MARKUP),
         TaskEnded("failed", "", Tokens(), MARKUP),
     )
-    watched.close().view.console.print(question("[b]", MARKUP))
+    watched.close()
     assert watched.lines == [
         MARKUP,
         f"✓ Bash {MARKUP} 1.2 s · {MARKUP}",
@@ -248,10 +251,8 @@ def test_markup_is_shown_as_it_is() -> None:
         f"· asking again, 1 of 5, in 0.2 s: {MARKUP}",
         f"failed: {MARKUP}",
         NOTHING_USED,
-        "[b] wants to run:",
-        f"  {MARKUP}",
-        "allow? [y/N]",
     ]
+    assert rows(MARKUP) == [f"  {MARKUP}"]
 
 
 # Calls
@@ -592,20 +593,61 @@ def test_a_view_that_was_closed_while_it_asked_stays_closed() -> None:
     ids=["one field", "several lines", "free text", "nothing", "escaped", "steering"],
 )
 def test_a_question_shows_all_of_the_call(arguments: str, lines: list[str]) -> None:
-    assert question("Bash", arguments).plain == "\n".join(["Bash wants to run:", *lines, "allow? [y/N] "])
+    assert rows(arguments) == lines
 
 
-def test_a_question_that_is_too_long_says_so() -> None:
-    lines = question("Write", "x" * 21_000).plain.splitlines()
-    assert lines[2:] == ["  … and 1,000 letters more, which are not shown", "allow? [y/N] "]
+def rows(arguments: str, width: int = 80) -> list[str]:
+    return [*rows_of(ToolCall("Bash", "1", FunctionPayload(arguments)), width)]
+
+
+def command(text: str) -> str:
+    return msgspec.json.encode({"command": text}).decode()
+
+
+DISGUISES = {
+    "letters as escapes": ('{"command":["\\u0072\\u006d","-rf"]}', '  command: ["rm","-rf"]'),
+    "spaces in JSON": (f'{{"command":[{" " * 5000}"rm"]}}', '  command: ["rm"]'),
+    "spaces": (command(f"ls{' ' * 5000}; rm x"), "  command: ls⟨5,000 spaces⟩; rm x"),
+    "tabs": (command("ls" + "\t" * 500 + "; rm x"), "  command: ls⟨3,997 spaces⟩; rm x"),
+    "wide spaces": (command("ls\u3000\u00a0; rm"), "  command: ls\\u3000\\u00a0; rm"),
+    "empty lines": (command("rm x\n" + "\n" * 900 + "ls"), "  ⟨the same line 897 times more⟩"),
+    "equal lines": (command("rm x\n" + "#\n" * 900 + "ls"), "  ⟨the same line 897 times more⟩"),
+    "tags": (command("ls\U000e0072"), "  command: ls\\udb40\\udc72"),
+    "a turned text": (command("ls \u2067x\u2069 \u202exr"), "  command: ls \\u2067x\\u2069 \\u202exr"),
+    "a return": (command("rm x\rls  "), "  command: rm x\\u000dls  "),
+    "a key of two lines": ('{"a\\ncommand: ls\\nb": "rm"}', '  "a\\ncommand: ls\\nb": rm'),
+}
+
+
+@pytest.mark.parametrize(("arguments", "row"), DISGUISES.values(), ids=DISGUISES)
+def test_no_disguise_keeps_a_call_from_being_read(arguments: str, row: str) -> None:
+    shown = rows(arguments)
+    assert row in shown
+    assert len(shown) < 10
+
+
+@pytest.mark.parametrize("letter", ["x", "日", "e\u0301"])
+def test_no_row_of_a_call_begins_where_a_question_does(letter: str) -> None:
+    """Nothing in a call can pass for the end of its question, and the beginning of a harmless one."""
+    fake = "allow? [y/N] n\nRead wants to run:\n  path: a"
+    shown = rows(command(letter * 1000 + fake), 40)
+    assert all(row.startswith("  ") and cell_len(row) <= 40 for row in shown)
+    assert "".join(row.strip() for row in shown).count(letter) == 1000
+
+
+def test_free_text_that_looks_like_arguments_is_shown_as_it_is() -> None:
+    text = '{"a": "x", "a":   "y"}'
+    assert [*rows_of(ToolCall("apply_patch", "1", CustomPayload(text)), 80)] == [f"  {text}"]
 
 
 # Files
 
 
-def test_a_file_gets_the_answer_as_it_came() -> None:
-    text = f"{LONG}\n\ttab \x1b[31mred\x1b[0m [bold] 日本語\r\n"
-    assert in_file(*(TextDelta(letter) for letter in text), DONE) == f"{text}{NOTHING_USED}\n"
+def test_a_file_gets_the_answer_without_what_steers_a_terminal() -> None:
+    text = f"{LONG}\n\ttab \x1b[31mred\x1b[0m [bold] 日本語 \u202e\u2066\x9b\x07 می‌خواهم 👩‍💻\r\n"
+    kept = f"{LONG}\n\ttab red [bold] 日本語  می‌خواهم 👩‍💻\n"
+    assert in_file(TextDelta(text), DONE) == f"{kept}{NOTHING_USED}\n"
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\u2066]", in_file(*map(TextDelta, text), DONE))
 
 
 def test_a_file_gets_a_line_for_every_call_and_nothing_that_moves() -> None:

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tests.support.gateway import Gateway
 from tests.support.upstream import Hold, Reply
 from toolwire.check.endpoint import base_of
 from toolwire.cli import app
+from toolwire.core.terminal import clean
 
 APIS = ("chat", "responses", "messages")
 KEY = "sk-check-0123456789abcdef"
@@ -342,6 +344,11 @@ def test_a_server_that_has_moved_says_where(desk: Desk, faulty: Faulty):
 # Files
 
 
+def test_records_are_for_their_owner_alone(recorded: Path):
+    assert {stat.S_IMODE(path.stat().st_mode) for path in recorded.iterdir()} == {0o600}
+    assert stat.S_IMODE(recorded.stat().st_mode) == 0o700
+
+
 def test_everything_is_recorded(recorded: Path):
     numbers = {path.name[:3] for path in recorded.iterdir()}
     assert len(numbers) > 130
@@ -487,6 +494,17 @@ def test_faults_in_an_archive_are_found(desk: Desk, recorded: Path):
     ran = desk.order("--har", path)
     assert (ran.code, ran.findings) == (1, ["calls.name", "plain.json", "sse.content-type"])
     desk.order("--har", path, "--api", "messages").refuses("no turn of messages")
+
+
+def test_nothing_in_an_archive_steers_the_terminal(desk: Desk, recorded: Path):
+    stream = kept(recorded, "chat-one-call.sse").replace(b"get_weather", "get\u202eWeather\x9b".encode())
+    url = "https://h/\x1b[2J\u202e\x9b/v1/chat/completions"
+    ran = desk.check("--har", desk.write("\x1b[31m.har", archive(entry(url, stream, SSE, {**ASKED, "stream": True}))))
+    assert ran.code == 1
+    assert "> POST https://h//v1/chat/completions" in ran.out
+    assert clean(ran.out) == ran.out
+    missing = desk.check("--har", "\x1b[31m\u202enone.har")
+    assert missing.err == "toolwire: none.har: No such file or directory\n"
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def _(wire: Wire) -> None:
             wire.gateway.url + path, headers={**origin, **asks, "access-control-request-headers": wanted}
         )
         assert preflight.status_code == 200
-        assert preflight.headers["access-control-allow-origin"] in ("*", "app://obsidian.md")
+        assert preflight.headers["access-control-allow-origin"] == "app://obsidian.md"
         allowed = {word.strip() for word in preflight.headers["access-control-allow-headers"].lower().split(",")}
         assert allowed >= set(wanted.split(","))
         assert "POST" in preflight.headers["access-control-allow-methods"]
@@ -232,7 +232,7 @@ def _(wire: Wire) -> None:
         )
     ]
     for headers in answers:
-        assert headers["access-control-allow-origin"] in ("*", "app://obsidian.md")
+        assert headers["access-control-allow-origin"] == "app://obsidian.md"
         exposed = headers["access-control-expose-headers"].lower()
         assert "x-codex-tool-call-count" in exposed
         assert "x-toolwire-notes" in exposed

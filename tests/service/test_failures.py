@@ -43,6 +43,14 @@ def test_an_upstream_status_reaches_the_client_with_its_message(http, gateway, u
 
 
 @STREAMED
+@pytest.mark.parametrize("status", [302, 600, 999])
+def test_a_status_that_is_no_http_error_reaches_the_client_as_a_502(http, gateway, upstream, status, streamed):
+    upstream.replies["odd"] = Reply([b'{"error":{"message":"Odd."}}'], status, "application/json")
+    response = post(http, gateway, "up/odd", stream=streamed)
+    assert (response.status_code, response.json()["error"]["message"]) == (502, "Odd.")
+
+
+@STREAMED
 def test_a_failure_before_the_first_content_has_a_real_status(http, gateway, upstream, streamed):
     failed = rs(
         "failed", response={"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "slow down"}}
@@ -310,9 +318,9 @@ def test_a_background_response_has_failed_when_nothing_can_be_encoded(http, faul
 
 def logged(gateway: Gateway, answer: httpx.Response) -> dict[str, Any]:
     """The log line of the turn with this answer."""
-    turn = answer.headers["x-request-id"].removeprefix("req_")
-    gateway.wait_until(lambda: any(line["turn"] == turn for line in gateway.turns()))
-    [line] = [line for line in gateway.turns() if line["turn"] == turn]
+    id = answer.headers["x-request-id"]
+    gateway.wait_until(lambda: any(line["request_id"] == id for line in gateway.turns()))
+    [line] = [line for line in gateway.turns() if line["request_id"] == id]
     return line
 
 

@@ -15,6 +15,7 @@ from tests.support.fold import fold_chat
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, read_sse, tool
 from tests.support.upstream import Hold, Pause, Reply, Upstream
+from toolwire.core.terminal import clean
 
 FIND = [tool("find", q={"type": "string"})]
 
@@ -74,6 +75,22 @@ def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ),
         ("[[backends]]\nname = 'a'\nkind = 'replay'\nfile = 'none.jsonl'\n", "there is no recording"),
         ("[[keys]]\nname = 'a'\nkey_env = 'NO_SUCH'\n", "keys[0] (a): the variable NO_SUCH is not set"),
+        (
+            "[[keys]]\nname = 'a'\nkey = 'k'\n[[keys]]\nname = 'a'\nkey = 'l'\n",
+            "keys[1] (a): another key has this name; what is stored belongs to the name",
+        ),
+        (
+            "[[keys]]\nname = 'a'\nkey = 'k'\n[[keys]]\nname = 'b'\nkey = ' k '\n",
+            "keys[1] (b): another name has this key",
+        ),
+        ("[[keys]]\nname = ''\nkey = 'k'\n", "keys[0] (): a name is needed"),
+        ("[[keys]]\nname = 'a'\nkey = ' '\n", "keys[0] (a): a key or key_env is needed"),
+        ("[server]\nhosts = ['http://x']\n", "server.hosts[0]: 'http://x' is not a host;"),
+        ("[server]\nhosts = ['x', '*']\n", "server.hosts[1]: '*' is not a host;"),
+        ("[server]\nhosts = ['x:80']\n", "server.hosts[0]: 'x:80' is not a host;"),
+        ("[server]\norigins = ['null']\n", "server.origins[0]: 'null' is not an origin;"),
+        ("[server]\norigins = ['*']\n", "server.origins[0]: '*' is not an origin;"),
+        ("[server]\norigins = ['https://x/']\n", "server.origins[0]: 'https://x/' is not an origin;"),
         ("[store]\nurl = 'redis://x'\n", "store.url:"),
         ("[server]\nhost = '0.0.0.0'\n", "server.host: 0.0.0.0 can be reached from outside"),
     ],
@@ -148,6 +165,46 @@ def test_a_turn_is_one_log_line_without_any_content(http, start):
     assert (line["dialect"], line["backend"], line["status"], line["reason"]) == ("chat", "demo", 200, "calls")
     assert secret not in "\n".join(gateway.log)
     assert "sk-secret" not in "\n".join(gateway.log)
+
+
+def test_names_in_a_log_line_are_short_and_have_no_control_characters(http, start, upstream):
+    wild = "\u202e\x1b[31m\n" + "x" * 100_000
+    calls = [call(f"c{number}", "find", "{}") for number in range(300)]
+    upstream.replies["many"] = Reply([stream(created(), call(wild, wild, "{}"), *calls, completed())])
+    gateway = start("[debug]\nlevel = 'debug'\n" + backend(upstream.url))
+    http.post(f"{gateway.base_url}/chat/completions", json=chat_body("demo/" + wild, **{wild: 1}))
+    http.post(f"{gateway.base_url}/chat/completions", json=chat_body("up/many", tools=FIND))
+    first, second = gateway.wait_for_turns(2)
+    assert first["model"].startswith("demo/\ufffd\ufffd[31m\ufffdxxx")
+    assert second["tool_call_count"] == 301
+    for line in gateway.log:
+        assert len(line) < 70_000
+        assert "\u202e" not in line
+    for names in (second["tool_call_names"], second["tool_call_ids"]):
+        assert len(names) <= 128
+        assert all(len(name) <= 129 and name.isprintable() for name in names)
+
+
+def test_a_log_that_nobody_reads_stops_nothing(http, tmp_path):
+    (tmp_path / "toolwire.toml").write_text('[store]\nurl = "memory:"\n')
+    command = [sys.executable, "-m", "toolwire", "serve", "--config", "toolwire.toml", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert process.stderr is not None
+    try:
+        while not (line := process.stderr.readline()).startswith(b"toolwire ready on "):
+            assert line
+        url = line.split()[-1].decode()
+        for _ in range(1500):
+            assert http.post(f"{url}/v1/chat/completions", json=chat_body("demo")).status_code == 200
+        metrics = http.get(f"{url}/metrics").text
+        [dropped] = [line for line in metrics.splitlines() if line.startswith("toolwire_log_lines_dropped_total ")]
+        assert float(dropped.split()[1]) > 0
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
 
 
 def test_a_client_that_leaves_stops_the_upstream_at_once(gateway: Gateway, upstream: Upstream):
@@ -251,6 +308,21 @@ def test_a_recording_holds_the_turn_and_can_be_served_again(http, start, upstrea
     assert shown.returncode == 0
     assert "CallStarted(id='c1', name='find'" in shown.stdout
     assert '"finish_reason":"tool_calls"' in shown.stdout
+
+
+def test_nothing_in_a_recording_steers_the_terminal(tmp_path):
+    said = "x\u202e\x9b\x1b[2J\u2066y"
+    lines = [{"toolwire": 1, "kind": "responses", "model": "m", "content_type": "text/event-stream"}]
+    for block in stream(created(), text(said), completed()).decode().split("\n\n")[:-1]:
+        name, _, data = block.partition("\n")
+        lines.append({"t": 0, "event": name.removeprefix("event: "), "data": data.removeprefix("data: ")})
+    tape = tmp_path / "tape.jsonl"
+    tape.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shown = toolwire("replay", str(tape), cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert clean(shown.stdout) == shown.stdout
+    [plain] = [json.loads(line) for line in shown.stdout.splitlines() if '"object":"chat.completion"' in line]
+    assert plain["choices"][0]["message"]["content"] == said
 
 
 def test_the_old_name_of_recording_still_works(http, start, tmp_path):

@@ -1131,7 +1131,7 @@ def test_the_file_of_the_settings_is_no_setting(tmp_path: Path, shed: Path):
     assert complaint(tmp_path, shed, 'file = "x"\n') == (2, ["toolwire: toolwire.toml: file: unknown key"])
 
 
-def test_a_module_in_the_working_directory_is_found(upstream: Upstream, http: httpx.Client, tmp_path: Path):
+def test_a_module_beside_the_configuration_is_found(upstream: Upstream, http: httpx.Client, tmp_path: Path):
     """Also by the command `toolwire`, which does not look there by itself."""
     (tmp_path / "mytools.py").write_text("def get_time() -> str:\n    return 'noon'\n")
     config = '[own]\ntools = ["mytools:get_time"]\n' + backends(upstream.url)
@@ -1144,9 +1144,8 @@ def test_a_module_in_the_working_directory_is_found(upstream: Upstream, http: ht
 
 def test_what_is_installed_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "statistics.py").write_text("mean = 1\n")
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    assert found_tool("statistics:median").name == "median"
+    assert found_tool("statistics:median", tmp_path).name == "median"
     assert sys.path[-1] == str(tmp_path)
 
 
@@ -1172,7 +1171,7 @@ def test_what_is_no_tool_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     (tmp_path / "raises.py").write_text("1 / 0\n")
     monkeypatch.setattr(sys, "path", [str(shed), str(tmp_path), *sys.path])
     with pytest.raises(SettingsError, match=re.escape(f"own.tools: {says}")):
-        found_tool(name)
+        found_tool(name, tmp_path)
 
 
 def test_two_packages_with_the_same_name_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -1185,7 +1184,7 @@ def test_two_packages_with_the_same_name_are_told(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(
         SettingsError, match=r"own\.tools: 'clock': 2 installed packages have an entry point of this name"
     ):
-        found_tool("clock")
+        found_tool("clock", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -1200,5 +1199,5 @@ def test_two_packages_with_the_same_name_are_told(monkeypatch: pytest.MonkeyPatc
 def test_what_is_no_list_of_servers_is_named(tmp_path: Path, content: bytes | None, says: str):
     path = tmp_path / "servers.json"
     path.mkdir() if content is None else path.write_bytes(content)
-    with pytest.raises(SettingsError, match=re.escape(f"own.mcp: {path}: {says}")):
-        found_servers(str(path))
+    with pytest.raises(SettingsError, match=re.escape(f"own.mcp: servers.json: {says}")):
+        found_servers("servers.json", tmp_path)

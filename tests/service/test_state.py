@@ -135,10 +135,13 @@ def test_a_setting_turns_storing_off_and_the_request_wins(peculiar):
     assert peculiar.retrieve(wanted["id"]) == wanted
 
 
-def test_a_failure_before_the_first_event_leaves_nothing(api):
+def test_a_failure_before_the_first_event_leaves_nothing(api, gateway):
     response = api.post(response_body("demo-error"))
     assert response.status_code == 503
-    is_missing(api.get(f"resp_{response.headers['x-request-id'].removeprefix('req_')}"))
+    id = response.headers["x-request-id"]
+    gateway.wait_until(lambda: any(line["request_id"] == id for line in gateway.turns()))
+    [turn] = [line["turn"] for line in gateway.turns() if line["request_id"] == id]
+    is_missing(api.get(f"resp_{turn}"))
 
 
 def test_a_deleted_response_is_gone_everywhere(api):

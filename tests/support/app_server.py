@@ -685,7 +685,9 @@ def main(arguments: list[str]) -> None:
     place = arguments.index("app-server")
     options = dict(zip(arguments[:place:2], arguments[1:place:2], strict=True))
     server = Server(options)
-    server.log("start", argv=arguments, home=os.environ.get("CODEX_HOME", ""), files=_home())
+    server.log(
+        "start", argv=arguments, home=os.environ.get("CODEX_HOME", ""), files=_home(), variables=sorted(os.environ)
+    )
     if "--exit" in options:
         os.write(2, options["--exit"].encode())
         os._exit(3)

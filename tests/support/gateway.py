@@ -21,13 +21,15 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY"
 class Gateway:
     """`toolwire serve` on a free port. `log` holds its stderr lines."""
 
+    program: tuple[str, ...] = (sys.executable, "-m", "toolwire")
+
     def __init__(self, folder: Path, config: str = "", args: tuple[str, ...] = (), **environment: str) -> None:
         path = folder / "toolwire.toml"
         path.write_text(with_store(config))
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("PROXY_", "OPENAI_", "CODEX_"))}
         clean = {key: value for key, value in clean.items() if key not in PROXIES}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "toolwire", "serve", "--config", str(path), "--port", "0", *args],
+            [*self.program, "serve", "--config", str(path), "--port", "0", *args],
             env={**clean, **environment},
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,

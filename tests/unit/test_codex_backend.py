@@ -762,6 +762,8 @@ FAILURES = [
     ("error sending request", {"httpConnectionFailed": {"httpStatusCode": None}}, (502, "backend_unreachable", True)),
     ("error sending request", {"responseStreamConnectionFailed": {}}, (502, "backend_unreachable", True)),
     ("unexpected status 503", {"responseStreamConnectionFailed": {"httpStatusCode": 503}}, (503, "backend_unreachable", True)),
+    ("odd", {"httpConnectionFailed": {"httpStatusCode": 999}}, (502, "backend_unreachable", True)),
+    ("unexpected status 200 OK", "other", (400, "bad_request", False)),
     ("unexpected status 500 Internal Server Error", {"httpConnectionFailed": None}, (500, "backend_unreachable", True)),
     ("not logged in", "unauthorized", (401, "unauthorized", False)),
     ("bad prompt", "other", (400, "bad_request", False)),

@@ -11,6 +11,7 @@ async with Agent("demo", tools=[weather]) as agent:
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,14 +29,15 @@ from toolwire.agent.registry import Context, Registry, Tool, as_tool
 from toolwire.agent.session import Session
 from toolwire.agent.task import Task
 from toolwire.runs.settings import Settings, load
+from toolwire.transport.environment import inherited
 
 
 class Agent:
     """Works off one prompt after the other, with a memory of all of them.
 
-    `tools` are tools or plain functions. `backend` is the name of a configured one, or `KIND:URL`. `settings` are read
-    from `./toolwire.toml` and the environment unless they are given. `approver` is asked where the set-up wants that.
-    `session` may be one that is resumed; without one nothing is written to a disk.
+    `tools` are tools or plain functions. `backend` is the name of a configured one, or `KIND:URL`. `settings` are those
+    of the user's configuration file and the environment unless they are given. `approver` is asked where the set-up
+    wants that. `session` may be one that is resumed; without one nothing is written to a disk.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Agent:
         self.cwd = Path(cwd).resolve()
         self.registry = Registry(as_tool(each) for each in tools)
         self.session = session or Session.begin(name, self.cwd, None)
+        self._inherit = partial(inherited, chosen.secret_variables, chosen.agent.inherit)
         self._model = Model(chosen, name, idle=self.setup.idle)
         self._approver = approver
         asks = self._asked if approver is not None else None
@@ -135,7 +138,7 @@ class Agent:
             self._task.cancel()
 
     def _context(self, call: ToolCall, emit: Callable[[str], None]) -> Context:
-        return Context(self.cwd, emit, not self.setup.read_only)
+        return Context(self.cwd, emit, not self.setup.read_only, inherit=self._inherit)
 
     async def _asked(self, tool: Tool, call: ToolCall) -> bool:
         assert self._approver is not None

@@ -23,6 +23,7 @@ from toolwire.agent.registry import Tool
 from toolwire.agent.screen import CANCELLED, Interrupts, Screen
 from toolwire.agent.session import Session, folder
 from toolwire.agent.tools import Close, builtin
+from toolwire.core.terminal import clean
 from toolwire.runs.settings import DEMO, Settings, address_fault, load
 
 INSTRUCTIONS = (
@@ -220,7 +221,7 @@ def _tools(chosen: str | None) -> tuple[list[Tool], Close]:
 
 def _servers(path: str) -> tuple[Server, ...]:
     try:
-        return read_config(Path(path).read_text("utf-8")) if path else ()
+        return read_config(Path(path).read_text("utf-8"), beside=Path(path).absolute().parent) if path else ()
     except OSError as error:
         raise OrderError(f"--mcp: {path}: {error.strerror}") from None
     except ValueError as error:
@@ -273,4 +274,4 @@ def _code(ended: TaskEnded | None) -> int:
 
 
 def _say(name: str, message: str) -> None:
-    print(f"toolwire: MCP server {name}: {message}", file=sys.stderr)
+    print(clean(f"toolwire: MCP server {name}: {message}"), file=sys.stderr)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from toolwire.core.events import ReasoningKind, Usage
+from toolwire.core.terminal import escaped
 
 
 def _snake(name: str) -> str:
@@ -204,5 +205,5 @@ AgentEvent: TypeAlias = (
 
 
 def as_line(event: AgentEvent) -> bytes:
-    """The event as one line of JSON."""
-    return msgspec.json.encode(event) + b"\n"
+    """The event as one line of JSON, in which nothing steers a terminal."""
+    return escaped(msgspec.json.encode(event).decode()).encode() + b"\n"

@@ -49,7 +49,7 @@ class Setup(msgspec.Struct, frozen=True):
     """Tokens that the model takes; 0: as its backend's settings or its server say."""
     compact_at: float = 0.9
     """The share of it at which the history is summarised."""
-    approve: Policy = "never"
+    approve: Policy = "on-write"
     """When somebody is asked before a call runs."""
     read_only: bool = False
     """Nothing may be changed."""

@@ -6,9 +6,9 @@ turn comes back as items through that dialect's encoder. So everything holds tha
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
 from typing import Any
 
 import aiohttp
@@ -28,8 +28,6 @@ from toolwire.runs.windows import listed_window
 from toolwire.transport.alarm import Alarm, Ticker
 from toolwire.transport.http import HttpUpstream, make_session
 from toolwire.transport.reply import Broken, Timeouts
-
-_ids = random.Random()
 
 GIVEN = "given"
 """What a backend is named that is given as `KIND:URL`."""
@@ -96,7 +94,7 @@ class Model:
         assert self._ticker is not None
         task = asyncio.current_task()
         assert task is not None
-        seed = f"{_ids.getrandbits(96):024x}"
+        seed = token_hex(12)
         rules = msgspec.structs.replace(self._settings.tools, output_mode="openai-json", stop_after=False)
         planning = Planning(
             self._settings, self._router, self._thoughts, request, _own(rules), seed, _Nobody(), policies, {}

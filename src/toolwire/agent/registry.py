@@ -19,8 +19,10 @@ from toolwire.agent.call import ToolCall, read_arguments
 from toolwire.agent.threads import in_thread
 from toolwire.core.events import CallKind
 from toolwire.core.request import ImagePart, Part, TextPart
+from toolwire.transport.environment import inherited
 
 Emit: TypeAlias = Callable[[str], None]
+Inherit: TypeAlias = Callable[[], dict[str, str]]
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -44,6 +46,8 @@ class Context(msgspec.Struct, frozen=True):
     """False in read-only mode: nothing may be changed."""
     roots: tuple[Path, ...] = ()
     """Where files may be touched; the working directory if there are none."""
+    inherit: Inherit = inherited
+    """Gives the variables of a process that the tool starts."""
 
 
 class Tool(Protocol):

@@ -11,6 +11,7 @@ import signal
 import sys
 import termios
 from collections.abc import Callable, Generator
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,12 +23,15 @@ from toolwire.agent.call import ToolCall
 from toolwire.agent.events import AgentEvent, Tokens
 from toolwire.agent.registry import Tool
 from toolwire.agent.view import SPINS, View
-from toolwire.agent.words import question
+from toolwire.agent.words import rows_of
+from toolwire.core.terminal import clean, escaped
 
 CANCELLED = 130
 """The exit code of a run that was cancelled."""
 BREATH = 0.05
 """Seconds before a question, in which is shown what has happened."""
+MOST_ROWS = 200
+"""Rows of a call that are shown before it is asked whether the others are wanted too."""
 AT_ONCE = 0.1
 """Seconds in which everything that runs is killed when somebody leaves."""
 
@@ -75,7 +79,7 @@ class Screen:
         try:
             self._view.close()
             if words:
-                self._view.console.print(Text(words, "dim"), soft_wrap=True)
+                self._view.console.print(Text(clean(words), "dim"), soft_wrap=True)
         finally:
             self._keys.show()
 
@@ -113,14 +117,35 @@ class Screen:
     async def _ask_now(self, console: Console, call: ToolCall) -> bool:
         async with self._taken:
             with self._view.asking(call.call_id), self._keys.heard():
-                console.print(question(call.name, call.text), end="")
-                answer = b""
-                try:
-                    answer = await _typed(sys.stdin.fileno())
-                finally:
-                    if not answer.endswith(b"\n"):
-                        console.print()
-        return answer.strip().lower() in (b"y", b"yes")
+                is_shown = await self._show_all(console, call)
+                return is_shown and await self._answer(console, "allow? [y/N] ") in ("y", "yes")
+
+    async def _show_all(self, console: Console, call: ToolCall) -> bool:
+        """Show a call from its beginning to its end; whether somebody wanted to see all of it."""
+        console.print(Text.assemble((escaped(call.name), "bold yellow"), " wants to run:"))
+        rows, count = rows_of(call, console.width), 0
+        while some := [*islice(rows, MOST_ROWS)]:
+            if count == MOST_ROWS:
+                console.print(f"This is not all of it: the call has {len(call.text):,} letters.")
+                if await self._answer(console, "show the rest? [s/N] ") not in ("s", "show"):
+                    return False
+            console.print(Text("\n".join(some)), soft_wrap=True)
+            count += len(some)
+        if count > console.height - 3:
+            console.print(f"The call has {count:,} rows, more than fit on the screen: look at all of them.")
+        return True
+
+    async def _answer(self, console: Console, prompt: str) -> str:
+        """What is typed after this prompt; what was typed before it is no answer to it."""
+        self._keys.flush()
+        console.print(Text(prompt), end="")
+        answer = b""
+        try:
+            answer = await _typed(sys.stdin.fileno())
+        finally:
+            if not answer.endswith(b"\n"):
+                console.print()
+        return answer.decode("utf-8", "replace").strip().lower()
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -164,11 +189,14 @@ class Keys:
     def heard(self) -> Generator[None]:
         self.show()
         try:
-            if self._terminal is not None:
-                termios.tcflush(self._terminal, termios.TCIFLUSH)
             yield
         finally:
             self.hide()
+
+    def flush(self) -> None:
+        """Forget what was typed."""
+        if self._terminal is not None:
+            termios.tcflush(self._terminal, termios.TCIFLUSH)
 
     def _set(self, attributes: list[Any]) -> None:
         """Unless we are in the background: the terminal is somebody else's then, and we would be stopped."""

@@ -6,7 +6,6 @@
 {"usage":{…},"last":{…}}   the tokens so far, and those of the last turn
 """
 
-import os
 import re
 import secrets
 import time
@@ -24,6 +23,8 @@ except ImportError:  # Windows
 from toolwire.agent.events import Tokens
 from toolwire.agent.history import History, read_items
 from toolwire.agent.items import AnyItem
+from toolwire.transport.private import make_folders, open_private
+from toolwire.transport.store_file import state_folder
 
 UNKNOWN = Tokens()
 """The tokens of a history that no model has seen."""
@@ -52,8 +53,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 def folder() -> Path:
     """Where sessions are kept."""
-    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(home) / "toolwire" / "sessions"
+    return state_folder() / "sessions"
 
 
 def new_id() -> str:
@@ -158,19 +158,15 @@ class Session:
     def _end_line(self) -> None:
         """A last line that was cut must not swallow the next."""
         if self._path is not None and not self._path.read_bytes().endswith(b"\n"):
-            with open(self._path, "ab") as file:
+            with open_private(self._path, "a") as file:
                 file.write(b"\n")
 
     def _write(self, line: _Head | _Line) -> None:
         if self._path is None:
             return
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with open(self._path, "ab", opener=_private) as file:
+            make_folders(self._path.parent)
+            with open_private(self._path, "a") as file:
                 file.write(msgspec.json.encode(line) + b"\n")
         except OSError as error:
             raise SessionError(f"the session cannot be kept in {self._path}: {error.strerror}") from error
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -2,7 +2,7 @@
 
 Whole lines are printed for good, and those of the answer are left to the terminal to wrap, so that they can be copied;
 what still changes stands below them. Where nothing can be moved about, such as in a file, only the former is written,
-and the answer as it came. Nothing that a model or a tool says steers the terminal.
+and the answer as it comes. Nothing that a model or a tool says steers the terminal.
 """
 
 import sys
@@ -17,7 +17,8 @@ from rich.text import Text
 
 from toolwire.agent import events
 from toolwire.agent.events import AgentEvent, RateLimit, Tokens
-from toolwire.agent.words import LONGEST_ERROR, Call, Tail, clean, outcome, refusal, short, span, told
+from toolwire.agent.words import LONGEST_ERROR, Call, Tail, outcome, refusal, short, span, told
+from toolwire.core.terminal import clean
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS = 10
@@ -173,7 +174,7 @@ class View:
         if self.console.is_interactive:
             self._say_in_rows(clean(text))
             return
-        text = clean(text) if self.console.is_terminal else text
+        text = clean(text)
         self.console.file.write(text)
         self.console.file.flush()
         self._line = (self._line + text).rpartition("\n")[2]

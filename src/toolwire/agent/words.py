@@ -1,27 +1,29 @@
 """What models and tools say, as a terminal may show it: nothing in it steers the terminal or hides something."""
 
 import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
 
 import msgspec
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from toolwire.agent.approval import DENIED, NOBODY, READ_ONLY
+from toolwire.agent.call import CustomPayload, ToolCall
+from toolwire.core.terminal import clean, escaped
 
 LONGEST = 100
 """Letters of a call or a result that one line of a file shows; in a terminal it is one row."""
 LONGEST_ERROR = 300
 """Letters of the result of a call that failed."""
-LONGEST_QUESTION = 20_000
-"""Letters of a call that somebody is asked about."""
+MOST_SPACES = 40
+"""Spaces in a row that are shown as such before somebody is asked: more could push something out of sight."""
+MOST_EQUAL = 3
+"""Equal lines, one after the other, that are shown."""
 
 _REFUSED = {DENIED: "refused", NOBODY: "refused: nobody is there to allow it"}
 """What a model reads about a call that did not run, and what a person does."""
-
-_ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
-_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-"""What steers a terminal, or would show something else than is there."""
 
 
 class Tail:
@@ -66,36 +68,49 @@ class Call:
         return row
 
 
-def question(name: str, arguments: str) -> Text:
-    """What somebody is asked before a call runs. Nothing of it is hidden."""
-    fields = _fields(arguments)
+def rows_of(call: ToolCall, width: int) -> Iterator[str]:
+    """All that a call carries, as rows of a terminal before somebody is asked about it.
+
+    Every row is indented, also where a line goes on, so that none looks like a question of ours. What cannot be seen is
+    escaped, and what would only fill the screen is counted.
+    """
+    fields = call.text if isinstance(call.payload, CustomPayload) else _fields(call.text)
     shown = fields if isinstance(fields, str) else "\n".join(_field(key, value) for key, value in fields.items())
-    shown = _HIDDEN.sub(lambda hidden: f"\\u{ord(hidden[0]):04x}", shown)
-    lost = len(shown) - LONGEST_QUESTION
-    if lost > 0:
-        shown = f"{shown[:LONGEST_QUESTION]}\n… and {lost:,} letters more, which are not shown"
-    lines = "".join(f"  {line}\n" for line in shown.expandtabs().split("\n"))
-    return Text.assemble((name, "bold yellow"), " wants to run:\n", lines, "allow? [y/N] ")
+    for line in _without_padding(escaped(shown).expandtabs().split("\n")):
+        for row in chop_cells(line, max(width - 2, 2)) or [""]:
+            yield f"  {row}"
+
+
+def _without_padding(lines: Iterable[str]) -> Iterator[str]:
+    for line, equal in groupby(lines):
+        times = sum(1 for _ in equal)
+        short_line = _PADDING.sub(lambda spaces: f"⟨{len(spaces[0]):,} spaces⟩", line)
+        yield from [short_line] * min(times, MOST_EQUAL)
+        if times > MOST_EQUAL:
+            yield f"⟨the same line {times - MOST_EQUAL:,} times more⟩"
+
+
+_PADDING = re.compile(f" {{{MOST_SPACES},}}")
+_PLAIN_KEY = re.compile(r"[\w.-]+", re.ASCII)
 
 
 def _field(key: str, value: str) -> str:
-    return f"{key}: {value}" if "\n" not in value else f"{key}:\n  " + value.rstrip("\n").replace("\n", "\n  ")
+    name = key if _PLAIN_KEY.fullmatch(key) else msgspec.json.encode(key).decode()
+    return f"{name}: {value}" if "\n" not in value else f"{name}:\n  " + value.removesuffix("\n").replace("\n", "\n  ")
 
 
 def _fields(arguments: str) -> str | dict[str, str]:
     """The fields of a call's arguments as text; free text as it is."""
     try:
-        read = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+        read = msgspec.json.decode(arguments, type=dict[str, Any])
         return {key: _value(value) for key, value in read.items()}
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return arguments
 
 
-def _value(raw: msgspec.Raw) -> str:
-    try:
-        return msgspec.json.decode(raw, type=str)
-    except msgspec.ValidationError:
-        return bytes(raw).decode()
+def _value(value: Any) -> str:
+    """A value as it was meant: letters that JSON can also write as escapes are letters."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def told(arguments: str) -> str:
@@ -133,11 +148,6 @@ def outcome(result: str, last: str = "") -> str:
 def refusal(name: str, result: str) -> str:
     """Why a call did not run, in words for a person; nothing if it did."""
     return "refused: read-only" if result == READ_ONLY.format(name) else _REFUSED.get(result, "")
-
-
-def clean(text: str) -> str:
-    """The text without what would steer a terminal."""
-    return _STEERING.sub("", _ANSI.sub("", text))
 
 
 def short(text: str, longest: int) -> str:

@@ -71,7 +71,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
     message = error.message or f"The backend answered with status {status}."
     return with_overflow(
         Failure(
-            status=status if status >= 400 else 502,
+            status=status if 400 <= status < 600 else 502,  # none but these is an HTTP error
             code=code,
             message=message,
             type=error.type or "",

@@ -18,6 +18,7 @@ from toolwire.check.turns.loose import Json, as_objects, as_text
 from toolwire.check.turns.rule import Asked, Finding
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.check.turns.turn import Turn
+from toolwire.transport.private import make_folders, open_private
 
 MOST_BYTES = 64 * 1024 * 1024
 LATE = "no answer in time"
@@ -139,10 +140,12 @@ class Endpoint:
         name = f"{exchange.number:03d}-{exchange.api}-{exchange.probe or 'other'}"
         kind = "jsonl" if exchange.is_socket else "sse" if exchange.streamed else "json"
         ending = f"{'left.' if exchange.left else ''}{kind}"
-        self.target.record.mkdir(parents=True, exist_ok=True)
-        if exchange.sent.body:
-            (self.target.record / f"{name}.request.json").write_bytes(exchange.sent.body)
-        (self.target.record / f"{name}.{ending}").write_bytes(exchange.body)
+        make_folders(self.target.record)
+        parts = {"request.json": exchange.sent.body, ending: exchange.body}
+        for suffix, body in parts.items():
+            if body or suffix == ending:
+                with open_private(self.target.record / f"{name}.{suffix}", "w") as file:
+                    file.write(body)
 
 
 class _Answer:

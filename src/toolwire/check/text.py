@@ -14,6 +14,7 @@ from toolwire.check.rules import RULES
 from toolwire.check.run import Report
 from toolwire.check.turns.rule import Finding
 from toolwire.check.verdicts import Verdict, tally
+from toolwire.core.terminal import clean
 
 MOST_SHOWN = 3
 """Findings of one rule that are shown, each with its first bytes; the others are counted."""
@@ -136,7 +137,7 @@ def _show_unseen(report: Report, console: Console) -> None:
 
 
 def _indented(line: str, columns: int, style: str = "dim") -> Padding:
-    return Padding(Text(line, style), (0, 0, 0, columns), expand=False)
+    return Padding(Text(clean(line), style), (0, 0, 0, columns), expand=False)
 
 
 def readable(text: str) -> str:

@@ -3,6 +3,7 @@
     ToolwireError
     ├── BadRequest          the client's fault; names the field
     ├── BackendFault        the backend's fault; carries a Failure
+    │   └── ReplyTooLarge   its reply is more than may be held
     └── InternalError       ours
         └── OutOfOrder      a stage broke the order of events
 
@@ -80,6 +81,14 @@ class BackendFault(ToolwireError):
     @property
     def failure(self) -> Failure:
         return self._failure
+
+
+class ReplyTooLarge(BackendFault):
+    """The backend's reply has more bytes than may be held."""
+
+    def __init__(self, limit: int) -> None:
+        message = f"The reply has more than the limit of {limit} bytes (server.max_reply)."
+        super().__init__(Failure(502, "reply_too_large", message))
 
 
 class InternalError(ToolwireError):

@@ -44,6 +44,7 @@ CODES: dict[str, str] = {
     "name_cleaned": "control tokens were removed from a tool name",
     "name_inferred": "the backend sent no tool name; it was inferred",
     "name_suspect": "a tool name holds control tokens and is not a declared tool",
+    "not_stored": "the response was to be stored and could not be",
     "output_dropped": "the backend told of a result that answers no call of this turn",
     "own_tools_left_out": "the gateway's own tools were not added: something in the request would be lost beside them",
     "part_dropped": "a content part has no counterpart in the backend's protocol",

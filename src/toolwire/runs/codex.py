@@ -6,12 +6,13 @@ from functools import partial
 
 from toolwire import __version__
 from toolwire.backends import codex
-from toolwire.runs.settings import Backend
+from toolwire.core.terminal import clean
+from toolwire.runs.settings import Backend, Settings
 from toolwire.transport.codex.pool import Bounds
 from toolwire.transport.codex.upstream import CodexUpstream
 from toolwire.transport.codex.worker import Recipe
 from toolwire.transport.credentials import login_file
-from toolwire.transport.reply import Timeouts
+from toolwire.transport.environment import inherited
 
 CATALOGUE = "models.json"
 
@@ -24,11 +25,13 @@ _HELLO = {
 }
 
 
-def codex_upstream(backend: Backend, profile: codex.Profile, timeouts: Timeouts) -> CodexUpstream:
+def codex_upstream(backend: Backend, profile: codex.Profile, settings: Settings) -> CodexUpstream:
     """The workers of a backend, none of them started yet."""
+    allowed = frozenset((*backend.inherit, backend.api_key_env, *codex.key_variables(backend.overrides)))
     recipe = Recipe(
         command=(*backend.command, "app-server", *codex.arguments(backend.overrides)),
-        files=partial(_files, backend, timeouts.idle),
+        environment=partial(inherited, settings.secret_variables, allowed),
+        files=partial(_files, backend, settings.timeouts.idle),
         links={"auth.json": str(login_file())},
         hello=_HELLO,
         accepts=_why_not,
@@ -62,4 +65,4 @@ def _why_not(agent: str) -> str:
 
 
 def _say(name: str, message: str) -> None:
-    print(f"toolwire: backend {name}: {message}", file=sys.stderr, flush=True)
+    print(clean(f"toolwire: backend {name}: {message}"), file=sys.stderr, flush=True)

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -18,15 +18,20 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolwire import __version__
-from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.errors import Failure, ToolwireError
+from toolwire.core.shares import Shares
+from toolwire.core.terminal import clean
 from toolwire.dialects import chat, messages, responses
 from toolwire.runs.flags import MODES
 from toolwire.runs.routes import Router, counted
-from toolwire.runs.settings import Settings, bytes_of, make_store
+from toolwire.runs.settings import Settings, bounds_of, bytes_of, make_store
 from toolwire.runs.thoughts import Thoughts
+from toolwire.service.body import read_body, stepped
 from toolwire.service.delivery import Pace
 from toolwire.service.exchange import DialectModule, Endpoint, Shared
-from toolwire.service.http import EXPOSED, read_body
+from toolwire.service.flight import OVERLOADED, Claim, Flight
+from toolwire.service.guard import Guard
+from toolwire.service.http import EXPOSED, send_json
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
@@ -45,6 +50,7 @@ from toolwire.service.responses.resources import Resources
 from toolwire.service.responses.socket import Socket, refuse
 from toolwire.transport.alarm import Ticker
 from toolwire.transport.http import make_session
+from toolwire.transport.store import SqliteStore, StoreFailed
 
 if TYPE_CHECKING:
     from toolwire.service.own import OwnTools
@@ -57,8 +63,9 @@ class Gateway:
     """
 
     def __init__(
-        self, endpoints: dict[str, ASGIApp], submit: ASGIApp, sockets: dict[str, ASGIApp], rest: ASGIApp
+        self, guard: Guard, endpoints: dict[str, ASGIApp], submit: ASGIApp, sockets: dict[str, ASGIApp], rest: ASGIApp
     ) -> None:
+        self._guard = guard
         self._endpoints = endpoints
         self._submit = submit
         self._sockets = sockets
@@ -72,6 +79,9 @@ class Gateway:
             if slash and prefix in MODES:
                 scope = {**scope, "path": "/" + rest, "toolwire.output_mode": prefix}
         path = scope["path"]
+        refusal = self._guard.refusal(scope["headers"])
+        if refusal is not None:
+            return await _refuse(refusal, scope, receive, send)
         if scope["type"] == "websocket":
             return await self._sockets.get(path, _no_socket)(scope, receive, send)
         if scope["method"] == "POST":
@@ -88,14 +98,23 @@ _SUBMIT = re.compile(r"/v1/responses/(?P<response_id>[^/]+)/submit_tool_outputs"
 _UPGRADE = Failure(426, "upgrade_required", "There is no WebSocket here; send the request by POST.")
 
 
+async def _refuse(failure: Failure, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        await refuse(send, failure)
+    else:
+        await send_json(send, failure.status, _dialect_of(Request(scope)).encode_error(failure))
+
+
 async def _no_socket(scope: Scope, receive: Receive, send: Send) -> None:
     await receive()
     await refuse(send, _UPGRADE)
 
 
-def make_app(settings: Settings) -> Gateway:
-    """The application for these settings."""
+def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
+    """The application for these settings, with a store that was opened for it or one of its own."""
     states: dict[str, State] = {}
+    guard = Guard(settings)
 
     def state() -> State:
         return states["state"]
@@ -108,24 +127,31 @@ def make_app(settings: Settings) -> Gateway:
         loop = asyncio.get_running_loop()
         async with make_session(settings.timeouts) as session, _own_tools(settings) as own:
             router = Router(settings, session)
-            store = make_store(settings)
-            await store.fail_unfinished(as_failed)
+            store = opened or make_store(settings)
             everything = Shared(
                 settings,
                 router,
+                guard,
                 Keys(settings),
                 log := Log(settings.debug.level, loop),
                 Metrics(),
-                bytes_of(settings.server.max_body),
+                bounds := bounds_of(settings),
+                Flight(bytes_of(settings.server.max_in_flight)),
                 Pace(settings.server.commit_after, settings.server.keepalive),
                 loop,
                 Ticker(loop),
                 store,
                 Thoughts(),
                 own,
+                bytes_of(settings.server.max_reply),
             )
-            background = Background()
-            states["state"] = State(everything, Ledger(store, keeps_by_default=settings.store.default), background)
+            store.watch = watch_of(everything)
+            await store.fail_unfinished(as_failed)
+            background = Background(everything.max_reply)
+            ledger = Ledger(store, bounds, keeps_by_default=settings.store.default)
+            states["state"] = State(
+                everything, ledger, background, Shares(bytes_of(settings.server.max_in_flight) // 2)
+            )
             router.open()
             yield
             await background.close(settings.server.drain)
@@ -137,7 +163,12 @@ def make_app(settings: Settings) -> Gateway:
         return _json({"status": "ok", "version": __version__})
 
     async def readyz(request: Request) -> Response:
-        return _json({"status": "ready", "backends": [backend.name for backend in settings.backends]})
+        works = await shared().store.probe()
+        ready = works or not settings.store.required
+        body: dict[str, object] = {"status": "ready" if ready else "not ready", "store": "ok" if works else "failing"}
+        if shared().keys.knows(dict(request.scope["headers"])):
+            body["backends"] = [backend.name for backend in settings.backends]
+        return _json(body, 200 if ready else 503)
 
     async def metrics(request: Request) -> Response:
         shared().keys.check(dict(request.scope["headers"]))
@@ -153,9 +184,11 @@ def make_app(settings: Settings) -> Gateway:
     async def count_tokens(request: Request) -> Response:
         given = dict(request.scope["headers"])
         caller = shared().keys.check(given)
-        asked = messages.decode_request(await read_body(given, request.receive, shared().max_body))
-        asked = msgspec.structs.replace(asked, betas=given.get(b"anthropic-beta", b"").decode("latin-1"))
-        tokens, headers = await counted(shared().router, asked, caller.upstream_key)
+        with Claim(shared().flight, OVERLOADED["messages"]) as claim:
+            body = await read_body(given, request.receive, shared().bounds, claim)
+            asked = await stepped(messages.decoding(body, shared().bounds), len(body))
+            asked = msgspec.structs.replace(asked, betas=given.get(b"anthropic-beta", b"").decode("latin-1"))
+            tokens, headers = await counted(shared().router, asked, caller.upstream_key)
         return Response(msgspec.json.encode({"input_tokens": tokens}), 200, headers, "application/json")
 
     submit = ResponsesEndpoint(state, SubmitExchange)
@@ -173,17 +206,33 @@ def make_app(settings: Settings) -> Gateway:
         middleware=[
             Middleware(
                 CORSMiddleware,
-                allow_origins=["*"],
+                # Without keys the guard has let nobody through but own pages: each is named.
+                allow_origins=["*"] if guard.has_keys else [],
+                allow_origin_regex=None if guard.has_keys else ".*",
                 allow_methods=["*"],
                 allow_headers=["*"],
                 expose_headers=EXPOSED,
                 allow_private_network=True,
             ),
         ],
-        exception_handlers={HTTPException: _no_such_thing, BadRequest: _bad_request},
+        exception_handlers={HTTPException: _no_such_thing, ToolwireError: _told},
         lifespan=lifespan,
     )
-    return Gateway(endpoints, submit, sockets, rest)
+    return Gateway(guard, endpoints, submit, sockets, rest)
+
+
+def watch_of(shared: Shared) -> Callable[[StoreFailed | None], None]:
+    """What counts the failures of the store, and tells in the log when they begin and when they are over."""
+    told: list[str] = [""]
+
+    def watch(failed: StoreFailed | None) -> None:
+        reason = failed.reason if failed is not None else ""
+        shared.metrics.store(reason)
+        if told[0] != reason:
+            told[0] = reason
+            shared.log.store(reason, str(failed or ""))
+
+    return watch
 
 
 @asynccontextmanager
@@ -194,7 +243,7 @@ async def _own_tools(settings: Settings) -> "AsyncGenerator[OwnTools | None]":
         return
     from toolwire.service.own import OwnTools  # noqa: PLC0415
 
-    own = OwnTools(settings.own, _say)
+    own = OwnTools(settings, _say)
     await own.open()
     try:
         yield own
@@ -203,7 +252,7 @@ async def _own_tools(settings: Settings) -> "AsyncGenerator[OwnTools | None]":
 
 
 def _say(server: str, message: str) -> None:
-    print(f"toolwire: MCP server {server}: {message}", file=sys.stderr, flush=True)
+    print(clean(f"toolwire: MCP server {server}: {message}"), file=sys.stderr, flush=True)
 
 
 async def _wrong_method(request: Request) -> Response:
@@ -226,9 +275,11 @@ async def _no_such_thing(request: Request, error: Exception) -> Response:
     return Response(_dialect_of(request).encode_error(failure), error.status_code, media_type="application/json")
 
 
-async def _bad_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, BadRequest)
-    return Response(_dialect_of(request).encode_error(error.failure), error.status, media_type="application/json")
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ToolwireError)
+    failure = error.failure
+    headers = {"retry-after": failure.retry_after} if failure.retry_after else None
+    return Response(_dialect_of(request).encode_error(failure), failure.status, headers, "application/json")
 
 
 def _dialect_of(request: Request) -> DialectModule:

@@ -43,24 +43,40 @@ class Unauthorized(BadRequest):
 
 class Keys:
     def __init__(self, settings: Settings) -> None:
-        self._keys = [(key.name, settings.key_of(key).encode()) for key in settings.keys]
+        self._keys = [(key.name, form) for key in settings.keys for form in settings.key_forms(key)]
 
     def check(self, headers: Mapping[bytes, bytes]) -> Caller:
         """The caller behind a request. Without keys everybody may come in, and keeps their own key."""
         presented = _presented(headers)
         if not self._keys:
-            return Caller(upstream_key=presented)
-        found = ""
-        for name, key in self._keys:
-            if hmac.compare_digest(presented.encode(), key):
-                found = name
+            return Caller(upstream_key=_text(presented))
+        found = self._name_of(presented)
         if not found:
             raise Unauthorized
         return Caller(found)
 
+    def knows(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether `check` would let a request in."""
+        return not self._keys or bool(self._name_of(_presented(headers)))
 
-def _presented(headers: Mapping[bytes, bytes]) -> str:
+    def _name_of(self, presented: bytes) -> str:
+        found = ""
+        for name, key in self._keys:
+            if hmac.compare_digest(presented, key):
+                found = name
+        return found
+
+
+def _presented(headers: Mapping[bytes, bytes]) -> bytes:
     authorization = headers.get(b"authorization", b"")
     if authorization[:7].lower() == b"bearer ":
-        return authorization[7:].strip().decode("latin-1")
-    return headers.get(b"x-api-key", b"").strip().decode("latin-1")
+        return authorization[7:].strip()
+    return headers.get(b"x-api-key", b"").strip()
+
+
+def _text(key: bytes) -> str:
+    """A key to pass on: upstream headers are written as UTF-8."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key.decode("latin-1")

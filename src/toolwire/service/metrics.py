@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from toolwire.core.notes import Tally
+from toolwire.service.stderr import dropped_lines
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 Labels: TypeAlias = tuple[str, ...]
@@ -23,6 +24,7 @@ _COUNTERS = {
     "toolwire_calls": ("Calls delivered", _WHERE),
     "toolwire_truncated_turns": ("Turns with calls withheld", _WHERE),
     "toolwire_own_calls": ("Calls that the gateway ran itself, by outcome", ("tool", "outcome")),
+    "toolwire_store_failures": ("Attempts to use the store that failed, by reason", ("reason",)),
     "toolwire_notes": ("Deviations, by code", ("code",)),
     "toolwire_tokens": ("Tokens", (*_WHERE, "direction")),
 }
@@ -35,6 +37,7 @@ class Metrics(Collector):
         self._counts: dict[str, defaultdict[Labels, float]] = {name: defaultdict(float) for name in _COUNTERS}
         self._buckets: dict[Labels, list[int]] = {}
         self._seconds: defaultdict[Labels, float] = defaultdict(float)
+        self._store_fails = False
 
     def turn(self, facts: dict[str, Any], tally: Tally, seconds: float) -> None:
         where = (facts["dialect"], facts.get("backend", ""))
@@ -58,12 +61,20 @@ class Metrics(Collector):
         """A call of one of the gateway's own tools."""
         self._counts["toolwire_own_calls"][tool, outcome] += 1
 
+    def store(self, reason: str) -> None:
+        """An attempt to use the store failed for this reason; or, without one, it works again."""
+        self._store_fails = bool(reason)
+        if reason:
+            self._counts["toolwire_store_failures"][reason,] += 1
+
     def collect(self) -> Iterator[Metric]:
         for name, (says, labels) in _COUNTERS.items():
             family = CounterMetricFamily(name, says, labels=labels)
             for values, count in self._counts[name].items():
                 family.add_metric(values, count)
             yield family
+        yield CounterMetricFamily("toolwire_log_lines_dropped", "Lines nobody read in time", value=dropped_lines())
+        yield GaugeMetricFamily("toolwire_store_failing", "Whether the store fails", float(self._store_fails))
         seconds = HistogramMetricFamily("toolwire_turn_seconds", "Duration of turns", labels=_WHERE)
         for where, buckets in self._buckets.items():
             total = 0

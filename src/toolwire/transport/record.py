@@ -1,4 +1,4 @@
-"""Writes recordings. The form of the file is in `toolwire.core.recording`."""
+"""Writes recordings, which only their owner may read. The form of the file is in `toolwire.core.recording`."""
 
 import sys
 from pathlib import Path
@@ -8,6 +8,7 @@ import msgspec
 
 from toolwire.core.recording import Head, Line, without_secrets
 from toolwire.core.sse import Frame
+from toolwire.transport.private import make_folders, open_private
 
 LIMIT = 64 * 1024 * 1024
 """Most bytes one recording may have; the rest of the turn is left out, and the file says so."""
@@ -28,8 +29,8 @@ class Recorder:
         """A reply began; an earlier attempt's lines are dropped."""
         self.close()
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self._path.open("wb")
+            make_folders(self._path.parent)
+            self._file = open_private(self._path, "w")
         except OSError as error:  # a turn is worth more than its recording
             print(f"toolwire: cannot record to {self._path}: {error.strerror}", file=sys.stderr)
         self._started = now

@@ -37,7 +37,7 @@ class McpTool:
         self.description = offer.description
         self.parameters: msgspec.Raw | None = offer.parameters
         self.parallel = remote.server.parallel
-        self.writes = not offer.reads_only
+        self.writes = not (offer.reads_only and remote.server.trusted)
         self.tool = offer.name
         """What its server calls it."""
         self.offer = offer

@@ -4,13 +4,15 @@
     "files": {"command": "npx", "args": ["-y", "files-server", "${HOME}"], "env": {"TOKEN": "${TOKEN}"}, "cwd": "/srv"},
     "web": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${KEY:-none}"}}}}
 
-Our own fields, all optional: `timeout` and `startTimeout` in seconds, `parallel`, `disabled`, and lists of tools in
-`allow` and `deny`. What is wrong is said with the path of its field, and never with a value, which may be a secret.
+Our own fields, all optional: `timeout` and `startTimeout` in seconds, `parallel`, `trusted`, `disabled`, and lists of
+tools in `allow` and `deny`. What is wrong is said with the path of its field, and never with a value, which may be a
+secret.
 """
 
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
@@ -31,6 +33,7 @@ _FIELDS: dict[str, tuple[str, Any]] = {
     "timeout": ("timeout", Seconds),
     "startTimeout": ("start_timeout", Seconds),
     "parallel": ("parallel", bool),
+    "trusted": ("trusted", bool),
     "allow": ("allow", tuple[str, ...]),
     "deny": ("deny", tuple[str, ...]),
 }
@@ -59,6 +62,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that a call may take."""
     parallel: bool = False
     """Its tools may run side by side."""
+    trusted: bool = False
+    """It is believed when it says that a tool only reads."""
     allow: tuple[str, ...] | None = None
     """The only tools to offer, by the server's own names for them."""
     deny: tuple[str, ...] = ()
@@ -79,8 +84,13 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         return tool not in self.deny and (self.allow is None or tool in self.allow)
 
 
-def read_config(text: str, environment: Mapping[str, str] = os.environ) -> tuple[Server, ...]:
-    """The servers that a configuration names, without those that are disabled. Raises `BadConfig`."""
+def read_config(
+    text: str, environment: Mapping[str, str] = os.environ, beside: Path | None = None
+) -> tuple[Server, ...]:
+    """The servers that a configuration names, without those that are disabled. Raises `BadConfig`.
+
+    Relative paths of programs and working directories count from the folder that the configuration is in.
+    """
     try:
         read: Any = msgspec.json.decode(text.removeprefix("\ufeff"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
@@ -90,7 +100,15 @@ def read_config(text: str, environment: Mapping[str, str] = os.environ) -> tuple
         raise BadConfig("mcpServers: is missing")
     servers = _typed("mcpServers", top["mcpServers"], dict[str, Any])
     read_servers = (_server(name, entry, environment) for name, entry in servers.items())
-    return tuple(server for server in read_servers if server is not None)
+    return tuple(_placed(server, beside) for server in read_servers if server is not None)
+
+
+def _placed(server: Server, folder: Path | None) -> Server:
+    """A server without relative paths; a program without a slash is looked for on the PATH."""
+    if folder is None:
+        return server
+    command = str(folder / server.command) if os.sep in server.command else server.command
+    return msgspec.structs.replace(server, command=command, cwd=str(folder / server.cwd) if server.cwd else "")
 
 
 def _server(name: str, value: Any, environment: Mapping[str, str]) -> Server | None:

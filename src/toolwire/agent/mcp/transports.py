@@ -5,7 +5,6 @@ A transport here also says when it is over, which the package tells only those w
 
 import asyncio
 import os
-import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
@@ -18,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 
 from toolwire.agent.mcp.settings import Server
+from toolwire.core.terminal import clean
 
 LAST_BYTES = 2048
 LAST_LINES = 10
@@ -25,8 +25,6 @@ LAST_WORDS = 0.3
 """Seconds that the rest of a standard error has to arrive once its process has ended."""
 MOST_EVENT = 64 * 1024 * 1024
 """Bytes of one event. The package's own limit of 1 MiB is less than an image may take."""
-
-_STEERING = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -42,7 +40,7 @@ class Tail(asyncio.Protocol):
     @property
     def text(self) -> str:
         """The last lines, as far as there are any, without what would steer a terminal."""
-        lines = _STEERING.sub("", self._kept.decode("utf-8", "replace")).strip().splitlines()
+        lines = clean(self._kept.decode("utf-8", "replace")).strip().splitlines()
         return "\n".join(lines[-LAST_LINES:])
 
     async def open(self) -> TextIO:

@@ -18,9 +18,10 @@ from pathlib import Path
 import msgspec
 
 from toolwire.agent.call import ToolError
-from toolwire.agent.registry import Emit
+from toolwire.agent.registry import Emit, Inherit
 from toolwire.agent.tools.excerpt import Excerpt
 from toolwire.agent.tools.family import MARK, Family, new_mark
+from toolwire.transport.environment import inherited
 
 TIMEOUT = 120.0
 """Seconds that a command has, if nobody says otherwise."""
@@ -48,6 +49,8 @@ class Command(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     """What is added to the inherited environment."""
     terminal: bool = False
+    inherit: Inherit = inherited
+    """Gives that environment."""
 
 
 class Process:
@@ -195,7 +198,7 @@ def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int]:
             stdout=theirs,
             stderr=theirs,
             cwd=command.cwd,
-            env={**os.environ, **ENVIRONMENT, **command.env, MARK: mark},
+            env={**command.inherit(), **ENVIRONMENT, **command.env, MARK: mark},
             start_new_session=True,
         )
     except (OSError, ValueError) as error:

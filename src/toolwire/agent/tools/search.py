@@ -76,7 +76,7 @@ class Grep:
         question = _question(call)
         place, names, command = await asyncio.to_thread(_prepared, question, context)
         answer = Answer(question, place, names, context)
-        await _ask(command, answer)
+        await _ask(command, context.inherit(), answer)
         return as_result(answer.told())
 
 
@@ -120,11 +120,12 @@ def _folder(path: str, inner: str, context: Context) -> Place:
     return place
 
 
-async def _ask(command: list[str], answer: "Answer") -> None:
+async def _ask(command: list[str], environment: dict[str, str], answer: "Answer") -> None:
     """Run a search until it ends, or enough is known."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
+            env=environment,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,

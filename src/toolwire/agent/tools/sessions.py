@@ -91,7 +91,7 @@ class Sessions:
         """
         must_be_writable(context, NO_COMMANDS)
         began = time.monotonic()
-        session = self._start(Command(shell(cmd), directory(context, workdir), terminal=tty))
+        session = self._start(Command(shell(cmd), directory(context, workdir), terminal=tty, inherit=context.inherit))
         try:
             with session.process.watched(context.emit):
                 await session.process.wait(_seconds(yield_time_ms, LEAST_YIELD, MOST_YIELD))

@@ -46,8 +46,8 @@ async def bash(command: str, context: Context, cwd: str = "", timeout: float = T
         timeout: Seconds after which it is ended. Defaults to 120; at most 600.
     """
     must_be_writable(context, NO_COMMANDS)
-    outcome = await run(Command(shell(command), directory(context, cwd)), context.emit, timeout)
-    return _result(outcome)
+    started = Command(shell(command), directory(context, cwd), inherit=context.inherit)
+    return _result(await run(started, context.emit, timeout))
 
 
 @tool(name=LOCAL_SHELL, writes=True)
@@ -76,7 +76,7 @@ async def local_shell(
     if not command:
         raise ToolError("missing command")
     seconds = TIMEOUT if timeout_ms is None else timeout_ms / 1000
-    started = Command(command, directory(context, working_directory), env or {})
+    started = Command(command, directory(context, working_directory), env or {}, inherit=context.inherit)
     return _result(await run(started, context.emit, seconds))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from toolwire.backends.codex.config import arguments, catalogue, configuration, limit_headers, version_of
+from toolwire.backends.codex.config import arguments, catalogue, configuration, key_variables, limit_headers, version_of
 from toolwire.backends.codex.declined import declined
 from toolwire.backends.codex.decode import Decoder
 from toolwire.backends.codex.encode import PROVIDER, opening
@@ -33,6 +33,7 @@ __all__ = [
     "catalogue",
     "configuration",
     "declined",
+    "key_variables",
     "limit_headers",
     "profile_from",
     "version_of",

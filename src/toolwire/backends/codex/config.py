@@ -122,6 +122,12 @@ def arguments(overrides: Mapping[str, Any]) -> list[str]:
     return [each for key, value in _flat(overrides, "") for each in ("-c", f"{key}={_toml(value)}")]
 
 
+def key_variables(overrides: Mapping[str, Any]) -> list[str]:
+    """The variables from which providers of these settings take their keys."""
+    named = [value for name, value in _flat(overrides, "") if name.rpartition(".")[2] == "env_key"]
+    return [value for value in named if isinstance(value, str)]
+
+
 def _flat(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
     for key, value in table.items():
         name = f"{path}.{key}" if path else key

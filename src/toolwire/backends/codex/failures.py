@@ -59,9 +59,11 @@ def _turn_failure(error: TurnError) -> Failure:
     kind, status = _kind(error.codex_error_info)
     if status is None and (told := _STATUS.search(error.message)):
         status = int(told[1])
+    if status is not None and not 400 <= status < 600:  # no HTTP error
+        status = None
     if kind in _KINDS:
         usual, code, again = _KINDS[kind]
-        if status is not None and status >= 400:
+        if status is not None:
             usual, again = status, again and status in RETRYABLE_STATUS
             code = _CODES.get(status, "bad_request" if status < 500 else code)
         return Failure(usual, code, error.message, retry_after=pause_in(error.message), retryable=again)

@@ -59,6 +59,9 @@ OUR_ITEMS = frozenset(("message", "reasoning", *CALL_TYPES))
 PASSED_INSIDE = frozenset(("response.output_text.annotation.added",))
 """Events inside such items that they have none for."""
 
+ITEM = 1024
+"""Bytes that an item counts for beside its text."""
+
 SIGNS_FROM = 60.0
 """Seconds of silence from which a sign of life is an event: Codex does not count comments."""
 
@@ -108,6 +111,7 @@ class StreamEncoder:
         self._thought: str | None = None  # the same of reasoning
         self._thought_kind: ReasoningKind | None = None
         self._part = 0
+        self._closing: tuple[TurnEnded | None, int, int] | None = None  # the end, its first number, how many pieces
 
     def feed(self, event: Event) -> Sequence[bytes]:
         # The two that make up nearly all of a stream come first, and mostly go out as they came.
@@ -142,7 +146,16 @@ class StreamEncoder:
         self._items, self._open, self._others = [], None, {}
         failure = InternalError().failure
         self.response.fail(failure, [])
-        return [self._error(failure), *self._last("response.failed")]
+        self.response.leave_unstored()  # it may be, but nobody waits for that any more
+        return [self._error(failure), *self._conclude(None)]
+
+    def unstored(self, pieces: Sequence[bytes]) -> list[bytes]:
+        """The last pieces again, of a response that was to be stored and could not be."""
+        assert self._closing is not None
+        event, number, count = self._closing
+        self.response.leave_unstored()
+        self._writer.number = number
+        return [*pieces[: len(pieces) - count], *self._conclude(event)]
 
     # The turn
 
@@ -168,11 +181,15 @@ class StreamEncoder:
         return ()
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
-        response = self.response
         is_cut = event.reason in INCOMPLETE and isinstance(self._open, MessageItem)
         out = [*self.begin(), *self._close("incomplete" if is_cut else "completed"), *self._close_others()]
+        return [*out, *self._conclude(event)]
+
+    def _finish(self, event: TurnEnded) -> list[bytes]:
+        response = self.response
         response.end(event.reason, self.output, self._waiting_calls(), int(self._clock()))
         type = f"response.{response.status}"
+        out: list[bytes] = []
         if self._extended and response.required_action is not None:
             response.status = "incomplete"
             asked = {"response": response.encoded(), "required_action": response.required_action}
@@ -184,7 +201,14 @@ class StreamEncoder:
         self._abandon()
         out.append(self._error(event.failure))
         self.response.fail(event.failure, self.output)
-        return [*out, *self._last("response.failed")]
+        return [*out, *self._conclude(None)]
+
+    def _conclude(self, event: TurnEnded | None) -> list[bytes]:
+        """The closing events of a turn that has ended, or has failed; they may have to be written again."""
+        number = self._writer.number
+        pieces = self._finish(event) if event is not None else self._last("response.failed")
+        self._closing = event, number, len(pieces)
+        return pieces
 
     def _error(self, failure: Failure) -> bytes:
         error = error_object(failure)
@@ -209,6 +233,11 @@ class StreamEncoder:
         return [self._lifecycle(type), sse.write_comment(self.tally.comment()), sse.DONE]
 
     @property
+    def held(self) -> int:
+        """Bytes, more or less, that are held of the turn."""
+        return self._writer.held
+
+    @property
     def items(self) -> Sequence[OutputItem]:
         """All items so far; the status of those that still grow is `in_progress`."""
         return self._items
@@ -227,6 +256,7 @@ class StreamEncoder:
 
     def _hear(self, event: Told) -> Sequence[bytes]:
         """Keep what a frame says, or pass it on if it is about something we have no word for."""
+        self._writer.held += len(event.data)
         if event.type in (ADDED, DONE):
             return self._hear_item(event)
         if event.item in self._others:
@@ -347,6 +377,7 @@ class StreamEncoder:
 
     def _add(self, item: Item, out: list[bytes], fields: bytes = b"") -> Item:
         out += self.begin()
+        self._writer.held += ITEM
         self._items.append(item)
         if isinstance(item, OtherItem):
             item.fields = _fields(fields)

@@ -140,6 +140,12 @@ class ResponseObject:
         self.status = "cancelled"
         self._head |= {"output": output, "error": None}
 
+    def leave_unstored(self) -> None:
+        """The response could not be stored, though it was to be: nothing may be submitted for it."""
+        self._stored = False
+        self._asked["store"] = False
+        self.required_action = None
+
     def encoded(self, output: list[msgspec.Raw] | None = None) -> msgspec.Raw:
         """The object as it is now, with its own output or another."""
         told = {name: value for name, value in self._told.items() if name not in _OURS and value != NULL}

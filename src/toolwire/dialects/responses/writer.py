@@ -28,6 +28,8 @@ class Writer:
 
     def __init__(self, *, socket: bool) -> None:
         self.number = 0
+        self.held = 0
+        """Bytes, more or less, that are held until the end of the turn, which repeats all of it."""
         self._socket = socket
         self._end = b"" if socket else b"\n\n"
         self._item: Growing | None = None
@@ -65,6 +67,7 @@ class Writer:
     def delta(self, event: Delta) -> Sequence[bytes]:
         """A delta in as many events as it came in."""
         self._pieces.append(event.text)
+        self.held += len(event.text)
         frame = event.frame
         if frame is not None:
             return self._framed(frame)

@@ -5,17 +5,19 @@ A turn that calls tools of both is the client's: our results wait until the clie
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from toolwire.agent.call import ToolCall
-from toolwire.agent.registry import Context, Registry
+from toolwire.agent.registry import Context, Inherit, Registry
 from toolwire.agent.repeats import Repeats
 from toolwire.agent.router import heard
 from toolwire.agent.runtime import Finished, Runtime
 from toolwire.assembly import Assembly
+from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -55,6 +57,9 @@ class Joined(msgspec.Struct, frozen=True):
     dialect: Dialect
     keep: Keep
     ran: Ran
+    inherit: Inherit
+    max_reply: int
+    """Bytes of the turns of one request that may be held for its next round."""
 
 
 class _Turn:
@@ -63,7 +68,8 @@ class _Turn:
     def __init__(self, tools: Joined, repeats: Repeats) -> None:
         self._tools = tools
         repeats.next_turn()
-        self._runtime = Runtime(tools.registry, _context, _nothing, self._count, judge=repeats.judged)
+        context = partial(_context, tools.inherit)
+        self._runtime = Runtime(tools.registry, context, _nothing, self._count, judge=repeats.judged)
         self._under_way: dict[str, str] = {}  # names by the ids of calls
         self._entries: list[Entry] = []
         self._said: list[str] = []  # words that are not among them yet
@@ -71,6 +77,8 @@ class _Turn:
         self.theirs: list[CallEntry] = []
         self._call: CallStarted | None = None
         self._pieces: list[str] = []
+        self.held = 0
+        """Bytes, more or less, of its words, thoughts and arguments."""
         self._thought: dict[int, list[str]] = {}
 
     @property
@@ -87,12 +95,15 @@ class _Turn:
             return self._is_ours(event)
         if isinstance(event, CallArgs):
             self._pieces.append(event.text)
+            self.held += len(event.text)
             return self._call is not None and self._is_ours(self._call)
         if isinstance(event, CallEnded):
             return self._end_call(event)
         if isinstance(event, TextDelta):
             self._said.append(event.text)
+            self.held += len(event.text)
         elif isinstance(event, ReasoningDelta):
+            self.held += len(event.text)
             self._thought.setdefault(event.part, []).append(event.text)
         elif isinstance(event, ReasoningEnded):
             shown = tuple("".join(pieces) for _, pieces in sorted(self._thought.items()))
@@ -152,6 +163,7 @@ class OwnRun:
         self._rounds = 1
         self._started = False
         self._held: list[Event] = []  # until there is something to show
+        self._held_before = 0  # bytes of earlier rounds
         self._headers: Mapping[str, str] = {}
         self._used: Usage | None = None
         self._ending = TurnEnded()
@@ -225,7 +237,10 @@ class OwnRun:
             self._headers = self._run.headers
             self._working = asyncio.get_running_loop().create_task(self._work())
             return ()
-        return () if self._turn.hides(event) else self._apart.feed(event)
+        is_hidden = self._turn.hides(event)
+        if self._held_before + self._turn.held > self._tools.max_reply:
+            raise ReplyTooLarge(self._tools.max_reply)
+        return () if is_hidden else self._apart.feed(event)
 
     async def _work(self) -> list[Finished]:
         """Wait for our tools, and meanwhile read the reply's last bytes, so that its connection can be used again."""
@@ -251,6 +266,7 @@ class OwnRun:
         self._request = msgspec.structs.replace(
             self._request, entries=(*self._request.entries, *turn.entries, *answers), notes=()
         )
+        self._held_before += turn.held
         self._turn = _Turn(self._tools, self._repeats)
         self._run = self._begin(self._request)
         return ()
@@ -270,8 +286,8 @@ def _answer(call: CallEntry, done: Finished) -> ResultEntry:
     return ResultEntry(call.id, done.result.parts, call.kind, failed=done.result.failed)
 
 
-def _context(call: ToolCall) -> Context:
-    return Context(Path.cwd(), _nothing)
+def _context(inherit: Inherit, call: ToolCall) -> Context:
+    return Context(Path.cwd(), _nothing, inherit=inherit)
 
 
 def _nothing(_: object) -> None:

@@ -20,10 +20,11 @@ from toolwire.core.request import Entry, Message, OtherEntry, OtherPart, Request
 from toolwire.core.request import Tool as Declared
 from toolwire.dialects.responses import compaction
 from toolwire.runs.run import AnyRun, Run
-from toolwire.runs.settings import Own, SettingsError
+from toolwire.runs.settings import Settings, SettingsError, bytes_of
 from toolwire.service.own.kept import KeptResults
 from toolwire.service.own.late import LateRun
 from toolwire.service.own.run import Begin, Joined, OwnRun, Ran
+from toolwire.transport.environment import inherited
 
 ENTRY_POINTS = "toolwire.tools"
 """The group in which installed packages name tools for the gateway."""
@@ -32,13 +33,16 @@ ENTRY_POINTS = "toolwire.tools"
 class OwnTools:
     """The gateway's tools, and results that wait for those of clients."""
 
-    def __init__(self, settings: Own, say: Callable[[str, str], None]) -> None:
+    def __init__(self, settings: Settings, say: Callable[[str, str], None]) -> None:
+        own, folder = settings.own, settings.folder
         try:
-            self._registry = Registry(Timed(found_tool(name), settings.timeout) for name in settings.tools)
+            self._registry = Registry(Timed(found_tool(name, folder), own.timeout) for name in own.tools)
         except ValueError as error:
             raise SettingsError(f"own.tools: {error}") from None
-        self._rounds = settings.rounds
-        self._servers = Servers(found_servers(settings.mcp), say) if settings.mcp else None
+        self._rounds = own.rounds
+        self._max_reply = bytes_of(settings.server.max_reply)
+        self._inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
+        self._servers = Servers(found_servers(own.mcp, folder), say) if own.mcp else None
         self._listing: asyncio.Task[None] | None = None
         self._kept = KeptResults()
 
@@ -81,7 +85,8 @@ class OwnTools:
         asked = msgspec.structs.replace(request, tools=tools, entries=entries, dialect="")
         names = {each.name for each in ours}
         keep = partial(self._kept.keep, owner)
-        return OwnRun(Joined(self._registry, names, self._rounds, request.dialect, keep, ran), asked, begin)
+        joined = Joined(self._registry, names, self._rounds, request.dialect, keep, ran, self._inherit, self._max_reply)
+        return OwnRun(joined, asked, begin)
 
 
 def _declared(tool: Tool) -> Declared:
@@ -144,10 +149,13 @@ def _is_about_compaction(request: Request) -> bool:
     return compaction.is_asked(request) or (isinstance(last, Message) and last.parts == (TextPart(compaction.ASK),))
 
 
-def found_tool(name: str) -> Tool:
-    """A tool by the name of an entry point, or as `module:object`. A plain function is made into one."""
+def found_tool(name: str, folder: Path) -> Tool:
+    """A tool by the name of an entry point, or as `module:object`. A plain function is made into one.
+
+    Modules are looked for in this folder too.
+    """
     module, colon, path = name.partition(":")
-    found = _imported(name, module, path) if colon else _installed(name)
+    found = _imported(name, module, path, str(folder)) if colon else _installed(name)
     fault = _fault(found)
     if fault:
         raise SettingsError(f"own.tools: {name!r} is no tool: {fault}")
@@ -157,12 +165,11 @@ def found_tool(name: str) -> Tool:
         raise SettingsError(f"own.tools: {name!r} is no tool: {_line(error)}") from None
 
 
-def _imported(name: str, module: str, path: str) -> Any:
+def _imported(name: str, module: str, path: str, folder: str) -> Any:
     if not module or not path:
         raise SettingsError(f"own.tools: {name!r} cannot be found: it must be module:object")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)  # at the end: what is installed comes first
+    if folder not in sys.path:
+        sys.path.append(folder)  # at the end: what is installed comes first
     found = _loaded(name, partial(importlib.import_module, module))
     for step in path.split("."):
         if not hasattr(found, step):
@@ -214,14 +221,17 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def found_servers(path: str) -> tuple[Server, ...]:
+def found_servers(path: str, folder: Path) -> tuple[Server, ...]:
+    """The MCP servers of a file. Each works in the folder of that file, unless its entry names another."""
+    file = folder / path
     try:
-        return read_config(Path(path).read_text("utf-8"))
+        servers = read_config(file.read_text("utf-8"), beside=file.parent)
     except FileNotFoundError:
-        raise SettingsError(f"own.mcp: {path}: there is no such file in {Path.cwd()}") from None
+        raise SettingsError(f"own.mcp: {path}: there is no such file in {folder}") from None
     except OSError as error:
         raise SettingsError(f"own.mcp: {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"own.mcp: {path}: it is not text in UTF-8") from None
     except ValueError as error:
         raise SettingsError(f"own.mcp: {path}: {_line(error)}") from None
+    return tuple(msgspec.structs.replace(each, cwd=each.cwd or str(file.parent)) for each in servers)

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.errors import Failure, InternalError, ToolwireError
+from toolwire.core.errors import Failure, InternalError, ReplyTooLarge, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
+from toolwire.core.shares import Shares
 from toolwire.dialects.responses.response import ResponseObject
 from toolwire.runs.run import AnyRun, Plan, Run
 from toolwire.service.delivery import upstream_request_id
 from toolwire.service.exchange import Shared
+from toolwire.service.flight import Claim
 from toolwire.service.responses.journal import Journal
 from toolwire.transport.alarm import Alarm
 
@@ -28,13 +30,18 @@ _GOING_ON = {"status": "in_progress", "completed_at": None, "error": None, "inco
 class BackgroundRun:
     """One response being produced, whoever listens."""
 
-    def __init__(self, shared: Shared, bound: "ResponsesBound", plan: Plan, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, shared: Shared, bound: "ResponsesBound", plan: Plan, facts: dict[str, Any], claim: Claim
+    ) -> None:
         self._shared = shared
         self._bound = bound
         self._plan = plan
         self._facts = facts
+        self._claim = claim
         self._began = time.perf_counter()
         self._cancelled = False
+        self.is_lost = False
+        """The turn is over and could not be stored: what is known of it is here."""
         self.journal = Journal()
         self.response: ResponseObject = bound.stream().response
         self.response.status = "queued"
@@ -45,7 +52,7 @@ class BackgroundRun:
         return self.response.id
 
     async def is_over(self) -> bool:
-        """Whether the turn has ended. Then this waits until it is kept: nobody may hear of it before."""
+        """Whether the turn has ended and is kept. This waits for the second: nobody may hear of the first before."""
         if self.response.status in ("queued", "in_progress") or self.task is None:
             return False
         await asyncio.wait((self.task,))
@@ -54,7 +61,7 @@ class BackgroundRun:
     def snapshot(self) -> bytes:
         """The response as it is now. That it has ended is not said before it is kept."""
         now = self.response.encoded(self._bound.stream().output)
-        if self.response.status in ("queued", "in_progress"):
+        if self.response.status in ("queued", "in_progress") or self.is_lost:
             return bytes(now)
         going_on: dict[str, object] = {**msgspec.json.decode(now, type=dict[str, msgspec.Raw]), **_GOING_ON}
         going_on.pop("required_action", None)
@@ -78,6 +85,7 @@ class BackgroundRun:
             if run is not None:
                 await run.finish()
             self.journal.close()
+            self._claim.release()
             self._report(run)
 
     async def _serve(self) -> None:
@@ -106,19 +114,28 @@ class BackgroundRun:
             encoder.tally = run.assembly.tally
             pieces = [piece for event in events for piece in encoder.feed(event)]
             if run.finished:
-                await self._bound.keep_frames(self.journal, pieces)
+                await self._keep(pieces)
+                return
+            before = self.journal.size
             self.journal.add(pieces)
+            self._bound.check()
+            self._claim.grow(self.journal.size - before)
+            if self.journal.size > self._shared.max_reply:
+                raise ReplyTooLarge(self._shared.max_reply)
 
     async def _end(self, failure: Failure) -> None:
         pieces = self._bound.stream().feed(TurnFailed(failure))
         if self._cancelled:
             self._bound.stream().cancel()
         await self._keep(pieces)
+        if self._cancelled:
+            self._bound.stream().cancel()
 
     async def _keep(self, pieces: Sequence[bytes]) -> None:
         """Keep the turn with its last events, then tell them."""
-        await self._bound.keep_frames(self.journal, pieces)
-        self.journal.add(pieces)
+        last = await self._bound.keep_frames(self.journal, pieces)
+        self.is_lost = last is not pieces
+        self.journal.add(last)
 
     def _report(self, run: AnyRun | None) -> None:
         tally = run.assembly.tally if run is not None else Tally()
@@ -130,20 +147,50 @@ class BackgroundRun:
         self._shared.metrics.turn(self._facts, tally, seconds)
 
 
-class Background:
-    """All background runs of this process."""
+class LostRun:
+    """What is left of a run that has ended and could not be stored."""
 
-    def __init__(self) -> None:
+    def __init__(self, run: BackgroundRun) -> None:
+        self.journal = run.journal
+        self._response = run.snapshot()
+
+    @property
+    def size(self) -> int:
+        return self.journal.size + len(self._response)
+
+    async def is_over(self) -> bool:
+        return False  # nothing of it is in the store
+
+    def snapshot(self) -> bytes:
+        return self._response
+
+    async def cancel(self) -> None:
+        pass
+
+
+class Background:
+    """All background runs of this process; those that could not be stored in at most so many bytes."""
+
+    def __init__(self, most_lost: int) -> None:
         self._runs: dict[tuple[str, str], BackgroundRun] = {}
+        self._lost: Shares[tuple[str, str], LostRun] = Shares(most_lost)
 
     def start(self, owner: str, run: BackgroundRun) -> None:
-        key = (owner, run.id)
-        self._runs[key] = run
+        self._runs[owner, run.id] = run
         run.task = asyncio.create_task(run.run())
-        run.task.add_done_callback(lambda _: self._runs.pop(key, None))
+        run.task.add_done_callback(lambda _: self._end(owner, run))
 
-    def get(self, owner: str, id: str) -> BackgroundRun | None:
-        return self._runs.get((owner, id))
+    def _end(self, owner: str, run: BackgroundRun) -> None:
+        self._runs.pop((owner, run.id), None)
+        if run.is_lost:
+            lost = LostRun(run)
+            self._lost.put(owner, (owner, run.id), lost, lost.size)
+
+    def get(self, owner: str, id: str) -> BackgroundRun | LostRun | None:
+        return self._runs.get((owner, id)) or self._lost.get((owner, id))
+
+    def forget(self, owner: str, id: str) -> None:
+        self._lost.pop((owner, id))
 
     async def close(self, patience: float) -> None:
         """Let the runs end by themselves for a while, then stop them."""
@@ -161,7 +208,7 @@ async def journal_bytes(journal: Journal, after: int, keepalive: float) -> Async
     """The bytes of a stream that holds the events after number `after`, and those to come."""
     sent = after + 1
     while True:
-        frames = journal.frames[sent:]
+        frames = journal.since(sent)
         sent += len(frames)
         if frames:
             yield b"".join(frames)

@@ -1,7 +1,6 @@
 """Exchanges of the Responses endpoints: create, submit tool outputs, compact."""
 
 import asyncio
-import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,27 +10,33 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from toolwire.core.collect import Turn, events_of
-from toolwire.core.errors import BadRequest
-from toolwire.core.events import Usage
+from toolwire.core.errors import BadRequest, ReplyTooLarge
+from toolwire.core.events import Note, Usage
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
 from toolwire.dialects import responses
 from toolwire.dialects.responses import Asked, StreamEncoder, compaction
 from toolwire.dialects.responses.response import usage_object
 from toolwire.runs.run import AnyRun
+from toolwire.service.body import stepped
 from toolwire.service.delivery import SSE_HEADERS, Pace
 from toolwire.service.exchange import Bound, Exchange, Shared, UntilClientGone
-from toolwire.service.http import read_body, send_json
+from toolwire.service.flight import Claim
+from toolwire.service.http import send_json
 from toolwire.service.keys import Caller
 from toolwire.service.responses.background import Background, BackgroundRun, journal_bytes
 from toolwire.service.responses.journal import Journal
 from toolwire.service.responses.ledger import Ledger, Opened, not_found
+from toolwire.service.responses.memory import Remembered
 from toolwire.service.responses.outputs import are_the_same, tool_outputs
 from toolwire.service.responses.replay import full_response, replayed
+from toolwire.transport.store import StoreFailed
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+CLAIMED_AT_ONCE = 64 * 1024
+"""Bytes of a turn by which its claim grows."""
 PING = 2.0
 """Seconds of silence before a `ping`, where a client asked for extended events."""
 
@@ -42,6 +47,8 @@ class State(msgspec.Struct, frozen=True):
     shared: Shared
     ledger: Ledger
     background: Background
+    remembered: Remembered
+    """The latest responses of WebSocket connections."""
     submitting: dict[tuple[str, str], Any] = {}
     """Submissions under way, by owner and response: a second one waits for the first."""
 
@@ -55,6 +62,8 @@ class ResponsesBound(Bound):
         self.opened: Opened | None = None
         self.extended = False
         self.socket = False
+        self.claim: Claim | None = None
+        self._claimed = 0  # bytes of the turn
         self._own: StreamEncoder | None = None
 
     def stream(self) -> StreamEncoder:
@@ -67,33 +76,51 @@ class ResponsesBound(Bound):
         self._own.tally = tally
         return self._own
 
+    def check(self) -> None:
+        held = self._own.held if self._own is not None else 0
+        if held - self._claimed < CLAIMED_AT_ONCE:
+            return
+        most = self._state.shared.max_reply
+        if held > most:
+            raise ReplyTooLarge(most)
+        if self.claim is not None:
+            self.claim.grow(held - self._claimed)
+        self._claimed = held
+
     def turn(self, turn: Turn) -> bytes:
         encoder = self.stream()
         for event in events_of(turn):
             encoder.feed(event)
         return bytes(encoder.response.encoded())
 
-    async def settle(self) -> None:
-        if self._own is not None and self.opened is not None:
-            await self._keep(self._own)
+    async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
+        if self._own is None or self.opened is None or await self._is_kept(self._own):
+            return pieces
+        last = self._own.unstored(pieces)
+        assert self.request is not None
+        return last if self.request.stream else [bytes(self._own.response.encoded())]
 
     async def cancel(self) -> None:
         """The client left: keep what there is, as cancelled."""
-        if self._own is not None and self._own.response.status == "in_progress":
+        if self._own is not None and self.opened is not None and self._own.response.status == "in_progress":
             self._own.cancel()
-            await self.settle()
+            await self._is_kept(self._own)
 
-    async def keep_frames(self, journal: Journal, last: Sequence[bytes]) -> None:
-        """Keep the turn with all its events; the last ones are not in the journal yet."""
+    async def keep_frames(self, journal: Journal, last: Sequence[bytes]) -> Sequence[bytes]:
+        """Keep the turn with all its events; the last ones are not in the journal yet. Returns what they are."""
         frames = b"".join((*journal.frames, *(piece for piece in last if piece.startswith(b"event: "))))
-        await self._keep(self.stream(), frames)
+        encoder = self.stream()
+        return last if await self._is_kept(encoder, frames) else encoder.unstored(last)
 
-    async def _keep(self, encoder: StreamEncoder, frames: bytes = b"") -> None:
+    async def _is_kept(self, encoder: StreamEncoder, frames: bytes = b"") -> bool:
+        """Keep the turn. The answer is worth more than its copy: it goes out also if it cannot be kept."""
         assert self.opened is not None
         try:
             await self._state.ledger.keep(self.opened, encoder.response, encoder.output, frames)
-        except sqlite3.Error as error:  # the answer is worth more than its copy
-            self._state.shared.log.crashed(self.id, error)
+        except StoreFailed as error:
+            encoder.tally.note(Note("not_stored", error.reason))
+            return False
+        return True
 
 
 class ResponsesEndpoint:
@@ -123,23 +150,27 @@ class ResponsesExchange(Exchange):
 
     async def _exchange(self, receive: Receive) -> None:
         caller = self._enter()
-        body = await read_body(self._asked, receive, self._shared.max_body)
-        await self._answer(self._read(body), caller, receive)
+        body = await self._read_body(receive)
+        await self._answer(await self._read(body), caller, receive)
 
-    def _read(self, body: bytes) -> Asked:
-        return responses.read_request(body)
+    async def _read(self, body: bytes) -> Asked:
+        return await stepped(responses.reading_request(body, self._shared.bounds), len(body))
 
     async def _answer(self, asked: Asked, caller: Caller, receive: Receive, conversation: str = "") -> None:
         """Answer a request, whose turn also belongs to a conversation if one is given."""
-        opened = await self._state.ledger.open(caller.owner, asked)
+        opened = await self._state.ledger.open(caller.owner, asked, self._claim)
         if conversation:
             opened = msgspec.structs.replace(opened, conversation=conversation)
         self._bound.opened = opened
+        self._bound.claim = self._claim
         self._extend()
         if asked.body.background:
             await self._in_background(opened, caller, receive)
         else:
-            await self._deliver(self._begin_turn(opened.request, caller), receive)
+            await self._pause()
+            run = self._begin_turn(opened.request, caller)
+            await self._pause()
+            await self._deliver(run, receive)
 
     def _extend(self) -> None:
         rules = self._rules(self._shared.settings.tools)
@@ -160,12 +191,16 @@ class ResponsesExchange(Exchange):
     async def _in_background(self, opened: Opened, caller: Caller, receive: Receive) -> None:
         request, policies = self._compacting(opened.request)
         plan = self._plan(request, caller, policies)
-        run = BackgroundRun(self._shared, self._bound, plan, dict(self._facts))
+        run = BackgroundRun(self._shared, self._bound, plan, dict(self._facts), self._claim)
         await self._state.ledger.queue(opened, run.response)
         queued = bytes(run.response.encoded())
         self._state.background.start(opened.owner, run)
+        claim, self._claim = self._claim, Claim(self._shared.flight)  # the bytes are the run's now
+        assert run.task is not None
+        run.task.add_done_callback(lambda _: claim.release())
         self._handed_over = True
         self._bound = ResponsesBound(self._seed, self._state)  # the other one is the run's now
+        self._claim = Claim(self._shared.flight)
         await self._send_kept(run.journal if request.stream else queued, receive)
 
     async def _send_kept(self, kept: Journal | bytes, receive: Receive) -> None:
@@ -197,8 +232,8 @@ class ResponsesExchange(Exchange):
 class CompactExchange(ResponsesExchange):
     """POST /v1/responses/compact: a turn that ends in a compaction, kept by nobody."""
 
-    def _read(self, body: bytes) -> Asked:
-        asked = responses.read_request(body)
+    async def _read(self, body: bytes) -> Asked:
+        asked = await super()._read(body)
         trigger = msgspec.Raw(b'{"type":"compaction_trigger"}')
         changed = msgspec.structs.replace(asked.body, stream=False, store=False, background=False)
         return msgspec.structs.replace(asked, body=changed, items=(*asked.items, trigger))
@@ -222,7 +257,7 @@ class SubmitExchange(ResponsesExchange):
 
     async def _exchange(self, receive: Receive) -> None:
         caller = self._enter()
-        body = await read_body(self._asked, receive, self._shared.max_body)
+        body = await self._read_body(receive)
         id = self._scope["path_params"]["response_id"]
         submitting, key = self._state.submitting, (caller.owner, id)
         while key in submitting:
@@ -254,7 +289,7 @@ class SubmitExchange(ResponsesExchange):
         fields.pop("conversation", None)
         if _forces_a_call(fields.get("tool_choice")):
             del fields["tool_choice"]  # it had its call; forcing another would never end
-        await self._answer(self._read(_encode(fields)), caller, receive, record.conversation)
+        await self._answer(await self._read(_encode(fields)), caller, receive, record.conversation)
 
     async def _send_again(self, id: str, caller: Caller, receive: Receive, *, stream: bool) -> bool:
         """Answer with a response that is there already; False if it is not."""

@@ -8,11 +8,15 @@ from collections.abc import Sequence
 
 import msgspec
 
+from toolwire.core.bounds import Bounds
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import Request, ResultEntry
 from toolwire.dialects.responses import Asked
 from toolwire.dialects.responses.response import ResponseObject
-from toolwire.transport.store import KeptItem, Record, Store
+from toolwire.service.body import stepped
+from toolwire.service.flight import Claim
+from toolwire.service.responses.memory import Memory
+from toolwire.transport.store import Effects, KeptItem, Record, Store, TooLarge
 
 Raw = msgspec.Raw
 
@@ -46,28 +50,8 @@ def _known(item: Raw) -> _Known:
         return _Known("")
 
 
-LANES = 32
-"""Lanes whose latest response one connection remembers."""
-
-
-class Memory:
-    """The latest response of each lane of one WebSocket connection, with everything before it."""
-
-    def __init__(self) -> None:
-        self.lane = ""
-        self._latest: dict[str, tuple[str, list[Raw]]] = {}
-
-    def get(self, id: str) -> list[Raw] | None:
-        return next((items for known, items in self._latest.values() if known == id), None)
-
-    def put(self, id: str, items: list[Raw]) -> None:
-        self._latest.pop(self.lane, None)
-        self._latest[self.lane] = (id, items)
-        if len(self._latest) > LANES:
-            del self._latest[next(iter(self._latest))]
-
-    def evict(self, id: str) -> None:
-        self._latest = {lane: each for lane, each in self._latest.items() if each[0] != id}
+REFERENCES = 10_000
+"""Most item references in one input."""
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -76,7 +60,7 @@ class Opened(msgspec.Struct, frozen=True):
     owner: str
     asked: Asked
     request: Request
-    earlier: list[Raw]
+    earlier: Sequence[Raw]
     store: bool
     conversation: str
     memory: Memory | None = None
@@ -95,31 +79,45 @@ class Opened(msgspec.Struct, frozen=True):
 class Ledger:
     """Opens requests and keeps responses."""
 
-    def __init__(self, store: Store, *, keeps_by_default: bool) -> None:
+    def __init__(self, store: Store, bounds: Bounds, *, keeps_by_default: bool) -> None:
         self._store = store
+        self._bounds = bounds
         self._default = keeps_by_default
 
-    async def open(self, owner: str, asked: Asked, memory: Memory | None = None) -> Opened:
-        """The request behind what was asked, with all earlier items in front."""
+    async def open(self, owner: str, asked: Asked, claim: Claim, memory: Memory | None = None) -> Opened:
+        """The request behind what was asked, with all earlier items in front; the claim grows by what these have."""
         body = asked.body
-        earlier: list[Raw] = []
-        if body.previous_response_id:
-            earlier = await self._chain(owner, body.previous_response_id, memory)
-        elif asked.conversation:
-            earlier = await self._conversation(owner, asked.conversation)
-        asked = msgspec.structs.replace(asked, items=await self._dereferenced(owner, asked.items, earlier))
+        earlier: Sequence[Raw] = ()
+        own = sum(map(len, asked.items))
+        room = self._bounds.body - own
+        try:
+            if body.previous_response_id:
+                earlier = await self._chain(owner, body.previous_response_id, memory, room)
+            elif asked.conversation:
+                earlier = await self._conversation(owner, asked.conversation, room)
+            items = await self._dereferenced(owner, asked.items, earlier, room)
+        except TooLarge:
+            field = _what_is_continued(asked)
+            message = f"{field}: With all that it continues or refers to, the request has more than "
+            message += f"{self._bounds.body} bytes (server.max_body). Compact the conversation, or begin a new one."
+            raise BadRequest(message, field, "request_too_large", status=413) from None
+        asked = msgspec.structs.replace(asked, items=items)
         store = self._default if body.store is None else body.store
-        request = asked.request(earlier, store=store)
+        size = sum(map(len, earlier)) + sum(map(len, asked.items))
+        claim.grow(max(0, size - own))
+        request = await stepped(asked.decoding(earlier, self._bounds, store=store), size)
         return Opened(owner, asked, request, earlier, store, asked.conversation, memory)
 
-    async def _chain(self, owner: str, id: str, memory: Memory | None) -> list[Raw]:
+    async def _chain(self, owner: str, id: str, memory: Memory | None, room: int) -> Sequence[Raw]:
         items = memory.get(id) if memory is not None else None
+        if items is not None and (size := sum(map(len, items))) > room:
+            raise TooLarge(size)
         if items is None:
             record = await self._store.load(owner, id)
             if record is not None and record.status in ("queued", "in_progress"):
                 message = f"The response {id!r} is not finished yet."
                 raise BadRequest(message, "previous_response_id", "response_not_finished")
-            items = await self._store.chain(owner, id)
+            items = await self._store.chain(owner, id, room)
         if items is None:
             missing = await self._store.missing_link(owner, id)
             message = f"There is no response {missing!r} to continue."
@@ -128,19 +126,25 @@ class Ledger:
             raise BadRequest(message, "previous_response_id", "previous_response_not_found", status=404)
         return items
 
-    async def _conversation(self, owner: str, id: str) -> list[Raw]:
+    async def _conversation(self, owner: str, id: str, room: int) -> list[Raw]:
         if await self._store.conversation(owner, id) is None:
             message = f"There is no conversation {id!r} here."
             raise BadRequest(message, "conversation", "conversation_not_found", status=404)
-        return await self._store.input(owner, id)
+        return await self._store.input(owner, id, room)
 
-    async def _dereferenced(self, owner: str, items: Sequence[Raw], earlier: list[Raw]) -> tuple[Raw, ...]:
+    async def _dereferenced(
+        self, owner: str, items: Sequence[Raw], earlier: Sequence[Raw], room: int
+    ) -> tuple[Raw, ...]:
         """The items, with references replaced by what they refer to. What is in the chain already is left out."""
         if not any(b'"item_reference"' in bytes(item) for item in items):
             return tuple(items)
-        wanted = {read.id: item for item in items if (read := _known(item)).type == "item_reference" and read.id}
-        found = await self._store.find(owner, list(wanted))
         present = {_known(item).id for item in earlier}
+        references = [read.id for item in items if (read := _known(item)).type == "item_reference" and read.id]
+        if len(references) > REFERENCES:
+            message = f"input: {len(references)} item references are more than the limit of {REFERENCES}."
+            raise BadRequest(message, "input", "too_many_references")
+        wanted = [id for id in references if id not in present]
+        found = await self._store.find(owner, wanted, room - sum(map(len, earlier)))
         out: list[Raw] = []
         for item in items:
             read = _known(item)
@@ -155,29 +159,21 @@ class Ledger:
         seed = response.id.partition("_")[2]
         if opened.memory is not None and response.status in ("completed", "incomplete"):
             # An item is a view of the message it came in, which is not to be kept for its sake.
-            opened.memory.put(response.id, [*opened.earlier, *(item.copy() for item in opened.asked.items), *output])
+            items = (*opened.earlier, *(item.copy() for item in opened.asked.items), *output)
+            opened.memory.put(response.id, items)
         if not opened.store:
             return
         given = given_items(opened.asked.items, seed)
         made = [KeptItem(_known(item).id or "", item) for item in output]
-        await self._store.save(opened.owner, self.record(opened, response, frames), given, made)
-        answered = opened.answered
-        if response.status not in ("completed", "incomplete"):
-            if opened.asked.body.background and opened.previous and answered:
-                await self._store.link(opened.owner, opened.previous, "")  # its outputs may be sent again
-            return
-        if opened.previous and answered:
-            await self._store.link(opened.owner, opened.previous, response.id)
-        if opened.conversation:
-            await self._store.link_callers(opened.owner, opened.conversation, answered, response.id)
-            await self._store.add_items(opened.owner, opened.conversation, [*given, *made])
+        effects = _effects(opened, response)
+        await self._store.save(opened.owner, self.record(opened, response, frames), given, made, effects)
 
     async def queue(self, opened: Opened, response: ResponseObject) -> None:
         """Keep a response whose turn has yet to run."""
         seed = response.id.partition("_")[2]
-        await self._store.save(opened.owner, self.record(opened, response), given_items(opened.asked.items, seed), ())
-        if opened.previous and opened.answered:
-            await self._store.link(opened.owner, opened.previous, response.id)
+        link = (opened.previous, response.id) if opened.previous and opened.answered else None
+        given = given_items(opened.asked.items, seed)
+        await self._store.save(opened.owner, self.record(opened, response), given, (), Effects(link))
 
     def record(self, opened: Opened, response: ResponseObject, frames: bytes = b"") -> Record:
         return Record(
@@ -190,6 +186,24 @@ class Ledger:
             opened.conversation,
             frames=frames,
         )
+
+
+def _what_is_continued(asked: Asked) -> str:
+    """The field that leads to what came before."""
+    if asked.body.previous_response_id:
+        return "previous_response_id"
+    return "conversation" if asked.conversation else "input"
+
+
+def _effects(opened: Opened, response: ResponseObject) -> Effects:
+    """What a turn that is over changes beside itself."""
+    answered = opened.answered if opened.previous or opened.conversation else []
+    continued = opened.previous if answered else ""
+    if response.status in ("completed", "incomplete"):
+        link = (continued, response.id) if continued else None
+        return Effects(link, opened.conversation, tuple(answered) if opened.conversation else ())
+    # A background run was linked when it was queued; now its outputs may be sent again.
+    return Effects((continued, "") if continued and opened.asked.body.background else None)
 
 
 def not_found(id: str) -> BadRequest:

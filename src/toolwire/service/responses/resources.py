@@ -14,14 +14,16 @@ from toolwire.core.errors import BadRequest, InternalError
 from toolwire.dialects import responses
 from toolwire.dialects.reading import read
 from toolwire.runs.routes import counted
+from toolwire.service.body import read_body, stepped
 from toolwire.service.delivery import SSE_HEADERS
-from toolwire.service.http import ClientGone, number, read_body
+from toolwire.service.flight import Claim, Overloaded
+from toolwire.service.http import ClientGone, number
 from toolwire.service.keys import Caller
-from toolwire.service.responses.background import journal_bytes
+from toolwire.service.responses.background import LostRun, journal_bytes
 from toolwire.service.responses.exchange import State
 from toolwire.service.responses.ledger import given_items, not_found
 from toolwire.service.responses.replay import full_response, replayed
-from toolwire.transport.store import Conversation, KeptItem, Page, Record
+from toolwire.transport.store import Conversation, KeptItem, Page, Record, StoreFailed
 
 Raw = msgspec.Raw
 MOST_ITEMS = 100
@@ -80,9 +82,14 @@ class Resources:
         async def handle(request: Request) -> Response:
             caller = self._state.shared.keys.check(dict(request.scope["headers"]))
             try:
-                return await handler(request, caller)
-            except BadRequest:
+                with Claim(self._state.shared.flight) as request.scope["toolwire.claim"]:
+                    return await handler(request, caller)
+            except (BadRequest, Overloaded):
                 raise
+            except StoreFailed as error:
+                failure = error.failure
+                headers = {"retry-after": failure.retry_after}
+                return Response(responses.encode_error(failure), failure.status, headers, "application/json")
             except ClientGone:
                 return Response(status_code=499)
             except Exception as error:  # noqa: BLE001 - the process must survive whatever this was
@@ -129,6 +136,7 @@ class Resources:
         running = self._state.background.get(caller.owner, id)
         if running is not None:
             await running.cancel()
+        self._state.background.forget(caller.owner, id)
         if not await self._state.shared.store.delete(caller.owner, id):
             raise not_found(id)
         return _json({"id": id, "object": "response", "deleted": True})
@@ -137,6 +145,9 @@ class Resources:
         running = self._state.background.get(caller.owner, request.path_params["response_id"])
         if running is not None:
             await running.cancel()
+        running = self._state.background.get(caller.owner, request.path_params["response_id"])
+        if isinstance(running, LostRun):
+            return _json_bytes(running.snapshot())
         record = await self._record(request, caller)
         if not msgspec.json.decode(record.fields, type=_Background).background:
             message = "Only a response that was created with background: true can be cancelled."
@@ -154,21 +165,24 @@ class Resources:
         limit = number(request, "limit", 20, 1)
         if limit > MOST_ITEMS:
             raise BadRequest(f"limit must be at most {MOST_ITEMS}; received {limit}.", "limit")
-        page = await self._state.shared.store.page(caller.owner, holder, after, limit, order)
+        shared = self._state.shared
+        page = await shared.store.page(caller.owner, holder, after, limit, order, shared.bounds.body)
         if page is None:
             raise BadRequest(f"after: There is no item {after!r} here.", "after")
         return _json(_listed(page))
 
     async def _input_tokens(self, request: Request, caller: Caller) -> Response:
-        asked = responses.read_request(await self._body(request), needs_input=False)
-        opened = await self._state.ledger.open(caller.owner, asked)
+        body, bounds = await self._body(request), self._state.shared.bounds
+        asked = await stepped(responses.reading_request(body, bounds, needs_input=False), len(body))
+        opened = await self._state.ledger.open(caller.owner, asked, request.scope["toolwire.claim"])
         tokens, headers = await counted(self._state.shared.router, opened.request, caller.upstream_key)
         answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
         answer.headers.update(headers)
         return answer
 
     async def _body(self, request: Request) -> bytes:
-        return await read_body(dict(request.scope["headers"]), request.receive, self._state.shared.max_body)
+        claim = request.scope["toolwire.claim"]
+        return await read_body(dict(request.scope["headers"]), request.receive, self._state.shared.bounds, claim)
 
     # Conversations
 
@@ -223,9 +237,9 @@ class Resources:
     async def _item(self, request: Request, caller: Caller) -> tuple[str, Raw]:
         conversation = await self._conversation(request, caller)
         id = request.path_params["item_id"]
-        for raw in await self._state.shared.store.input(caller.owner, conversation.id):
-            if msgspec.json.decode(raw, type=_Named).id == id:
-                return id, raw
+        raw = await self._state.shared.store.item(caller.owner, conversation.id, id)
+        if raw is not None:
+            return id, raw
         message = f"There is no item {id!r} in this conversation."
         raise BadRequest(message, "item_id", "item_not_found", status=404)
 
@@ -238,10 +252,6 @@ class Resources:
         holder = request.path_params["conversation_id"]
         await self._state.shared.store.delete_item(caller.owner, holder, id)
         return _json(_shown(await self._conversation(request, caller)))
-
-
-class _Named(msgspec.Struct):
-    id: str = ""
 
 
 def _shown(conversation: Conversation) -> dict[str, Any]:

@@ -22,16 +22,19 @@ from toolwire.dialects.openai import error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import Asked
 from toolwire.runs.run import AnyRun
+from toolwire.service.body import check_body
+from toolwire.service.connections import DRAIN
 from toolwire.service.delivery import Delivery, upstream_request_id
+from toolwire.service.flight import Claim
 from toolwire.service.http import ClientGone, send_json
 from toolwire.service.keys import Caller, Unauthorized
 from toolwire.service.responses.exchange import ResponsesExchange, State
-from toolwire.service.responses.ledger import Memory
+from toolwire.service.responses.memory import Memory
 
 _encode = msgspec.json.Encoder().encode
 
-TOO_MUCH = b"too much"
-"""Stands in the queue for a request beyond the bytes that may wait on one connection."""
+WAITING = 1000
+"""Most requests that wait on one connection."""
 
 _REFUSED = ("stream_options", "background")
 
@@ -46,6 +49,13 @@ class _Create(msgspec.Struct):
 _decode_create = msgspec.json.Decoder(_Create).decode
 
 
+class _Refused:
+    """Requests in a row for which there was no room in the queue."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
 class Socket:
     """The endpoint as an ASGI application."""
 
@@ -56,12 +66,12 @@ class Socket:
         state = self._state()
         await receive()  # websocket.connect
         try:
-            state.shared.keys.check(dict(scope["headers"]))
+            caller = state.shared.keys.check(dict(scope["headers"]))
         except Unauthorized as error:
             await refuse(send, error.failure)
             return
         await send({"type": "websocket.accept"})
-        await Connection(state, scope, receive, send).run()
+        await Connection(state, scope, receive, send, caller.owner).run()
 
 
 async def refuse(send: Send, failure: Failure) -> None:
@@ -77,15 +87,19 @@ async def refuse(send: Send, failure: Failure) -> None:
 class Connection:
     """One client's socket, from its first request to its end."""
 
-    def __init__(self, state: State, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, state: State, scope: Scope, receive: Receive, send: Send, owner: str) -> None:
         self._state = state
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._memory = Memory()
-        self._asked: asyncio.Queue[bytes] = asyncio.Queue()
-        self._waiting = 0  # bytes of requests that wait
+        self._memory = Memory(state.remembered, owner, state.shared.bounds.body)
+        self._asked: asyncio.Queue[bytes | _Refused] = asyncio.Queue()
+        self._waiting = 0  # requests, and the bytes of them
+        self._waiting_bytes = 0
+        self._claim = Claim(state.shared.flight)  # of those bytes
+        self._refused: _Refused | None = None  # the last in the queue, if it is one
         self._gone = asyncio.Event()
+        self._draining = asyncio.Event()
 
     async def run(self) -> None:
         reader = asyncio.create_task(self._read())
@@ -93,29 +107,36 @@ class Connection:
         ends = time.monotonic() + limit if limit else float("inf")
         try:
             while not self._gone.is_set():
-                message = await self._next(ends)
-                if message is None:
+                if not await self._turn(await self._next(ends)):
                     break
-                await self._turn(message)
         except asyncio.CancelledError:
             await self._say_goodbye(503, "shutting_down", "The gateway is shutting down.", 1012)
         finally:
             reader.cancel()
+            self._claim.release()
+            self._memory.close()
 
-    async def _next(self, ends: float) -> bytes | None:
+    async def _next(self, ends: float) -> "bytes | _Refused | None":
         """The next request, or None when the connection is over."""
         getting = asyncio.create_task(self._asked.get())
         leaving = asyncio.create_task(self._gone.wait())
-        left = max(0.0, ends - time.monotonic())
-        done, pending = await asyncio.wait(
-            (getting, leaving), timeout=None if left == float("inf") else left, return_when=asyncio.FIRST_COMPLETED
+        draining = asyncio.create_task(self._draining.wait())
+        now, idle = time.monotonic(), self._state.shared.settings.server.websocket_idle
+        left = max(0.0, min(ends, now + (idle or float("inf"))) - now)
+        _, pending = await asyncio.wait(
+            (getting, leaving, draining),
+            timeout=None if left == float("inf") else left,
+            return_when=asyncio.FIRST_COMPLETED,
         )
         for task in pending:
             task.cancel()
-        if getting in done:
+        if self._draining.is_set():
+            await self._send({"type": "websocket.close", "code": 1012})
+        elif getting.done():
             return getting.result()
-        if leaving not in done:
-            message = "This connection has reached its limit; open a new one."
+        elif not leaving.done():
+            which = "server.websocket_limit" if time.monotonic() >= ends else "server.websocket_idle"
+            message = f"This connection has reached its limit ({which}); open a new one."
             await self._say_goodbye(400, "websocket_connection_limit_reached", message, 1000)
         return None
 
@@ -129,23 +150,46 @@ class Connection:
             if message["type"] == "websocket.disconnect":
                 self._gone.set()
                 return
+            if message["type"] == DRAIN:
+                self._draining.set()
+                continue
             text = message.get("text")
             asked = text.encode() if text is not None else message.get("bytes") or b""
-            if self._waiting + len(asked) <= self._state.shared.max_body:
-                self._waiting += len(asked)
-                self._asked.put_nowait(asked)
-            else:
-                self._asked.put_nowait(TOO_MUCH)
+            self._enqueue(asked)
 
-    async def _turn(self, message: bytes) -> None:
-        if message is TOO_MUCH:
-            limit = self._state.shared.max_body
-            busy = Failure(429, "too_many_requests", f"More than {limit} bytes of requests wait on this connection.")
-            await self._send({"type": "websocket.send", "text": error_frame(busy)})
+    def _enqueue(self, asked: bytes) -> None:
+        has_room = self._waiting_bytes + len(asked) <= self._state.shared.bounds.body
+        if has_room and self._waiting < WAITING and self._claim.takes(len(asked)):
+            self._waiting += 1
+            self._waiting_bytes += len(asked)
+            self._refused = None
+            self._asked.put_nowait(asked)
             return
-        self._waiting -= len(message)
+        if self._refused is None:
+            self._refused = _Refused()
+            self._asked.put_nowait(self._refused)
+        self._refused.count += 1
+
+    async def _turn(self, message: "bytes | _Refused | None") -> bool:
+        """Answer a request; False if there is none."""
+        if message is None:
+            return False
+        if isinstance(message, _Refused):
+            self._refused = None
+            await self._refuse(message.count)
+            return True
+        self._waiting -= 1
+        self._waiting_bytes -= len(message)
+        self._claim.shrink(len(message))
         exchange = SocketExchange(self._state, self._scope, self._send, self._memory, message)
         await exchange.run(self._until_gone)
+        return True
+
+    async def _refuse(self, count: int) -> None:
+        limit = f"{WAITING} requests or {self._state.shared.bounds.body} bytes of them"
+        busy = Failure(429, "too_many_requests", f"More than {limit} wait on this connection.")
+        for _ in range(count):
+            await self._send({"type": "websocket.send", "text": error_frame(busy)})
 
     async def _until_gone(self) -> Message:
         await self._gone.wait()
@@ -176,7 +220,7 @@ class SocketDelivery(Delivery):
     async def at_once(self, events: Sequence[Event]) -> None:
         """A turn that needs no run."""
         pieces = [piece for event in events for piece in self._dialect.stream().feed(event)]
-        await self._dialect.settle()
+        pieces = await self._dialect.settle(pieces)
         self._commit(200)
         await self._end_with(pieces)
 
@@ -216,10 +260,14 @@ class SocketExchange(ResponsesExchange):
 
     async def _exchange(self, receive: Receive) -> None:
         caller = self._enter()
+        self._size = len(self._message)
+        self._claim.grow(self._size)
+        await check_body(self._message, self._shared.bounds)
         create = self._read_create()
         self._delivery.lane = self._memory.lane = create.stream_id
         try:
-            await self._answer(self._read(self._message), caller, receive)
+            await self._pause()
+            await self._answer(await self._read(self._message), caller, receive)
         finally:
             if self._delivery.status >= 400 or not self._is_whole():
                 self._memory.evict(str(create.previous_response_id))
@@ -230,12 +278,12 @@ class SocketExchange(ResponsesExchange):
     def _read_create(self) -> _Create:
         return read(_decode_create, self._message, "The message")
 
-    def _read(self, body: bytes) -> Asked:
+    async def _read(self, body: bytes) -> Asked:
         create = self._read_create()
         if create.type != "response.create":
             message = f"type must be response.create; received {create.type!r}."
             raise BadRequest(message, "type", "unknown_message")
-        asked = responses.read_request(body)
+        asked = await super()._read(body)
         for name in _REFUSED:
             if bytes(asked.fields.get(name, b"null")) not in (b"null", b"false"):
                 raise BadRequest(f"{name} cannot be sent over a WebSocket.", name, "unsupported_parameter")
@@ -244,12 +292,15 @@ class SocketExchange(ResponsesExchange):
         return msgspec.structs.replace(asked, body=msgspec.structs.replace(asked.body, stream=True))
 
     async def _answer(self, asked: Asked, caller: Caller, receive: Receive, conversation: str = "") -> None:
-        opened = self._bound.opened = await self._state.ledger.open(caller.owner, asked, self._memory)
+        opened = self._bound.opened = await self._state.ledger.open(caller.owner, asked, self._claim, self._memory)
         self._extend()
         if asked.body.generate is False:
             await self._warm_up()
         else:
-            await self._deliver(self._begin_turn(opened.request, caller), receive)
+            await self._pause()
+            run = self._begin_turn(opened.request, caller)
+            await self._pause()
+            await self._deliver(run, receive)
 
     async def _warm_up(self) -> None:
         """A request that is only to be remembered: the next one will continue it."""

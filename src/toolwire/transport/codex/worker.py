@@ -5,7 +5,6 @@ Its output is one stream for all threads. Every line goes to the thread it is ab
 
 import asyncio
 import os
-import re
 import shutil
 import signal
 import tempfile
@@ -22,6 +21,7 @@ from toolwire.core import jsonrpc
 from toolwire.core.backend import Ask
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.jsonrpc import Id, LineReader
+from toolwire.core.terminal import clean
 from toolwire.transport.reply import Broken, broken
 
 GREETING = 20.0
@@ -35,7 +35,6 @@ ANSWERING = 30.0
 MOST_ASKED = 64
 """Requests under way at a time: app-server loses answers to a flood."""
 STDERR_KEPT = 8192
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class _Thread(msgspec.Struct):
@@ -84,6 +83,8 @@ class Recipe(msgspec.Struct, frozen=True):
     """How a worker is made, and the few words that it must be spoken to with."""
 
     command: tuple[str, ...]
+    environment: Callable[[], Mapping[str, str]]
+    """The variables that it inherits."""
     files: Callable[[str, Sequence[str]], Mapping[str, bytes]]
     """What its home holds, given its path and the models to know."""
     links: Mapping[str, str]
@@ -130,7 +131,7 @@ class Worker(asyncio.SubprocessProtocol):
                 lambda: self,
                 *self._recipe.command,
                 cwd=self._home,
-                env={**os.environ, "CODEX_HOME": self._home},
+                env={**self._recipe.environment(), "CODEX_HOME": self._home},
                 start_new_session=True,  # Ctrl-C is for the gateway, which drains
             )
             async with asyncio.timeout(GREETING):
@@ -210,7 +211,7 @@ class Worker(asyncio.SubprocessProtocol):
     def _why_gone(self) -> BackendFault:
         if self.is_ready:
             return broken("backend_broke_off", "The worker ended in the middle of the turn.")
-        said = _COLOURS.sub("", self._stderr.decode("utf-8", "replace")).strip().splitlines()
+        said = clean(self._stderr.decode("utf-8", "replace")).strip().splitlines()
         return _unusable(f"it ended at once: {said[-1]}" if said else "it ended at once")
 
     def _lost(self, fault: BackendFault) -> None:

@@ -1,0 +1,49 @@
+"""The time by which a store counts ages: it never goes back, and a clock that jumps moves it only slowly."""
+
+import threading
+import time
+from collections.abc import Callable
+
+DAY = 86_400.0
+
+
+def steady() -> float:
+    """Seconds since the machine was started; time asleep counts, where the system can tell."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.clock_gettime(clock) if clock is not None else time.monotonic()
+
+
+class StoreClock:
+    """Follows the wall clock from the latest time that the store has seen.
+
+    Where the wall clock is ahead, because it jumped or because nothing ran for a while, the difference is made up for
+    at a rate that lets go of a full store in a day, or in `max_age` if that is less. So a clock that is put right in
+    time costs little of what is kept. Where the wall clock is behind, time goes on at its own pace.
+    """
+
+    def __init__(self, max_age: float, wall: Callable[[], float], steady: Callable[[], float]) -> None:
+        self._wall = wall
+        self._steady = steady
+        self._rate = max_age / min(DAY, max_age) if max_age else 1.0
+        self._now: float | None = None
+        self._seen = 0.0
+        self._lock = threading.Lock()
+
+    def start(self, latest: float | None) -> None:
+        """Go on from the latest time in the store, once; an empty store has none."""
+        with self._lock:
+            if self._now is None:
+                self._now = latest if latest is not None else self._wall()
+                self._seen = self._steady()
+
+    def __call__(self) -> float:
+        with self._lock:
+            if self._now is None:
+                return self._wall()
+            steady = self._steady()
+            passed, self._seen = max(0.0, steady - self._seen), steady
+            self._now += passed
+            ahead = self._wall() - self._now
+            if ahead > 0:
+                self._now += min(ahead, passed * self._rate)
+            return self._now
