@@ -36,8 +36,8 @@ bench: .venv/.ready-dev ## Measure speed, as ratios in one run
 smoke: .venv/.ready-dev ## Structured and textual calls, streamed and plain, against a real server
 	@$(BIN)/python scripts/smoke.py $(ARGS)
 
-soak: .venv/.ready-dev ## Long runs: fuzzing and leaks
-	@$(BIN)/python -m pytest -m soak --hypothesis-profile soak -n 2 $(ARGS)
+soak: .venv/.ready-dev clients ## Long runs: fuzzing, leaks, and attacks with a ceiling for each
+	@$(BIN)/python -m pytest -m soak --hypothesis-profile soak -n 2 --dist loadgroup $(ARGS)
 
 lock: .venv/.ready-dev ## Pin the newest dependencies that fit
 	@$(BIN)/python scripts/lock.py

@@ -1,6 +1,7 @@
 """Responses over a WebSocket: one turn after the other, with a memory that lasts as long as the connection."""
 
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -630,3 +631,48 @@ def test_sockets_can_be_switched_off(start, http):
 
 def test_a_plain_get_is_no_upgrade(gateway, http: httpx.Client):
     assert http.get(f"{gateway.base_url}/responses").status_code == 405
+
+
+# Draining
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+def test_a_turn_is_finished_before_the_gateway_goes(start, upstream, number):
+    gate = Gate(stream(created(), text("a")), after=(stream(text("b"), completed()),))
+    upstream.replies["finishing-socket"] = Reply(gate)
+    gateway = start(backend(upstream.url))
+    with opened(gateway) as socket, opened(gateway) as idle:
+        socket.send("up/finishing-socket")
+        while socket.receive()["type"] != "response.output_text.delta":
+            pass
+        gateway.process.send_signal(number)
+        with pytest.raises(ConnectionClosed) as closed:
+            idle.receive()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012
+        gate.open()
+        turn = socket.turn()
+        assert (turn.types[-1], text_of(turn.response)) == ("response.completed", "ab")
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.receive()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012
+    assert gateway.process.wait(PATIENCE) == 0
+
+
+def test_a_turn_that_outlasts_the_drain_fails_and_the_socket_says_why_it_ends(start, upstream):
+    upstream.replies["never-socket"] = Reply([stream(created(), text("a")), Hold()])
+    gateway = start("[server]\ndrain = 1\n" + backend(upstream.url))
+    with opened(gateway) as socket:
+        socket.send("up/never-socket")
+        while socket.receive()["type"] != "response.output_text.delta":
+            pass
+        gateway.process.send_signal(signal.SIGTERM)
+        while (message := socket.receive())["type"] != "response.failed":
+            pass
+        assert "shutting down" in message["response"]["error"]["message"]
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.receive()
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1012
+    assert gateway.process.wait(PATIENCE) == 0

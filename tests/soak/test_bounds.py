@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import time
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -203,6 +204,66 @@ def test_what_idle_sockets_remember(rows: Rows, far: Far, tmp_path: Path):
     rows.hold()
 
 
+# Bytes that are hardly a request
+
+
+def floods() -> dict[str, tuple[bytes, bytes, float, int]]:
+    """What a client says first, what it then says without end, how many megabytes of memory that may take, and how
+    many bytes it says at most."""
+    chunked = head(PATHS["chat"], 0).replace(b"content-length: 0", b"transfer-encoding: chunked")
+    body = packed(question("chat", "quick/m"))
+    start = struct.pack("!BB4x", 0x01, 0x80)
+    upgrade = UPGRADE.encode() + b"\r\n"
+    squeezed = zlib.compressobj(9, zlib.DEFLATED, -15)
+    bomb = (squeezed.compress(b" " * LARGE) + squeezed.flush(zlib.Z_SYNC_FLUSH))[:-4]
+    deflate = UPGRADE.encode() + b"sec-websocket-extensions: permessage-deflate\r\n\r\n"
+    return {
+        "one header without an end": (b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx: ", b"x" * 65536, 50, 100 * MB),
+        "headers without an end": (b"GET / HTTP/1.1\r\nhost: 127.0.0.1\r\n", b"x: y\r\n" * 9000, 50, 100 * MB),
+        "a path without an end": (b"GET /", b"x" * 65536, 50, 100 * MB),
+        "trailers without an end": (chunked + b"0\r\n", b"x: y\r\n" * 9000, 50, 100 * MB),
+        "a chunk's extension without an end": (chunked + b"1;", b"e" * 65536, 50, 100 * MB),
+        "chunks of one byte": (chunked, b"1\r\nx\r\n" * 9000, 150, 100 * MB),
+        "requests before the answers": (b"", (head(PATHS["chat"], len(body)) + body) * 200, 150, 100 * MB),
+        "pings whose answers are not read": (upgrade, (struct.pack("!BB4x", 0x89, 0x80 | 125) + b"p" * 125) * 500, 50, 150 * MB),
+        "a message in empty fragments": (upgrade + start, struct.pack("!BB4x", 0x00, 0x80) * 9000, 100, 30 * MB),
+        "a message in fragments of one byte": (upgrade + start, (struct.pack("!BB4x", 0x00, 0x81) + b"x") * 9000, 250, 30 * MB),
+        "messages of 30 KB that unpack to 31 MB": (deflate, struct.pack("!BBQ4x", 0xC1, 0x80 | 127, len(bomb)) + bomb, 400, 100 * len(bomb)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*floods()])
+def test_floods(rows: Rows, far: Far, tmp_path: Path, name: str):
+    """From one client without a key, or with any."""
+    far.answers["quick"] = answering("chat")
+    first, piece, megabytes, most = floods()[name]
+
+    def pour(port: int) -> None:
+        said, rest = 0, b""
+        end = time.monotonic() + 8
+        with socket.create_connection(("127.0.0.1", port)) as client, suppress(OSError):
+            client.settimeout(0.5)
+            if first.startswith(b"GET /v1/responses"):
+                client.sendall(first.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+                client.recv(1000)
+                client.sendall(first.partition(b"\r\n\r\n")[2])
+            else:
+                client.sendall(first)
+            while said < most and time.monotonic() < end:
+                rest = rest or piece
+                with suppress(TimeoutError):
+                    count = client.send(rest)
+                    said, rest = said + count, rest[count:]
+
+    with attacked(tmp_path, far.backend("quick", "chat")) as gateway:
+        before = gateway.memory()
+        pour(gateway.port)
+        time.sleep(0.2)
+        rows.add(f"flood, {name}: memory", gateway.peak() - before, megabytes, "MB")
+        rows.add(f"flood, {name}: longest loop step", gateway.longest_step(), 250, "ms")
+    rows.hold()
+
+
 # Slow readers
 
 SLOW = 6
@@ -336,6 +397,26 @@ def test_slowloris(rows: Rows, tmp_path: Path):
         measured = asyncio.run(all_at_once(gateway.port))
         for (name, (_, ceiling)), seconds in zip(ways.items(), measured, strict=True):
             rows.add(f"slowloris, {name}: closed after", seconds, ceiling, "s")
+    rows.hold()
+
+
+def test_bodies_that_are_only_declared(rows: Rows, far: Far, tmp_path: Path):
+    """Whoever announces much and sends nothing takes no room from others."""
+    far.answers["quick"] = answering("chat")
+    opened: list[socket.socket] = []
+    with attacked(tmp_path, far.backend("quick", "chat")) as gateway:
+        try:
+            for size in [LARGE] * 40 + [MB] * 40 + [20_000] * 60 + [200] * 120:
+                client = socket.create_connection(("127.0.0.1", gateway.port))
+                client.sendall(head(PATHS["chat"], size) + b"{")
+                opened.append(client)
+            time.sleep(0.5)
+            body = packed(question("chat", "quick/m"))
+            statuses = [asyncio.run(ask(gateway.port, PATHS["chat"], body))[0] for _ in range(5)]
+        finally:
+            for client in opened:
+                client.close()
+        rows.add("bodies of more than 1 GB, declared and not sent: others refused, of 5", 5 - statuses.count(200), 0, "")
     rows.hold()
 
 
@@ -555,7 +636,6 @@ def test_caches(rows: Rows, far: Far, tmp_path: Path, what: str, kind: str):
 
 def test_keys_that_nobody_gave_out(rows: Rows, far: Far, tmp_path: Path):
     """Owners, lists of models and thoughts are kept by key; anybody can think of one."""
-    far.answers["quick"] = answering("chat")
     thinking = chat_delta({"reasoning_content": "r" * 20_000})
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     far.answers["think"] = always(

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolwire.transport.store import Conversation, KeptItem, Record, SqliteStore
+from toolwire.transport.store import Conversation, Effects, KeptItem, Record, SqliteStore, StoreFailed, TooLarge
 
 Raw = msgspec.Raw
 ANN, BEN = "ann", "ben"
@@ -478,6 +478,237 @@ def test_a_response_beyond_all_bounds_does_not_hold_up_the_store(open_store, clo
     clock.now += 1
     put(kept, "small", size=100)
     assert present(kept, "huge", "small") == ["small"]
+
+
+def test_nobody_loses_anything_to_others_while_he_has_no_more_than_his_part(open_store, clock):
+    kept = open_store(max_size=10_000)
+    put(kept, "first", size=3000)
+    for place in range(30):
+        clock.now += 1
+        put(kept, f"b{place}", owner=BEN, size=1000)
+    assert present(kept, "first") == ["first"]
+    left = [place for place in range(30) if kept.load(BEN, f"b{place}") is not None]
+    assert left == list(range(30 - len(left), 30))
+    assert 4 <= len(left) <= 6, "Ben has the rest"
+
+
+def test_who_keeps_most_gives_way_to_who_comes_new(open_store, clock):
+    kept = open_store(max_size=10_000)
+    for place in range(8):
+        clock.now += 1
+        put(kept, f"r{place}", size=1000)
+    clock.now += 1
+    put(kept, "new", owner=BEN, size=4000)
+    assert kept.load(BEN, "new") is not None
+    left = present(kept, *(f"r{place}" for place in range(8)))
+    assert left == [f"r{place}" for place in range(8 - len(left), 8)]
+    assert len(left) >= 4
+
+
+def test_one_huge_response_of_one_owner_costs_the_others_nothing(open_store, clock):
+    kept = open_store(max_size=10_000)
+    put(kept, "first", size=1000)
+    clock.now += 1
+    put(kept, "huge", owner=BEN, size=50_000)
+    assert present(kept, "first") == ["first"]
+    clock.now += 1
+    put(kept, "second", size=1000)
+    assert present(kept, "first", "second") == ["first", "second"]
+    assert kept.load(BEN, "huge") is None
+
+
+def test_an_item_that_was_deleted_takes_no_room(open_store, clock):
+    kept = open_store(max_size=10_000)
+    kept.put_conversation(ANN, Conversation("conv", 1.0, b"{}"))
+    put(kept, "first", size=1000)
+    for _ in range(20):
+        clock.now += 1
+        kept.add_items(ANN, "conv", [item("a", 1000)])
+        kept.delete_item(ANN, "conv", "a")
+    assert present(kept, "first") == ["first"]
+
+
+def test_items_for_a_conversation_that_is_gone_are_left_out(kept):
+    kept.add_items(ANN, "gone", items("a"))
+    assert kept.find(ANN, ["a"]) == {}
+
+
+def test_what_is_let_go_gives_its_bytes_back_to_the_disk(open_file, clock, tmp_path):
+    kept = open_file(max_size=3_000_000)
+    for place in range(10):
+        clock.now += 1
+        put(kept, f"r{place}", size=1_000_000)
+    kept.close()
+    assert (tmp_path / "kept.db").stat().st_size < 5_000_000
+
+
+# Sizes that are known before anything is loaded
+
+
+def test_a_chain_that_is_too_large_is_not_loaded(kept):
+    put(kept, "r1", size=1000)
+    put(kept, "r2", "r1", size=1000)
+    size = sum(map(len, kept.chain(ANN, "r2")))
+    assert len(kept.chain(ANN, "r2", size)) == 4
+    with pytest.raises(TooLarge) as raised:
+        kept.chain(ANN, "r2", size - 1)
+    assert raised.value.size == size
+
+
+def test_what_stood_in_the_conversation_counts_too(kept):
+    kept.put_conversation(ANN, Conversation("conv", 1.0, b"{}"))
+    kept.add_items(ANN, "conv", [item("a", 1000)])
+    saved = record("r1", conversation="conv")
+    kept.save(ANN, saved, items("b"), items("c"), Effects(conversation="conv"))
+    assert ids_of(kept.chain(ANN, "r1")) == ["a", "b", "c"]
+    for ask in (lambda: kept.chain(ANN, "r1", 1000), lambda: kept.input(ANN, "conv", 1000)):
+        with pytest.raises(TooLarge):
+            ask()
+
+
+def test_an_item_counts_as_often_as_it_is_referred_to(kept):
+    put(kept, "r1", size=1000)
+    size = len(kept.find(ANN, ["r1-in"])["r1-in"])
+    assert kept.find(ANN, ["r1-in"] * 3, 3 * size) == {"r1-in": item("r1-in", 1000).raw}
+    with pytest.raises(TooLarge):
+        kept.find(ANN, ["r1-in"] * 3, 3 * size - 1)
+
+
+def test_a_page_ends_before_it_is_too_large_and_goes_on(kept):
+    kept.save(ANN, record("r1"), [item(f"i{place}", 1000) for place in range(5)], ())
+    page = kept.page(ANN, "r1", "", 5, "asc", 2500)
+    assert ([each.id for each in page.items], page.has_more) == (["i0", "i1"], True)
+    page = kept.page(ANN, "r1", "i1", 5, "asc", 10)
+    assert ([each.id for each in page.items], page.has_more) == (["i2"], True)
+    page = kept.page(ANN, "r1", "i2", 5, "asc", 2500)
+    assert ([each.id for each in page.items], page.has_more) == (["i3", "i4"], False)
+
+
+def test_one_item_of_a_conversation_is_found(kept):
+    kept.put_conversation(ANN, Conversation("conv", 1.0, b"{}"))
+    kept.add_items(ANN, "conv", items("a", "b"))
+    assert kept.item(ANN, "conv", "b") == item("b").raw
+    assert kept.item(BEN, "conv", "b") is None
+    assert kept.item(ANN, "conv", "c") is None
+
+
+# All or nothing
+
+
+def test_a_response_is_kept_with_all_that_it_changes(kept):
+    kept.put_conversation(ANN, Conversation("conv", 1.0, b"{}"))
+    called = KeptItem("c", Raw(b'{"id":"c","call_id":"call_1"}'))
+    kept.save(ANN, record("r1", conversation="conv"), (), [called], Effects(conversation="conv"))
+    put(kept, "other")
+    effects = Effects(("other", "r2"), "conv", ("call_1",))
+    kept.save(ANN, record("r2", conversation="conv"), items("d"), items("e"), effects)
+    assert kept.load(ANN, "r1").continuation == "r2"
+    assert kept.load(ANN, "other").continuation == "r2"
+    assert ids_of(kept.input(ANN, "conv")) == ["c", "d", "e"]
+
+
+def test_a_write_that_fails_leaves_nothing_and_holds_up_nobody(open_file, tmp_path):
+    kept = open_file()
+    put(kept, "r1")
+    other = sqlite3.connect(tmp_path / "kept.db", isolation_level=None)
+    other.execute(
+        "CREATE TRIGGER never BEFORE INSERT ON holders WHEN NEW.id = 'r2' BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    with pytest.raises(StoreFailed):
+        put(kept, "r2")
+    other.execute("DROP TRIGGER never")
+    other.close()
+    put(kept, "r3")
+    assert present(kept, "r1", "r2", "r3") == ["r1", "r3"]
+    assert list(kept.find(ANN, ["r2-in", "r3-in"])) == ["r3-in"]
+
+
+def test_reading_makes_no_file_and_writes_nothing(open_file, tmp_path):
+    kept = open_file()
+    assert kept.load(ANN, "r1") is None
+    assert kept.chain(ANN, "r1") is None
+    assert list(tmp_path.iterdir()) == []
+
+
+# Clocks that jump
+
+
+YEAR = 365 * DAY
+
+
+@pytest.fixture
+def jumping(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Kept, Clock, Clock]]:
+    """A store with ten old and ten young responses, its wall clock and its steady clock."""
+    wall, steady = Clock(), Clock()
+    kept = Kept(SqliteStore(f"sqlite:{tmp_path / 'kept.db'}", 30 * DAY, 0, wall, steady))
+    for place in range(20):
+        wall.now += DAY
+        steady.now += DAY
+        put(kept, f"r{place}")
+    yield kept, wall, steady
+    kept.close()
+
+
+EVERY = [f"r{place}" for place in range(20)]
+
+
+@pytest.mark.parametrize("jump", [YEAR, -YEAR, 29 * DAY, -DAY])
+def test_a_clock_that_jumps_empties_nothing_at_once(jumping, jump):
+    kept, wall, steady = jumping
+    wall.now += jump
+    for _ in range(10):
+        wall.now += 61
+        steady.now += 61
+        put(kept, "new")
+    assert present(kept, *EVERY) == EVERY
+
+
+def test_a_clock_that_was_put_right_in_time_has_cost_nothing(jumping):
+    kept, wall, steady = jumping
+    wall.now += YEAR
+    for _ in range(60):
+        wall.now += 61
+        steady.now += 61
+        put(kept, "new")
+    wall.now -= YEAR
+    for _ in range(5):
+        wall.now += DAY
+        steady.now += DAY
+        put(kept, "new")
+    assert present(kept, *EVERY) == EVERY
+
+
+def test_time_that_really_passed_is_made_up_for_within_a_day(jumping, tmp_path):
+    kept, wall, steady = jumping
+    kept.close()
+    wall.now += 40 * DAY  # while nothing ran
+    again = Kept(SqliteStore(f"sqlite:{tmp_path / 'kept.db'}", 30 * DAY, 0, wall, steady))
+    put(again, "new")
+    assert present(again, *EVERY) == EVERY
+    left: list[int] = []
+    for _ in range(48):
+        wall.now += DAY / 24
+        steady.now += DAY / 24
+        put(again, "new")
+        left.append(len(present(again, *EVERY)))
+    again.close()
+    assert left == sorted(left, reverse=True), "one after the other"
+    assert len(set(left)) > 10
+    assert left[-1] == 0
+
+
+def test_a_clock_that_went_back_does_not_let_go_of_the_newest_first(tmp_path):
+    wall, steady = Clock(), Clock()
+    kept = Kept(SqliteStore(f"sqlite:{tmp_path / 'kept.db'}", 0, 10_000, wall, steady))
+    put(kept, "before", size=2500)
+    wall.now -= YEAR
+    for name in ("one", "two", "three", "four"):
+        steady.now += 1
+        wall.now += 1
+        put(kept, name, size=2500)
+    assert present(kept, "before", "one", "two", "three", "four")[-2:] == ["three", "four"]
+    assert present(kept, "before") == []
+    kept.close()
 
 
 # Many at once

@@ -27,8 +27,8 @@ class Source:
     """Text that was fed and a place in it."""
 
     def __init__(self) -> None:
-        self._text = ""
-        self._place = 0
+        self._text: str = ""
+        self._place: int = 0
 
     def feed(self, text: str, start: int = 0) -> None:
         """More text, from this place on. Where all before it was read, nothing is copied."""
@@ -87,7 +87,7 @@ class Source:
                 if self._text.startswith(marker, self._place):
                     self._place += len(marker)
                     return marker
-            rest = self._text[self._place :]
+            rest = self._text[self._place : self._place + SHORT]
             if not any(marker.startswith(rest) for marker in markers):
                 raise Malformed("text between calls" if len(markers) > 1 else "text after the call")
             yield

@@ -13,6 +13,8 @@ both are reported.
 """
 
 import re
+from collections import Counter
+from collections.abc import Iterable
 from typing import ClassVar
 
 import msgspec
@@ -57,9 +59,9 @@ def write_use_tool(name: str, arguments: str) -> Written:
         shown = _guarded("name", name)
     lines = [USE_TOOL.open, f"<name>{shown}</name>"]
     parameters = _parameters(arguments)
-    taken = {parameter for parameter, _, _ in parameters}
+    keys = _Keys(parameter for parameter, _, _ in parameters)
     for parameter, text, is_string in parameters:
-        key = parameter if _is_writable(parameter) else _writable(parameter, taken)
+        key = parameter if _is_writable(parameter) else keys.like(parameter)
         is_safe = not is_string or survives(key, text)
         if key != parameter or not is_safe:
             changed.append(parameter)
@@ -126,13 +128,21 @@ def _is_writable(parameter: str) -> bool:
     return bool(_KEY.fullmatch(parameter)) and f"<{parameter}>" != USE_TOOL.open
 
 
-def _writable(parameter: str, taken: set[str]) -> str:
-    """A tag for a parameter that can be none, which no other parameter has."""
-    key = _UNFIT.sub("_", parameter) or "_"
-    while key in taken or not _is_writable(key):
-        key += "_"
-    taken.add(key)
-    return key
+class _Keys:
+    """Tags for parameters that can be none, which no other parameter has."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+        self._counts: Counter[str] = Counter()
+
+    def like(self, parameter: str) -> str:
+        key = base = _UNFIT.sub("_", parameter) or "_"
+        while key in self._taken or not _is_writable(key):
+            self._counts[base] += 1
+            count = self._counts[base]
+            key = f"{base}_{count if count > 1 else ''}"
+        self._taken.add(key)
+        return key
 
 
 def _stays_whole(parameter: str, value: str) -> bool:

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
@@ -20,6 +21,7 @@ import msgspec
 
 from toolwire.assembly import ToolRules
 from toolwire.backends import demo
+from toolwire.core.bounds import Bounds
 from toolwire.core.errors import complaint
 from toolwire.runs.files import NAME, user_file, why_untrusted
 from toolwire.runs.flags import FLAGS, FlagError, boolean, with_flags
@@ -43,13 +45,26 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     origins: tuple[str, ...] = ("app://obsidian.md", "capacitor://localhost", "http://localhost")
     """Pages besides those on loopback that may ask a gateway without keys."""
     max_body: int | str = "32MB"
+    max_in_flight: int | str = "512MB"
+    """Bytes of request bodies and collected replies that may be held at a time."""
     max_reply: int | str = "64MB"
     """Bytes of one reply that may be held."""
+    max_entries: Annotated[int, msgspec.Meta(ge=1)] = Bounds().entries
+    max_tools: Annotated[int, msgspec.Meta(ge=1)] = Bounds().tools
+    max_values: Annotated[int, msgspec.Meta(ge=1)] = Bounds().values
     commit_after: float = 10.0
     keepalive: float = 15.0
     drain: float = 30.0
     websocket: bool = True
     websocket_limit: float = 3600.0
+    websocket_idle: Annotated[float, msgspec.Meta(ge=0)] = 600.0
+    header_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    body_timeout: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    """Seconds without a byte, not in total."""
+    idle_timeout: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 4096
+    write_timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    """Seconds that a client may leave what waits for it before the connection is given up."""
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,6 +140,11 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def literal_models(self) -> tuple[str, ...]:
         """The names among `models` that are no globs."""
         return tuple(name for name in self.models if not is_glob(name))
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it has a key of its own, and no use for the client's."""
+        return bool(self.api_key_env or self.auth)
 
     def context_window(self, model: str) -> int:
         """Tokens that a model takes, by its own name or the first glob that matches; 0 if none does."""
@@ -253,6 +273,13 @@ def check_workers(workers: int) -> None:
         raise SettingsError("--workers: more than one needs a store that all of them see, and there is none yet")
 
 
+def bounds_of(settings: Settings) -> Bounds:
+    """What one request may hold."""
+    server = settings.server
+    return Bounds(bytes_of(server.max_body), server.max_values, server.max_entries, server.max_tools)
+
+
+@lru_cache(maxsize=64)
 def bytes_of(size: int | str) -> int:
     """A number of bytes, written plainly or as `32MB`."""
     if isinstance(size, int):
@@ -279,14 +306,15 @@ def opened_store(settings: Settings, say: Callable[[str], None]) -> SqliteStore:
         raise SettingsError(f"store.url: there is no place for the store: {error}") from None
     where = f"store.url: {settings.store.url or state_folder() / 'toolwire.db'}"
     try:
-        for path in store.claim():
-            say(f"{where}: {path} could be read by others, and no longer can")
+        store.claim()
         store.check()
     except (sqlite3.Error, StoreFailed) as error:
         if store_failed(error).reason not in ("full", "busy"):
             store.release()
             raise SettingsError(f"{where} cannot be used: {error}") from None
         say(f"{where} cannot be used yet: {error}")
+    for path in store.tightened:
+        say(f"store.url: {path} could be read by others, and no longer can")
     return store
 
 
@@ -367,15 +395,19 @@ def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple
 
 
 def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> None:
+    server = settings.server
     for field, size in (
-        ("server.max_body", settings.server.max_body),
-        ("server.max_reply", settings.server.max_reply),
+        ("server.max_body", server.max_body),
+        ("server.max_in_flight", server.max_in_flight),
+        ("server.max_reply", server.max_reply),
         ("store.max_size", settings.store.max_size),
     ):
         try:
             bytes_of(size)
         except ValueError as error:
             raise SettingsError(f"{source}: {field}: {error}") from None
+    if bytes_of(server.max_in_flight) < bytes_of(server.max_body):
+        raise SettingsError(f"{source}: server.max_in_flight: one body may be larger, by server.max_body")
     _check_doors(settings, source)
     if settings.store.url and not settings.store.url.startswith(("memory:", "sqlite:")):
         raise SettingsError(f"{source}: store.url: {settings.store.url!r} is neither memory: nor sqlite:PATH")

@@ -18,18 +18,20 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolwire import __version__
-from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.shares import Shares
 from toolwire.core.terminal import clean
 from toolwire.dialects import chat, messages, responses
 from toolwire.runs.flags import MODES
 from toolwire.runs.routes import Router, counted
-from toolwire.runs.settings import Settings, bytes_of, make_store
+from toolwire.runs.settings import Settings, bounds_of, bytes_of, make_store
 from toolwire.runs.thoughts import Thoughts
+from toolwire.service.body import read_body, stepped
 from toolwire.service.delivery import Pace
 from toolwire.service.exchange import DialectModule, Endpoint, Shared
+from toolwire.service.flight import OVERLOADED, Claim, Flight
 from toolwire.service.guard import Guard
-from toolwire.service.http import EXPOSED, read_body, send_json
+from toolwire.service.http import EXPOSED, send_json
 from toolwire.service.keys import Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
@@ -43,7 +45,6 @@ from toolwire.service.responses.exchange import (
     SubmitExchange,
 )
 from toolwire.service.responses.ledger import Ledger
-from toolwire.service.responses.memory import ALL_BYTES
 from toolwire.service.responses.replay import as_failed
 from toolwire.service.responses.resources import Resources
 from toolwire.service.responses.socket import Socket, refuse
@@ -134,7 +135,8 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
                 Keys(settings),
                 log := Log(settings.debug.level, loop),
                 Metrics(),
-                bytes_of(settings.server.max_body),
+                bounds := bounds_of(settings),
+                Flight(bytes_of(settings.server.max_in_flight)),
                 Pace(settings.server.commit_after, settings.server.keepalive),
                 loop,
                 Ticker(loop),
@@ -146,8 +148,10 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
             store.watch = watch_of(everything)
             await store.fail_unfinished(as_failed)
             background = Background(everything.max_reply)
-            ledger = Ledger(store, keeps_by_default=settings.store.default, most=everything.max_body)
-            states["state"] = State(everything, ledger, background, Shares(ALL_BYTES))
+            ledger = Ledger(store, bounds, keeps_by_default=settings.store.default)
+            states["state"] = State(
+                everything, ledger, background, Shares(bytes_of(settings.server.max_in_flight) // 2)
+            )
             router.open()
             yield
             await background.close(settings.server.drain)
@@ -180,9 +184,11 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
     async def count_tokens(request: Request) -> Response:
         given = dict(request.scope["headers"])
         caller = shared().keys.check(given)
-        asked = messages.decode_request(await read_body(given, request.receive, shared().max_body))
-        asked = msgspec.structs.replace(asked, betas=given.get(b"anthropic-beta", b"").decode("latin-1"))
-        tokens, headers = await counted(shared().router, asked, caller.upstream_key)
+        with Claim(shared().flight, OVERLOADED["messages"]) as claim:
+            body = await read_body(given, request.receive, shared().bounds, claim)
+            asked = await stepped(messages.decoding(body, shared().bounds), len(body))
+            asked = msgspec.structs.replace(asked, betas=given.get(b"anthropic-beta", b"").decode("latin-1"))
+            tokens, headers = await counted(shared().router, asked, caller.upstream_key)
         return Response(msgspec.json.encode({"input_tokens": tokens}), 200, headers, "application/json")
 
     submit = ResponsesEndpoint(state, SubmitExchange)
@@ -209,7 +215,7 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
                 allow_private_network=True,
             ),
         ],
-        exception_handlers={HTTPException: _no_such_thing, BadRequest: _bad_request},
+        exception_handlers={HTTPException: _no_such_thing, ToolwireError: _told},
         lifespan=lifespan,
     )
     return Gateway(guard, endpoints, submit, sockets, rest)
@@ -269,9 +275,11 @@ async def _no_such_thing(request: Request, error: Exception) -> Response:
     return Response(_dialect_of(request).encode_error(failure), error.status_code, media_type="application/json")
 
 
-async def _bad_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, BadRequest)
-    return Response(_dialect_of(request).encode_error(error.failure), error.status, media_type="application/json")
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ToolwireError)
+    failure = error.failure
+    headers = {"retry-after": failure.retry_after} if failure.retry_after else None
+    return Response(_dialect_of(request).encode_error(failure), failure.status, headers, "application/json")
 
 
 def _dialect_of(request: Request) -> DialectModule:

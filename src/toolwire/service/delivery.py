@@ -6,18 +6,19 @@ has a real status. All events of one read become one write. While nothing comes,
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
 import msgspec
 from starlette.types import Send
 
+from toolwire.core.bounds import LARGE
 from toolwire.core.collect import Collector, Turn
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
 from toolwire.runs.run import AnyRun, early_failure
-from toolwire.service.http import EXPOSED, send_json
+from toolwire.service.http import EXPOSED, PIECE, send_json
 
 SSE_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -55,6 +56,10 @@ class Dialect(Protocol):
 
     def error(self, failure: Failure) -> bytes: ...
 
+    def check(self) -> None:
+        """Raise if the turn has become larger than may be held."""
+        ...
+
     async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
         """The turn is over and its last bytes have not left: keep what must be kept; returns what is to leave."""
         ...
@@ -83,12 +88,17 @@ class Delivery:
         self.ended = False
         """Nothing more may be sent: the last bytes are on their way."""
 
-    async def plain(self, run: AnyRun) -> None:
-        """Collect the turn and send it in one piece."""
+    async def plain(self, run: AnyRun, hold: Callable[[int], None]) -> None:
+        """Collect the turn and send it in one piece. `hold` hears of so many bytes more, and may refuse them."""
         collector = Collector()
+        held = 0
         while not run.finished:
             for event in await run.read(float("inf")):
                 collector.feed(event)
+            hold(collector.size - held)
+            held = collector.size
+        if held >= LARGE:
+            await asyncio.sleep(0)
         [turn] = collector.end()
         if turn.failure is not None:
             await self.refuse(turn.failure, run)
@@ -133,6 +143,7 @@ class Delivery:
                 due = now + (self.pace.keepalive or float("inf"))
             if run.finished:
                 break
+            self._dialect.check()
             events = await run.read(due)
         await self._close()
 
@@ -152,7 +163,10 @@ class Delivery:
 
     async def _put(self, pieces: Sequence[bytes]) -> None:
         """All events of one read in one write."""
-        await self._send({"type": "http.response.body", "body": b"".join(pieces), "more_body": True})
+        data = b"".join(pieces)
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        if len(data) > PIECE:  # what comes next is not made before the client has taken this
+            await self._send({"type": "http.response.body", "body": b"", "more_body": True})
 
     async def _close(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})

@@ -15,8 +15,9 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from toolwire.assembly import ToolRules
+from toolwire.core.bounds import LARGE, Bounds, Steps, check_parts
 from toolwire.core.collect import Turn
-from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
+from toolwire.core.errors import BadRequest, Failure, InternalError, ReplyTooLarge, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
 from toolwire.core.policies import Policy
@@ -27,9 +28,11 @@ from toolwire.runs.routes import Router
 from toolwire.runs.run import AnyRun, Plan, Run
 from toolwire.runs.settings import Settings
 from toolwire.runs.thoughts import Thoughts
+from toolwire.service.body import read_body, stepped
 from toolwire.service.delivery import Delivery, Encoder, Pace, upstream_request_id
+from toolwire.service.flight import OVERLOADED, Claim, Flight
 from toolwire.service.guard import Guard
-from toolwire.service.http import ClientGone, read_body
+from toolwire.service.http import ClientGone
 from toolwire.service.keys import Caller, Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
@@ -45,13 +48,17 @@ class DialectModule(Protocol):
     @property
     def StreamEncoder(self) -> Callable[[Request, str, int, Tally], Encoder]: ...  # noqa: N802
 
-    def decode_request(self, body: bytes) -> Request: ...
-
     def encode_turn(self, turn: Turn, request: Request, id: str, created: int) -> bytes: ...
 
     def encode_error(self, failure: Failure) -> bytes: ...
 
     def new_id(self, seed: str) -> str: ...
+
+
+class StatelessDialect(DialectModule, Protocol):
+    """A dialect in which a body is the whole request."""
+
+    def decoding(self, body: bytes, bounds: Bounds) -> Steps[Request]: ...
 
 
 class OwnToolbox(Protocol):
@@ -75,7 +82,8 @@ class Shared(msgspec.Struct, frozen=True):
     keys: Keys
     log: Log
     metrics: Metrics
-    max_body: int
+    bounds: Bounds
+    flight: Flight
     pace: Pace
     loop: asyncio.AbstractEventLoop
     """Known here once: asking for it costs a system call each time."""
@@ -89,13 +97,13 @@ class Shared(msgspec.Struct, frozen=True):
 class Endpoint:
     """A dialect's main endpoint as an ASGI application."""
 
-    def __init__(self, shared: Callable[[], Shared], name: str, dialect: DialectModule) -> None:
+    def __init__(self, shared: Callable[[], Shared], name: str, dialect: StatelessDialect) -> None:
         self._shared = shared
         self._name = name
         self._dialect = dialect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(self._shared(), self._name, self._dialect, scope, send)
+        exchange = StatelessExchange(self._shared(), self._name, self._dialect, scope, send)
         await exchange.run(receive)
 
 
@@ -125,6 +133,9 @@ class Bound:
     def error(self, failure: Failure) -> bytes:
         return self._dialect.encode_error(failure)
 
+    def check(self) -> None:
+        pass
+
     async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
         return pieces
 
@@ -144,6 +155,9 @@ class Exchange:
         self._delivery = self._deliver_by(send)
         self._delivery.headers += ((b"x-request-id", request_id.encode()), *shared.guard.cors(self._asked))
         self._facts: dict[str, Any] = {"turn": self._seed, "request_id": request_id, "dialect": name}
+        self._claim = Claim(shared.flight, OVERLOADED.get(name, 503))
+        self._size = 0  # bytes of the body
+        self._collected = 0  # bytes of the reply
 
     def _bind(self, seed: str) -> Bound:
         return Bound(self._dialect, seed)
@@ -163,6 +177,7 @@ class Exchange:
         finally:
             if self._bound.run is not None:
                 await self._bound.run.finish()
+            self._claim.release()
             self._report()
 
     async def _serve(self, receive: Receive) -> None:
@@ -181,14 +196,18 @@ class Exchange:
             await self._fail(InternalError().failure)
 
     async def _exchange(self, receive: Receive) -> None:
-        caller = self._enter()
-        body = await read_body(self._asked, receive, self._shared.max_body)
-        request = self._dialect.decode_request(body)
-        if b"anthropic-beta" in self._asked:
-            request = msgspec.structs.replace(request, betas=self._header(b"anthropic-beta"))
-        if not request.carries_seals:
-            request = self._shared.thoughts.restored(caller.owner, request)
-        await self._deliver(self._begin(request, caller), receive)
+        """Read the request and deliver its run."""
+        raise NotImplementedError
+
+    async def _read_body(self, receive: Receive) -> bytes:
+        body = await read_body(self._asked, receive, self._shared.bounds, self._claim)
+        self._size = len(body)
+        return body
+
+    async def _pause(self) -> None:
+        """Let others have their turn between two parts of the work on a large request."""
+        if self._size >= LARGE:
+            await asyncio.sleep(0)
 
     def _enter(self) -> Caller:
         caller = self._shared.keys.check(self._asked)
@@ -220,7 +239,7 @@ class Exchange:
     def _run(self, plan: Plan) -> Run:
         task = asyncio.current_task(self._shared.loop)
         assert task is not None
-        return Run(plan, self._shared.loop, Alarm(self._shared.ticker, task))
+        return Run(plan, self._shared.loop, Alarm(self._shared.ticker, task), self._claim.grow)
 
     async def _deliver(self, run: AnyRun, receive: Receive) -> None:
         task = asyncio.current_task(self._shared.loop)
@@ -230,7 +249,14 @@ class Exchange:
             if self._bound.request.stream:
                 await self._delivery.stream(run)
             else:
-                await self._delivery.plain(run)
+                await self._delivery.plain(run, self._hold)
+
+    def _hold(self, size: int) -> None:
+        """So many bytes more of a reply that is collected."""
+        self._claim.grow(size)
+        self._collected += size
+        if self._collected > self._shared.max_reply:
+            raise ReplyTooLarge(self._shared.max_reply)
 
     def _plan(self, request: Request, caller: Caller, policies: Sequence[Callable[[], Policy]] = ()) -> Plan:
         return self._planning(request, caller, policies).plan()
@@ -239,6 +265,8 @@ class Exchange:
         rules = self._rules(self._shared.settings.tools)
         self._bound.request = request
         shared = self._shared
+        if self._size >= LARGE:
+            check_parts(request, shared.bounds.entries)
         planning = Planning(
             shared.settings, shared.router, shared.thoughts, request, rules, self._seed, caller, policies, self._facts
         )
@@ -283,6 +311,27 @@ class Exchange:
         self._facts["stream"] = bool(self._bound.request and self._bound.request.stream)
         self._shared.log.turn(self._facts, tally, seconds)
         self._shared.metrics.turn(self._facts, tally, seconds)
+
+
+class StatelessExchange(Exchange):
+    """An exchange whose body is the whole request."""
+
+    def __init__(self, shared: Shared, name: str, dialect: StatelessDialect, scope: Scope, send: Send) -> None:
+        self._decoding = dialect.decoding
+        super().__init__(shared, name, dialect, scope, send)
+
+    async def _exchange(self, receive: Receive) -> None:
+        caller = self._enter()
+        body = await self._read_body(receive)
+        request = await stepped(self._decoding(body, self._shared.bounds), len(body))
+        if b"anthropic-beta" in self._asked:
+            request = msgspec.structs.replace(request, betas=self._header(b"anthropic-beta"))
+        if not request.carries_seals:
+            request = self._shared.thoughts.restored(caller.owner, request)
+        await self._pause()
+        run = self._begin(request, caller)
+        await self._pause()
+        await self._deliver(run, receive)
 
 
 class UntilClientGone:

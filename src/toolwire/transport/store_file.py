@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -86,10 +87,8 @@ class StoreFile:
 
     def make(self) -> None:
         """Make the file if it is not there, readable for nobody else; SQLite gives its other files the same mode."""
-        try:
+        with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
-        except FileExistsError:
-            self.tighten()
 
     def tighten(self) -> list[Path]:
         """Close to others what is ours and open to them; returns what was."""

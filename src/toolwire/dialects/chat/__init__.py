@@ -1,6 +1,6 @@
 """OpenAI Chat Completions as a dialect."""
 
-from toolwire.dialects.chat.decode import decode_request
+from toolwire.dialects.chat.decode import decode_request, decoding
 from toolwire.dialects.chat.encode import StreamEncoder, encode_error, encode_turn
 
 PATH = "/v1/chat/completions"
@@ -11,4 +11,4 @@ def new_id(seed: str) -> str:
     return f"chatcmpl-{seed}"
 
 
-__all__ = ["PATH", "StreamEncoder", "decode_request", "encode_error", "encode_turn", "new_id"]
+__all__ = ["PATH", "StreamEncoder", "decode_request", "decoding", "encode_error", "encode_turn", "new_id"]

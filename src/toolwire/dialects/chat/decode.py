@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, finished, taken
 from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
@@ -37,7 +38,12 @@ _MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "requ
 
 
 def decode_request(body: bytes) -> Request:
-    read, extra = _read(body)
+    return finished(decoding(body))
+
+
+def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
+    """The request, step by step."""
+    read, extra = yield from _read(body)
     if not read.model.strip():
         raise BadRequest("model must not be empty.", "model", "model_required")
     if read.n is not None and read.n < 1:
@@ -45,7 +51,9 @@ def decode_request(body: bytes) -> Request:
     notes: list[Note] = []
     has_tools = reading.given(read.tools) is not None
     tools, hosted = _tools(read)
-    entries = _entries(read, notes)
+    bounds.check_tools(len(tools) + len(hosted), "tools" if has_tools else "functions")
+    yield
+    entries = yield from taken(_entries(read, notes), bounds.entries, "messages" if read.messages else "input")
     return Request(
         model=read.model,
         dialect="chat",
@@ -83,19 +91,19 @@ def decode_request(body: bytes) -> Request:
     )
 
 
-def _entries(read: wire.Body, notes: list[Note]) -> tuple[Entry, ...]:
+def _entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
     """The conversation, which some clients send as a Responses client would."""
     given = reading.given(read.input)
     if read.messages is None and given is not None:
         items = _decode_raw_list(given) if bytes(given).startswith(b"[") else [_said(given)]
-        return tuple(decode_items(items, 0, notes))
+        return decode_items(items, 0, notes)
     if read.messages is None:
         raise reading.required("messages")
     if not read.messages:
         raise BadRequest("messages must hold at least one message.", "messages")
     if given is not None:
         notes.append(Note("field_dropped", "input"))
-    return tuple(decode_messages(read.messages, notes))
+    return decode_messages(read.messages, notes)
 
 
 def _said(text: msgspec.Raw) -> msgspec.Raw:
@@ -108,14 +116,17 @@ def _written(messages: list[wire.ChatMessage], entries: tuple[Entry, ...]) -> tu
     return tuple(None if entry.message in odd else entry for entry in entries) if odd else entries
 
 
-def _read(body: bytes) -> tuple[wire.Body, dict[str, msgspec.Raw]]:
+def _read(body: bytes) -> Steps[tuple[wire.Body, dict[str, msgspec.Raw]]]:
     """The body, and the fields of it that we have no place for."""
     try:
         return _decode_known_body(body), {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
+    yield
     try:
-        return _decode_body(body), _extra(body)
+        read = _decode_body(body)
+        yield
+        return read, _extra(body)
     except msgspec.ValidationError as error:
         raise _explained(error, body) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -166,12 +177,13 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
         raise _wrong_tool(data, error) from None
     tools: list[Tool] = []
     hosted: list[HostedTool] = []
+    raws = _decode_raw_list(data)
     for place, each in enumerate(declared):
         tool = _tool(each, f"tools[{place}]")
         if tool is not None:
             tools.append(tool)
         elif each.type is not None:
-            hosted.append(HostedTool(each.type, _decode_raw_list(data)[place]))
+            hosted.append(HostedTool(each.type, raws[place]))
     return tuple(tools), tuple(hosted)
 
 

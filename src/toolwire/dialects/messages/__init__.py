@@ -1,6 +1,6 @@
 """Anthropic Messages as a dialect."""
 
-from toolwire.dialects.messages.decode import decode_request
+from toolwire.dialects.messages.decode import decode_request, decoding
 from toolwire.dialects.messages.encode import StreamEncoder, encode_error
 from toolwire.dialects.messages.message import encode_turn
 
@@ -12,4 +12,4 @@ def new_id(seed: str) -> str:
     return f"msg_{seed}"
 
 
-__all__ = ["PATH", "StreamEncoder", "decode_request", "encode_error", "encode_turn", "new_id"]
+__all__ = ["PATH", "StreamEncoder", "decode_request", "decoding", "encode_error", "encode_turn", "new_id"]

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, finished, taken
 from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice
@@ -20,14 +21,25 @@ _DEFAULTS = frozenset((b"null", b"0", b"false", b"[]", b"{}"))
 
 
 def decode_request(body: bytes) -> Request:
-    asked, fields = read(_decode_body, body), _decode_fields(body)
+    return finished(decoding(body))
+
+
+def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
+    """The request, step by step."""
+    asked = read(_decode_body, body)
+    yield
+    fields = _decode_fields(body)
     if not (asked.model or "").strip():
         raise reading.required("model")
     messages = reading.given(asked.messages)
     if messages is None or not bytes(messages).startswith(b"["):
         raise BadRequest("messages: A list of messages is required.", "messages")
     tools, hosted = _tools(asked)
-    entries = tuple(decode_messages(_decode_list(messages)))
+    bounds.check_tools(len(tools) + len(hosted), "tools")
+    yield
+    listed = _decode_list(messages)
+    yield
+    entries = yield from taken(decode_messages(listed), bounds.entries, "messages")
     if not entries:
         raise BadRequest("messages must hold at least one message.", "messages")
     if asked.n is not None and asked.n != 1:

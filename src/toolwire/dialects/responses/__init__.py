@@ -1,6 +1,13 @@
 """OpenAI Responses as a dialect."""
 
-from toolwire.dialects.responses.decode import Asked, check_items, decode_request, read_request, read_tool_outputs
+from toolwire.dialects.responses.decode import (
+    Asked,
+    check_items,
+    decode_request,
+    read_request,
+    read_tool_outputs,
+    reading_request,
+)
 from toolwire.dialects.responses.encode import StreamEncoder, encode_error, encode_turn
 
 PATH = "/v1/responses"
@@ -22,4 +29,5 @@ __all__ = [
     "new_id",
     "read_request",
     "read_tool_outputs",
+    "reading_request",
 ]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, check_entries, finished, taken
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import (
@@ -57,10 +58,19 @@ class Asked(msgspec.Struct, frozen=True):
 
     def request(self, earlier: Sequence[msgspec.Raw] = (), *, store: bool = False) -> Request:
         """The request, with earlier items in front of its own."""
+        return finished(self.decoding(earlier, store=store))
+
+    def decoding(
+        self, earlier: Sequence[msgspec.Raw] = (), bounds: Bounds = UNBOUNDED, *, store: bool = False
+    ) -> Steps[Request]:
+        """The same, step by step."""
         body = self.body
         notes: list[Note] = []
-        entries = tuple(decode_items((*earlier, *self.items), len(earlier), notes))
+        items = decode_items((*earlier, *self.items), len(earlier), notes)
+        entries = yield from taken(items, bounds.entries, "input")
         declared = _tools(body, entries)
+        bounds.check_tools(len(declared.tools) + len(declared.hosted), "tools")
+        yield
         notes += declared.notes
         fields = {name: value for name, value in self.fields.items() if name not in _NOT_KEPT}
         fields["store"] = msgspec.Raw(b"true" if store else b"false")
@@ -107,7 +117,15 @@ def decode_request(body: bytes) -> Request:
 
 
 def read_request(data: bytes, *, needs_input: bool = True) -> Asked:
-    body, fields = read(_decode_body, data), _decode_fields(data)
+    return finished(reading_request(data, needs_input=needs_input))
+
+
+def reading_request(data: bytes, bounds: Bounds = UNBOUNDED, *, needs_input: bool = True) -> Steps[Asked]:
+    """What is asked, step by step."""
+    body = read(_decode_body, data)
+    yield
+    fields = _decode_fields(data)
+    yield
     if not (body.model or "").strip():
         raise BadRequest("model: This field is required.", "model", "model_required")
     if body.previous_response_id and body.conversation is not None:
@@ -120,7 +138,10 @@ def read_request(data: bytes, *, needs_input: bool = True) -> Asked:
     if body.background and body.store is False:
         raise BadRequest("background needs store: a response that is not kept cannot be asked for later.", "background")
     continues = body.previous_response_id or body.conversation is not None or body.generate is False
-    return Asked(body, fields, tuple(_items(body, optional=bool(continues) or not needs_input)))
+    items = _items(body, optional=bool(continues) or not needs_input)
+    check_entries(len(items), bounds.entries, "input")
+    yield
+    return Asked(body, fields, tuple(items))
 
 
 def check_items(items: Sequence[msgspec.Raw], path: str) -> None:

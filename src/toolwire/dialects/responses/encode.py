@@ -7,7 +7,6 @@ The lifecycle of items and parts is made here, whatever the backend left out. Wh
 a delta that no policy touched goes out as it came, and what its other frames say beyond our words is laid under ours.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -80,8 +79,7 @@ class StreamEncoder:
     """A stage from turn events to bytes of one stream of Responses events.
 
     `extended` adds the events of the older contract: `response.required_action`, `ping`, and `incomplete` while calls
-    wait. On a `socket` each event is one message: no event names, no comments, no `[DONE]`. A turn that has more than
-    `most` bytes is too large: its end repeats all of it.
+    wait. On a `socket` each event is one message: no event names, no comments, no `[DONE]`.
     """
 
     def __init__(
@@ -94,14 +92,13 @@ class StreamEncoder:
         *,
         extended: bool = False,
         socket: bool = False,
-        most: int = sys.maxsize,
     ) -> None:
         self.response = ResponseObject(request, id, created)
         self.tally = tally
         self._clock = clock or (lambda: created)
         self._extended = extended
         self._socket = socket
-        self._writer = Writer(socket=socket, most=most)
+        self._writer = Writer(socket=socket)
         self._seed = id.partition("_")[2]
         self._started = False
         self._items: list[OutputItem] = []
@@ -236,6 +233,11 @@ class StreamEncoder:
         return [self._lifecycle(type), sse.write_comment(self.tally.comment()), sse.DONE]
 
     @property
+    def held(self) -> int:
+        """Bytes, more or less, that are held of the turn."""
+        return self._writer.held
+
+    @property
     def items(self) -> Sequence[OutputItem]:
         """All items so far; the status of those that still grow is `in_progress`."""
         return self._items
@@ -254,7 +256,7 @@ class StreamEncoder:
 
     def _hear(self, event: Told) -> Sequence[bytes]:
         """Keep what a frame says, or pass it on if it is about something we have no word for."""
-        self._writer.take(len(event.data))
+        self._writer.held += len(event.data)
         if event.type in (ADDED, DONE):
             return self._hear_item(event)
         if event.item in self._others:
@@ -375,7 +377,7 @@ class StreamEncoder:
 
     def _add(self, item: Item, out: list[bytes], fields: bytes = b"") -> Item:
         out += self.begin()
-        self._writer.take(ITEM)
+        self._writer.held += ITEM
         self._items.append(item)
         if isinstance(item, OtherItem):
             item.fields = _fields(fields)

@@ -6,7 +6,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.flow import Delta
 from toolwire.core.pieces import Template
 from toolwire.core.sse import Frame
@@ -27,9 +26,10 @@ NOTHING = b" "
 class Writer:
     """Writes the events of one stream. On a `socket` each is one message, without a name."""
 
-    def __init__(self, *, socket: bool, most: int) -> None:
+    def __init__(self, *, socket: bool) -> None:
         self.number = 0
-        self._most = self._room = most
+        self.held = 0
+        """Bytes, more or less, that are held until the end of the turn, which repeats all of it."""
         self._socket = socket
         self._end = b"" if socket else b"\n\n"
         self._item: Growing | None = None
@@ -39,12 +39,6 @@ class Writer:
         self._template: Template | None = None  # of the latest run of them, and whether it needs no change
         self._is_right = False
         self._name = self._head = self._place = self._tail = b""
-
-    def take(self, size: int) -> None:
-        """Count what is held of the turn until its end; there is a bound."""
-        self._room -= size
-        if self._room < 0:
-            raise ReplyTooLarge(self._most)
 
     def write(self, type: str, fields: dict[str, Any]) -> bytes:
         number, self.number = self.number, self.number + 1
@@ -73,9 +67,7 @@ class Writer:
     def delta(self, event: Delta) -> Sequence[bytes]:
         """A delta in as many events as it came in."""
         self._pieces.append(event.text)
-        self._room -= len(event.text)
-        if self._room < 0:
-            raise ReplyTooLarge(self._most)
+        self.held += len(event.text)
         frame = event.frame
         if frame is not None:
             return self._framed(frame)

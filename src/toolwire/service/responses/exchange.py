@@ -10,7 +10,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from toolwire.core.collect import Turn, events_of
-from toolwire.core.errors import BadRequest
+from toolwire.core.errors import BadRequest, ReplyTooLarge
 from toolwire.core.events import Note, Usage
 from toolwire.core.notes import Tally
 from toolwire.core.request import Request
@@ -18,9 +18,11 @@ from toolwire.dialects import responses
 from toolwire.dialects.responses import Asked, StreamEncoder, compaction
 from toolwire.dialects.responses.response import usage_object
 from toolwire.runs.run import AnyRun
+from toolwire.service.body import stepped
 from toolwire.service.delivery import SSE_HEADERS, Pace
 from toolwire.service.exchange import Bound, Exchange, Shared, UntilClientGone
-from toolwire.service.http import read_body, send_json
+from toolwire.service.flight import Claim
+from toolwire.service.http import send_json
 from toolwire.service.keys import Caller
 from toolwire.service.responses.background import Background, BackgroundRun, journal_bytes
 from toolwire.service.responses.journal import Journal
@@ -33,6 +35,8 @@ from toolwire.transport.store import StoreFailed
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+CLAIMED_AT_ONCE = 64 * 1024
+"""Bytes of a turn by which its claim grows."""
 PING = 2.0
 """Seconds of silence before a `ping`, where a client asked for extended events."""
 
@@ -58,6 +62,8 @@ class ResponsesBound(Bound):
         self.opened: Opened | None = None
         self.extended = False
         self.socket = False
+        self.claim: Claim | None = None
+        self._claimed = 0  # bytes of the turn
         self._own: StreamEncoder | None = None
 
     def stream(self) -> StreamEncoder:
@@ -65,17 +71,21 @@ class ResponsesBound(Bound):
         if self._own is None:
             assert self.request is not None
             self._own = StreamEncoder(
-                self.request,
-                self.id,
-                self.created,
-                tally,
-                time.time,
-                extended=self.extended,
-                socket=self.socket,
-                most=self._state.shared.max_reply,
+                self.request, self.id, self.created, tally, time.time, extended=self.extended, socket=self.socket
             )
         self._own.tally = tally
         return self._own
+
+    def check(self) -> None:
+        held = self._own.held if self._own is not None else 0
+        if held - self._claimed < CLAIMED_AT_ONCE:
+            return
+        most = self._state.shared.max_reply
+        if held > most:
+            raise ReplyTooLarge(most)
+        if self.claim is not None:
+            self.claim.grow(held - self._claimed)
+        self._claimed = held
 
     def turn(self, turn: Turn) -> bytes:
         encoder = self.stream()
@@ -140,23 +150,27 @@ class ResponsesExchange(Exchange):
 
     async def _exchange(self, receive: Receive) -> None:
         caller = self._enter()
-        body = await read_body(self._asked, receive, self._shared.max_body)
-        await self._answer(self._read(body), caller, receive)
+        body = await self._read_body(receive)
+        await self._answer(await self._read(body), caller, receive)
 
-    def _read(self, body: bytes) -> Asked:
-        return responses.read_request(body)
+    async def _read(self, body: bytes) -> Asked:
+        return await stepped(responses.reading_request(body, self._shared.bounds), len(body))
 
     async def _answer(self, asked: Asked, caller: Caller, receive: Receive, conversation: str = "") -> None:
         """Answer a request, whose turn also belongs to a conversation if one is given."""
-        opened = await self._state.ledger.open(caller.owner, asked)
+        opened = await self._state.ledger.open(caller.owner, asked, self._claim)
         if conversation:
             opened = msgspec.structs.replace(opened, conversation=conversation)
         self._bound.opened = opened
+        self._bound.claim = self._claim
         self._extend()
         if asked.body.background:
             await self._in_background(opened, caller, receive)
         else:
-            await self._deliver(self._begin_turn(opened.request, caller), receive)
+            await self._pause()
+            run = self._begin_turn(opened.request, caller)
+            await self._pause()
+            await self._deliver(run, receive)
 
     def _extend(self) -> None:
         rules = self._rules(self._shared.settings.tools)
@@ -177,12 +191,16 @@ class ResponsesExchange(Exchange):
     async def _in_background(self, opened: Opened, caller: Caller, receive: Receive) -> None:
         request, policies = self._compacting(opened.request)
         plan = self._plan(request, caller, policies)
-        run = BackgroundRun(self._shared, self._bound, plan, dict(self._facts))
+        run = BackgroundRun(self._shared, self._bound, plan, dict(self._facts), self._claim)
         await self._state.ledger.queue(opened, run.response)
         queued = bytes(run.response.encoded())
         self._state.background.start(opened.owner, run)
+        claim, self._claim = self._claim, Claim(self._shared.flight)  # the bytes are the run's now
+        assert run.task is not None
+        run.task.add_done_callback(lambda _: claim.release())
         self._handed_over = True
         self._bound = ResponsesBound(self._seed, self._state)  # the other one is the run's now
+        self._claim = Claim(self._shared.flight)
         await self._send_kept(run.journal if request.stream else queued, receive)
 
     async def _send_kept(self, kept: Journal | bytes, receive: Receive) -> None:
@@ -214,8 +232,8 @@ class ResponsesExchange(Exchange):
 class CompactExchange(ResponsesExchange):
     """POST /v1/responses/compact: a turn that ends in a compaction, kept by nobody."""
 
-    def _read(self, body: bytes) -> Asked:
-        asked = responses.read_request(body)
+    async def _read(self, body: bytes) -> Asked:
+        asked = await super()._read(body)
         trigger = msgspec.Raw(b'{"type":"compaction_trigger"}')
         changed = msgspec.structs.replace(asked.body, stream=False, store=False, background=False)
         return msgspec.structs.replace(asked, body=changed, items=(*asked.items, trigger))
@@ -239,7 +257,7 @@ class SubmitExchange(ResponsesExchange):
 
     async def _exchange(self, receive: Receive) -> None:
         caller = self._enter()
-        body = await read_body(self._asked, receive, self._shared.max_body)
+        body = await self._read_body(receive)
         id = self._scope["path_params"]["response_id"]
         submitting, key = self._state.submitting, (caller.owner, id)
         while key in submitting:
@@ -271,7 +289,7 @@ class SubmitExchange(ResponsesExchange):
         fields.pop("conversation", None)
         if _forces_a_call(fields.get("tool_choice")):
             del fields["tool_choice"]  # it had its call; forcing another would never end
-        await self._answer(self._read(_encode(fields)), caller, receive, record.conversation)
+        await self._answer(await self._read(_encode(fields)), caller, receive, record.conversation)
 
     async def _send_again(self, id: str, caller: Caller, receive: Receive, *, stream: bool) -> bool:
         """Answer with a response that is there already; False if it is not."""

@@ -8,10 +8,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from toolwire.core.bounds import Bounds
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import Request, ResultEntry
 from toolwire.dialects.responses import Asked
 from toolwire.dialects.responses.response import ResponseObject
+from toolwire.service.body import stepped
+from toolwire.service.flight import Claim
 from toolwire.service.responses.memory import Memory
 from toolwire.transport.store import Effects, KeptItem, Record, Store, TooLarge
 
@@ -76,17 +79,17 @@ class Opened(msgspec.Struct, frozen=True):
 class Ledger:
     """Opens requests and keeps responses."""
 
-    def __init__(self, store: Store, *, keeps_by_default: bool, most: int) -> None:
+    def __init__(self, store: Store, bounds: Bounds, *, keeps_by_default: bool) -> None:
         self._store = store
+        self._bounds = bounds
         self._default = keeps_by_default
-        self._most = most
-        """Bytes of a request with all that it continues."""
 
-    async def open(self, owner: str, asked: Asked, memory: Memory | None = None) -> Opened:
-        """The request behind what was asked, with all earlier items in front."""
+    async def open(self, owner: str, asked: Asked, claim: Claim, memory: Memory | None = None) -> Opened:
+        """The request behind what was asked, with all earlier items in front; the claim grows by what these have."""
         body = asked.body
         earlier: Sequence[Raw] = ()
-        room = self._most - sum(map(len, asked.items))
+        own = sum(map(len, asked.items))
+        room = self._bounds.body - own
         try:
             if body.previous_response_id:
                 earlier = await self._chain(owner, body.previous_response_id, memory, room)
@@ -95,12 +98,14 @@ class Ledger:
             items = await self._dereferenced(owner, asked.items, earlier, room)
         except TooLarge:
             field = _what_is_continued(asked)
-            message = f"{field}: With all that it continues or refers to, the request has more than {self._most} bytes "
-            message += "(server.max_body). Compact the conversation, or begin a new one."
+            message = f"{field}: With all that it continues or refers to, the request has more than "
+            message += f"{self._bounds.body} bytes (server.max_body). Compact the conversation, or begin a new one."
             raise BadRequest(message, field, "request_too_large", status=413) from None
         asked = msgspec.structs.replace(asked, items=items)
         store = self._default if body.store is None else body.store
-        request = asked.request(earlier, store=store)
+        size = sum(map(len, earlier)) + sum(map(len, asked.items))
+        claim.grow(max(0, size - own))
+        request = await stepped(asked.decoding(earlier, self._bounds, store=store), size)
         return Opened(owner, asked, request, earlier, store, asked.conversation, memory)
 
     async def _chain(self, owner: str, id: str, memory: Memory | None, room: int) -> Sequence[Raw]:

@@ -14,8 +14,10 @@ from toolwire.core.errors import BadRequest, InternalError
 from toolwire.dialects import responses
 from toolwire.dialects.reading import read
 from toolwire.runs.routes import counted
+from toolwire.service.body import read_body, stepped
 from toolwire.service.delivery import SSE_HEADERS
-from toolwire.service.http import ClientGone, number, read_body
+from toolwire.service.flight import Claim, Overloaded
+from toolwire.service.http import ClientGone, number
 from toolwire.service.keys import Caller
 from toolwire.service.responses.background import LostRun, journal_bytes
 from toolwire.service.responses.exchange import State
@@ -80,8 +82,9 @@ class Resources:
         async def handle(request: Request) -> Response:
             caller = self._state.shared.keys.check(dict(request.scope["headers"]))
             try:
-                return await handler(request, caller)
-            except BadRequest:
+                with Claim(self._state.shared.flight) as request.scope["toolwire.claim"]:
+                    return await handler(request, caller)
+            except (BadRequest, Overloaded):
                 raise
             except StoreFailed as error:
                 failure = error.failure
@@ -163,21 +166,23 @@ class Resources:
         if limit > MOST_ITEMS:
             raise BadRequest(f"limit must be at most {MOST_ITEMS}; received {limit}.", "limit")
         shared = self._state.shared
-        page = await shared.store.page(caller.owner, holder, after, limit, order, shared.max_body)
+        page = await shared.store.page(caller.owner, holder, after, limit, order, shared.bounds.body)
         if page is None:
             raise BadRequest(f"after: There is no item {after!r} here.", "after")
         return _json(_listed(page))
 
     async def _input_tokens(self, request: Request, caller: Caller) -> Response:
-        asked = responses.read_request(await self._body(request), needs_input=False)
-        opened = await self._state.ledger.open(caller.owner, asked)
+        body, bounds = await self._body(request), self._state.shared.bounds
+        asked = await stepped(responses.reading_request(body, bounds, needs_input=False), len(body))
+        opened = await self._state.ledger.open(caller.owner, asked, request.scope["toolwire.claim"])
         tokens, headers = await counted(self._state.shared.router, opened.request, caller.upstream_key)
         answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
         answer.headers.update(headers)
         return answer
 
     async def _body(self, request: Request) -> bytes:
-        return await read_body(dict(request.scope["headers"]), request.receive, self._state.shared.max_body)
+        claim = request.scope["toolwire.claim"]
+        return await read_body(dict(request.scope["headers"]), request.receive, self._state.shared.bounds, claim)
 
     # Conversations
 

@@ -22,7 +22,10 @@ from toolwire.dialects.openai import error_object
 from toolwire.dialects.reading import read
 from toolwire.dialects.responses import Asked
 from toolwire.runs.run import AnyRun
+from toolwire.service.body import check_body
+from toolwire.service.connections import DRAIN
 from toolwire.service.delivery import Delivery, upstream_request_id
+from toolwire.service.flight import Claim
 from toolwire.service.http import ClientGone, send_json
 from toolwire.service.keys import Caller, Unauthorized
 from toolwire.service.responses.exchange import ResponsesExchange, State
@@ -30,7 +33,7 @@ from toolwire.service.responses.memory import Memory
 
 _encode = msgspec.json.Encoder().encode
 
-WAITING = 64
+WAITING = 1000
 """Most requests that wait on one connection."""
 
 _REFUSED = ("stream_options", "background")
@@ -89,12 +92,14 @@ class Connection:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._memory = Memory(state.remembered, owner, state.shared.max_body)
+        self._memory = Memory(state.remembered, owner, state.shared.bounds.body)
         self._asked: asyncio.Queue[bytes | _Refused] = asyncio.Queue()
         self._waiting = 0  # requests, and the bytes of them
         self._waiting_bytes = 0
+        self._claim = Claim(state.shared.flight)  # of those bytes
         self._refused: _Refused | None = None  # the last in the queue, if it is one
         self._gone = asyncio.Event()
+        self._draining = asyncio.Event()
 
     async def run(self) -> None:
         reader = asyncio.create_task(self._read())
@@ -108,22 +113,30 @@ class Connection:
             await self._say_goodbye(503, "shutting_down", "The gateway is shutting down.", 1012)
         finally:
             reader.cancel()
+            self._claim.release()
             self._memory.close()
 
     async def _next(self, ends: float) -> "bytes | _Refused | None":
         """The next request, or None when the connection is over."""
         getting = asyncio.create_task(self._asked.get())
         leaving = asyncio.create_task(self._gone.wait())
-        left = max(0.0, ends - time.monotonic())
-        done, pending = await asyncio.wait(
-            (getting, leaving), timeout=None if left == float("inf") else left, return_when=asyncio.FIRST_COMPLETED
+        draining = asyncio.create_task(self._draining.wait())
+        now, idle = time.monotonic(), self._state.shared.settings.server.websocket_idle
+        left = max(0.0, min(ends, now + (idle or float("inf"))) - now)
+        _, pending = await asyncio.wait(
+            (getting, leaving, draining),
+            timeout=None if left == float("inf") else left,
+            return_when=asyncio.FIRST_COMPLETED,
         )
         for task in pending:
             task.cancel()
-        if getting in done:
+        if self._draining.is_set():
+            await self._send({"type": "websocket.close", "code": 1012})
+        elif getting.done():
             return getting.result()
-        if leaving not in done:
-            message = "This connection has reached its limit; open a new one."
+        elif not leaving.done():
+            which = "server.websocket_limit" if time.monotonic() >= ends else "server.websocket_idle"
+            message = f"This connection has reached its limit ({which}); open a new one."
             await self._say_goodbye(400, "websocket_connection_limit_reached", message, 1000)
         return None
 
@@ -137,13 +150,16 @@ class Connection:
             if message["type"] == "websocket.disconnect":
                 self._gone.set()
                 return
+            if message["type"] == DRAIN:
+                self._draining.set()
+                continue
             text = message.get("text")
             asked = text.encode() if text is not None else message.get("bytes") or b""
             self._enqueue(asked)
 
     def _enqueue(self, asked: bytes) -> None:
-        has_room = self._waiting_bytes + len(asked) <= self._state.shared.max_body
-        if has_room and self._waiting < WAITING:
+        has_room = self._waiting_bytes + len(asked) <= self._state.shared.bounds.body
+        if has_room and self._waiting < WAITING and self._claim.takes(len(asked)):
             self._waiting += 1
             self._waiting_bytes += len(asked)
             self._refused = None
@@ -164,12 +180,13 @@ class Connection:
             return True
         self._waiting -= 1
         self._waiting_bytes -= len(message)
+        self._claim.shrink(len(message))
         exchange = SocketExchange(self._state, self._scope, self._send, self._memory, message)
         await exchange.run(self._until_gone)
         return True
 
     async def _refuse(self, count: int) -> None:
-        limit = f"{WAITING} requests or {self._state.shared.max_body} bytes of them"
+        limit = f"{WAITING} requests or {self._state.shared.bounds.body} bytes of them"
         busy = Failure(429, "too_many_requests", f"More than {limit} wait on this connection.")
         for _ in range(count):
             await self._send({"type": "websocket.send", "text": error_frame(busy)})
@@ -243,10 +260,14 @@ class SocketExchange(ResponsesExchange):
 
     async def _exchange(self, receive: Receive) -> None:
         caller = self._enter()
+        self._size = len(self._message)
+        self._claim.grow(self._size)
+        await check_body(self._message, self._shared.bounds)
         create = self._read_create()
         self._delivery.lane = self._memory.lane = create.stream_id
         try:
-            await self._answer(self._read(self._message), caller, receive)
+            await self._pause()
+            await self._answer(await self._read(self._message), caller, receive)
         finally:
             if self._delivery.status >= 400 or not self._is_whole():
                 self._memory.evict(str(create.previous_response_id))
@@ -257,12 +278,12 @@ class SocketExchange(ResponsesExchange):
     def _read_create(self) -> _Create:
         return read(_decode_create, self._message, "The message")
 
-    def _read(self, body: bytes) -> Asked:
+    async def _read(self, body: bytes) -> Asked:
         create = self._read_create()
         if create.type != "response.create":
             message = f"type must be response.create; received {create.type!r}."
             raise BadRequest(message, "type", "unknown_message")
-        asked = responses.read_request(body)
+        asked = await super()._read(body)
         for name in _REFUSED:
             if bytes(asked.fields.get(name, b"null")) not in (b"null", b"false"):
                 raise BadRequest(f"{name} cannot be sent over a WebSocket.", name, "unsupported_parameter")
@@ -271,12 +292,15 @@ class SocketExchange(ResponsesExchange):
         return msgspec.structs.replace(asked, body=msgspec.structs.replace(asked.body, stream=True))
 
     async def _answer(self, asked: Asked, caller: Caller, receive: Receive, conversation: str = "") -> None:
-        opened = self._bound.opened = await self._state.ledger.open(caller.owner, asked, self._memory)
+        opened = self._bound.opened = await self._state.ledger.open(caller.owner, asked, self._claim, self._memory)
         self._extend()
         if asked.body.generate is False:
             await self._warm_up()
         else:
-            await self._deliver(self._begin_turn(opened.request, caller), receive)
+            await self._pause()
+            run = self._begin_turn(opened.request, caller)
+            await self._pause()
+            await self._deliver(run, receive)
 
     async def _warm_up(self) -> None:
         """A request that is only to be remembered: the next one will continue it."""

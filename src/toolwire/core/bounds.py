@@ -1,0 +1,116 @@
+"""How much one request may hold, and how a large one is read in steps between which other work can run.
+
+Bytes alone are no bound on time: a million empty objects take seconds where one string of the same size takes
+milliseconds. So the values of a large body are counted before anything decodes it, entries and tools while they are
+decoded. A computation in steps is a generator that yields wherever it may be left for a while.
+"""
+
+import re
+import sys
+from collections.abc import Generator, Iterable
+from itertools import islice
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from toolwire.core.errors import BadRequest
+from toolwire.core.request import Message, Request, ResultEntry
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""A computation that may be left for a while at each of its yields."""
+
+LARGE = 128 * 1024
+"""Bytes from which a body is read in steps. A smaller one cannot hold enough to take long."""
+STEP = 1024 * 1024
+"""Bytes that are looked at in one step."""
+FEW = 500
+"""Entries that are decoded in one step."""
+
+# A string, or the beginning of one that has no end here. Nothing is tried twice, so the cost is linear.
+_without_strings = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL).sub
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """The most that one request may hold."""
+
+    body: int = 32_000_000
+    """Bytes, unpacked."""
+    values: int = 150_000
+    """Of JSON: objects, arrays, and whatever a comma stands before."""
+    entries: int = 10_000
+    """Messages or items, their calls and the parts of their content."""
+    tools: int = 2_000
+
+    def check_tools(self, count: int, field: str) -> None:
+        if count > self.tools:
+            message = f"{field}: {count} tools are more than the limit of {self.tools} (server.max_tools)."
+            raise BadRequest(message, field, "too_many_tools")
+
+
+UNBOUNDED = Bounds(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
+
+
+def finished(steps: Steps[T]) -> T:
+    """The result of a computation that is not left."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def check_values(body: bytes, most: int) -> Steps[None]:
+    """Refuse a body that holds more values, without decoding it."""
+    seen = 0
+    for start in range(0, len(body), STEP):
+        seen += sum(body.count(mark, start, start + STEP) for mark in (b",", b"{", b"["))
+        yield
+        if seen > most:  # though some may be letters of strings
+            yield from _count_values(body, most)
+            return
+
+
+def _count_values(body: bytes, most: int) -> Steps[None]:
+    """Count the values, string by string."""
+    seen, start, inside = 0, 0, b""
+    while start < len(body):
+        piece = body[start : start + STEP]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2 and len(piece) > 1:
+            piece = piece[:-1]  # an escape is not cut
+        start += len(piece)
+        # The quote closes a string that is open at the end and opens one that swallows the mark otherwise.
+        outside = _without_strings(b"", inside + piece + b'"\x00')
+        inside = b'"' if outside.endswith(b"\x00") else b""
+        seen += sum(outside.count(mark) for mark in (b",", b"{", b"["))
+        if seen > most:
+            message = f"The body holds more than the limit of {most} JSON values (server.max_values)."
+            raise BadRequest(message, code="request_too_large", status=413)
+        yield
+
+
+def taken(entries: Iterable[T], most: int, field: str) -> Steps[tuple[T, ...]]:
+    """All entries, unless there are more than may be."""
+    source = iter(entries)
+    out = list(islice(source, FEW))
+    size = FEW
+    while len(out) == size:
+        check_entries(size, most, field)
+        yield
+        out += islice(source, FEW)
+        size += FEW
+    check_entries(len(out), most, field)
+    yield
+    return tuple(out)
+
+
+def check_parts(request: Request, most: int) -> None:
+    """Refuse a request whose entries are few, but have too many parts. The first part of each is the entry."""
+    lists = (entry.parts for entry in request.entries if isinstance(entry, Message | ResultEntry))
+    check_entries(len(request.entries) + sum(len(parts) - 1 for parts in lists if parts), most, request.history_field)
+
+
+def check_entries(count: int, most: int, field: str) -> None:
+    if count > most:
+        message = f"{field}: More than {most} messages, items, calls and parts of content (server.max_entries)."
+        raise BadRequest(message, field, "too_many_entries")

@@ -1,0 +1,261 @@
+"""Connections of clients, with limits that hold before anybody knows who they are.
+
+uvicorn's protocols wait for a client without end. These say how long a connection may take to become a request, how
+many there may be, and they end one so that its last answer is seen: a socket that is closed while its peer still sends
+is reset, and what was on its way to the peer is lost. So reading goes on for a while, and what comes is thrown away.
+
+    WAITING → HEADERS → BODY → READ → WAITING …        anything → CLOSING
+"""
+
+import asyncio
+from enum import Enum, auto
+from typing import Any, cast
+
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+
+from toolwire.core.errors import Failure
+from toolwire.dialects import chat, messages
+from toolwire.runs.settings import Server
+
+MOST_OVERHEAD = 64 * 1024
+"""Bytes of headers, of trailers, and between two pieces of a body."""
+
+LINGER = 30.0
+"""Seconds for which an answered client may go on sending what nobody reads."""
+
+LINGER_SILENT = 5.0
+"""Seconds after which an answered client that sends nothing is taken to have seen the answer."""
+
+DRAIN = "websocket.drain"
+"""A message of our own to the application: finish the turn that runs, then close."""
+
+
+class Connections(ServerState):
+    """All connections, and what each may take."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self.limits = server
+
+    def check(self, now: float) -> None:
+        """End those that took too long."""
+        for connection in tuple(self.connections):
+            if isinstance(connection, HttpConnection | SocketConnection):
+                connection.check(now)
+
+    @property
+    def are_too_many(self) -> bool:
+        return len(self.connections) > self.limits.max_connections
+
+
+class Phase(Enum):
+    """What a connection waits for."""
+
+    WAITING = auto()
+    """The next request; uvicorn ends it after `idle_timeout`."""
+    HEADERS = auto()
+    BODY = auto()
+    READ = auto()
+    """Nothing of the client: the request is here."""
+    CLOSING = auto()
+    """The client's end of the connection; what it still sends is thrown away."""
+
+
+class _Trailers(list[tuple[bytes, bytes]]):
+    """Headers behind a body, which nobody reads."""
+
+    def append(self, object: tuple[bytes, bytes]) -> None:
+        pass
+
+
+_TRAILERS = _Trailers()
+
+
+class HttpConnection(HttpToolsProtocol):
+    """One connection of HTTP; an upgrade makes a `SocketConnection` of it."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        assert isinstance(server_state, Connections)
+        self._all = server_state
+        self._phase = Phase.HEADERS
+        self._since = self._heard = self.loop.time()
+        self._overhead = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self._all.are_too_many:
+            most = self._all.limits.max_connections
+            self._refuse(503, "too_many_connections", f"More than {most} connections (server.max_connections).")
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self.loop.time()
+        if self._phase is Phase.CLOSING:
+            return
+        if self._phase is Phase.WAITING:
+            self._enter(Phase.HEADERS)
+        self._overhead += len(data)
+        super().data_received(data)
+        if self._overhead > MOST_OVERHEAD:
+            where = "headers" if self._phase is Phase.HEADERS else "trailers"
+            self._refuse(431, "headers_too_large", f"More than {MOST_OVERHEAD} bytes of {where}.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._phase is not Phase.HEADERS:
+            self._enter(Phase.HEADERS)  # behind a request that is still being answered
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._enter(Phase.BODY)
+        if self._is_request:
+            self.headers = _TRAILERS
+            self.cycle.transport = cast("asyncio.Transport", self)
+
+    def on_body(self, body: bytes) -> None:
+        self._overhead = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if self._is_request:
+            self.cycle.transport = self.transport
+        self._enter(Phase.WAITING if self._is_answered else Phase.READ)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._phase is Phase.READ and self._is_answered:
+            self._enter(Phase.WAITING)
+        else:
+            self._since = self.loop.time()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "invalid_request", msg)
+
+    def shutdown(self) -> None:
+        if self._phase is Phase.CLOSING:
+            self.transport.close()
+        else:
+            super().shutdown()
+
+    # What an answer needs of its transport while its request has not been read to its end
+
+    def write(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._phase is Phase.CLOSING or self.transport.is_closing()
+
+    def close(self) -> None:
+        """Say that nothing more will come, and wait until the client has seen it."""
+        if self.is_closing():
+            return
+        self._enter(Phase.CLOSING)
+        self._heard = self._since
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        self.transport.write_eof()
+
+    def check(self, now: float) -> None:
+        """End the connection if the client takes too long."""
+        limits = self._all.limits
+        match self._phase:
+            case Phase.WAITING if now - self._since > limits.idle_timeout:
+                self.transport.close()
+            case Phase.HEADERS if now - self._since > limits.header_timeout and not self._is_answering:
+                if self._overhead:
+                    self._refuse(408, "request_timeout", f"No whole headers within {limits.header_timeout:g} seconds.")
+                else:
+                    self.transport.close()
+            case Phase.BODY if self.flow.read_paused:
+                self._heard = now  # it is we who do not read
+            case Phase.BODY if not self._is_answered:
+                if now - self._heard > limits.body_timeout:
+                    message = f"Nothing of the body came for {limits.body_timeout:g} seconds."
+                    self._refuse(408, "request_timeout", message)
+            case Phase.BODY | Phase.CLOSING:
+                if now - self._since > LINGER or now - self._heard > LINGER_SILENT:
+                    self.transport.close()
+            case _:
+                pass
+
+    @property
+    def _is_request(self) -> bool:
+        """Whether what is being read is answered here; an upgrade to a WebSocket is not."""
+        return getattr(self.cycle, "scope", None) is self.scope
+
+    @property
+    def _is_answered(self) -> bool:
+        return self._is_request and self.cycle.response_complete
+
+    @property
+    def _is_answering(self) -> bool:
+        return not getattr(self.cycle, "response_complete", True)
+
+    def _enter(self, phase: Phase) -> None:
+        self._phase = phase
+        self._since = self.loop.time()
+        self._overhead = 0
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        """Answer what never became a request, and close."""
+        if self.is_closing():
+            return
+        if self._is_answering:
+            self.cycle.disconnected = True  # the application sees that the client is gone
+            self.cycle.message_event.set()
+            if self.cycle.response_started or self.pipeline:  # nothing may come in between
+                self.transport.close()
+                return
+        dialect = messages if messages.PATH.encode() in getattr(self, "url", b"") else chat
+        body = dialect.encode_error(Failure(status, code, message))
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + body)
+        self.close()
+
+
+class SocketConnection(WebSocketsSansIOProtocol):
+    """One WebSocket."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        assert isinstance(server_state, Connections)
+        self._limits = server_state.limits
+        self._heard = self.loop.time()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self.loop.time()
+        super().data_received(data)
+
+    def shutdown(self) -> None:
+        """Have the application close the socket when its turn is over."""
+        if self.handshake_complete and not self.close_sent:
+            self.queue.put_nowait(cast("Any", {"type": DRAIN}))
+        else:
+            super().shutdown()
+
+    def check(self, now: float) -> None:
+        """End the connection if the client stops in the middle of a message."""
+        if self.read_paused:
+            self._heard = now
+        elif now - self._heard > self._limits.body_timeout and (self.frames or self.conn.reader.buffer):
+            self.conn.fail(1008, "The message was not finished in time.")
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+            self.transport.close()
