@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import structlog
@@ -17,6 +17,9 @@ DELAY = 0.02
 
 LONGEST = 128
 """Letters of a name, and names of a list, that a line has."""
+
+_FOREIGN = ("model", "error", "tool_call_names", "tool_call_ids", "extra", "detail")
+"""Fields whose text comes from somebody else."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -94,18 +97,22 @@ class Log:
             return
         if not self._lines:
             self._loop.call_later(DELAY, self.flush)
-        self._lines.append(_encode({field: _clean(value) for field, value in line.items()}))
+        _clean(line)
+        self._lines.append(_encode(line))
 
 
-def _clean(value: Any) -> Any:
-    """What a client or a backend may have named as it likes, short and without control characters."""
-    if type(value) is str:
-        return value if len(value) <= LONGEST and value.isprintable() else _cut(value)
-    if isinstance(value, list):
-        return [_clean(name) for name in cast("list[Any]", value)[:LONGEST]]
-    return value
+def _clean(line: dict[str, Any]) -> None:
+    """Cut and clean what clients and backends may name as they like."""
+    for field in _FOREIGN:
+        value = line.get(field)
+        if isinstance(value, str):
+            line[field] = _cut(value)
+        elif value:
+            line[field] = [_cut(name) for name in value[:LONGEST]]
 
 
 def _cut(name: str) -> str:
+    if len(name) <= LONGEST and name.isprintable():
+        return name
     shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name[:LONGEST])
     return shown if len(name) <= LONGEST else shown + "…"
