@@ -234,3 +234,50 @@ def test_the_events_of_a_background_run_have_the_same_bound(api, upstream):
 def test_a_reply_below_the_bound_is_whole(api, upstream):
     upstream.replies["long"] = Reply([stream(created(), *[text("y" * 10_000)] * 20, completed())])
     assert text_of(api.stream("up/long").response) == "y" * 200_000
+
+
+def test_a_background_run_holds_its_bytes_until_it_is_over(http, upstream, tmp_path):
+    gateway = Gateway(tmp_path, '[server]\nmax_body = "200KB"\nmax_in_flight = "400KB"\n' + backend(upstream.url))
+    api = Responses(http, gateway)
+    upstream.replies["hi"] = SAYS_HI
+    for _ in range(2):  # what was given back can be taken again
+        gate = Gate(stream(created(), text("Once ")), after=(stream(text("upon"), completed()),))
+        upstream.replies["slow"] = Reply(gate)
+        begun = [api.create("up/slow", "x" * 150_000, background=True)["id"] for _ in range(2)]
+        for id in begun:
+            api.wait_for(id, "in_progress")
+        assert error_of(api.post(response_body("up/hi", "x" * 150_000)))[0] == 503
+        gate.open()
+        assert [api.wait_for(id, "completed")["status"] for id in begun] == ["completed"] * 2
+    first = api.create("up/hi", "x" * 150_000)["id"]
+    upstream.replies["slow"] = Reply(gate := Gate(stream(created(), text("a")), after=(stream(completed()),)))
+    begun = [api.create("up/slow", previous_response_id=first, background=True)["id"] for _ in range(2)]
+    status, error = error_of(api.post(response_body("up/hi", previous_response_id=first)))
+    assert (status, error["code"]) == (503, "overloaded"), "what a request continues counts too"
+    gate.open()
+    for id in begun:
+        api.wait_for(id, "completed")
+    gateway.stop()
+
+
+def test_a_journal_is_sent_in_pieces_and_whole(api, upstream):
+    upstream.replies["long"] = Reply([stream(created(), *[text("y" * 10_000)] * 20, completed())])
+    id = api.create("up/long", background=True)["id"]
+    response = api.wait_for(id, "completed")
+    assert api.replay(id).response == response
+    assert text_of(response) == "y" * 200_000
+
+
+def test_so_is_what_the_gateway_holds_of_a_turn_for_its_own_tools(http, upstream, tmp_path):
+    (tmp_path / "shed.py").write_text('def weather(city: str) -> str:\n    """The weather."""\n    return "mild"\n')
+    chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    delta = {"choices": [{"index": 0, "delta": {"content": "y" * 10_000}, "finish_reason": None}]}
+    upstream.replies["talks"] = Reply([b"data: " + json.dumps({**chunk, **delta}).encode() + b"\n\n"] * 1000)
+    config = '[server]\nmax_reply = "300KB"\n[own]\ntools = ["shed:weather"]\n'
+    chat = f'[[backends]]\nname = "chat"\nkind = "chat"\nbase_url = "{upstream.url}"\nretries = 0\n'
+    gateway = Gateway(tmp_path, config + chat, PYTHONPATH=str(tmp_path))
+    body = {"model": "chat/talks", "messages": [{"role": "user", "content": "Go."}], "stream": True}
+    answer = http.post(f"{gateway.base_url}/chat/completions", json=body)
+    gateway.stop()
+    assert "reply_too_large" in answer.text
+    assert len(answer.content) < 1_000_000

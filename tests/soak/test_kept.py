@@ -100,7 +100,7 @@ def test_nothing_is_told_as_stored_that_is_not(rows: Rows, far: Far, tmp_path: P
         count = 60 if way == "full" else 4
         said: list[tuple[int, dict[str, Any]]] = [asker.turn(TEXT, stream=number % 2 == 0) for number in range(count)]
         told = [response["id"] for status, response in said if status == 200 and kept(response)]
-        status, again = asker.turn("and on", stream=False, previous_response_id=first["id"])
+        status, again = asker.turn(TEXT, stream=False, previous_response_id=first["id"])
         background, _ = asker.turn(TEXT, stream=False, background=True)
         readiness, chat = asker.readiness(), asker.chat()
         if locker is not None:

@@ -63,6 +63,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds without a byte, not in total."""
     idle_timeout: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 4096
+    write_timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    """Seconds that a client may leave what waits for it before the connection is given up."""
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

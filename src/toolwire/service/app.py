@@ -45,7 +45,6 @@ from toolwire.service.responses.exchange import (
     SubmitExchange,
 )
 from toolwire.service.responses.ledger import Ledger
-from toolwire.service.responses.memory import ALL_BYTES
 from toolwire.service.responses.replay import as_failed
 from toolwire.service.responses.resources import Resources
 from toolwire.service.responses.socket import Socket, refuse
@@ -150,7 +149,9 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
             await store.fail_unfinished(as_failed)
             background = Background(everything.max_reply)
             ledger = Ledger(store, bounds, keeps_by_default=settings.store.default)
-            states["state"] = State(everything, ledger, background, Shares(ALL_BYTES))
+            states["state"] = State(
+                everything, ledger, background, Shares(bytes_of(settings.server.max_in_flight) // 2)
+            )
             router.open()
             yield
             await background.close(settings.server.drain)

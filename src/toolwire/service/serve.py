@@ -19,6 +19,7 @@ from toolwire.runs.routes import check_backends
 from toolwire.runs.settings import Server, Settings, SettingsError, bytes_of, opened_store
 from toolwire.service.app import make_app
 from toolwire.service.connections import Connections, HttpConnection, SocketConnection
+from toolwire.service.http import PIECE
 from toolwire.service.stderr import written_aside
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
@@ -70,6 +71,8 @@ def listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # the system's buffer is no place for what a slow client does not take
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, PIECE)
     try:
         sock.bind((server.host, server.port))
         sock.listen(2048)
@@ -129,6 +132,7 @@ def serve(settings: Settings) -> None:
             http=HttpConnection,
             ws=SocketConnection if settings.server.websocket else "none",
             ws_max_size=bytes_of(settings.server.max_body),
+            ws_per_message_deflate=False,  # a message would be unpacked in one step, however long it gets
             lifespan="on",
             log_level="error",
             access_log=False,

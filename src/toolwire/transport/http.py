@@ -12,7 +12,7 @@ import aiohttp
 from yarl import URL
 
 from toolwire.core.backend import Opening, Post
-from toolwire.transport.drain import arrived, drained
+from toolwire.transport.drain import MOST, arrived, drained
 from toolwire.transport.reply import Broken, Timeouts, broken
 
 SMALL = 4 * 1000 * 1000
@@ -38,6 +38,7 @@ def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
         connector=connector,
         timeout=timeout,
         auto_decompress=True,
+        read_bufsize=MOST,
         skip_auto_headers=_SKIPPED,
         cookie_jar=aiohttp.DummyCookieJar(),
     )

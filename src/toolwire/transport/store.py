@@ -190,6 +190,8 @@ SHORT_PATIENCE = 0.5
 """The same for a lock while the store fails anyway."""
 PROBE_EVERY = 1.0
 """Seconds between two attempts to find out whether a failing store works again."""
+PROBE_BYTES = 256 * 1024
+"""What such an attempt writes: on a full disk there is often room for a little."""
 NO_BOUND = 2**63 - 1
 
 _SCHEMA = """
@@ -265,6 +267,7 @@ class SqliteStore:
         self._as_failed: Callable[[Record], Record] | None = None
         self._faults: dict[_Side, Reason] = {}
         self._probed = 0.0
+        self._probing: asyncio.Future[bool] | None = None
         self.tightened: list[str] = []
         """Files that others could read until they were opened here."""
         self.watch: Callable[[StoreFailed | None], None] = _unwatched
@@ -389,8 +392,9 @@ class SqliteStore:
         if (self._faults or is_gone) and now - self._probed >= PROBE_EVERY:
             self._probed = now
             with suppress(StoreFailed):
-                await self._write(_write_nothing)
-                await self._read(_read_nothing)
+                await self._write(_write_some)
+                self._recover("write")
+                await self._read(_read_some)
         return not self._faults
 
     async def close(self) -> None:
@@ -423,11 +427,15 @@ class SqliteStore:
             result = await job
         except _FAULTS as error:
             raise self._failed(side, error) from error
-        if side in self._faults:
-            del self._faults[side]
-            if not self._faults:
-                self.watch(None)
+        if self._faults.get(side) == "full":  # where a little could be written, not everything can be
+            self._probing = asyncio.ensure_future(self.probe())
+        elif side in self._faults:
+            self._recover(side)
         return result
+
+    def _recover(self, side: "_Side") -> None:
+        if self._faults.pop(side, None) is not None and not self._faults:
+            self.watch(None)
 
     def _failed(self, side: "_Side", error: Exception) -> StoreFailed:
         failed = store_failed(error)
@@ -789,12 +797,15 @@ def _do_nothing(database: sqlite3.Connection) -> None:
     pass
 
 
-def _write_nothing(database: sqlite3.Connection) -> None:
-    """The smallest write that goes to the disk."""
-    database.execute("PRAGMA user_version = 1")
+def _write_some(database: sqlite3.Connection) -> None:
+    """Write something of no meaning, and take it away again."""
+    with _Transaction(database):
+        database.execute("INSERT OR REPLACE INTO items VALUES ('', 0, 0, '', '', zeroblob(?))", (PROBE_BYTES,))
+    with _Transaction(database):
+        database.execute("DELETE FROM items WHERE holder = ''")
 
 
-def _read_nothing(database: sqlite3.Connection) -> None:
+def _read_some(database: sqlite3.Connection) -> None:
     database.execute("SELECT id FROM holders LIMIT 1").fetchall()
 
 

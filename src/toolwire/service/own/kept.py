@@ -9,19 +9,20 @@ from typing import TypeAlias
 
 import msgspec
 
+from toolwire.core.cache import size_of
 from toolwire.core.request import CallEntry, Entry, Message, OtherEntry, ResultEntry, TextPart
+from toolwire.core.shares import Shares
 from toolwire.core.text import canonical, is_blank
-from toolwire.runs.thoughts import Kept
 
-KEPT = 1024
-"""Calls of clients that our results wait for."""
+KEPT_BYTES = 64 * 1024 * 1024
+"""Most bytes of results that wait, of all owners together."""
 
 
 class KeptResults:
     """Our calls and results, by the client's calls that were made beside them."""
 
     def __init__(self) -> None:
-        self._waiting: Kept[_Key, _Beside] = Kept(KEPT)
+        self._waiting: Shares[_Key, _Beside] = Shares(KEPT_BYTES)
 
     def keep(
         self, owner: str, earlier: tuple[Entry, ...], turn: Sequence[Entry], answers: Sequence[ResultEntry]
@@ -36,7 +37,8 @@ class KeptResults:
             after = _calls(turn[place + 1 :]) if call is theirs[-1] else ()
             results = tuple(ours[each.id] for each in (*before, *after))
             told = (*earlier, *turn[:place]) if earlier and not number else ()
-            self._waiting.put(_key(owner, call), _Beside(before, after, results, told))
+            beside = _Beside(before, after, results, told)
+            self._waiting.put(owner, _key(owner, call), beside, size_of(beside))
 
     def added_to(self, entries: tuple[Entry, ...], owner: str) -> tuple[Entry, ...]:
         """The history with our calls and results beside the client's of the same turn."""

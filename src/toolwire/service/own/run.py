@@ -17,6 +17,7 @@ from toolwire.agent.repeats import Repeats
 from toolwire.agent.router import heard
 from toolwire.agent.runtime import Finished, Runtime
 from toolwire.assembly import Assembly
+from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -57,6 +58,8 @@ class Joined(msgspec.Struct, frozen=True):
     keep: Keep
     ran: Ran
     inherit: Inherit
+    max_reply: int
+    """Bytes of the turns of one request that may be held for its next round."""
 
 
 class _Turn:
@@ -74,6 +77,8 @@ class _Turn:
         self.theirs: list[CallEntry] = []
         self._call: CallStarted | None = None
         self._pieces: list[str] = []
+        self.held = 0
+        """Bytes, more or less, of its words, thoughts and arguments."""
         self._thought: dict[int, list[str]] = {}
 
     @property
@@ -90,12 +95,15 @@ class _Turn:
             return self._is_ours(event)
         if isinstance(event, CallArgs):
             self._pieces.append(event.text)
+            self.held += len(event.text)
             return self._call is not None and self._is_ours(self._call)
         if isinstance(event, CallEnded):
             return self._end_call(event)
         if isinstance(event, TextDelta):
             self._said.append(event.text)
+            self.held += len(event.text)
         elif isinstance(event, ReasoningDelta):
+            self.held += len(event.text)
             self._thought.setdefault(event.part, []).append(event.text)
         elif isinstance(event, ReasoningEnded):
             shown = tuple("".join(pieces) for _, pieces in sorted(self._thought.items()))
@@ -155,6 +163,7 @@ class OwnRun:
         self._rounds = 1
         self._started = False
         self._held: list[Event] = []  # until there is something to show
+        self._held_before = 0  # bytes of earlier rounds
         self._headers: Mapping[str, str] = {}
         self._used: Usage | None = None
         self._ending = TurnEnded()
@@ -228,7 +237,10 @@ class OwnRun:
             self._headers = self._run.headers
             self._working = asyncio.get_running_loop().create_task(self._work())
             return ()
-        return () if self._turn.hides(event) else self._apart.feed(event)
+        is_hidden = self._turn.hides(event)
+        if self._held_before + self._turn.held > self._tools.max_reply:
+            raise ReplyTooLarge(self._tools.max_reply)
+        return () if is_hidden else self._apart.feed(event)
 
     async def _work(self) -> list[Finished]:
         """Wait for our tools, and meanwhile read the reply's last bytes, so that its connection can be used again."""
@@ -254,6 +266,7 @@ class OwnRun:
         self._request = msgspec.structs.replace(
             self._request, entries=(*self._request.entries, *turn.entries, *answers), notes=()
         )
+        self._held_before += turn.held
         self._turn = _Turn(self._tools, self._repeats)
         self._run = self._begin(self._request)
         return ()

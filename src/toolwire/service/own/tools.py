@@ -20,7 +20,7 @@ from toolwire.core.request import Entry, Message, OtherEntry, OtherPart, Request
 from toolwire.core.request import Tool as Declared
 from toolwire.dialects.responses import compaction
 from toolwire.runs.run import AnyRun, Run
-from toolwire.runs.settings import Settings, SettingsError
+from toolwire.runs.settings import Settings, SettingsError, bytes_of
 from toolwire.service.own.kept import KeptResults
 from toolwire.service.own.late import LateRun
 from toolwire.service.own.run import Begin, Joined, OwnRun, Ran
@@ -40,6 +40,7 @@ class OwnTools:
         except ValueError as error:
             raise SettingsError(f"own.tools: {error}") from None
         self._rounds = own.rounds
+        self._max_reply = bytes_of(settings.server.max_reply)
         self._inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
         self._servers = Servers(found_servers(own.mcp, folder), say) if own.mcp else None
         self._listing: asyncio.Task[None] | None = None
@@ -84,9 +85,8 @@ class OwnTools:
         asked = msgspec.structs.replace(request, tools=tools, entries=entries, dialect="")
         names = {each.name for each in ours}
         keep = partial(self._kept.keep, owner)
-        return OwnRun(
-            Joined(self._registry, names, self._rounds, request.dialect, keep, ran, self._inherit), asked, begin
-        )
+        joined = Joined(self._registry, names, self._rounds, request.dialect, keep, ran, self._inherit, self._max_reply)
+        return OwnRun(joined, asked, begin)
 
 
 def _declared(tool: Tool) -> Declared:

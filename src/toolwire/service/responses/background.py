@@ -16,6 +16,7 @@ from toolwire.dialects.responses.response import ResponseObject
 from toolwire.runs.run import AnyRun, Plan, Run
 from toolwire.service.delivery import upstream_request_id
 from toolwire.service.exchange import Shared
+from toolwire.service.flight import Claim
 from toolwire.service.responses.journal import Journal
 from toolwire.transport.alarm import Alarm
 
@@ -29,11 +30,14 @@ _GOING_ON = {"status": "in_progress", "completed_at": None, "error": None, "inco
 class BackgroundRun:
     """One response being produced, whoever listens."""
 
-    def __init__(self, shared: Shared, bound: "ResponsesBound", plan: Plan, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, shared: Shared, bound: "ResponsesBound", plan: Plan, facts: dict[str, Any], claim: Claim
+    ) -> None:
         self._shared = shared
         self._bound = bound
         self._plan = plan
         self._facts = facts
+        self._claim = claim
         self._began = time.perf_counter()
         self._cancelled = False
         self.is_lost = False
@@ -81,6 +85,7 @@ class BackgroundRun:
             if run is not None:
                 await run.finish()
             self.journal.close()
+            self._claim.release()
             self._report(run)
 
     async def _serve(self) -> None:
@@ -111,8 +116,10 @@ class BackgroundRun:
             if run.finished:
                 await self._keep(pieces)
                 return
+            before = self.journal.size
             self.journal.add(pieces)
             self._bound.check()
+            self._claim.grow(self.journal.size - before)
             if self.journal.size > self._shared.max_reply:
                 raise ReplyTooLarge(self._shared.max_reply)
 
@@ -201,7 +208,7 @@ async def journal_bytes(journal: Journal, after: int, keepalive: float) -> Async
     """The bytes of a stream that holds the events after number `after`, and those to come."""
     sent = after + 1
     while True:
-        frames = journal.frames[sent:]
+        frames = journal.since(sent)
         sent += len(frames)
         if frames:
             yield b"".join(frames)

@@ -21,6 +21,7 @@ from toolwire.runs.run import AnyRun
 from toolwire.service.body import stepped
 from toolwire.service.delivery import SSE_HEADERS, Pace
 from toolwire.service.exchange import Bound, Exchange, Shared, UntilClientGone
+from toolwire.service.flight import Claim
 from toolwire.service.http import send_json
 from toolwire.service.keys import Caller
 from toolwire.service.responses.background import Background, BackgroundRun, journal_bytes
@@ -34,6 +35,8 @@ from toolwire.transport.store import StoreFailed
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+CLAIMED_AT_ONCE = 64 * 1024
+"""Bytes of a turn by which its claim grows."""
 PING = 2.0
 """Seconds of silence before a `ping`, where a client asked for extended events."""
 
@@ -59,6 +62,8 @@ class ResponsesBound(Bound):
         self.opened: Opened | None = None
         self.extended = False
         self.socket = False
+        self.claim: Claim | None = None
+        self._claimed = 0  # bytes of the turn
         self._own: StreamEncoder | None = None
 
     def stream(self) -> StreamEncoder:
@@ -72,9 +77,15 @@ class ResponsesBound(Bound):
         return self._own
 
     def check(self) -> None:
+        held = self._own.held if self._own is not None else 0
+        if held - self._claimed < CLAIMED_AT_ONCE:
+            return
         most = self._state.shared.max_reply
-        if self._own is not None and self._own.held > most:
+        if held > most:
             raise ReplyTooLarge(most)
+        if self.claim is not None:
+            self.claim.grow(held - self._claimed)
+        self._claimed = held
 
     def turn(self, turn: Turn) -> bytes:
         encoder = self.stream()
@@ -147,10 +158,11 @@ class ResponsesExchange(Exchange):
 
     async def _answer(self, asked: Asked, caller: Caller, receive: Receive, conversation: str = "") -> None:
         """Answer a request, whose turn also belongs to a conversation if one is given."""
-        opened = await self._state.ledger.open(caller.owner, asked)
+        opened = await self._state.ledger.open(caller.owner, asked, self._claim)
         if conversation:
             opened = msgspec.structs.replace(opened, conversation=conversation)
         self._bound.opened = opened
+        self._bound.claim = self._claim
         self._extend()
         if asked.body.background:
             await self._in_background(opened, caller, receive)
@@ -179,12 +191,16 @@ class ResponsesExchange(Exchange):
     async def _in_background(self, opened: Opened, caller: Caller, receive: Receive) -> None:
         request, policies = self._compacting(opened.request)
         plan = self._plan(request, caller, policies)
-        run = BackgroundRun(self._shared, self._bound, plan, dict(self._facts))
+        run = BackgroundRun(self._shared, self._bound, plan, dict(self._facts), self._claim)
         await self._state.ledger.queue(opened, run.response)
         queued = bytes(run.response.encoded())
         self._state.background.start(opened.owner, run)
+        claim, self._claim = self._claim, Claim(self._shared.flight)  # the bytes are the run's now
+        assert run.task is not None
+        run.task.add_done_callback(lambda _: claim.release())
         self._handed_over = True
         self._bound = ResponsesBound(self._seed, self._state)  # the other one is the run's now
+        self._claim = Claim(self._shared.flight)
         await self._send_kept(run.journal if request.stream else queued, receive)
 
     async def _send_kept(self, kept: Journal | bytes, receive: Receive) -> None:

@@ -3,6 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
+AT_ONCE = 64 * 1024
+"""Bytes from which on further events wait for the next write."""
+
 
 class Journal:
     """Events in order: the number of an event is its place."""
@@ -32,6 +35,17 @@ class Journal:
         self.frames += [event + b"\n\n" for event in events.split(b"\n\n") if event]
         self.comment = next((piece for piece in pieces if piece.startswith(b": ")), self.comment)
         self._wake()
+
+    def since(self, number: int) -> list[bytes]:
+        """The events from this number on, as many as are sent at once."""
+        size = 0
+        frames: list[bytes] = []
+        for place in range(number, len(self.frames)):
+            frames.append(self.frames[place])
+            size += len(frames[-1])
+            if size >= AT_ONCE:
+                break
+        return frames
 
     def close(self) -> None:
         self.closed = True

@@ -14,6 +14,7 @@ from toolwire.core.request import Request, ResultEntry
 from toolwire.dialects.responses import Asked
 from toolwire.dialects.responses.response import ResponseObject
 from toolwire.service.body import stepped
+from toolwire.service.flight import Claim
 from toolwire.service.responses.memory import Memory
 from toolwire.transport.store import Effects, KeptItem, Record, Store, TooLarge
 
@@ -83,11 +84,12 @@ class Ledger:
         self._bounds = bounds
         self._default = keeps_by_default
 
-    async def open(self, owner: str, asked: Asked, memory: Memory | None = None) -> Opened:
-        """The request behind what was asked, with all earlier items in front."""
+    async def open(self, owner: str, asked: Asked, claim: Claim, memory: Memory | None = None) -> Opened:
+        """The request behind what was asked, with all earlier items in front; the claim grows by what these have."""
         body = asked.body
         earlier: Sequence[Raw] = ()
-        room = self._bounds.body - sum(map(len, asked.items))
+        own = sum(map(len, asked.items))
+        room = self._bounds.body - own
         try:
             if body.previous_response_id:
                 earlier = await self._chain(owner, body.previous_response_id, memory, room)
@@ -102,6 +104,7 @@ class Ledger:
         asked = msgspec.structs.replace(asked, items=items)
         store = self._default if body.store is None else body.store
         size = sum(map(len, earlier)) + sum(map(len, asked.items))
+        claim.grow(max(0, size - own))
         request = await stepped(asked.decoding(earlier, self._bounds, store=store), size)
         return Opened(owner, asked, request, earlier, store, asked.conversation, memory)
 

@@ -11,8 +11,6 @@ Raw = msgspec.Raw
 
 LANES = 32
 """Lanes whose latest response one connection remembers."""
-ALL_BYTES = 256 * 1024 * 1024
-"""Most bytes that all connections of this process remember."""
 ITEM = 128
 """Bytes that an item costs beside its own."""
 

@@ -174,7 +174,7 @@ class Resources:
     async def _input_tokens(self, request: Request, caller: Caller) -> Response:
         body, bounds = await self._body(request), self._state.shared.bounds
         asked = await stepped(responses.reading_request(body, bounds, needs_input=False), len(body))
-        opened = await self._state.ledger.open(caller.owner, asked)
+        opened = await self._state.ledger.open(caller.owner, asked, request.scope["toolwire.claim"])
         tokens, headers = await counted(self._state.shared.router, opened.request, caller.upstream_key)
         answer = _json({"object": "response.input_tokens", "input_tokens": tokens})
         answer.headers.update(headers)

@@ -292,7 +292,7 @@ class SocketExchange(ResponsesExchange):
         return msgspec.structs.replace(asked, body=msgspec.structs.replace(asked.body, stream=True))
 
     async def _answer(self, asked: Asked, caller: Caller, receive: Receive, conversation: str = "") -> None:
-        opened = self._bound.opened = await self._state.ledger.open(caller.owner, asked, self._memory)
+        opened = self._bound.opened = await self._state.ledger.open(caller.owner, asked, self._claim, self._memory)
         self._extend()
         if asked.body.generate is False:
             await self._warm_up()
