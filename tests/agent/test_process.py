@@ -432,7 +432,7 @@ class TestBackground:
 @on_both_loops
 class TestTerminal:
     def test_a_terminal_is_the_commands_own(self, loop: Loop):
-        line = "test -t 0 && test -t 1 && test -t 2 && echo hello >/dev/tty; stty size; ps -o tpgid= -p $$ | grep -qw $$ && echo front"
+        line = "test -t 0 && test -t 1 && test -t 2 && echo hello >/dev/tty; stty size; test $(ps -o tpgid= -p $$) = $(ps -o pgid= -p $$) && echo front"
         needs("stty", "ps")
         assert loop(run_command(in_terminal(line))).output == "hello\r\n24 80\r\nfront\r\n"
 
@@ -509,6 +509,58 @@ class TestTerminal:
         assert die_soon(loop(work()))
 
 
+DAEMON = """
+import os, sys
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+for number in range(3):
+    os.close(number)
+open(sys.argv[1], "w").write(str(os.getpid()) + "\\n")
+import time
+time.sleep(1000)
+"""
+"""Leaves its parents, its session and its group, and the pipe."""
+
+
+@on_both_loops
+class TestDaemons:
+    """A process that nothing ties to its command but that it comes from there."""
+
+    def daemon(self, pids: Path) -> str:
+        return (
+            f"env -i {sys.executable} -I -S -c {shlex.quote(DAEMON)} {pids}; until [ -s {pids} ]; do sleep 0.01; done"
+        )
+
+    @pytest.mark.parametrize("make", [in_shell, in_terminal], ids=["pipe", "terminal"])
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can adopt orphans")
+    def test_it_ends_with_its_command(self, loop: Loop, tmp_path: Path, make: Callable[[str], Command]):
+        outcome = loop(run_command(make(f"{self.daemon(tmp_path / 'pids')}; exit 3")))
+        assert outcome.exit_code == 3
+        assert die_soon(written(tmp_path / "pids"))
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can adopt orphans")
+    def test_it_ends_when_its_command_is_stopped(self, loop: Loop, tmp_path: Path):
+        outcome = loop(run_command(in_shell(f"{self.daemon(tmp_path / 'pids')}; sleep 1000"), seconds=2))
+        assert outcome.timed_out
+        assert die_soon(written(tmp_path / "pids"))
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can adopt orphans")
+    def test_that_of_another_command_goes_on(self, loop: Loop, tmp_path: Path):
+        async def work() -> None:
+            process = Process(in_shell(f"{self.daemon(tmp_path / 'pids')}; sleep 1000"))
+            pids = await read_pids(tmp_path / "pids", 1)
+            await run_command(in_shell(self.daemon(tmp_path / "others")))
+            assert die_soon(written(tmp_path / "others"))
+            assert all(map(is_alive, pids))
+            await process.stop()
+            assert die_soon(pids)
+
+        loop(work())
+
+
 @on_both_loops
 class TestLeaks:
     def test_a_hundred_commands_leave_nothing(self, loop: Loop):
@@ -549,11 +601,6 @@ class TestLeaks:
 
 class TestOtherSystems:
     """What is there on Linux only, taken away."""
-
-    def test_an_end_is_noticed_without_pidfd(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.delattr(os, "pidfd_open")
-        outcome = asyncio.run(run_command(in_shell("echo hello; sleep 0.1; exit 3")))
-        assert (outcome.output, outcome.exit_code) == ("hello\n", 3)
 
     def test_a_group_is_ended_without_proc(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
         def listdir(path: str) -> list[str]:

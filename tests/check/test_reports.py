@@ -3,10 +3,7 @@
 import asyncio
 import io
 import json
-import os
 import re
-import subprocess
-import tempfile
 import xml.etree.ElementTree as Xml
 from collections import Counter
 from html.parser import HTMLParser
@@ -19,7 +16,7 @@ from rich.console import Console
 
 from tests.check import chat_turns, responses_turns
 from tests.check.streams import change, wire
-from tests.conftest import needs
+from tests.support.browser import browse
 from tests.support.gateway import Gateway
 from toolwire import __version__
 from toolwire.check import Asked, Finding, StreamCheck, check_plain
@@ -586,16 +583,8 @@ def test_a_name_that_chooses_no_form_is_refused(faulty: Report, tmp_path: Path):
 # A real browser
 
 LOOK = """
-import { chromium } from "playwright-core";
-import packed from "@sparticuz/chromium";
-
-// Debian's own where there is no packed one.
-const executablePath = process.arch === "x64" ? await packed.executablePath() : "/usr/bin/chromium";
-const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-  "--disable-component-update", "--disable-sync"];
-const browser = await chromium.launch({ executablePath, args });
 const seen = {};
-for (const [name, path, width, colorScheme] of JSON.parse(process.argv[1])) {
+for (const [name, path, width, colorScheme] of given) {
   const page = await browser.newPage({ viewport: { width, height: 1600 }, colorScheme });
   const asked = [], troubles = [];
   page.on("request", (request) => asked.push(request.url()));
@@ -617,8 +606,6 @@ for (const [name, path, width, colorScheme] of JSON.parse(process.argv[1])) {
   seen[name] = { closed, open: await measure(), asked, troubles };
   await page.close();
 }
-await browser.close();
-console.log(JSON.stringify(seen));
 """
 SIZES = [(width, scheme) for width in (375, 1280) for scheme in ("light", "dark")]
 
@@ -626,27 +613,11 @@ SIZES = [(width, scheme) for width in (375, 1280) for scheme in ("light", "dark"
 @pytest.fixture(scope="module")
 def looked_at(faulty: Report, live: Report, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What Chromium says of both reports in every size. Screenshots lie beside them."""
-    needs("node")
-    needs_browser()
     folder = tmp_path_factory.mktemp("reports")
     for name, report in (("faulty", faulty), ("live", live)):
         write_report(report, folder / f"{name}.html")
     pages = [(f"{n}-{w}-{s}", str(folder / n), w, s) for n in ("faulty", "live") for w, s in SIZES]
-    with tempfile.TemporaryDirectory() as home:
-        # The browser comes with the libraries that it needs, and unpacks them where it takes itself for a lambda.
-        environment = {"PATH": os.environ["PATH"], "TMPDIR": home, "HOME": home, "AWS_EXECUTION_ENV": "_nodejs20.x"}
-        if Path("/etc/fonts/fonts.conf").exists():
-            environment["FONTCONFIG_PATH"] = "/etc/fonts"
-        command = ["node", "--input-type=module", "--eval", LOOK, json.dumps(pages)]
-        ended = subprocess.run(command, cwd=PACKAGES, env=environment, capture_output=True, timeout=120, check=False)
-    assert ended.returncode == 0, ended.stderr.decode()
-    return {**json.loads(ended.stdout), "folder": folder}
-
-
-def needs_browser() -> None:
-    if not (PACKAGES / "node_modules" / "@sparticuz" / "chromium").is_dir():
-        missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        missing("needs the packages that `make clients` installs")
+    return {**browse(LOOK, pages), "folder": folder}
 
 
 @pytest.mark.parametrize("name", ["faulty", "live"])

@@ -87,3 +87,111 @@ def test_when_all_fail_the_last_failure_is_told(ask, upstreams):
     for each in upstreams:
         each.replies["m-1"] = REFUSALS["down"]
     assert ask("m-1").status_code == 503
+
+
+# The client's own key
+
+
+MINE = {"authorization": "Bearer sk-mine"}
+
+
+def keys_at(upstream: Upstream) -> list[str | None]:
+    return [asked.headers.get("authorization") for asked in upstream.asked]
+
+
+def table(name: str, url: str, kind: str = "responses", **fields: str) -> str:
+    extra = "".join(f"{key} = {value}\n" for key, value in fields.items())
+    head = f'[[backends]]\nname = "{name}"\nkind = "{kind}"\nbase_url = "{url}"\nretries = 0\n'
+    return f'{head}models = ["m-*", "gpt-*"]\n{extra}\n'
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_clients_key_never_goes_to_another_origin(start, http, upstreams, streamed):
+    first, second = upstreams
+    first.replies["m-1"], second.replies["m-1"] = REFUSALS["down"], FINE
+    gateway = start(table("first", first.url) + table("second", second.url))
+    url = f"{gateway.url}/v1/chat/completions"
+    for _ in range(2):  # the second time the first backend comes last
+        assert http.post(url, json=chat_body("m-1", stream=streamed), headers=MINE).status_code == 200
+    assert keys_at(first) == ["Bearer sk-mine"]
+    assert keys_at(second) == [None, None]
+    assert http.post(url, json=chat_body("second/m-1", stream=streamed), headers=MINE).status_code == 200
+    assert keys_at(second)[-1] == "Bearer sk-mine", "who names a backend means it"
+
+
+def test_a_clients_key_does_not_follow_where_the_first_backend_has_a_key_of_its_own(start, http, upstreams):
+    first, second = upstreams
+    first.replies["m-1"], second.replies["m-1"] = REFUSALS["down"], FINE
+    config = table("first", first.url, api_key_env='"OURS"') + table("second", second.url)
+    gateway = start(config, OURS="sk-ours")
+    assert http.post(f"{gateway.url}/v1/chat/completions", json=chat_body("m-1"), headers=MINE).status_code == 200
+    assert (keys_at(first), keys_at(second)) == (["Bearer sk-ours"], [None])
+
+
+def test_a_clients_key_follows_to_the_same_origin(start, http, upstreams):
+    first, _ = upstreams
+    first.replies["m-1"] = [REFUSALS["down"], FINE]
+    gateway = start(table("first", first.url) + table("second", first.url.upper().replace("HTTP", "http") + "/"))
+    assert http.post(f"{gateway.url}/v1/chat/completions", json=chat_body("m-1"), headers=MINE).status_code == 200
+    assert keys_at(first) == ["Bearer sk-mine"] * 2
+
+
+def test_models_are_listed_with_the_clients_key_at_one_origin(start, http, upstreams):
+    first, second = upstreams
+    gateway = start(table("first", first.url) + table("second", second.url, "messages"))
+    listed = http.get(f"{gateway.url}/v1/models", headers=MINE).json()["data"]
+    assert "gpt-5" in [model["id"] for model in listed]
+    assert (keys_at(first), keys_at(second)) == (["Bearer sk-mine"], [None])
+    headers = {"x-api-key": "sk-other", "anthropic-version": "2023-06-01"}
+    assert http.get(f"{gateway.url}/v1/models", headers=headers).status_code == 200
+    assert [asked.headers.get("x-api-key") for asked in second.asked] == [None, "sk-other"]
+    assert keys_at(first) == ["Bearer sk-mine", None]
+
+
+def test_tokens_are_counted_with_the_clients_key_at_one_origin(start, http, upstreams):
+    first, second = upstreams
+    first.replies["m-1"] = REFUSALS["down"]
+    second.replies["m-1"] = lambda asked: (
+        Reply([b'{"input_tokens":7}'], 200, "application/json") if "count" in asked.path else FINE
+    )
+    gateway = start(table("first", first.url) + table("second", second.url, profile="{ counts_tokens = true }"))
+    http.post(f"{gateway.url}/v1/chat/completions", json=chat_body("m-1"), headers=MINE)
+    body = {"model": "m-1", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    http.post(f"{gateway.url}/v1/messages/count_tokens", json=body, headers=MINE)
+    assert keys_at(first) == ["Bearer sk-mine"]
+    assert keys_at(second) == [None] * len(second.asked)
+    assert len(second.asked) == 2
+
+
+# Small documents
+
+
+def test_a_list_of_models_or_a_count_that_leads_elsewhere_is_not_followed(start, http, upstreams):
+    first, second = upstreams
+    away = {"location": f"{second.url}/models"}
+    first.listing = Reply([b""], 307, headers=away)
+    first.replies["m-1"] = Reply([b""], 307, "text/plain", {"location": f"{second.url}/responses/input_tokens"})
+    gateway = start(table("first", first.url, profile="{ counts_tokens = true }"))
+    listed = http.get(f"{gateway.url}/v1/models", headers=MINE).json()["data"]
+    assert "gpt-5" not in [model["id"] for model in listed]
+    body = {"model": "m-1", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    counted = http.post(f"{gateway.url}/v1/messages/count_tokens", json=body, headers=MINE)
+    assert "tokens_estimated" in counted.headers["x-toolwire-notes"]
+    assert len(first.asked) == 2
+    assert second.asked == []
+
+
+def test_no_more_than_a_small_document_is_read(start, http, upstreams):
+    first, _ = upstreams
+    model = b'{"id":"gpt-%07d"},'
+    few, many = (b"".join(model % number for number in range(count)) for count in (1000, 250_000))
+    gateway = start(table("first", first.url, profile="{ counts_tokens = true }"))
+    for listing, told in ((few, 1000), (many, 0)):
+        first.listing = Reply([b'{"data":[', listing[:-1], b"]}"], headers={"content-type": "application/json"})
+        headers = {"authorization": f"Bearer {told}"}  # another key is another list
+        listed = http.get(f"{gateway.url}/v1/models", headers=headers).json()["data"]
+        assert len([model for model in listed if model["id"].startswith("gpt-")]) == told
+    first.replies["m-1"] = Reply([b'{"input_tokens":7}' + b" " * 5_000_000], 200, "application/json")
+    body = {"model": "m-1", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+    counted = http.post(f"{gateway.url}/v1/messages/count_tokens", json=body, headers=MINE)
+    assert "tokens_estimated" in counted.headers["x-toolwire-notes"]

@@ -167,6 +167,46 @@ def test_a_turn_is_one_log_line_without_any_content(http, start):
     assert "sk-secret" not in "\n".join(gateway.log)
 
 
+def test_names_in_a_log_line_are_short_and_have_no_control_characters(http, start, upstream):
+    wild = "\u202e\x1b[31m\n" + "x" * 100_000
+    calls = [call(f"c{number}", "find", "{}") for number in range(300)]
+    upstream.replies["many"] = Reply([stream(created(), call(wild, wild, "{}"), *calls, completed())])
+    gateway = start("[debug]\nlevel = 'debug'\n" + backend(upstream.url))
+    http.post(f"{gateway.base_url}/chat/completions", json=chat_body("demo/" + wild, **{wild: 1}))
+    http.post(f"{gateway.base_url}/chat/completions", json=chat_body("up/many", tools=FIND))
+    first, second = gateway.wait_for_turns(2)
+    assert first["model"].startswith("demo/\ufffd\ufffd[31m\ufffdxxx")
+    assert second["tool_call_count"] == 301
+    for line in gateway.log:
+        assert len(line) < 70_000
+        assert "\u202e" not in line
+    for names in (second["tool_call_names"], second["tool_call_ids"]):
+        assert len(names) <= 128
+        assert all(len(name) <= 129 and name.isprintable() for name in names)
+
+
+def test_a_log_that_nobody_reads_stops_nothing(http, tmp_path):
+    (tmp_path / "toolwire.toml").write_text('[store]\nurl = "memory:"\n')
+    command = [sys.executable, "-m", "toolwire", "serve", "--config", "toolwire.toml", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert process.stderr is not None
+    try:
+        while not (line := process.stderr.readline()).startswith(b"toolwire ready on "):
+            assert line
+        url = line.split()[-1].decode()
+        for _ in range(1500):
+            assert http.post(f"{url}/v1/chat/completions", json=chat_body("demo")).status_code == 200
+        metrics = http.get(f"{url}/metrics").text
+        [dropped] = [line for line in metrics.splitlines() if line.startswith("toolwire_log_lines_dropped_total ")]
+        assert float(dropped.split()[1]) > 0
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
 def test_a_client_that_leaves_stops_the_upstream_at_once(gateway: Gateway, upstream: Upstream):
     upstream.replies["endless"] = Reply([stream(created(), text("x")), Hold()])
     upstream.gone.clear()

@@ -853,7 +853,7 @@ def test_a_tool_stops_when_the_client_leaves(own: Routes, tells: Any, tmp_path: 
 
 def posted(path: str, body: Json) -> bytes:
     content = json.dumps(body).encode()
-    return f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
+    return f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
 
 
 def test_the_next_round_stops_when_the_client_leaves(own: Routes):

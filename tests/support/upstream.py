@@ -45,6 +45,8 @@ class Upstream:
 
     def __init__(self) -> None:
         self.replies: dict[str, Reply | list[Reply] | Callable[[Asked], Reply]] = {}
+        self.listing: Reply | None = None
+        """What the list of models is, if not the usual one."""
         self.asked: list[Asked] = []
         self.gone = threading.Event()
         """Set when a client of ours went away before its reply was complete."""
@@ -88,7 +90,10 @@ class Upstream:
         self.port = self._runner.addresses[0][1]
 
     async def _models(self, request: web.Request) -> web.Response:
-        self.asked.append(Asked(request.path_qs, dict(request.headers), None))
+        self.asked.append(Asked(request.path_qs, {k.lower(): v for k, v in request.headers.items()}, None))
+        if self.listing is not None:
+            reply = self.listing
+            return web.Response(status=reply.status, body=b"".join(reply.steps), headers=reply.headers)
         return web.json_response({"object": "list", "data": [{"id": "gpt-5"}, {"id": "gpt-5-mini"}, {"id": "tts-1"}]})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:

@@ -4,6 +4,7 @@ A server that speaks the client's dialect gets the client's own fields, tools an
 survives. A tool that had to be renamed, or to lose a part of its schema, is changed there as well.
 """
 
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -109,29 +110,27 @@ class Originals:
 
     def __init__(self, request: Request, messages: msgspec.Raw) -> None:
         self.messages = _objects(messages)
-        self._entries: list[list[Entry]] = [[] for _ in self.messages]
-        for entry in request.written or ():
-            if entry is not None:
-                self._entries[entry.message].append(entry)
+        written = [entry for entry in request.written or () if entry is not None]
+        self._written = {id(entry): entry for entry in written}
+        self._said = {(each.message, id(each.parts)) for each in written if isinstance(each, Message | ResultEntry)}
+        self._counts = Counter(entry.message for entry in written)
         told = {entry.message for entry in request.entries}
-        empty = (index for index, entries in enumerate(self._entries) if not entries and index not in told)
-        self._silent = [index for index in empty if "tool_calls" not in self.messages[index]]
+        empty = (index for index in range(len(self.messages)) if not self._counts[index] and index not in told)
+        self._silent = deque(index for index in empty if "tool_calls" not in self.messages[index])
 
     def has(self, entry: Entry) -> bool:
         """Whether an entry is as it was read."""
-        return entry.message >= 0 and any(entry is written for written in self._entries[entry.message])
+        return entry.message >= 0 and self._written.get(id(entry)) is entry
 
     def says(self, entry: Message | ResultEntry) -> bool:
         """Whether what an entry says is as it was read, whatever else has changed."""
-        written = self._entries[entry.message] if entry.message >= 0 else ()
-        return any(isinstance(each, Message | ResultEntry) and each.parts is entry.parts for each in written)
+        return entry.message >= 0 and (entry.message, id(entry.parts)) in self._said
 
     def are_whole(self, entries: Sequence[Entry]) -> bool:
         """Whether these are all entries of their message, as they were read."""
-        written = self._entries[entries[0].message] if entries[0].message >= 0 else ()
-        return len(written) == len(entries) and all(map(self.has, entries))
+        return self._counts[entries[0].message] == len(entries) and all(map(self.has, entries))
 
     def silent(self, until: int | None = None) -> Iterator[dict[str, msgspec.Raw]]:
         """The messages before this one, or all, that hold nothing we have a word for, each once."""
         while self._silent and (until is None or self._silent[0] < until):
-            yield self.messages[self._silent.pop(0)]
+            yield self.messages[self._silent.popleft()]

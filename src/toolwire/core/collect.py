@@ -104,10 +104,16 @@ class Turn(msgspec.Struct, frozen=True):
         return tuple(item for item in self.items if isinstance(item, Call))
 
 
+ITEM = 256
+"""Bytes that an item takes beside its text."""
+
+
 class Collector:
     """A stage that swallows a turn's events and ends with the turn."""
 
     def __init__(self) -> None:
+        self.size = 0
+        """About how many bytes the turn takes so far."""
         self._id = self._model = ""
         self._items: list[Item] = []
         self._usage: Usage | None = None
@@ -150,6 +156,7 @@ class Collector:
 
     def _add_told(self, event: Told) -> None:
         """A frame about the turn stands before all items, one about what is open before that, any other behind."""
+        self.size += len(event.data) + ITEM
         name = self._open_name()
         if not event.item:
             self._facts.append(event)
@@ -175,6 +182,7 @@ class Collector:
             self._begun = len(self._items)
         self._thinking = event.item or self._thinking
         self._thoughts.setdefault((event.kind, event.part), []).append(event.text)
+        self.size += len(event.text)
 
     def _end_reasoning(self, event: ReasoningEnded) -> None:
         if not self._thoughts or (self._thinking and event.id not in ("", self._thinking)):
@@ -188,9 +196,11 @@ class Collector:
         self._close_item()
         self._begun = len(self._items)
         self._call = event
+        self.size += len(event.seal) + ITEM
 
     def _add_arguments(self, event: CallArgs) -> None:
         self._pieces.append(event.text)
+        self.size += len(event.text)
 
     def _end_call(self, event: CallEnded) -> None:
         call = self._call
@@ -206,6 +216,7 @@ class Collector:
 
     def _add_note(self, event: Note) -> None:
         self._notes.append(event)
+        self.size += ITEM
 
     def _end_turn(self, event: TurnEnded) -> None:
         self._reason = event.reason
@@ -221,7 +232,9 @@ class Collector:
             self._close_item()
             self._begun = len(self._items)
             self._talking = kind("", event.item, event.part)
+            self.size += ITEM
         self._pieces.append(event.text)
+        self.size += len(event.text)
 
     def _close_item(self) -> None:
         self._close_talk()
@@ -240,6 +253,7 @@ class Collector:
             tuple("".join(thoughts[kind, part]) for kind, part in sorted(thoughts) if kind == wanted)
             for wanted in ("summary", "content")
         )
+        self.size += len(end.seal) + ITEM
         item = Reasoning(summary, content, end.id, end.seal, end.issuer, end.redacted, self._thinking)
         self._items.insert(self._begun, item)
         self._thinking = ""

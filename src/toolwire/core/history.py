@@ -5,6 +5,7 @@ a message was trimmed away. `repair` mends it and says so; `strict` refuses, nam
 """
 
 from bisect import bisect_left
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
@@ -160,23 +161,23 @@ def _says_nothing(entry: Entry) -> bool:
 
 def _apart(history: tuple[Entry, ...], notes: list[Note]) -> Iterator[Entry]:
     """The history with an id of its own for every call that waits. The same call twice is one; results go in order."""
-    waiting: dict[str, list[CallEntry]] = {}
+    waiting: dict[str, _Alike] = {}
     fresh = FreshIds(entry.id for entry in history if isinstance(entry, CallEntry))
     for entry in history:
         if isinstance(entry, CallEntry):
-            same = waiting.setdefault(entry.id, [])
-            if any(_is_same(call, entry) for call in same):
+            same = waiting.setdefault(entry.id, _Alike())
+            if same and same.has(entry):
                 notes.append(Note("call_duplicate", entry.id))
                 continue
             if same:
                 renamed = msgspec.structs.replace(entry, id=fresh.like(entry.id))
                 notes.append(Note("id_reused", renamed.id))
-                same.append(renamed)
+                same.add(renamed)
                 yield renamed
                 continue
-            same.append(entry)
+            same.add(entry)
         elif isinstance(entry, ResultEntry) and waiting.get(entry.call_id):
-            answered = waiting[entry.call_id].pop(0)
+            answered = waiting[entry.call_id].take()
             if answered.id != entry.call_id:
                 yield msgspec.structs.replace(entry, call_id=answered.id)
                 continue
@@ -201,9 +202,42 @@ class FreshIds:
         return f"{id}_{count}"
 
 
-def _is_same(one: CallEntry, other: CallEntry) -> bool:
-    """Whether two calls with one id are one call, which some clients send as a function's and as a custom one."""
-    return one.name == other.name and (one.kind != other.kind or one.arguments == other.arguments)
+class _Alike:
+    """Calls that wait under one id. Nearly always it is one, so they are counted only when there is another."""
+
+    __slots__ = ("_calls", "_counts")
+
+    def __init__(self) -> None:
+        self._calls: deque[CallEntry] = deque()
+        self._counts: Counter[tuple[str, ...]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def has(self, call: CallEntry) -> bool:
+        """Whether one of them is this call, which some clients send as a function's and as a custom one."""
+        if self._counts is None:
+            self._counts = Counter()
+            for known in self._calls:
+                _count(self._counts, known, 1)
+        other = "function" if call.kind == "custom" else "custom"
+        return bool(self._counts[call.name, other] or self._counts[call.name, call.kind, call.arguments])
+
+    def add(self, call: CallEntry) -> None:
+        self._calls.append(call)
+        if self._counts is not None:
+            _count(self._counts, call, 1)
+
+    def take(self) -> CallEntry:
+        call = self._calls.popleft()
+        if self._counts is not None:
+            _count(self._counts, call, -1)
+        return call
+
+
+def _count(counts: Counter[tuple[str, ...]], call: CallEntry, by: int) -> None:
+    counts[call.name, call.kind] += by
+    counts[call.name, call.kind, call.arguments] += by
 
 
 def _is_said_by_others(entry: Entry) -> bool:

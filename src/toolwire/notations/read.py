@@ -139,7 +139,7 @@ class ReadTextCalls:
         return (event,) if same else out
 
     def _read(self, text: str, place: int = 0) -> list[Event]:
-        """Text goes through whatever is open, one after the other. It is not cut up: each says where the next begins."""
+        """Text goes through what is open, one after the other; each says where the next begins, so nothing is cut."""
         out: list[Event] = []
         while True:
             if self._thought is not None:

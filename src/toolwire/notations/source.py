@@ -27,8 +27,8 @@ class Source:
     """Text that was fed and a place in it."""
 
     def __init__(self) -> None:
-        self._text = ""
-        self._place = 0
+        self._text: str = ""
+        self._place: int = 0
 
     def feed(self, text: str, start: int = 0) -> None:
         """More text, from this place on. Where all before it was read, nothing is copied."""

@@ -4,6 +4,7 @@ A textual call is whole when it is looked at. A structured one flows, so it is h
 name has no twin yet; all others pass as they come.
 """
 
+from collections import deque
 from collections.abc import Collection
 from typing import TypeAlias, TypeVar
 
@@ -20,7 +21,7 @@ class Twins:
     """The calls of one turn that have no twin so far."""
 
     def __init__(self) -> None:
-        self._textual: dict[_Key, list[str]] = {}  # ids of delivered calls
+        self._textual: dict[_Key, deque[str]] = {}  # ids of delivered calls
         self._awaited: dict[str, int] = {}  # how many there are of each name
         self._structured: dict[_Key, int] = {}  # how many were delivered
         self._unread: list[tuple[str, list[str]]] = []  # more of them, as name and pieces of the arguments
@@ -76,7 +77,7 @@ class Twins:
         self._awaited[started.name] -= 1
         self._dropped.add(id)
         del self._open[id]
-        return Note("text_call_twin", started.name), CallTwin(delivered.pop(0), id, started.seal)
+        return Note("text_call_twin", started.name), CallTwin(delivered.popleft(), id, started.seal)
 
     def release(self) -> Events:
         """Nothing more follows: calls that were held go out as far as they came."""
@@ -102,7 +103,7 @@ class Twins:
 
     def deliver(self, id: str, name: str, arguments: str) -> None:
         """This call was delivered from text."""
-        self._textual.setdefault(_key(name, [arguments]), []).append(id)
+        self._textual.setdefault(_key(name, [arguments]), deque()).append(id)
         _count(self._awaited, name)
 
 

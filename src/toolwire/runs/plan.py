@@ -16,7 +16,7 @@ from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
 from toolwire.runs.refusals import refused
 from toolwire.runs.routes import Route, Router
 from toolwire.runs.run import Plan
-from toolwire.runs.settings import Settings
+from toolwire.runs.settings import Settings, bytes_of
 from toolwire.runs.thoughts import KeepReasoning, KeepThoughts, KeepUnsigned, Thoughts, forgotten
 from toolwire.runs.validate import validate
 from toolwire.transport.record import Recorder
@@ -90,11 +90,12 @@ class Planning(msgspec.Struct, frozen=True):
             converse=lambda: route.converse(asked, seed, owner),
             assemble=assemble,
             upstream=route.upstream,
-            key=self.caller.upstream_key,
+            key=self.router.key_for(route, self.request.model, self.caller.upstream_key),
             timeouts=settings.timeouts,
             retries=route.backend.retries,
             grace=rules.stop_after_grace_ms / 1000,
             recorder=self._recorder(route, target) if settings.debug.record else None,
+            max_reply=bytes_of(settings.server.max_reply),
             instead=partial(self._plan_instead, route, rest) if rest else None,
             without=partial(self._plan_without, routes, asked),
         )

@@ -2,9 +2,10 @@
 
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TypeAlias
 
 import aiohttp
 import msgspec
@@ -38,6 +39,8 @@ COOLING = 30.0
 LONGEST_NAME = 1024
 """Characters of a model's name: every event of a stream repeats it."""
 
+Origin: TypeAlias = tuple[str, str | None, int | None]
+
 
 class Route(msgspec.Struct, frozen=True):
     """One backend, ready to converse."""
@@ -60,6 +63,11 @@ class Route(msgspec.Struct, frozen=True):
     """It answers a `compaction_trigger` by itself."""
     forgets_schemas: bool = False
     """The model does not see all of a tool's schema, so arguments are checked here."""
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where its requests go: scheme, host and port."""
+        return self.upstream.origin if isinstance(self.upstream, HttpUpstream) else None
 
 
 class _Model(msgspec.Struct):
@@ -99,6 +107,14 @@ class Router:
 
     def all_for(self, model: str) -> list[tuple[Route, str]]:
         """Every route for a model's name, in the order to try them: one that failed just now comes last."""
+        found = self._serving(model)
+        if len(found) > 1 and self._cooling:
+            now = time.monotonic()
+            found.sort(key=lambda each: self._cooling.get(each[0].backend.name, 0.0) > now)
+        return found
+
+    def _serving(self, model: str) -> list[tuple[Route, str]]:
+        """Every route for a model's name, in the order of the settings."""
         if len(model) > LONGEST_NAME:
             raise BadRequest(f"model must have at most {LONGEST_NAME} characters; received {len(model)}.", "model")
         name, slash, inner = model.partition("/")
@@ -110,10 +126,11 @@ class Router:
         ]
         if not found:
             raise _no_model(model)
-        if len(found) > 1 and self._cooling:
-            now = time.monotonic()
-            found.sort(key=lambda each: self._cooling.get(each[0].backend.name, 0.0) > now)
         return found
+
+    def key_for(self, route: Route, model: str, key: str) -> str:
+        """The client's own key, if it may go to this backend: it is meant for the first that serves the model."""
+        return key if key and self._serving(model)[0][0].origin == route.origin else ""
 
     def cool(self, route: Route) -> None:
         """A backend failed: for a while others come first."""
@@ -126,14 +143,24 @@ class Router:
             raise _no_model(model)
         return route.backend.name
 
-    async def models(self, key: str) -> list[tuple[str, str]]:
-        """Every model by name, with its backend's name: literal names, aliases, and what globs match upstream."""
+    async def models(self, key: str, kinds: Collection[str]) -> list[tuple[str, str]]:
+        """Every model by name, with its backend's name: literal names, aliases, and what globs match upstream.
+
+        A client's own key is meant for a backend of one of these kinds, if there is one, and goes to one origin only.
+        """
         found: dict[str, str] = {}
+        origin = self._meant(kinds)
         for route in self._routes.values():
             backend = route.backend
-            for name in (*backend.literal_models, *backend.aliases, *await self._matching(route, key)):
+            matching = await self._matching(route, key if route.origin == origin else "")
+            for name in (*backend.literal_models, *backend.aliases, *matching):
                 found.setdefault(name, backend.name)
         return list(found.items())
+
+    def _meant(self, kinds: Collection[str]) -> Origin | None:
+        takers = [route for route in self._routes.values() if route.origin and not route.backend.has_key]
+        takers.sort(key=lambda route: route.backend.kind not in kinds)
+        return takers[0].origin if takers else None
 
     async def _matching(self, route: Route, key: str) -> list[str]:
         globs = [name for name in route.backend.models if is_glob(name)]
@@ -270,6 +297,7 @@ async def counted(router: Router, request: Request, key: str) -> tuple[int, dict
     """How many tokens a request has, by its backend's count or by an estimate, which a header says."""
     route, target = router.find(request.model)
     if route.count_tokens is not None:
+        key = router.key_for(route, request.model, key)
         tokens = await route.count_tokens(msgspec.structs.replace(request, model=target), key)
         if tokens is not None:
             return tokens, {}

@@ -14,8 +14,9 @@ import msgspec
 
 from toolwire.assembly import Assembly
 from toolwire.core.backend import Conversation
-from toolwire.core.errors import BackendFault, Failure
+from toolwire.core.errors import BackendFault, Failure, ReplyTooLarge
 from toolwire.core.events import (
+    CallArgs,
     CallStarted,
     Event,
     Note,
@@ -27,9 +28,12 @@ from toolwire.core.events import (
 )
 from toolwire.core.flow import in_pieces
 from toolwire.core.jsonrpc import JSON_LINES, LineReader
+from toolwire.core.jsonrpc import LIMIT as LINE_LIMIT
 from toolwire.core.order import TurnOrder
+from toolwire.core.sse import DEFAULT_LIMIT as FRAME_LIMIT
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.transport.alarm import Alarm
+from toolwire.transport.drain import MOST as MUCH
 from toolwire.transport.record import Recorder
 from toolwire.transport.reply import Broken, Reply, Timeouts, Upstream
 
@@ -39,8 +43,11 @@ CONTENT = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted, TurnEnded)
 LONGEST_PAUSE = 5.0
 """Seconds: a backend that asks for a longer pause is not asked again, the client is told instead."""
 
-PLAIN_LIMIT = 64 * 1024 * 1024
-"""Most bytes of a reply that is not a stream."""
+HELD = frozenset((CallStarted, CallArgs, ReasoningDelta))
+"""Events that are kept until their call or their reasoning ends, though they are shown."""
+
+MANY_CALLS = 10_000
+"""Calls of one turn from which on the rest of it counts as held: each of them is remembered until its end."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -54,6 +61,8 @@ class Plan(msgspec.Struct, frozen=True):
     retries: int = 2
     grace: float = 0.3
     recorder: Recorder | None = None
+    max_reply: int = 64_000_000
+    """Bytes of the reply that may be held: all of a plain one, or those of a stream since text was last shown."""
     instead: "Callable[[], Plan] | None" = None
     """The plan for the next backend that serves the model, when this one fails before anything was shown."""
     without: "Callable[[Failure], tuple[Plan, Sequence[Note]] | None] | None" = None
@@ -84,8 +93,16 @@ class AnyRun(Protocol):
 class Run:
     """One turn, from the opening to its end."""
 
-    def __init__(self, plan: Plan, loop: asyncio.AbstractEventLoop, alarm: Alarm) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        loop: asyncio.AbstractEventLoop,
+        alarm: Alarm,
+        hold: Callable[[int], None] | None = None,
+    ) -> None:
+        """`hold` hears of so many bytes more of a plain reply, and may refuse them."""
         self._plan = plan
+        self._hold = hold
         self._loop = loop
         self._alarm = alarm
         self._began = self._progressed = self._loop.time()
@@ -108,7 +125,7 @@ class Run:
         self.headers: Mapping[str, str] = {}  # of the reply, once they are there
         self._reader: FrameReader | LineReader | None = None
         self._plain: list[bytes] = []
-        self._plain_size = 0
+        self._held_bytes = 0  # of the reply, since text was last shown
         self._heard_at = 0.0  # when bytes of the reply's body came last
         self._order = TurnOrder()
         self._held: list[Event] = []  # events before the first content
@@ -127,6 +144,8 @@ class Run:
                     events = await self._step(until)
                 else:
                     data = self._reply.read_nowait()
+                    if len(data) >= MUCH:
+                        await asyncio.sleep(0)  # there may be more, and others
                     events = self._decode(data) if data else await self._wait(self._reply, until)
             except Broken as broken:
                 events = self._end_left_open() if self._finish_over else (TurnFailed(broken.failure),)
@@ -193,6 +212,8 @@ class Run:
         if self._shown:
             if out:
                 self._progressed = self._heard_at
+                if type(out[-1]) not in HELD and self.assembly.tally.call_count < MANY_CALLS:
+                    self._held_bytes = 0
             return out
         self._held += out
         if not self.finished and not any(isinstance(event, CONTENT) for event in out):
@@ -289,7 +310,7 @@ class Run:
         if "event-stream" in kind:
             self._reader = self._new_reader()
         elif kind == JSON_LINES:
-            self._reader = LineReader()
+            self._reader = LineReader(min(LINE_LIMIT, self._plan.max_reply))
         return ()
 
     def _ask(self) -> Coroutine[Any, Any, Reply]:
@@ -362,6 +383,9 @@ class Run:
 
     def _decode(self, data: bytes) -> Sequence[Event]:
         self._heard_at = self._loop.time()
+        self._held_bytes += len(data)
+        if self._held_bytes > self._plan.max_reply:
+            raise ReplyTooLarge(self._plan.max_reply)
         if self._reader is None:
             if not self._plain:
                 data = data.lstrip()  # some servers send blank lines while they think
@@ -374,14 +398,13 @@ class Run:
 
     def _new_reader(self) -> FrameReader:
         """A recording keeps every frame by itself."""
-        return FrameReader(flowing=self.conversation.flowing if self._plan.recorder is None else ())
+        limit = min(FRAME_LIMIT, self._plan.max_reply)
+        return FrameReader(limit, self.conversation.flowing if self._plan.recorder is None else ())
 
     def _keep_plain(self, data: bytes) -> Sequence[Event]:
+        if self._hold is not None:
+            self._hold(len(data))
         self._plain.append(data)
-        self._plain_size += len(data)
-        if self._plain_size > PLAIN_LIMIT:
-            message = f"The backend's reply exceeds the limit of {PLAIN_LIMIT} bytes."
-            raise BackendFault(Failure(502, "reply_too_large", message))
         return self._end() if self._reply is not None and self._reply.is_whole() else ()
 
     def _converse(self, frames: Sequence[Frame]) -> list[Event]:
@@ -401,7 +424,7 @@ class Run:
 
     def _end(self) -> Sequence[Event]:
         if self._plain:
-            body = b"".join(self._plain)
+            body, self._plain = b"".join(self._plain), []
             if self._plan.recorder is not None:
                 self._plan.recorder.body(self._loop.time(), body)
             return self.conversation.feed_plain(body)

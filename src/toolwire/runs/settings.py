@@ -63,6 +63,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds without a byte, not in total."""
     idle_timeout: Annotated[float, msgspec.Meta(gt=0)] = 5.0
     max_connections: Annotated[int, msgspec.Meta(ge=1)] = 4096
+    write_timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    """Seconds that a client may leave what waits for it before the connection is given up."""
 
 
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,6 +140,11 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def literal_models(self) -> tuple[str, ...]:
         """The names among `models` that are no globs."""
         return tuple(name for name in self.models if not is_glob(name))
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it has a key of its own, and no use for the client's."""
+        return bool(self.api_key_env or self.auth)
 
     def context_window(self, model: str) -> int:
         """Tokens that a model takes, by its own name or the first glob that matches; 0 if none does."""

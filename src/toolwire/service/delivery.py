@@ -6,18 +6,19 @@ has a real status. All events of one read become one write. While nothing comes,
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
 import msgspec
 from starlette.types import Send
 
+from toolwire.core.bounds import LARGE
 from toolwire.core.collect import Collector, Turn
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
 from toolwire.runs.run import AnyRun, early_failure
-from toolwire.service.http import EXPOSED, send_json
+from toolwire.service.http import EXPOSED, PIECE, send_json
 
 SSE_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -87,12 +88,17 @@ class Delivery:
         self.ended = False
         """Nothing more may be sent: the last bytes are on their way."""
 
-    async def plain(self, run: AnyRun) -> None:
-        """Collect the turn and send it in one piece."""
+    async def plain(self, run: AnyRun, hold: Callable[[int], None]) -> None:
+        """Collect the turn and send it in one piece. `hold` hears of so many bytes more, and may refuse them."""
         collector = Collector()
+        held = 0
         while not run.finished:
             for event in await run.read(float("inf")):
                 collector.feed(event)
+            hold(collector.size - held)
+            held = collector.size
+        if held >= LARGE:
+            await asyncio.sleep(0)
         [turn] = collector.end()
         if turn.failure is not None:
             await self.refuse(turn.failure, run)
@@ -157,7 +163,10 @@ class Delivery:
 
     async def _put(self, pieces: Sequence[bytes]) -> None:
         """All events of one read in one write."""
-        await self._send({"type": "http.response.body", "body": b"".join(pieces), "more_body": True})
+        data = b"".join(pieces)
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        if len(data) > PIECE:  # what comes next is not made before the client has taken this
+            await self._send({"type": "http.response.body", "body": b"", "more_body": True})
 
     async def _close(self) -> None:
         await self._send({"type": "http.response.body", "body": b""})

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from toolwire.assembly import ToolRules
 from toolwire.core.bounds import LARGE, Bounds, Steps, check_parts
 from toolwire.core.collect import Turn
-from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
+from toolwire.core.errors import BadRequest, Failure, InternalError, ReplyTooLarge, ToolwireError
 from toolwire.core.events import TurnFailed
 from toolwire.core.notes import Tally
 from toolwire.core.policies import Policy
@@ -157,6 +157,7 @@ class Exchange:
         self._facts: dict[str, Any] = {"turn": self._seed, "request_id": request_id, "dialect": name}
         self._claim = Claim(shared.flight, OVERLOADED.get(name, 503))
         self._size = 0  # bytes of the body
+        self._collected = 0  # bytes of the reply
 
     def _bind(self, seed: str) -> Bound:
         return Bound(self._dialect, seed)
@@ -238,7 +239,7 @@ class Exchange:
     def _run(self, plan: Plan) -> Run:
         task = asyncio.current_task(self._shared.loop)
         assert task is not None
-        return Run(plan, self._shared.loop, Alarm(self._shared.ticker, task))
+        return Run(plan, self._shared.loop, Alarm(self._shared.ticker, task), self._claim.grow)
 
     async def _deliver(self, run: AnyRun, receive: Receive) -> None:
         task = asyncio.current_task(self._shared.loop)
@@ -248,7 +249,14 @@ class Exchange:
             if self._bound.request.stream:
                 await self._delivery.stream(run)
             else:
-                await self._delivery.plain(run)
+                await self._delivery.plain(run, self._hold)
+
+    def _hold(self, size: int) -> None:
+        """So many bytes more of a reply that is collected."""
+        self._claim.grow(size)
+        self._collected += size
+        if self._collected > self._shared.max_reply:
+            raise ReplyTooLarge(self._shared.max_reply)
 
     def _plan(self, request: Request, caller: Caller, policies: Sequence[Callable[[], Policy]] = ()) -> Plan:
         return self._planning(request, caller, policies).plan()

@@ -46,12 +46,16 @@ class Claim:
         self._status = status  # of the answer when there is no room
         self._held = 0
 
-    def grow(self, size: int) -> None:
-        """Take so many bytes more, or none if there is no room for them."""
+    def check(self, size: int) -> None:
+        """See whether there is room for so many bytes more."""
         flight = self._flight
         if flight.held + size > flight.limit:
             raise Overloaded(flight.limit, self._status)
-        flight.held += size
+
+    def grow(self, size: int) -> None:
+        """Take so many bytes more, or none if there is no room for them."""
+        self.check(size)
+        self._flight.held += size
         self._held += size
 
     def takes(self, size: int) -> bool:

@@ -23,6 +23,10 @@ EXPOSED = (
 """Our headers that a page in a browser may read."""
 
 
+PIECE = 64 * 1024
+"""Bytes that are written at once, and that may wait to be written before anything else is."""
+
+
 class ClientGone(Exception):
     """The client closed the connection."""
 
@@ -41,4 +45,9 @@ async def send_json(send: Send, status: int, body: bytes, headers: Headers = ())
     length = (b"content-length", b"%d" % len(body))
     start = [(b"content-type", b"application/json"), length, *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
-    await send({"type": "http.response.body", "body": body})
+    if len(body) <= PIECE:
+        await send({"type": "http.response.body", "body": body})
+        return
+    for place in range(0, len(body), PIECE):  # each waits until the client has taken the one before
+        await send({"type": "http.response.body", "body": body[place : place + PIECE], "more_body": True})
+    await send({"type": "http.response.body", "body": b""})

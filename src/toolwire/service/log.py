@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import structlog
@@ -14,6 +14,11 @@ from toolwire.core.request import Request
 LEVELS = ("debug", "info", "warning", "error")
 DELAY = 0.02
 """Seconds a line may wait for others, so that a busy gateway writes many at once."""
+
+SHORT = 1000
+"""Bytes of a line in which nothing is looked for to be cut."""
+LONGEST = 128
+"""Letters of a name, and names of a list, that a line has."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -75,7 +80,7 @@ class Log:
         place = error.__traceback__
         while place is not None and place.tb_next is not None:
             place = place.tb_next
-        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place is not None else ""
+        where = f"{place.tb_frame.f_code.co_filename[-100:]}:{place.tb_lineno}" if place is not None else ""
         line = {"event": "crash", "turn": turn, "error": type(error).__name__, "where": where}
         self._write(3, {"timestamp": datetime.now(UTC), "level": "error", **line})
         self.flush()
@@ -91,4 +96,26 @@ class Log:
             return
         if not self._lines:
             self._loop.call_later(DELAY, self.flush)
-        self._lines.append(_encode(line))
+        written = _encode(line)
+        if not _is_harmless(written):
+            written = _encode({field: _clean(value) for field, value in line.items()})
+        self._lines.append(written)
+
+
+def _is_harmless(line: bytes) -> bool:
+    """A quick look: no name in it is long, and no character but the printable ones of ASCII."""
+    return len(line) <= SHORT and line.isascii() and b"\\" not in line and b"\x7f" not in line
+
+
+def _clean(value: Any) -> Any:
+    """What a client or a backend may have named as it likes, short and without control characters."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST and value.isprintable() else _cut(value)
+    if isinstance(value, list):
+        return [_clean(name) for name in cast("list[Any]", value)[:LONGEST]]
+    return value
+
+
+def _cut(name: str) -> str:
+    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name[:LONGEST])
+    return shown if len(name) <= LONGEST else shown + "…"

@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from toolwire.core.notes import Tally
+from toolwire.service.stderr import dropped_lines
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 Labels: TypeAlias = tuple[str, ...]
@@ -72,6 +73,7 @@ class Metrics(Collector):
             for values, count in self._counts[name].items():
                 family.add_metric(values, count)
             yield family
+        yield CounterMetricFamily("toolwire_log_lines_dropped", "Lines nobody read in time", value=dropped_lines())
         yield GaugeMetricFamily("toolwire_store_failing", "Whether the store fails", float(self._store_fails))
         seconds = HistogramMetricFamily("toolwire_turn_seconds", "Duration of turns", labels=_WHERE)
         for where, buckets in self._buckets.items():

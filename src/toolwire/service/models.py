@@ -48,7 +48,8 @@ class Models:
 
     async def _list(self, request: Request) -> Response:
         caller = self._shared().keys.check(dict(request.scope["headers"]))
-        found = await self._shared().router.models(caller.upstream_key)
+        kinds = ("messages",) if is_anthropic(request) else ("responses", "chat")
+        found = await self._shared().router.models(caller.upstream_key, kinds)
         if is_anthropic(request):
             return _json(_page(request, [name for name, _ in found]))
         return _json({"object": "list", "data": [_as_openai(*each) for each in found]})

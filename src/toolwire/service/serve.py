@@ -19,6 +19,8 @@ from toolwire.runs.routes import check_backends
 from toolwire.runs.settings import Server, Settings, SettingsError, bytes_of, opened_store
 from toolwire.service.app import make_app
 from toolwire.service.connections import Connections, HttpConnection, SocketConnection
+from toolwire.service.http import PIECE
+from toolwire.service.stderr import written_aside
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 
@@ -69,6 +71,8 @@ def listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # the system's buffer is no place for what a slow client does not take
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, PIECE)
     try:
         sock.bind((server.host, server.port))
         sock.listen(2048)
@@ -121,20 +125,22 @@ def serve(settings: Settings) -> None:
     print(f"toolwire: configuration: {Path(settings.file).absolute() if settings.file else 'none'}", file=sys.stderr)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    config = uvicorn.Config(
-        make_app(settings, store),
-        loop="auto",  # uvloop where it can be had
-        http=HttpConnection,
-        ws=SocketConnection if settings.server.websocket else "none",
-        ws_max_size=bytes_of(settings.server.max_body),
-        lifespan="on",
-        log_level="error",
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_keep_alive=cast("int", settings.server.idle_timeout),  # given to call_later
-        timeout_graceful_shutdown=int(settings.server.drain),
-    )
-    # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
-    logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
-    GatewayServer(config, address, settings.server).run(sockets=[sock])
+    with written_aside():
+        config = uvicorn.Config(
+            make_app(settings, store),
+            loop="auto",  # uvloop where it can be had
+            http=HttpConnection,
+            ws=SocketConnection if settings.server.websocket else "none",
+            ws_max_size=bytes_of(settings.server.max_body),
+            ws_per_message_deflate=False,  # a message would be unpacked in one step, however long it gets
+            lifespan="on",
+            log_level="error",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=cast("int", settings.server.idle_timeout),  # given to call_later
+            timeout_graceful_shutdown=int(settings.server.drain),
+        )
+        # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
+        logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
+        GatewayServer(config, address, settings.server).run(sockets=[sock])

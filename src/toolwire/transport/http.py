@@ -12,8 +12,11 @@ import aiohttp
 from yarl import URL
 
 from toolwire.core.backend import Opening, Post
-from toolwire.transport.drain import arrived, drained
+from toolwire.transport.drain import MOST, arrived, drained
 from toolwire.transport.reply import Broken, Timeouts, broken
+
+SMALL = 4 * 1000 * 1000
+"""Most bytes of a document that is no turn, such as a list of models."""
 
 LARGE = 1 << 20
 """Bytes of a body from which it is written in pieces."""
@@ -35,6 +38,7 @@ def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
         connector=connector,
         timeout=timeout,
         auto_decompress=True,
+        read_bufsize=MOST,
         skip_auto_headers=_SKIPPED,
         cookie_jar=aiohttp.DummyCookieJar(),
     )
@@ -57,7 +61,9 @@ class HttpUpstream:
         self._base = base_url.rstrip("/")
         self._credentials = credentials
         self._headers = {"user-agent": "toolwire", **headers}
-        self._proxy = proxy_for(URL(self._base))
+        address = URL(self._base)
+        self.origin = (address.scheme, address.host, address.port)
+        self._proxy = proxy_for(address)
         self._urls: dict[str, URL] = {}
 
     async def open(self, opening: Opening, key: str) -> "HttpReply":
@@ -93,11 +99,14 @@ class HttpUpstream:
     async def _fetch(self, method: str, post: Post, key: str) -> bytes:
         headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
         body = _payload(post.body) if post.body else None
-        asked = self._session.request(method, self._url(post.path), headers=headers, data=body, proxy=self._proxy)
+        asked = self._session.request(
+            method, self._url(post.path), headers=headers, data=body, proxy=self._proxy, allow_redirects=False
+        )
         try:
             async with asyncio.timeout(8), asked as response:
-                response.raise_for_status()
-                return await response.read()
+                if not 200 <= response.status < 300:
+                    raise broken("backend_refused", f"The backend answered with status {response.status}.")
+                return await _small(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
 
@@ -105,6 +114,16 @@ class HttpUpstream:
         if path not in self._urls:
             self._urls[path] = URL(self._base + path)
         return self._urls[path]
+
+
+async def _small(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body, as long as it is small."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > SMALL:
+            raise broken("reply_too_large", f"The backend's reply exceeds the limit of {SMALL} bytes.")
+    return bytes(body)
 
 
 def _payload(body: bytes) -> aiohttp.payload.Payload:

@@ -21,18 +21,23 @@ class Family:
     """A process with all that it started, in its session or in others.
 
     Its group is not enough: `timeout`, and shells with job control, make groups of their own. What starts a session is
-    found while its parents live, and later by its mark. Without /proc it is the group or nothing.
+    found while its parents live, and later by its mark. Without /proc it is the group or nothing. A leader that is kept
+    is the keeper of all the others: it is not one of them, and left alone.
     """
 
-    def __init__(self, leader: int, mark: str = "") -> None:
+    def __init__(self, leader: int, mark: str = "", *, keeps_leader: bool = False) -> None:
         self._leader = leader
+        self._kept: set[int] = {leader} if keeps_leader else set()
         self._mark = mark
         self._sessions = {leader}
 
     def living(self) -> set[int]:
+        if self._kept and self._sessions == self._kept and _has_no_children(self._leader):
+            return set()
         try:
             pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
         except OSError:
+            self._kept = set()  # it cannot be told from the others
             return self._group()
         if not any(_session(pid) in self._sessions for pid in pids):
             return set()
@@ -41,19 +46,21 @@ class Family:
         while children := {pid for pid, (parent, _) in all.items() if parent in found} - found:
             found |= children
         self._sessions |= {all[pid][1] for pid in found}
-        return found
+        return found - self._kept
 
     def signal(self, number: signal.Signals) -> None:
         if self._mark:
             self._sessions |= {_session(pid) for pid in marked(f"{self._mark}\0")} - {os.getsid(0), -1}
         living = self.living()
-        if not living:
+        if not living and not self._kept:
             return
+        spares_leader = bool(self._kept) and number == signal.SIGKILL  # which withstands all others
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._leader, number)  # what is born meanwhile gets it too
+            if not spares_leader:
+                os.killpg(self._leader, number)  # what is born meanwhile gets it too
         for pid in living:
             with suppress(ProcessLookupError, PermissionError):
-                if os.getpgid(pid) != self._leader:
+                if spares_leader or os.getpgid(pid) != self._leader:
                     os.kill(pid, number)
 
     def _group(self) -> set[int]:
@@ -62,6 +69,13 @@ class Family:
         except (ProcessLookupError, PermissionError):
             return set()
         return {self._leader}
+
+
+def _has_no_children(pid: int) -> bool:
+    try:
+        return not Path(f"/proc/{pid}/task/{pid}/children").read_bytes()
+    except OSError:  # the kernel does not tell, or the process is gone
+        return False
 
 
 def marked(mark: str) -> set[int]:

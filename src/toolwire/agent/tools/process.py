@@ -6,9 +6,12 @@ Its output and its errors come through one pipe, or one pseudo-terminal. POSIX o
 
 import asyncio
 import codecs
+import errno
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Generator
@@ -19,6 +22,7 @@ import msgspec
 
 from toolwire.agent.call import ToolError
 from toolwire.agent.registry import Emit, Inherit
+from toolwire.agent.tools import keeper
 from toolwire.agent.tools.excerpt import Excerpt
 from toolwire.agent.tools.family import MARK, Family, new_mark
 from toolwire.transport.environment import inherited
@@ -32,15 +36,12 @@ GRACE = 0.5
 DRAIN = 0.25
 """Seconds that output may still come after a command has ended: something it started holds the pipe."""
 PAUSE = 0.01
-POLL = 0.05
 CHUNK = 1 << 16
 MOST_EMITTED = 1 << 20
 """Characters that whoever watches a call is shown."""
 NOT_SHOWN = "\n… the rest is not shown …\n"
 ENVIRONMENT = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "NO_COLOR": "1"}
 TERMINAL_SIZE = (24, 80)
-TAKE_TERMINAL = ("/bin/sh", "-c", 'true <"$0"; exec "$@"')
-"""The first of a session that opens a terminal has it as its own; then Ctrl-C and /dev/tty work."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -65,8 +66,9 @@ class Process:
         self._over = asyncio.Event()
         loop = asyncio.get_running_loop()
         mark = new_mark()
-        self._popen, self._fd = _start(command, mark)
-        self._family = Family(self._popen.pid, mark)
+        self._code: int | None = None
+        self._keeper, self._fd, self._report = _start(command, mark)
+        self._family = Family(self._keeper.pid, mark, keeps_leader=sys.platform == "linux")
         loop.add_reader(self._fd, self._read)
         self._life = loop.create_task(self._live())
         self._life.add_done_callback(self._bury)
@@ -130,7 +132,7 @@ class Process:
     # Its life
 
     async def _live(self) -> None:
-        await _exit(self._popen)
+        self._code = await _exit_code(self._report, self._keeper)
         await _within(DRAIN, self._silent)
         for number in (signal.SIGTERM, signal.SIGKILL):  # what it left behind
             self._family.signal(number)
@@ -139,22 +141,26 @@ class Process:
                 if time.monotonic() > deadline:
                     break
                 await asyncio.sleep(PAUSE)
+                if number == signal.SIGKILL:  # what was born meanwhile
+                    self._family.signal(number)
 
     def _bury(self, life: "asyncio.Task[None]") -> None:
         try:
-            if life.cancelled() or self.exit_code is None:  # the loop is being closed, or it hangs in the kernel
+            if life.cancelled() or self._code is None:  # the loop is being closed, or it hangs in the kernel
                 self._family.signal(signal.SIGKILL)
-                with suppress(subprocess.TimeoutExpired):
-                    self._popen.wait(GRACE)
+            self._keeper.kill()
+            with suppress(subprocess.TimeoutExpired):
+                self._keeper.wait(GRACE)
             self._fall_silent()
         finally:
             os.close(self._fd)
+            os.close(self._report)
             self._over.set()
 
     @property
     def exit_code(self) -> int | None:
         """Of the command itself, once it has ended. A signal is told as a shell does."""
-        code: int | None = self._popen.returncode
+        code = self._keeper.returncode if self._code is None else self._code
         return 128 - code if code is not None and code < 0 else code
 
     @property
@@ -179,54 +185,65 @@ class Process:
             self._life.cancel()
 
 
-def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a command; also our end of its pipe or terminal.
+def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, int]:
+    """Start a command under a keeper; also our end of its pipe or terminal, and where its exit code will be.
 
     Not through the event loop: uvloop leaves copies of the pipe open in the command, and starting could be cancelled
     halfway.
     """
+    environment = {**command.inherit(), **ENVIRONMENT, **command.env, MARK: mark}
+    _check_program(command, environment.get("PATH", os.defpath))
     ours, theirs = os.openpty() if command.terminal else os.pipe()
+    code, report = os.pipe()
     try:
         os.set_blocking(ours, False)
-        argv = command.argv
+        os.set_blocking(code, False)
         if command.terminal:
             termios.tcsetwinsize(theirs, TERMINAL_SIZE)
-            argv = (*TAKE_TERMINAL, os.ttyname(theirs), *argv)
         popen = subprocess.Popen(  # noqa: S603 running commands is what this is for
-            argv,
+            (sys.executable, "-I", "-S", keeper.__file__, str(report), *command.argv),
             stdin=theirs if command.terminal else subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
             cwd=command.cwd,
-            env={**command.inherit(), **ENVIRONMENT, **command.env, MARK: mark},
+            env=environment,
+            pass_fds=(report,),
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
         os.close(ours)
+        os.close(code)
         why = error.strerror if isinstance(error, OSError) else error
         raise ToolError(f"cannot run {command.argv[0]!r}: {why}") from error
     finally:
         os.close(theirs)
-    return popen, ours
+        os.close(report)
+    return popen, ours, code
 
 
-async def _exit(popen: subprocess.Popen[bytes]) -> None:
-    """Wait until a process has ended, and take its exit code."""
+def _check_program(command: Command, path: str) -> None:
+    """Raise `ToolError` if there is no such program; the keeper would only notice later."""
+    name = command.argv[0]
+    there = os.path.join(command.cwd, name)
+    if os.sep in name:
+        fault = 0 if shutil.which(there) else errno.EACCES if os.path.exists(there) else errno.ENOENT
+    else:
+        fault = 0 if shutil.which(name, path=path) else errno.ENOENT
+    if fault and command.cwd.is_dir():
+        raise ToolError(f"cannot run {name!r}: {os.strerror(fault)}")
+
+
+async def _exit_code(code: int, popen: subprocess.Popen[bytes]) -> int:
+    """Wait until a command has ended; its exit code, or that of its keeper if somebody has killed it."""
     loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
+    told = asyncio.Event()
+    loop.add_reader(code, told.set)
     try:
-        fd = os.pidfd_open(popen.pid)
-    except (AttributeError, OSError):  # only Linux has it
-        while popen.poll() is None:  # noqa: ASYNC110 nobody would set an event
-            await asyncio.sleep(POLL)
-        return
-    loop.add_reader(fd, ended.set)
-    try:
-        while popen.poll() is None:
-            await ended.wait()
+        await told.wait()
     finally:
-        loop.remove_reader(fd)
-        os.close(fd)
+        loop.remove_reader(code)
+    data = os.read(code, 16)
+    return int(data) if data else popen.wait()
 
 
 class _Watcher:

@@ -1,7 +1,8 @@
 """A request in the words of the Chat Completions API: as it was written, where the client speaks it, or translated."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -19,6 +20,9 @@ _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _string = msgspec.json.Decoder(str).decode
 _NULL = msgspec.Raw(b"null")
+
+Key = TypeVar("Key", str, bytes)
+Value = TypeVar("Value")
 
 
 def encode_request(
@@ -108,20 +112,37 @@ def _each_tool(
     request: Request, asked: dict[str, msgspec.Raw], profile: Profile, declared: tuple[Tool, ...]
 ) -> Iterator[Any]:
     """The tools, each over what the client wrote of it, in the client's order; then those that it did not write."""
-    names = request.tool_names
-    new = [(tool, own) for tool, own in zip(declared, request.tools, strict=True) if own.name in names]
-    hosted = [tool.raw for tool in request.hosted_tools]
+    names = frozenset(request.tool_names)
+    new = _Left(
+        (tool.name, (tool, own)) for tool, own in zip(declared, request.tools, strict=True) if own.name in names
+    )
+    hosted = _Left((bytes(tool.raw), tool.raw) for tool in request.hosted_tools)
     for raw in _list(asked["tools"]) if bytes(asked.get("tools", b"")).startswith(b"[") else ():
         written = _Written(raw)
-        pair = next((pair for pair in new if pair[0].name == written.name), None)
-        if raw in hosted:
-            hosted.remove(raw)
+        if hosted.take(bytes(raw)) is not None:
             yield raw
-        elif pair is not None:
-            new.remove(pair)
+        elif (pair := new.take(written.name)) is not None:
             yield written.over(*pair, profile)
-    yield from (_tool(own, profile) for _, own in new)
-    yield from hosted
+    yield from (_tool(own, profile) for _, own in new.rest())
+    yield from hosted.rest()
+
+
+class _Left(Generic[Key, Value]):
+    """Values in order, several of which may have the same key, until they are taken."""
+
+    def __init__(self, values: Iterable[tuple[Key, Value]]) -> None:
+        self._values = dict(enumerate(values))
+        self._places: dict[Key, deque[int]] = {}
+        for place, (key, _) in self._values.items():
+            self._places.setdefault(key, deque()).append(place)
+
+    def take(self, key: Key) -> Value | None:
+        """The first that is left of these."""
+        places = self._places.get(key)
+        return self._values.pop(places.popleft())[1] if places else None
+
+    def rest(self) -> list[Value]:
+        return [value for _, value in self._values.values()]
 
 
 class _Written:

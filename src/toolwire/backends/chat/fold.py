@@ -71,6 +71,7 @@ class Fold:
         self._originals = originals
         self._out: list[dict[str, Any]] = []
         self._assistant: dict[str, Any] | None = None  # the open message of the model
+        self._texts: dict[str, _Text] = {}  # those of its fields that are texts, which may go on
         self._seen: list[dict[str, Any]] = []  # what results show beside text, for a message behind them
 
     def messages(self, request: Request) -> list[dict[str, Any]]:
@@ -161,6 +162,8 @@ class Fold:
         message, self._assistant = self._assistant, None
         if message is None:
             return
+        message |= {name: text.whole() for name, text in self._texts.items()}
+        self._texts = {}
         if "tool_calls" in message and not message.get("content"):
             message.pop("content", None)
         if "content" not in message and "refusal" not in message:
@@ -175,9 +178,14 @@ class Fold:
         text = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
         refusal = "".join(part.text for part in entry.parts if isinstance(part, RefusalPart))
         if text or not refusal:
-            message["content"] = message.get("content", "") + text
+            self._text(message, "content").add(text)
         if refusal:
-            message["refusal"] = message.get("refusal", "") + refusal
+            self._text(message, "refusal").add(refusal)
+
+    def _text(self, message: dict[str, Any], name: str) -> "_Text":
+        """A field of the open message that is a text; it has its place there from now on."""
+        message.setdefault(name, "")
+        return self._texts.setdefault(name, _Text())
 
     def _call(self, entry: CallEntry) -> None:
         if entry.kind == "custom":
@@ -199,11 +207,14 @@ class Fold:
         message = self._open()
         for name, value in fields.items():
             if name == DETAILS and bytes(value).startswith(b"["):
-                message[name] = [*message.get(name, ()), *_raws(value)]
+                if not isinstance(message.get(name), list):
+                    message[name] = []
+                message[name] += _raws(value)
             elif name in TEXTS and bytes(value).startswith(b'"'):
-                field, text = self._profile.reasoning or name, _string(value)
-                given = message.get(field, "")
-                message[field] = f"{given}\n\n{text}" if given and given != text else text
+                text, told = self._text(message, self._profile.reasoning or name), _string(value)
+                if not text.says(told):
+                    text.add("\n\n" if text.length else "")
+                    text.add(told)
             else:
                 message[name] = value
 
@@ -243,6 +254,24 @@ class Fold:
             case _:
                 self._notes.append(Note("part_dropped", type(part).__name__.removesuffix("Part").lower()))
                 return None
+
+
+class _Text:
+    """A text that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self.length = 0
+
+    def add(self, piece: str) -> None:
+        self._pieces.append(piece)
+        self.length += len(piece)
+
+    def says(self, text: str) -> bool:
+        return self.length == len(text) and self.whole() == text
+
+    def whole(self) -> str:
+        return "".join(self._pieces)
 
 
 def _message_of(entry: Entry) -> int:

@@ -94,6 +94,7 @@ class Fold:
     def _changed(self, request: Request, originals: Originals) -> list[dict[str, Any]]:
         """The client's own messages, made anew where something in them must change."""
         out: list[dict[str, Any]] = []
+        joined: dict[int, dict[str, Any]] = {}  # those that are made of several
         whole = False  # the last of them is as written
         for index, group in groupby(request.entries, _message_of):
             entries = [*group]
@@ -105,13 +106,15 @@ class Fold:
             for message in made:
                 # Results belong into one message, before all else of it.
                 if out and _role(message) == _role(out[-1]) == "user" and not (whole and is_whole):
-                    blocks = [*_content(out[-1]), *_content(message)]
-                    out[-1] = {**out[-1], "content": blocks}
-                    _put_results_first(out[-1])
+                    if len(out) not in joined:
+                        joined[len(out)] = out[-1] = {**out[-1], "content": [*_content(out[-1])]}
+                    out[-1]["content"] += _content(message)
                     whole = False
                     continue
                 out.append(message)
                 whole = is_whole
+        for message in joined.values():
+            _put_results_first(message)
         if not out:
             self._begin_with_the_user()
         return out or self._out

@@ -177,12 +177,13 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
         raise _wrong_tool(data, error) from None
     tools: list[Tool] = []
     hosted: list[HostedTool] = []
+    raws = _decode_raw_list(data)
     for place, each in enumerate(declared):
         tool = _tool(each, f"tools[{place}]")
         if tool is not None:
             tools.append(tool)
         elif each.type is not None:
-            hosted.append(HostedTool(each.type, _decode_raw_list(data)[place]))
+            hosted.append(HostedTool(each.type, raws[place]))
     return tuple(tools), tuple(hosted)
 
 

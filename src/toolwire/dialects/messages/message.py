@@ -84,6 +84,7 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     content = Content()
     for item in turn.items:
         content.add(item)
+    content.end_text()
     said = content.said
     refused = any(isinstance(item, Refusal) for item in turn.items)
     message: dict[str, Any] = {**UNKNOWN, **said, **message_head(id, request.model), "content": content.blocks}
@@ -98,16 +99,14 @@ class Content:
         self.blocks: list[Any] = []
         self.said: Fields = {}
         self._under: Fields = {}  # of the block to come
-        self._grows = False  # the last block is a text that more may be added to
+        self._texts: list[str] = []  # of the last block, while more may be added to it
 
     def add(self, item: object) -> None:
         match item:
             case Text(text) | Refusal(text):
-                if self._grows:
-                    self.blocks[-1]["text"] += text
-                else:
-                    self._put({"type": "text", "text": text})
-                    self._grows = True
+                if not self._texts:
+                    self._put({"type": "text", "text": ""})
+                self._texts.append(text)
             case Reasoning():
                 end = ReasoningEnded(item.id, item.seal, item.issuer, item.redacted)
                 block = thought_block(item.parts, end)
@@ -116,14 +115,20 @@ class Content:
             case Call():
                 self._put({"type": "tool_use", "id": item.id, "name": item.name, "input": _input(item)})
             case MessageEnded():
-                self._grows = False
+                self.end_text()
             case Told():
                 self._hear(item)
             case _:
                 pass
 
+    def end_text(self) -> None:
+        """Nothing more is added to the last block, if that is a text."""
+        if self._texts:
+            self.blocks[-1]["text"] = "".join(self._texts)
+            self._texts = []
+
     def _hear(self, told: Told) -> None:
-        self._grows = False
+        self.end_text()
         if told.type == "message":
             self.said = _fields(told.data)
         elif told.type == "content_block_start":
@@ -132,7 +137,7 @@ class Content:
                 self.blocks.append(self._under)
 
     def _put(self, block: dict[str, Any]) -> None:
-        self._grows = False
+        self.end_text()
         under, self._under = self._under, {}
         self.blocks.append({**under, **block} if block_type(under) == block["type"] else block)
 

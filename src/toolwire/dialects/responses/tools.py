@@ -30,17 +30,17 @@ class Declared(msgspec.Struct, frozen=True):
 def _read_tools(lists: tuple[bytes, ...]) -> Declared:
     """The tools of these lists. Of two declarations of one tool the later counts."""
     tools: dict[tuple[str, str], Tool] = {}
-    hosted: list[HostedTool] = []
+    hosted: dict[bytes, HostedTool] = {}
     notes: list[Note] = []
     for data in lists:
         for tool in _read_list(data):
             if isinstance(tool, HostedTool):
-                hosted += [tool] if tool not in hosted else ()
+                hosted.setdefault(bytes(tool.raw), tool)
                 continue
             known = tools.get((tool.namespace, tool.name), tool)
             notes += [Note("tool_replaced", tool.name)] if known != tool else ()
             tools[tool.namespace, tool.name] = tool
-    return Declared(tuple(tools.values()), tuple(hosted), tuple(notes))
+    return Declared(tuple(tools.values()), tuple(hosted.values()), tuple(notes))
 
 
 read_tools = Cache(_read_tools)

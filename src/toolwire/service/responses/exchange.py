@@ -195,6 +195,9 @@ class ResponsesExchange(Exchange):
         await self._state.ledger.queue(opened, run.response)
         queued = bytes(run.response.encoded())
         self._state.background.start(opened.owner, run)
+        claim, self._claim = self._claim, Claim(self._shared.flight)  # the bytes are the run's now
+        assert run.task is not None
+        run.task.add_done_callback(lambda _: claim.release())
         self._handed_over = True
         self._bound = ResponsesBound(self._seed, self._state)  # the other one is the run's now
         self._claim = Claim(self._shared.flight)
