@@ -15,6 +15,8 @@ LEVELS = ("debug", "info", "warning", "error")
 DELAY = 0.02
 """Seconds a line may wait for others, so that a busy gateway writes many at once."""
 
+SHORT = 1000
+"""Bytes of a line in which nothing is looked for to be cut."""
 LONGEST = 128
 """Letters of a name, and names of a list, that a line has."""
 
@@ -94,12 +96,20 @@ class Log:
             return
         if not self._lines:
             self._loop.call_later(DELAY, self.flush)
-        self._lines.append(_encode({field: _clean(value) for field, value in line.items()}))
+        written = _encode(line)
+        if not _is_harmless(written):
+            written = _encode({field: _clean(value) for field, value in line.items()})
+        self._lines.append(written)
+
+
+def _is_harmless(line: bytes) -> bool:
+    """A quick look: no name in it is long, and no character but the printable ones of ASCII."""
+    return len(line) <= SHORT and line.isascii() and b"\\" not in line and b"\x7f" not in line
 
 
 def _clean(value: Any) -> Any:
     """What a client or a backend may have named as it likes, short and without control characters."""
-    if type(value) is str:
+    if isinstance(value, str):
         return value if len(value) <= LONGEST and value.isprintable() else _cut(value)
     if isinstance(value, list):
         return [_clean(name) for name in cast("list[Any]", value)[:LONGEST]]
