@@ -316,3 +316,42 @@ def test_a_long_turn_is_no_idle_connection(http: httpx.Client, hasty):
     """A request that has been read may take as long as its model does."""
     body = chat_body("demo-slow", stream=True)
     assert http.post(f"{hasty.base_url}/chat/completions", json=body).status_code == 200
+
+
+# What is hardly a request
+
+
+def test_a_body_that_is_only_declared_takes_no_room_from_others(http: httpx.Client, start):
+    gateway = start('[server]\nmax_body = "1MB"\nmax_in_flight = "1MB"\n')
+    with opened(gateway) as wire:
+        wire.send(CHAT + b"Content-Length: 1000000\r\n\r\n{")
+        assert http.post(f"{gateway.base_url}/chat/completions", json=chat_body("demo")).status_code == 200
+
+
+@pytest.mark.parametrize(("count", "are_answered"), [(20, True), (500, False)])
+def test_only_some_requests_may_wait_for_the_answers_before_them(gateway: Gateway, count: int, are_answered: bool):
+    with opened(gateway) as wire:
+        wire.send((HEALTH + b"\r\n") * (count - 1) + HEALTH + b"Connection: close\r\n\r\n")
+        assert (wire.rest().count(b"HTTP/1.1 200") == count) is are_answered
+
+
+def test_messages_of_a_socket_are_not_compressed(gateway: Gateway):
+    with socket_of(gateway) as connection:
+        assert connection.protocol.extensions == []
+
+
+def test_a_client_that_reads_no_pongs_gets_the_latest(gateway: Gateway):
+    """Beyond what a connection takes they are not kept."""
+    count = 150_000
+    with socket_of(gateway) as connection:
+        pings = b"".join(Frame(Opcode.PING, b"%0125d" % number).serialize(mask=True) for number in range(count))
+        with socket.socket(fileno=connection.socket.detach()) as wire:
+            wire.settimeout(PATIENCE)
+            for start in range(0, len(pings), 1 << 20):
+                wire.sendall(pings[start : start + (1 << 20)])
+            received = b""
+            while b"%0125d" % (count - 1) not in received:
+                piece = wire.recv(1 << 20)
+                assert piece
+                received += piece
+    assert received.count(b"\x8a\x7d") < count

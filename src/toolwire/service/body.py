@@ -64,11 +64,10 @@ async def check_body(body: bytes, bounds: Bounds) -> None:
 
 async def _received(headers: dict[bytes, bytes], receive: Receive, limit: int, claim: Claim) -> bytes:
     declared = headers.get(b"content-length", b"")
-    is_declared = declared.isdigit()
-    if is_declared:
+    if declared.isdigit():
         if len(declared) > len(str(limit)) + 1 or int(declared) > limit:
             raise _too_large(limit)
-        claim.grow(int(declared))
+        claim.check(int(declared))  # what is only declared takes no room from others
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -79,8 +78,7 @@ async def _received(headers: dict[bytes, bytes], receive: Receive, limit: int, c
         size += len(piece)
         if size > limit:
             raise _too_large(limit)
-        if not is_declared:
-            claim.grow(len(piece))
+        claim.grow(len(piece))
         if not message.get("more_body"):
             return b"".join((*pieces, piece)) if pieces else piece
         pieces.append(piece)

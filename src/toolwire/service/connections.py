@@ -29,6 +29,13 @@ LINGER = 30.0
 LINGER_SILENT = 5.0
 """Seconds after which an answered client that sends nothing is taken to have seen the answer."""
 
+MOST_PIPELINED = 64
+"""Requests that may wait on one connection for the answers to those before them."""
+
+NARROW, WIDE = 4 * 1024, 64 * 1024
+"""Bytes that are read at a time from a WebSocket: of frames, each of which costs time however small it is, and of one
+long frame."""
+
 DRAIN = "websocket.drain"
 """A message of our own to the application: finish the turn that runs, then close."""
 
@@ -117,10 +124,20 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
+        if len(self.pipeline) > MOST_PIPELINED:
+            self.transport.close()
         self._enter(Phase.BODY)
         if self._is_request:
             self.headers = _TRAILERS
             self.cycle.transport = cast("asyncio.Transport", self)
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        protocol = self.transport.get_protocol()
+        if isinstance(protocol, SocketConnection) and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.transport.set_protocol(SmallReads(protocol))
+            self.transport.resume_reading()
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
@@ -238,10 +255,25 @@ class SocketConnection(WebSocketsSansIOProtocol):
         assert isinstance(server_state, Connections)
         self._limits = server_state.limits
         self._heard = self.loop.time()
+        self._pong = b""
 
     def data_received(self, data: bytes) -> None:
         self._heard = self.loop.time()
         super().data_received(data)
+
+    def handle_ping(self) -> None:
+        """Answer. A client that does not read gets the latest answers only, as RFC 6455 allows (section 5.5.3)."""
+        pong = b"".join(self.conn.data_to_send())
+        if self.writable.is_set():
+            self.transport.write(pong)
+        else:
+            self._pong = pong
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        pong, self._pong = self._pong, b""
+        if pong:
+            self.transport.write(pong)
 
     def shutdown(self) -> None:
         """Have the application close the socket when its turn is over."""
@@ -259,3 +291,22 @@ class SocketConnection(WebSocketsSansIOProtocol):
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.close_sent = True
             self.transport.close()
+
+
+class SmallReads(asyncio.BufferedProtocol):
+    """Stands between a transport and a WebSocket, and says how much is read at a time."""
+
+    def __init__(self, socket: SocketConnection) -> None:
+        self._socket = socket
+        self._buffer = bytearray()
+        self.connection_lost = socket.connection_lost
+        self.eof_received = socket.eof_received
+        self.pause_writing = socket.pause_writing
+        self.resume_writing = socket.resume_writing
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        self._buffer = bytearray(WIDE if len(self._socket.conn.reader.buffer) >= NARROW else NARROW)
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._socket.data_received(bytes(memoryview(self._buffer)[:nbytes]))

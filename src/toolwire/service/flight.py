@@ -7,8 +7,9 @@ gateway which is full says so instead of growing.
 from types import TracebackType
 
 from toolwire.core.errors import Failure, ToolwireError
+from toolwire.transport.pauses import retry_after
 
-RETRY_AFTER = "2"
+RETRY_AFTER = 2
 """Seconds after which a client may try again; a body is soon sent on."""
 
 
@@ -27,7 +28,7 @@ class Overloaded(ToolwireError):
     @property
     def failure(self) -> Failure:
         message = f"The gateway holds as many bytes as it may, {self._limit} (server.max_in_flight); try again soon."
-        return Failure(self._status, "overloaded", message, retry_after=RETRY_AFTER)
+        return Failure(self._status, "overloaded", message, retry_after=retry_after(RETRY_AFTER))
 
 
 class Flight:
@@ -46,12 +47,16 @@ class Claim:
         self._status = status  # of the answer when there is no room
         self._held = 0
 
-    def grow(self, size: int) -> None:
-        """Take so many bytes more, or none if there is no room for them."""
+    def check(self, size: int) -> None:
+        """See whether there is room for so many bytes more."""
         flight = self._flight
         if flight.held + size > flight.limit:
             raise Overloaded(flight.limit, self._status)
-        flight.held += size
+
+    def grow(self, size: int) -> None:
+        """Take so many bytes more, or none if there is no room for them."""
+        self.check(size)
+        self._flight.held += size
         self._held += size
 
     def takes(self, size: int) -> bool:

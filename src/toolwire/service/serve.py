@@ -132,6 +132,7 @@ def serve(settings: Settings) -> None:
             http=HttpConnection,
             ws=SocketConnection if settings.server.websocket else "none",
             ws_max_size=bytes_of(settings.server.max_body),
+            ws_per_message_deflate=False,  # a message would be unpacked in one step, however long it gets
             lifespan="on",
             log_level="error",
             access_log=False,
