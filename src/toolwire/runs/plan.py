@@ -92,6 +92,7 @@ class Planning(msgspec.Struct, frozen=True):
             upstream=route.upstream,
             key=self.router.key_for(route, self.request.model, self.caller.upstream_key),
             timeouts=settings.timeouts,
+            budget=self.router.budgets[name],
             retries=route.backend.retries,
             grace=rules.stop_after_grace_ms / 1000,
             recorder=self._recorder(route, target) if settings.debug.record else None,

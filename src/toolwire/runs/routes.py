@@ -19,6 +19,7 @@ from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
 from toolwire.core.tokens import estimated_tokens
 from toolwire.runs.codex import codex_upstream
+from toolwire.runs.retries import RetryBudget
 from toolwire.runs.settings import Backend, Settings, SettingsError, is_glob
 from toolwire.transport.codex.upstream import CodexUpstream
 from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
@@ -87,6 +88,7 @@ class Router:
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._routes = {backend.name: _route(backend, settings, session) for backend in settings.backends}
+        self.budgets = {backend.name: RetryBudget(backend.retry_budget) for backend in settings.backends}
         self._cooling: dict[str, float] = {}
         self._listed: dict[tuple[str, str], tuple[float, list[str]]] = {}
 
