@@ -342,7 +342,7 @@ def test_messages_of_a_socket_are_not_compressed(gateway: Gateway):
 
 def test_a_client_that_reads_no_pongs_gets_the_latest(gateway: Gateway):
     """Beyond what a connection takes they are not kept."""
-    count = 60_000
+    count = 150_000
     with socket_of(gateway) as connection:
         pings = b"".join(Frame(Opcode.PING, b"%0125d" % number).serialize(mask=True) for number in range(count))
         with socket.socket(fileno=connection.socket.detach()) as wire:

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -15,10 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.check.test_reports import PACKAGES, needs_browser
-from tests.conftest import needs
 from tests.soak.attacked import STREAM, Far, answering, attacked, begun, is_root, over, words
 from tests.soak.conftest import Rows
+from tests.support.browser import browse
 
 pytestmark = [pytest.mark.soak, pytest.mark.xdist_group("attacks")]
 
@@ -186,14 +184,7 @@ def test_what_a_tool_of_the_agent_sees(rows: Rows, far: Far, tmp_path: Path):
 # A page in a real browser
 
 TRY = """
-import { chromium } from "playwright-core";
-import packed from "@sparticuz/chromium";
-
-const executablePath = process.arch === "x64" ? await packed.executablePath() : "/usr/bin/chromium";
-const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-  "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP *.example 127.0.0.1"];
-const browser = await chromium.launch({ executablePath, args });
-const [pages, gateway] = JSON.parse(process.argv[1]);
+const [pages, gateway] = given;
 const seen = {};
 for (const [name, address, target] of pages) {
   const page = await browser.newPage();
@@ -244,8 +235,6 @@ for (const [name, address, target] of pages) {
   }, [target ?? gateway, (target ?? gateway).replace("http", "ws")]);
   await page.close();
 }
-await browser.close();
-console.log(JSON.stringify(seen));
 """
 
 
@@ -260,21 +249,8 @@ class _Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def browse(pages: list[list[str]], gateway: str) -> dict[str, dict[str, str]]:
-    with tempfile.TemporaryDirectory() as home:
-        environment = {"PATH": os.environ["PATH"], "TMPDIR": home, "HOME": home, "AWS_EXECUTION_ENV": "_nodejs20.x"}
-        if Path("/etc/fonts/fonts.conf").exists():
-            environment["FONTCONFIG_PATH"] = "/etc/fonts"
-        command = ["node", "--input-type=module", "--eval", TRY, json.dumps([pages, gateway])]
-        ended = subprocess.run(command, cwd=PACKAGES, env=environment, capture_output=True, timeout=120, check=False)
-    assert ended.returncode == 0, ended.stderr.decode()
-    return json.loads(ended.stdout)
-
-
 def test_pages_of_other_origins(rows: Rows, far: Far, tmp_path: Path):
     """A page on the web, a page whose name was made to lead here, and a page of this machine."""
-    needs("node")
-    needs_browser()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Page)
     serving = threading.Thread(target=server.serve_forever, daemon=True)
     serving.start()
@@ -290,7 +266,9 @@ def test_pages_of_other_origins(rows: Rows, far: Far, tmp_path: Path):
             }
             for name, page in pages.items():
                 far.asked.clear()
-                seen = browse([[name, *page]], gateway.url)[name]
+                seen = browse(TRY, [[[name, *page]], gateway.url], "--host-resolver-rules=MAP *.example 127.0.0.1")[
+                    name
+                ]
                 time.sleep(0.3)
                 read = [way for way, outcome in seen.items() if outcome == "read"]
                 if name == "a page of this machine":

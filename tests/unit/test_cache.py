@@ -23,7 +23,18 @@ from toolwire.runs.schemas import problems
 
 Fields: TypeAlias = dict[str, Any]
 
-NOT_CLIENTS_BYTES = {"_specials", "_marked", "_markers", "_any_of", "_routes", "_bounded", "_passed_name", "_owner_of", "_key", "bytes_of"}
+NOT_CLIENTS_BYTES = {
+    "_specials",
+    "_marked",
+    "_markers",
+    "_any_of",
+    "_routes",
+    "_bounded",
+    "_passed_name",
+    "_owner_of",
+    "_key",
+    "bytes_of",
+}
 """Functions whose arguments are our own, the operator's, or headers, whose size the server bounds."""
 
 MB = 1024 * 1024

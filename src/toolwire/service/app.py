@@ -218,6 +218,7 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
         exception_handlers={HTTPException: _no_such_thing, ToolwireError: _told},
         lifespan=lifespan,
     )
+    rest.router.redirect_slashes = False  # a redirect would repeat whatever host the client named
     return Gateway(guard, endpoints, submit, sockets, rest)
 
 

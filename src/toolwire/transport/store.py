@@ -21,6 +21,7 @@ from urllib.parse import quote
 import msgspec
 
 from toolwire.core.errors import Failure, ToolwireError
+from toolwire.transport.pauses import retry_after
 from toolwire.transport.store_clock import StoreClock, steady
 from toolwire.transport.store_file import FileInUse, StoreFile
 
@@ -86,7 +87,7 @@ class StoreFailed(ToolwireError):
     @property
     def failure(self) -> Failure:
         message = f"The store of responses and conversations cannot be used now ({_SAID[self.reason]})."
-        return Failure(503, "store_unavailable", message, retry_after="5", retryable=True)
+        return Failure(503, "store_unavailable", message, retry_after=retry_after(5), retryable=True)
 
 
 _SAID: dict[Reason, str] = {
