@@ -114,6 +114,8 @@ class HttpConnection(HttpToolsProtocol):
             self._enter(Phase.HEADERS)
         self._overhead += len(data)
         super().data_received(data)
+        if self._phase is Phase.BODY and self._is_request:  # and more of it will come
+            self.cycle.transport = cast("asyncio.Transport", self)
         if self._overhead > MOST_OVERHEAD:
             where = "headers" if self._phase is Phase.HEADERS else "trailers"
             self._refuse(431, "headers_too_large", f"More than {MOST_OVERHEAD} bytes of {where}.")
@@ -127,10 +129,9 @@ class HttpConnection(HttpToolsProtocol):
         super().on_headers_complete()
         if len(self.pipeline) > MOST_PIPELINED:
             self.transport.close()
-        self._enter(Phase.BODY)
+        self._phase, self._since, self._overhead = Phase.BODY, self._heard, 0
         if self._is_request:
             self.headers = _TRAILERS
-            self.cycle.transport = cast("asyncio.Transport", self)
 
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
@@ -146,9 +147,11 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
+        self._phase, self._since, self._overhead = Phase.READ, self._heard, 0
         if self._is_request:
             self.cycle.transport = self.transport
-        self._enter(Phase.WAITING if self._is_answered else Phase.READ)
+            if self.cycle.response_complete:
+                self._phase = Phase.WAITING
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

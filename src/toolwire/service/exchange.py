@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
-from secrets import token_hex
 from typing import Any, Protocol
 
 import msgspec
@@ -33,6 +32,7 @@ from toolwire.service.delivery import Delivery, Encoder, Pace, upstream_request_
 from toolwire.service.flight import OVERLOADED, Claim, Flight
 from toolwire.service.guard import Guard
 from toolwire.service.http import ClientGone
+from toolwire.service.ids import random_hex
 from toolwire.service.keys import Caller, Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
@@ -148,7 +148,7 @@ class Exchange:
         self._dialect = dialect
         self._scope = scope
         self._asked: dict[bytes, bytes] = dict(scope["headers"])
-        ids = token_hex(24)
+        ids = random_hex.take(48)
         self._seed, request_id = ids[:24], f"req_{ids[24:]}"
         self._began = time.perf_counter()
         self._bound = self._bind(self._seed)

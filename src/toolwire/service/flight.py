@@ -55,8 +55,10 @@ class Claim:
 
     def grow(self, size: int) -> None:
         """Take so many bytes more, or none if there is no room for them."""
-        self.check(size)
-        self._flight.held += size
+        flight = self._flight
+        if flight.held + size > flight.limit:
+            raise Overloaded(flight.limit, self._status)
+        flight.held += size
         self._held += size
 
     def takes(self, size: int) -> bool:

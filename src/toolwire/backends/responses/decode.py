@@ -455,8 +455,9 @@ class Decoder(TurnDecoder):
         self._opening = []
         raws = _decode_output(self._final).response.output if self._final else None
         self._is_listing = True
+        is_all_new = not self._output.is_begun
         for place, item in enumerate(response.output or ()):
-            this = self._output.list(item.type, item.id, place)
+            this = OutputItem(item.id or "", place) if is_all_new else self._output.list(item.type, item.id, place)
             self._turn_to(this)
             if raws and not this.is_told:
                 out.append(Told(DONE, this.name, b'{"item":' + raws[place] + b"}", item.type))
