@@ -17,6 +17,8 @@ settings.register_profile("default", deadline=None, max_examples=60, suppress_he
 settings.register_profile("soak", deadline=None, max_examples=5000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
+os.environ["XDG_CONFIG_HOME"] = os.devnull  # a developer's own configuration is no part of the tests
+
 # Programs that tests start can be interrupted, also where the tests themselves run in the background and cannot.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -218,4 +218,5 @@ class Terminal:
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """An environment with nothing in it that could matter, and sessions in a folder."""
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-    return {**kept, "HOME": str(folder), "LANG": "C.UTF-8", "XDG_STATE_HOME": str(folder / "state"), **more}
+    xdg = {"XDG_STATE_HOME": str(folder / "state"), "XDG_CONFIG_HOME": str(folder / ".config")}
+    return {**kept, "HOME": str(folder), "LANG": "C.UTF-8", **xdg, **more}

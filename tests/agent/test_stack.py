@@ -126,7 +126,7 @@ def looked(id: str, path: str) -> list[Json]:
 def agent_at(
     stand: AppServer, dialect: Name, model: str, *tools: Tool, setup: Setup | None = None, cwd: str | Path = "."
 ) -> Agent:
-    chosen = setup or Setup(retries=0)
+    chosen = setup or Setup(retries=0, approve="never")
     backend = f"{dialect}:{stand.gateway.base_url}"
     return Agent(model, tools=tools, setup=chosen, backend=backend, settings=Settings(), cwd=cwd)
 

@@ -195,3 +195,35 @@ def test_no_more_than_a_small_document_is_read(start, http, upstreams):
     body = {"model": "m-1", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     counted = http.post(f"{gateway.url}/v1/messages/count_tokens", json=body, headers=MINE)
     assert "tokens_estimated" in counted.headers["x-toolwire-notes"]
+
+
+BUSY = Reply([b"{}"], 503, "application/json", {"retry-after": "0"})
+
+
+def test_retries_of_a_backend_that_only_fails_come_to_an_end(start, upstream, http):
+    gateway = start(f'[[backends]]\nname = "up"\nkind = "responses"\nbase_url = "{upstream.url}"\nretry_budget = 0.2\n')
+    upstream.replies["m-1"] = BUSY
+    for _ in range(30):
+        refused = http.post(f"{gateway.url}/v1/chat/completions", json=chat_body("up/m-1"))
+        assert refused.status_code == 503
+    assert 30 + 10 <= len(upstream.asked) <= 30 + 10 + 6 + 2
+    assert 'toolwire_notes_total{code="retry_withheld"}' in http.get(f"{gateway.url}/metrics").text
+
+
+def test_without_retries_left_the_next_backend_is_asked_at_once(start, upstreams, http):
+    first, second = upstreams
+    tables = [
+        f'[[backends]]\nname = "{name}"\nkind = "responses"\nbase_url = "{each.url}"\nmodels = ["m-*"]\nretry_budget = 0\n'
+        for name, each in zip(("first", "second"), upstreams, strict=True)
+    ]
+    gateway = start("\n".join(tables))
+    first.replies["m-1"], second.replies["m-1"] = BUSY, FINE
+    first.replies["lost"] = BUSY
+    for _ in range(10):
+        http.post(f"{gateway.url}/v1/chat/completions", json=chat_body("first/lost"))
+    spent = len(first.asked)
+    answer = http.post(f"{gateway.url}/v1/chat/completions", json=chat_body("m-1"))
+    assert answer.status_code == 200
+    assert len(first.asked) == spent + 1
+    notes = [note["code"] for note in json.loads(answer.headers["x-toolwire-notes"])]
+    assert notes == ["retry_withheld", "failed_over"]

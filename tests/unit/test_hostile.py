@@ -33,7 +33,7 @@ from toolwire.notations.known import THOUGHTS
 from toolwire.notations.thoughts import ReadThoughts
 from toolwire.notations.values import Schemas
 from toolwire.runs.schemas import problems
-from toolwire.runs.thoughts import KeepThoughts, Kept, Thoughts
+from toolwire.runs.thoughts import KeepThoughts, Thoughts
 
 ASK = chat.decode_request(b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}')
 DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -172,16 +172,6 @@ def test_the_thoughts_of_servers_that_count_return_to_their_own_calls():
     assert [place for place, seal in enumerate(seals) if seal] == [1, 4, 8]
     foreign = msgspec.structs.replace(ASK, entries=(Message("user", (TextPart("third"),)), *asked))
     assert thoughts.restored("me", foreign) is foreign
-
-
-def test_reasoning_that_is_kept_is_bounded_in_size_too():
-    kept: Kept[int, str] = Kept(100, len, 10)
-    for number in range(5):
-        kept.put(number, "abcd")
-    kept.put(4, "abcdef")
-    assert [kept.get(number) for number in range(5)] == [None, None, None, "abcd", "abcdef"]
-    kept.put(5, "far too much of it")
-    assert not kept
 
 
 def test_a_package_that_says_it_is_a_chat_server_s_is_none():

@@ -273,6 +273,12 @@ def test_items_are_found_wherever_they_are_kept(kept):
     assert kept.find(ANN, ["a", "b", "c", "d"]) == {id: item(id).raw for id in "abc"}
 
 
+def test_any_number_of_items_is_found_at_once(kept):
+    kept.save(ANN, record("r1"), items("a"), items("b"))
+    asked = ["a", *(f"none{place}" for place in range(260_000)), "b"]
+    assert list(kept.find(ANN, asked)) == ["a", "b"]
+
+
 def test_what_was_deleted_is_not_found_any_more(kept):
     put(kept, "r1")
     put(kept, "r2")

@@ -8,6 +8,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import StreamReader
+from aiohttp.base_protocol import BaseProtocol
 from yarl import URL
 
 from toolwire.core.backend import Post
@@ -198,3 +200,40 @@ def test_what_went_wrong_is_told_without_an_address(error: Exception, status: in
     with pytest.raises(Broken) as broken:
         asyncio.run(upstream.open(Post("/responses", b"{}"), ""))
     assert (broken.value.failure.status, broken.value.failure.message) == (status, says)
+
+
+class Wire(BaseProtocol):
+    """A connection that can be paused."""
+
+    paused = False
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        self.paused = False
+
+
+@pytest.mark.parametrize("size", [100, 5000, 200_000])
+def test_not_more_is_taken_at_once_than_may_wait(size):
+    """However the bytes came, all of them are read once, in order, and the connection goes on being read."""
+
+    async def read() -> list[bytes]:
+        loop = asyncio.get_running_loop()
+        wire = Wire(loop)
+        content = StreamReader(wire, drain.MOST, loop=loop)
+        content.begin_http_chunk_receiving()
+        for number in range(600_000 // size):
+            content.feed_data(bytes([number % 256]) * size)
+            content.end_http_chunk_receiving()
+        assert wire.paused
+        out = [await drain.arrived(content)]
+        assert wire.paused, "there is plenty"
+        while content._buffer:
+            out.append(drain.drained(content))
+        assert not wire.paused
+        return out
+
+    taken = asyncio.run(read())
+    assert b"".join(taken) == b"".join(bytes([number % 256]) * size for number in range(600_000 // size))
+    assert max(map(len, taken)) <= drain.MOST

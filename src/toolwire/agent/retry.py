@@ -4,6 +4,7 @@ import random
 import time
 
 from toolwire.core.errors import Failure
+from toolwire.transport.pauses import spread
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 60.0
@@ -16,5 +17,5 @@ def pause(failure: Failure, attempt: int, longest: float) -> float | None:
         return None
     asked = failure.pause(time.time())
     if asked is not None:
-        return asked if asked <= longest else None
+        return spread(asked) if asked <= longest else None
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1)) * random.uniform(0.9, 1.1)

@@ -60,6 +60,7 @@ CODES: dict[str, str] = {
     "result_retyped": "a result in the history had the form of another kind of call and was given its own",
     "result_missing": "a call in the history had no result and got a placeholder",
     "retried": "the backend was asked again",
+    "retry_withheld": "the backend failed and was not asked again, because too many requests had been of late",
     "rounds_reached": "the model wanted more rounds of the gateway's own tools than are allowed",
     "schema_changed": "a tool's schema has something that the backend refuses, and was written without it",
     "tail_withheld": "text after a call was withheld",

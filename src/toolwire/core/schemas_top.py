@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from toolwire.core.schemas_walk import Schema, each_inside, listed, named, schemas, target, without
 
 ALTERNATIVES = ("allOf", "anyOf", "oneOf")
@@ -117,13 +119,28 @@ def _required(branches: list[Schema]) -> list[str]:
 def _add_properties(properties: Schema, more: Schema) -> None:
     for name, schema in more.items():
         known: Any = properties.setdefault(name, schema)
-        if known != schema:
-            choices = known["anyOf"] if isinstance(known, _Choices) else [known]
-            properties[name] = _Choices(anyOf=choices if schema in choices else [*choices, schema])
+        if known is schema:
+            continue
+        if not isinstance(known, _Choices):
+            if known == schema:
+                continue
+            known = properties[name] = _Choices(known)
+        known.add(schema)
 
 
 class _Choices(dict[str, list[Any]]):
     """A property that several alternatives describe, each in its own way."""
+
+    def __init__(self, first: Any) -> None:
+        super().__init__(anyOf=[])
+        self._known: set[bytes] = set()
+        self.add(first)
+
+    def add(self, schema: Any) -> None:
+        written = msgspec.json.encode(schema, order="deterministic")
+        if written not in self._known:
+            self._known.add(written)
+            self["anyOf"].append(schema)
 
 
 def with_properties(schema: Schema, lost: list[str]) -> Schema:

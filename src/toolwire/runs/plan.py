@@ -81,7 +81,7 @@ class Planning(msgspec.Struct, frozen=True):
             last = [make() for make in self.policies]
             last.append(KeepReasoning(thoughts, name, owner, self.request.entries, conversation.reasoning))
             if route.recorded_as == request.dialect == "messages":
-                last.append(KeepUnsigned(thoughts, name))
+                last.append(KeepUnsigned(thoughts, name, owner))
             if not request.carries_seals and request.tools:
                 last.append(KeepThoughts(thoughts, owner, self.request.entries, name))
             return policies_for(request, rules, seed, conversation.stand_in, last, validate)
@@ -92,6 +92,7 @@ class Planning(msgspec.Struct, frozen=True):
             upstream=route.upstream,
             key=self.router.key_for(route, self.request.model, self.caller.upstream_key),
             timeouts=settings.timeouts,
+            budget=self.router.budgets[name],
             retries=route.backend.retries,
             grace=rules.stop_after_grace_ms / 1000,
             recorder=self._recorder(route, target) if settings.debug.record else None,

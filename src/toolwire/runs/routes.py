@@ -12,13 +12,16 @@ import msgspec
 
 from toolwire.backends import chat, codex, demo, messages, replay, responses
 from toolwire.core.backend import Conversation, Post
+from toolwire.core.cache import size_of
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.notes import Tally
 from toolwire.core.recording import Recording, read_recording
 from toolwire.core.request import Request
+from toolwire.core.shares import Shares
 from toolwire.core.tokens import estimated_tokens
 from toolwire.runs.codex import codex_upstream
+from toolwire.runs.retries import RetryBudget
 from toolwire.runs.settings import Backend, Settings, SettingsError, is_glob
 from toolwire.transport.codex.upstream import CodexUpstream
 from toolwire.transport.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
@@ -30,7 +33,8 @@ MODELS_KEPT = 60.0
 """Seconds an upstream's list of models is believed."""
 
 
-LISTS_KEPT = 256
+LISTS_BYTES = 8 * 1024 * 1024
+"""Most bytes of such lists."""
 
 COOLING = 30.0
 """Seconds for which a backend that failed comes after the others that serve the same model."""
@@ -87,8 +91,9 @@ class Router:
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
         self._routes = {backend.name: _route(backend, settings, session) for backend in settings.backends}
+        self.budgets = {backend.name: RetryBudget(backend.retry_budget) for backend in settings.backends}
         self._cooling: dict[str, float] = {}
-        self._listed: dict[tuple[str, str], tuple[float, list[str]]] = {}
+        self._listed: Shares[tuple[str, str], tuple[float, tuple[str, ...]]] = Shares(LISTS_BYTES)
 
     def open(self) -> None:
         """Start what should be ready before anybody asks."""
@@ -169,7 +174,7 @@ class Router:
         names = await self._ask((route.backend.name, key), route.upstream)
         return [name for name in names if any(fnmatchcase(name, glob) for glob in globs)]
 
-    async def _ask(self, asker: tuple[str, str], upstream: HttpUpstream) -> list[str]:
+    async def _ask(self, asker: tuple[str, str], upstream: HttpUpstream) -> tuple[str, ...]:
         """A backend's models, for the key that asks: another key may see others."""
         kept = self._listed.get(asker)
         if kept is not None and time.monotonic() - kept[0] < MODELS_KEPT:
@@ -178,12 +183,10 @@ class Router:
             # Anthropic gives twenty at a time unless asked for more.
             everything = "?limit=1000" if self._routes[asker[0]].backend.kind == "messages" else ""
             body = await upstream.get_json(f"/models{everything}", asker[1])
-            names = [model.id for model in msgspec.json.decode(body, type=_Models).data]
+            names = tuple(model.id for model in msgspec.json.decode(body, type=_Models).data)
         except (Broken, msgspec.DecodeError):
-            return kept[1] if kept is not None else []
-        if len(self._listed) >= LISTS_KEPT:
-            self._listed.clear()
-        self._listed[asker] = (time.monotonic(), names)
+            return kept[1] if kept is not None else ()
+        self._listed.put(asker[1], asker, (time.monotonic(), names), size_of((asker, names)))
         return names
 
 

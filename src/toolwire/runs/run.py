@@ -32,8 +32,10 @@ from toolwire.core.jsonrpc import LIMIT as LINE_LIMIT
 from toolwire.core.order import TurnOrder
 from toolwire.core.sse import DEFAULT_LIMIT as FRAME_LIMIT
 from toolwire.core.sse import Frame, FrameReader
+from toolwire.runs.retries import RetryBudget
 from toolwire.transport.alarm import Alarm
 from toolwire.transport.drain import MOST as MUCH
+from toolwire.transport.pauses import spread
 from toolwire.transport.record import Recorder
 from toolwire.transport.reply import Broken, Reply, Timeouts, Upstream
 
@@ -58,6 +60,8 @@ class Plan(msgspec.Struct, frozen=True):
     upstream: Upstream
     key: str
     timeouts: Timeouts
+    budget: RetryBudget
+    """What is left of the backend's retries, for all requests to it."""
     retries: int = 2
     grace: float = 0.3
     recorder: Recorder | None = None
@@ -237,6 +241,11 @@ class Run:
             return False
         if pause is None or self._attempts > self._plan.retries:
             return self._goes_elsewhere(failure)
+        if not self._plan.budget.spend(self._loop.time()):
+            withheld = Note("retry_withheld", failure.code)
+            self._notes.append(withheld)
+            self.assembly.tally.note(withheld)
+            return self._goes_elsewhere(failure)
         self._leave()
         self._notes.append(Note("retried", failure.code))
         self._retry_at = self._progressed = self._loop.time() + pause
@@ -314,6 +323,8 @@ class Run:
         return ()
 
     def _ask(self) -> Coroutine[Any, Any, Reply]:
+        if not self._attempts:
+            self._plan.budget.earn()
         self._attempts += 1
         return self._plan.upstream.open(self.conversation.start(), self._plan.key)
 
@@ -447,7 +458,7 @@ def _pause(failure: Failure, attempts: int) -> float | None:
     asked = failure.pause(time.time())
     if asked is None:
         return 0.25 * 2**attempts * (0.75 + random.random() / 2)
-    return asked if asked <= LONGEST_PAUSE else None
+    return spread(asked) if asked <= LONGEST_PAUSE else None
 
 
 def _too_slow(name: str, seconds: float) -> BackendFault:

@@ -123,6 +123,8 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] = ()
     aliases: dict[str, str] = {}
     retries: int = 2
+    retry_budget: Annotated[float, msgspec.Meta(ge=0)] = 0.2
+    """Most retries of all requests together, as a share of those; a few a minute are always allowed."""
     context_windows: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
     """Tokens that models take, by name or glob."""
     headers: dict[str, str] = {}

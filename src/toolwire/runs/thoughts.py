@@ -6,13 +6,14 @@ the calls they led to, and put back before them. So is what a server seals into 
 is known which backend made it, because no other gets it. What is kept is bounded, and belongs to whoever asked.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import is_
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 import msgspec
 
+from toolwire.core.cache import size_of
 from toolwire.core.events import CallStarted, CallTwin, Event, Note, ReasoningDelta, ReasoningEnded, TurnEnded
 from toolwire.core.policies import Kinds
 from toolwire.core.request import (
@@ -26,42 +27,13 @@ from toolwire.core.request import (
     TextPart,
     ToolsEntry,
 )
+from toolwire.core.shares import Shares
 
-KEPT = 4096
-"""Calls whose thoughts are kept; the oldest go first."""
-KEPT_BYTES = 64 * 1024 * 1024
-"""Most characters of chat servers' reasoning that are kept."""
+KEPT_BYTES = 32 * 1024 * 1024
+"""Most bytes of each kind of thing that is kept, of all owners together."""
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-
-class Kept(Generic[Key, Value]):
-    """A bounded table: of so many values, and of so many characters where they have a size."""
-
-    def __init__(self, most: int, size: Callable[[Value], int] | None = None, most_bytes: int = KEPT_BYTES) -> None:
-        self._most = most
-        self._most_bytes = most_bytes
-        self._size_of = size
-        self._size = 0
-        self._table: OrderedDict[Key, Value] = OrderedDict()
-
-    def __bool__(self) -> bool:
-        return bool(self._table)
-
-    def put(self, key: Key, value: Value) -> None:
-        if self._size_of is not None:
-            earlier = self._table.get(key)
-            self._size += self._size_of(value) - (self._size_of(earlier) if earlier is not None else 0)
-        self._table[key] = value
-        self._table.move_to_end(key)
-        while len(self._table) > self._most or self._size > self._most_bytes:
-            _, oldest = self._table.popitem(last=False)
-            self._size -= self._size_of(oldest) if self._size_of is not None else 0
-
-    def get(self, key: Key) -> Value | None:
-        return self._table.get(key)
-
+MARKS_BYTES = 8 * 1024 * 1024
+"""Most bytes of what is known of who made which reasoning, and of what servers refuse."""
 
 CallKey: TypeAlias = tuple[str, str, str, int, int]
 """What a call is known by: owner, id, name, the words of the user behind which it stands, as a hash, and how many calls
@@ -104,40 +76,36 @@ class Made(msgspec.Struct, frozen=True):
     entry: ReasoningEntry
 
 
-def _size(made: Made) -> int:
-    return len(made.entry.seal)
-
-
 class Thoughts:
     """What models thought before their calls and sealed into them, and who did; and which servers refuse it."""
 
     def __init__(self) -> None:
-        self._kept: Kept[CallKey, tuple[ReasoningEntry, ...]] = Kept(KEPT)
-        self._made: Kept[CallKey, Made] = Kept(KEPT, _size)
-        self._call_seals: Kept[CallKey, str] = Kept(KEPT)
-        self._issuers: Kept[int, frozenset[str]] = Kept(4 * KEPT)  # backends by name; a short text may have several
-        self._refused: Kept[tuple[str, str], tuple[Omission, ...]] = Kept(KEPT)
+        self._kept: Shares[CallKey, tuple[ReasoningEntry, ...]] = Shares(KEPT_BYTES)
+        self._made: Shares[CallKey, Made] = Shares(KEPT_BYTES)
+        self._call_seals: Shares[CallKey, str] = Shares(KEPT_BYTES)
+        self._issuers: Shares[int, frozenset[str]] = Shares(MARKS_BYTES)  # backends; a short text may have several
+        self._refused: Shares[tuple[str, str], tuple[Omission, ...]] = Shares(MARKS_BYTES)
 
     def keep(self, key: CallKey, thoughts: tuple[ReasoningEntry, ...]) -> None:
-        self._kept.put(key, thoughts)
+        self._kept.put(key[0], key, thoughts, size_of(key) + size_of(thoughts))
 
     def keep_made(self, key: CallKey, made: Made) -> None:
-        self._made.put(key, made)
+        self._made.put(key[0], key, made, size_of(key) + size_of(made))
 
     def keep_call_seal(self, key: CallKey, seal: str) -> None:
-        self._call_seals.put(key, seal)
+        self._call_seals.put(key[0], key, seal, size_of(key) + size_of(seal))
 
-    def issued(self, seal: str, backend: str) -> None:
-        self._issuers.put(hash(seal), frozenset((backend,)))
+    def issued(self, owner: str, seal: str, backend: str) -> None:
+        self._issuers.put(owner, hash(seal), frozenset((backend,)), 0)
 
-    def showed(self, text: str, backend: str) -> None:
+    def showed(self, owner: str, text: str, backend: str) -> None:
         """Remember who thought a text, which others may have thought too."""
         key = hash(_letters(text))
-        self._issuers.put(key, (self._issuers.get(key) or frozenset()) | {backend})
+        self._issuers.put(owner, key, (self._issuers.get(key) or frozenset()) | {backend}, 0)
 
     def refuse(self, backend: str, model: str, part: Omission) -> None:
         """Remember that a model's server refuses this part of a request."""
-        self._refused.put((backend, model), tuple({*self.refused(backend, model), part}))
+        self._refused.put("", (backend, model), tuple({*self.refused(backend, model), part}), size_of(model))
 
     def refused(self, backend: str, model: str) -> tuple[Omission, ...]:
         return self._refused.get((backend, model)) or ()
@@ -312,7 +280,7 @@ class KeepReasoning:
         if isinstance(event, CallStarted):
             self._calls.append(event)
             if event.seal:
-                self._thoughts.issued(event.seal, self._backend)
+                self._thoughts.issued(self._owner, event.seal, self._backend)
                 self._thoughts.keep_call_seal(self._keys()[-1], event.seal)
             if written := self._reasoning():
                 self._keep_written(written)
@@ -321,7 +289,7 @@ class KeepReasoning:
                 self._keep_written(written)
         elif isinstance(event, ReasoningEnded):
             if event.seal:
-                self._thoughts.issued(event.seal, self._backend)
+                self._thoughts.issued(self._owner, event.seal, self._backend)
         elif isinstance(event, CallTwin) and event.seal:
             self._keep_twin(event)
         return (event,)
@@ -342,7 +310,7 @@ class KeepReasoning:
         for key in self._keys() if is_new else self._keys()[-1:]:
             self._thoughts.keep_made(key, made)
         if is_new and made.entry.text:
-            self._thoughts.showed(made.entry.text, self._backend)
+            self._thoughts.showed(self._owner, made.entry.text, self._backend)
 
     def _keep_twin(self, event: CallTwin) -> None:
         """What a server sealed into a call, for the call that was delivered in its place, which has an id of ours."""
@@ -350,7 +318,7 @@ class KeepReasoning:
         if name is not None:
             key = Places(self._owner, self._entries).key(event.id, name)
             self._thoughts.keep_call_seal(key, event.seal)
-            self._thoughts.issued(event.seal, self._backend)
+            self._thoughts.issued(self._owner, event.seal, self._backend)
 
 
 def _entry(written: str) -> ReasoningEntry:
@@ -365,8 +333,9 @@ class KeepUnsigned:
 
     handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded)
 
-    def __init__(self, thoughts: Thoughts, backend: str) -> None:
+    def __init__(self, thoughts: Thoughts, backend: str, owner: str) -> None:
         self._thoughts = thoughts
+        self._owner = owner
         self._backend = backend
         self._texts: list[str] = []
 
@@ -376,7 +345,7 @@ class KeepUnsigned:
         elif isinstance(event, ReasoningEnded):
             text, self._texts = "".join(self._texts), []
             if text and not event.seal:
-                self._thoughts.showed(text, self._backend)
+                self._thoughts.showed(self._owner, text, self._backend)
         return (event,)
 
     def end(self) -> Sequence[Event]:
@@ -415,7 +384,7 @@ class KeepThoughts:
             self._thoughts.keep(self._places.key(event.id, event.name), self._sealed)
             self._led = True
         elif isinstance(event, TurnEnded) and (text := "".join((*self._all, *self._texts))):
-            self._thoughts.showed(text, self._backend)
+            self._thoughts.showed(self._owner, text, self._backend)
         return (event,)
 
     def end(self) -> Sequence[Event]:

@@ -97,6 +97,7 @@ class HttpConnection(HttpToolsProtocol):
         self._phase = Phase.HEADERS
         self._since = self._heard = self.loop.time()
         self._overhead = 0
+        self._blocked = 0.0  # since when the client has not taken what waits for it
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -183,9 +184,20 @@ class HttpConnection(HttpToolsProtocol):
         self.flow.resume_reading()
         self.transport.write_eof()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._blocked = self.loop.time()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._blocked = 0.0
+
     def check(self, now: float) -> None:
         """End the connection if the client takes too long."""
         limits = self._all.limits
+        if self._blocked and now - self._blocked > limits.write_timeout:
+            self.transport.abort()
+            return
         match self._phase:
             case Phase.WAITING if now - self._since > limits.idle_timeout:
                 self.transport.close()
@@ -255,6 +267,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         assert isinstance(server_state, Connections)
         self._limits = server_state.limits
         self._heard = self.loop.time()
+        self._blocked = 0.0
         self._pong = b""
 
     def data_received(self, data: bytes) -> None:
@@ -269,8 +282,13 @@ class SocketConnection(WebSocketsSansIOProtocol):
         else:
             self._pong = pong
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._blocked = self.loop.time()
+
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._blocked = 0.0
         pong, self._pong = self._pong, b""
         if pong:
             self.transport.write(pong)
@@ -283,8 +301,10 @@ class SocketConnection(WebSocketsSansIOProtocol):
             super().shutdown()
 
     def check(self, now: float) -> None:
-        """End the connection if the client stops in the middle of a message."""
-        if self.read_paused:
+        """End the connection if the client stops in the middle of a message, or takes nothing any more."""
+        if self._blocked and now - self._blocked > self._limits.write_timeout:
+            self.transport.abort()
+        elif self.read_paused:
             self._heard = now
         elif now - self._heard > self._limits.body_timeout and (self.frames or self.conn.reader.buffer):
             self.conn.fail(1008, "The message was not finished in time.")

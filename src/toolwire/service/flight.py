@@ -7,8 +7,9 @@ gateway which is full says so instead of growing.
 from types import TracebackType
 
 from toolwire.core.errors import Failure, ToolwireError
+from toolwire.transport.pauses import retry_after
 
-RETRY_AFTER = "2"
+RETRY_AFTER = 2
 """Seconds after which a client may try again; a body is soon sent on."""
 
 
@@ -27,7 +28,7 @@ class Overloaded(ToolwireError):
     @property
     def failure(self) -> Failure:
         message = f"The gateway holds as many bytes as it may, {self._limit} (server.max_in_flight); try again soon."
-        return Failure(self._status, "overloaded", message, retry_after=RETRY_AFTER)
+        return Failure(self._status, "overloaded", message, retry_after=retry_after(RETRY_AFTER))
 
 
 class Flight:

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import msgspec
 
 from toolwire.core.errors import Failure, ToolwireError
+from toolwire.transport.pauses import retry_after
 from toolwire.transport.store_clock import StoreClock, steady
 from toolwire.transport.store_file import FileInUse, StoreFile
 
@@ -86,7 +87,7 @@ class StoreFailed(ToolwireError):
     @property
     def failure(self) -> Failure:
         message = f"The store of responses and conversations cannot be used now ({_SAID[self.reason]})."
-        return Failure(503, "store_unavailable", message, retry_after="5", retryable=True)
+        return Failure(503, "store_unavailable", message, retry_after=retry_after(5), retryable=True)
 
 
 _SAID: dict[Reason, str] = {
@@ -192,6 +193,8 @@ PROBE_EVERY = 1.0
 """Seconds between two attempts to find out whether a failing store works again."""
 PROBE_BYTES = 256 * 1024
 """What such an attempt writes: on a full disk there is often room for a little."""
+IDS_AT_ONCE = 500
+"""Ids in one query; SQLite has a limit."""
 NO_BOUND = 2**63 - 1
 
 _SCHEMA = """
@@ -763,8 +766,11 @@ class SqliteStore:
         return Page(items, has_more=False)
 
     def _find(self, database: sqlite3.Connection, owner: str, ids: Sequence[str], most: int) -> dict[str, Raw]:
-        query = _LATEST.format(marks=",".join("?" * len(ids)))
-        places = {row[0]: row[1:5] for row in database.execute(query, (owner, *ids))}
+        places: dict[str, tuple[Any, ...]] = {}
+        for start in range(0, len(ids), IDS_AT_ONCE):
+            some = ids[start : start + IDS_AT_ONCE]
+            query = _LATEST.format(marks=",".join("?" * len(some)))
+            places |= {row[0]: row[1:5] for row in database.execute(query, (owner, *some))}
         _check_size(sum(places[id][3] for id in ids if id in places), most)
         one = "SELECT item FROM items WHERE holder = ? AND made = ? AND place = ?"
         return {id: _raws(database, one, place[:3])[0] for id, place in places.items()}

@@ -50,10 +50,6 @@ def _known(item: Raw) -> _Known:
         return _Known("")
 
 
-REFERENCES = 10_000
-"""Most item references in one input."""
-
-
 class Opened(msgspec.Struct, frozen=True):
     """A request with everything it continues."""
 
@@ -139,11 +135,8 @@ class Ledger:
         if not any(b'"item_reference"' in bytes(item) for item in items):
             return tuple(items)
         present = {_known(item).id for item in earlier}
-        references = [read.id for item in items if (read := _known(item)).type == "item_reference" and read.id]
-        if len(references) > REFERENCES:
-            message = f"input: {len(references)} item references are more than the limit of {REFERENCES}."
-            raise BadRequest(message, "input", "too_many_references")
-        wanted = [id for id in references if id not in present]
+        references = (read.id for item in items if (read := _known(item)).type == "item_reference")
+        wanted = [id for id in references if id and id not in present]
         found = await self._store.find(owner, wanted, room - sum(map(len, earlier)))
         out: list[Raw] = []
         for item in items:

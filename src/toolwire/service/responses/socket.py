@@ -145,17 +145,18 @@ class Connection:
         await self._send({"type": "websocket.close", "code": reason})
 
     async def _read(self) -> None:
-        while True:
-            message = await self._receive()
-            if message["type"] == "websocket.disconnect":
-                self._gone.set()
-                return
-            if message["type"] == DRAIN:
-                self._draining.set()
-                continue
+        while not self._gone.is_set():
+            self._hear(await self._receive())
+
+    def _hear(self, message: Message) -> None:
+        """Take a message in; nothing of it is held while the next one is waited for."""
+        if message["type"] == "websocket.disconnect":
+            self._gone.set()
+        elif message["type"] == DRAIN:
+            self._draining.set()
+        else:
             text = message.get("text")
-            asked = text.encode() if text is not None else message.get("bytes") or b""
-            self._enqueue(asked)
+            self._enqueue(text.encode() if text is not None else message.get("bytes") or b"")
 
     def _enqueue(self, asked: bytes) -> None:
         has_room = self._waiting_bytes + len(asked) <= self._state.shared.bounds.body
@@ -293,6 +294,7 @@ class SocketExchange(ResponsesExchange):
 
     async def _answer(self, asked: Asked, caller: Caller, receive: Receive, conversation: str = "") -> None:
         opened = self._bound.opened = await self._state.ledger.open(caller.owner, asked, self._claim, self._memory)
+        self._bound.claim = self._claim
         self._extend()
         if asked.body.generate is False:
             await self._warm_up()

@@ -13,6 +13,7 @@ import msgspec
 
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.transport.codex.worker import Recipe, Worker
+from toolwire.transport.pauses import retry_after
 from toolwire.transport.reply import Broken
 
 SHORTEST_PAUSE = 0.25
@@ -262,4 +263,4 @@ def _refuse(place: _Place, failure: Failure) -> None:
 
 
 def _no_place(message: str) -> Broken:
-    return Broken(Failure(429, "rate_limit_exceeded", message, retry_after="10", retryable=True))
+    return Broken(Failure(429, "rate_limit_exceeded", message, retry_after=retry_after(10), retryable=True))
