@@ -24,7 +24,7 @@ LARGE = 128 * 1024
 """Bytes from which a body is read in steps. A smaller one cannot hold enough to take long."""
 STEP = 1024 * 1024
 """Bytes that are looked at in one step."""
-FEW = 500
+FEW = 100
 """Entries that are decoded in one step."""
 
 # A string, or the beginning of one that has no end here. Nothing is tried twice, so the cost is linear.
@@ -91,6 +91,7 @@ def _count_values(body: bytes, most: int) -> Steps[None]:
 
 def taken(entries: Iterable[T], most: int, field: str) -> Steps[tuple[T, ...]]:
     """All entries, unless there are more than may be."""
+    yield
     source = iter(entries)
     out = list(islice(source, FEW))
     size = FEW

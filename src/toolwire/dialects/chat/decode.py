@@ -95,7 +95,7 @@ def _entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
     """The conversation, which some clients send as a Responses client would."""
     given = reading.given(read.input)
     if read.messages is None and given is not None:
-        items = _decode_raw_list(given) if bytes(given).startswith(b"[") else [_said(given)]
+        items = _decode_raw_list(given) if reading.begins(given, b"[") else [_said(given)]
         return decode_items(items, 0, notes)
     if read.messages is None:
         raise reading.required("messages")

@@ -160,12 +160,12 @@ def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
         if optional:
             return []
         raise reading.required("input")
-    data = bytes(raw)
-    if data.startswith(b'"'):
-        return [msgspec.Raw(b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + data + b"}]}")]
-    if not data.startswith(b"["):
+    if reading.begins(raw, b'"'):
+        said = b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + bytes(raw) + b"}]}"
+        return [msgspec.Raw(said)]
+    if not reading.begins(raw, b"["):
         raise BadRequest("input must be a string or a list of items.", "input", "invalid_type")
-    return _decode_list(data)
+    return _decode_list(raw)
 
 
 def _tools(body: wire.Body, entries: Sequence[Entry]) -> Declared:
