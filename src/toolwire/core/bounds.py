@@ -41,14 +41,22 @@ class Bounds(msgspec.Struct, frozen=True):
     entries: int = 10_000
     """Messages or items, their calls and the parts of their content."""
     tools: int = 2_000
+    preamble: int = 8_000_000
+    """Bytes beside the conversation: instructions, tools and whatever else a response may repeat."""
 
     def check_tools(self, count: int, field: str) -> None:
         if count > self.tools:
             message = f"{field}: {count} tools are more than the limit of {self.tools} (server.max_tools)."
             raise BadRequest(message, field, "too_many_tools")
 
+    def check_preamble(self, size: int, field: str | None = None) -> None:
+        if size > self.preamble:
+            what = field or "What the request holds beside its conversation"
+            message = f"{what} has {size} bytes, which is more than the limit of {self.preamble} (server.max_preamble)."
+            raise BadRequest(message, field, "request_too_large", status=413)
 
-UNBOUNDED = Bounds(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
+
+UNBOUNDED = Bounds(*[sys.maxsize] * len(Bounds.__struct_fields__))
 
 
 def finished(steps: Steps[T]) -> T:

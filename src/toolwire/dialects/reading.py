@@ -20,7 +20,7 @@ def given(raw: Maybe) -> msgspec.Raw | None:
 
 def begins(raw: msgspec.Raw, letter: bytes) -> bool:
     """Whether JSON begins with this letter. Nothing of it is copied, however large it is."""
-    return memoryview(raw)[:1] == letter
+    return memoryview(raw)[:1].tobytes() == letter
 
 
 def read(decode: Callable[[bytes], T], data: bytes, what: str = "The body") -> T:

@@ -35,6 +35,7 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
     messages = reading.given(asked.messages)
     if messages is None or not reading.begins(messages, b"["):
         raise BadRequest("messages: A list of messages is required.", "messages")
+    bounds.check_preamble(len(body) - len(messages))
     tools, hosted = _tools(asked)
     bounds.check_tools(len(tools) + len(hosted), "tools")
     yield
