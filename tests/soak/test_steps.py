@@ -117,9 +117,19 @@ def deep_schema(depth: int) -> bytes:
     return b'{"type":"object","properties":{"a":' * depth + b"{}" + b"}}" * depth
 
 
+def described(size: int) -> bytes:
+    return packed({"type": "object", "description": "d" * size})
+
+
+def wide(size: int) -> bytes:
+    """A schema of 400 properties, each with a description of this size."""
+    properties = {f"p{number}": {"type": "string", "description": "d" * size} for number in range(400)}
+    return packed({"type": "object", "properties": properties})
+
+
 def shapes(dialect: str) -> dict[str, Callable[[str], bytes]]:
     history = HISTORY[dialect]
-    wide = {"type": "object", "properties": {f"p{i}": {"type": "string", "description": "d" * 700} for i in range(400)}}
+    instructions = {"chat": "instructions", "responses": "instructions", "messages": "system"}[dialect]
     return {
         "31 MB of small messages": filled(dialect, history, b'{"role":"user","content":"x"}'),
         "31 MB of small parts": lambda model: packed(
@@ -131,10 +141,12 @@ def shapes(dialect: str) -> dict[str, Callable[[str], bytes]]:
         "one string of 31 MB, escaped": with_text(dialect, b"\\u00e9\\n" * (LARGE // 8)),
         "one string of 31 MB, not ASCII": with_text(dialect, "é€😀".encode() * (LARGE // 9)),
         "31 MB of small tools": filled(dialect, "tools", tool(dialect, "t")),
-        "100 tools with 400 long properties each": with_tools(dialect, [tool(dialect, f"t{i}", packed(wide)) for i in range(100)]),
-        "1,900 tools of 16 KB": with_tools(
-            dialect, [tool(dialect, f"t{i}", b'{"type":"object","description":"%b"}' % (b"d" * 16_000)) for i in range(1900)]
-        ),
+        "100 tools with 400 long properties each": with_tools(dialect, [tool(dialect, f"t{i}", wide(700)) for i in range(100)]),
+        "100 tools with 400 properties each": with_tools(dialect, [tool(dialect, f"t{i}", wide(135)) for i in range(100)]),
+        "1,900 tools of 16 KB": with_tools(dialect, [tool(dialect, f"t{i}", described(16_000)) for i in range(1900)]),
+        "1,900 tools of 4 KB": with_tools(dialect, [tool(dialect, f"t{i}", described(4_000)) for i in range(1900)]),
+        "31 MB of instructions": lambda model: packed(question(dialect, model, **{instructions: "Do.\n" * (LARGE // 5)})),
+        "8 MB of instructions": lambda model: packed(question(dialect, model, **{instructions: "Do.\n" * 1_580_000})),
         "9,900 messages of 3 KB": filled(dialect, history, b'{"role":"user","content":"%b"}' % (b"x" * 3000), size=9_900 * 3040),
         "a schema 5,000 deep": with_tools(dialect, [tool(dialect, "t", deep_schema(5000))]),
         "a schema 100 deep, 500 times": with_tools(dialect, [tool(dialect, f"t{i}", deep_schema(100)) for i in range(500)]),

@@ -24,7 +24,7 @@ LARGE = 128 * 1024
 """Bytes from which a body is read in steps. A smaller one cannot hold enough to take long."""
 STEP = 1024 * 1024
 """Bytes that are looked at in one step."""
-FEW = 500
+FEW = 100
 """Entries that are decoded in one step."""
 
 # A string, or the beginning of one that has no end here. Nothing is tried twice, so the cost is linear.
@@ -41,14 +41,22 @@ class Bounds(msgspec.Struct, frozen=True):
     entries: int = 10_000
     """Messages or items, their calls and the parts of their content."""
     tools: int = 2_000
+    preamble: int = 8_000_000
+    """Bytes beside the conversation: instructions, tools and whatever else a response may repeat."""
 
     def check_tools(self, count: int, field: str) -> None:
         if count > self.tools:
             message = f"{field}: {count} tools are more than the limit of {self.tools} (server.max_tools)."
             raise BadRequest(message, field, "too_many_tools")
 
+    def check_preamble(self, size: int, field: str | None = None) -> None:
+        if size > self.preamble:
+            what = field or "What the request holds beside its conversation"
+            message = f"{what} has {size} bytes, which is more than the limit of {self.preamble} (server.max_preamble)."
+            raise BadRequest(message, field, "request_too_large", status=413)
 
-UNBOUNDED = Bounds(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
+
+UNBOUNDED = Bounds(*[sys.maxsize] * len(Bounds.__struct_fields__))
 
 
 def finished(steps: Steps[T]) -> T:
@@ -91,6 +99,7 @@ def _count_values(body: bytes, most: int) -> Steps[None]:
 
 def taken(entries: Iterable[T], most: int, field: str) -> Steps[tuple[T, ...]]:
     """All entries, unless there are more than may be."""
+    yield
     source = iter(entries)
     out = list(islice(source, FEW))
     size = FEW

@@ -58,7 +58,7 @@ class Cache(Bounded[Key, Value]):
     """The results of a function of one argument: text, bytes, or a tuple or set of them."""
 
     def __init__(self, make: Callable[[Key], Value]) -> None:
-        super().__init__(lambda key, value: size_of(key) + size_of(value))
+        super().__init__(_size_of_both)
         self._make = make
 
     def __missing__(self, key: Key) -> Value:
@@ -67,6 +67,12 @@ class Cache(Bounded[Key, Value]):
         value = self._make(key)
         self.keep(key, value)
         return value
+
+
+def _size_of_both(key: object, value: object) -> int:
+    """The bytes of an entry, or of its key if that alone is too large."""
+    size = size_of(key)
+    return size if size > LARGEST else size + size_of(value)
 
 
 _FLAT, _COLLECTIONS = (str, bytes, int), (tuple, frozenset)

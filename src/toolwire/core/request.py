@@ -4,6 +4,7 @@ The history is a flat list of entries (messages, calls, results, reasoning), bec
 be folded from. JSON that nobody here needs to understand (schemas, formats) stays `Raw`.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
@@ -15,6 +16,10 @@ Role: TypeAlias = Literal["system", "developer", "user", "assistant"]
 ToolMode: TypeAlias = Literal["auto", "none", "required"]
 Omission: TypeAlias = Literal["reasoning", "include"]
 """A part of a request that a server may refuse: reasoning in the history, or the question for encrypted reasoning."""
+
+# In much text these are several times faster than `in`, and nothing is copied.
+_cache_named = re.compile(b"cache_control").search
+_cache_marked = re.compile(b'"cache_control":').search
 
 
 class TextPart(msgspec.Struct, frozen=True):
@@ -267,7 +272,7 @@ class Request(msgspec.Struct, frozen=True):
     @property
     def marks_cache(self) -> bool:
         """Whether the client has marked something for the prompt cache."""
-        if self.body and b"cache_control" not in self.body:
+        if self.body and not _cache_named(self.body):
             return False
         told = (entry.parts for entry in self.entries if isinstance(entry, Message | ResultEntry))
         if any(tool.cache for tool in self.tools) or any(
@@ -276,7 +281,7 @@ class Request(msgspec.Struct, frozen=True):
             return True
         # There are other places for a mark; the quotes of one that is only talked about are escaped.
         written = (self.body, *(self.fields.get(name, b"") for name in ("messages", "system", "tools")))
-        return any(b'"cache_control":' in bytes(each) for each in written)
+        return any(map(_cache_marked, written))
 
     @property
     def allowed_tools(self) -> tuple[Tool, ...]:

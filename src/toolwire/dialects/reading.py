@@ -11,10 +11,16 @@ from toolwire.core.errors import BadRequest, complaint
 T = TypeVar("T")
 Maybe = msgspec.Raw | msgspec.UnsetType
 """JSON that is passed on as it is. Whether it was null is for `given` to say."""
+_NULL = msgspec.Raw(b"null")
 
 
 def given(raw: Maybe) -> msgspec.Raw | None:
-    return None if raw is msgspec.UNSET or bytes(raw) == b"null" else raw
+    return None if raw is msgspec.UNSET or raw == _NULL else raw
+
+
+def begins(raw: msgspec.Raw, letter: bytes) -> bool:
+    """Whether JSON begins with this letter. Nothing of it is copied, however large it is."""
+    return memoryview(raw)[:1].tobytes() == letter
 
 
 def read(decode: Callable[[bytes], T], data: bytes, what: str = "The body") -> T:

@@ -35,6 +35,7 @@ from toolwire.core.sse import Frame, FrameReader
 from toolwire.runs.retries import RetryBudget
 from toolwire.transport.alarm import Alarm
 from toolwire.transport.drain import MOST as MUCH
+from toolwire.transport.fairness import give_way
 from toolwire.transport.pauses import spread
 from toolwire.transport.record import Recorder
 from toolwire.transport.reply import Broken, Reply, Timeouts, Upstream
@@ -149,7 +150,7 @@ class Run:
                 else:
                     data = self._reply.read_nowait()
                     if len(data) >= MUCH:
-                        await asyncio.sleep(0)  # there may be more, and others
+                        await give_way()  # there may be more
                     events = self._decode(data) if data else await self._wait(self._reply, until)
             except Broken as broken:
                 events = self._end_left_open() if self._finish_over else (TurnFailed(broken.failure),)

@@ -52,6 +52,8 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_entries: Annotated[int, msgspec.Meta(ge=1)] = Bounds().entries
     max_tools: Annotated[int, msgspec.Meta(ge=1)] = Bounds().tools
     max_values: Annotated[int, msgspec.Meta(ge=1)] = Bounds().values
+    max_preamble: int | str = "8MB"
+    """Bytes of one request beside its conversation."""
     commit_after: float = 10.0
     keepalive: float = 15.0
     drain: float = 30.0
@@ -278,7 +280,8 @@ def check_workers(workers: int) -> None:
 def bounds_of(settings: Settings) -> Bounds:
     """What one request may hold."""
     server = settings.server
-    return Bounds(bytes_of(server.max_body), server.max_values, server.max_entries, server.max_tools)
+    preamble = bytes_of(server.max_preamble)
+    return Bounds(bytes_of(server.max_body), server.max_values, server.max_entries, server.max_tools, preamble)
 
 
 @lru_cache(maxsize=64)
@@ -402,6 +405,7 @@ def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> N
         ("server.max_body", server.max_body),
         ("server.max_in_flight", server.max_in_flight),
         ("server.max_reply", server.max_reply),
+        ("server.max_preamble", server.max_preamble),
         ("store.max_size", settings.store.max_size),
     ):
         try:

@@ -1,6 +1,5 @@
 """Request bodies: read, unpacked and checked, never further than the limits allow."""
 
-import asyncio
 import codecs
 import sys
 import zlib
@@ -13,6 +12,7 @@ from toolwire.core.bounds import LARGE, STEP, Bounds, Steps, check_values, finis
 from toolwire.core.errors import BadRequest
 from toolwire.service.flight import Claim
 from toolwire.service.http import ClientGone
+from toolwire.transport.fairness import give_way
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -39,7 +39,7 @@ async def in_steps(steps: Steps[T]) -> T:
             next(steps)
         except StopIteration as end:
             return end.value
-        await asyncio.sleep(0)
+        await give_way()
 
 
 async def read_body(headers: dict[bytes, bytes], receive: Receive, bounds: Bounds, claim: Claim) -> bytes:

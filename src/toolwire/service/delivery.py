@@ -19,6 +19,7 @@ from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
 from toolwire.runs.run import AnyRun, early_failure
 from toolwire.service.http import EXPOSED, PIECE, send_json
+from toolwire.transport.fairness import give_way
 
 SSE_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -98,7 +99,7 @@ class Delivery:
             hold(collector.size - held)
             held = collector.size
         if held >= LARGE:
-            await asyncio.sleep(0)
+            await give_way()
         [turn] = collector.end()
         if turn.failure is not None:
             await self.refuse(turn.failure, run)

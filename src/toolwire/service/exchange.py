@@ -37,6 +37,7 @@ from toolwire.service.keys import Caller, Keys
 from toolwire.service.log import Log
 from toolwire.service.metrics import Metrics
 from toolwire.transport.alarm import Alarm, Ticker
+from toolwire.transport.fairness import give_way
 from toolwire.transport.store import Store
 
 _FLAGS = tuple((name.encode(), name) for name in HEADERS)
@@ -207,7 +208,7 @@ class Exchange:
     async def _pause(self) -> None:
         """Let others have their turn between two parts of the work on a large request."""
         if self._size >= LARGE:
-            await asyncio.sleep(0)
+            await give_way()
 
     def _enter(self) -> Caller:
         caller = self._shared.keys.check(self._asked)

@@ -13,6 +13,7 @@ from yarl import URL
 
 from toolwire.core.backend import Opening, Post
 from toolwire.transport.drain import MOST, arrived, drained
+from toolwire.transport.fairness import give_way
 from toolwire.transport.reply import Broken, Timeouts, broken
 
 SMALL = 4 * 1000 * 1000
@@ -74,7 +75,7 @@ class HttpUpstream:
         assert isinstance(opening, Post)
         headers = {**self._headers, **opening.headers, **self._credentials.headers(key)}
         if len(opening.body) >= LARGE:
-            await asyncio.sleep(0)  # writing it took long enough
+            await give_way()  # writing it took long enough
         try:
             response = await self._session.post(
                 self._url(opening.path),

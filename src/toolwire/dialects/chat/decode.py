@@ -50,6 +50,7 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
         raise BadRequest(f"n must be at least 1; received {read.n}.", "n")
     notes: list[Note] = []
     has_tools = reading.given(read.tools) is not None
+    bounds.check_preamble(_size_of_tools(read), "tools" if has_tools else "functions")
     tools, hosted = _tools(read)
     bounds.check_tools(len(tools) + len(hosted), "tools" if has_tools else "functions")
     yield
@@ -95,7 +96,7 @@ def _entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
     """The conversation, which some clients send as a Responses client would."""
     given = reading.given(read.input)
     if read.messages is None and given is not None:
-        items = _decode_raw_list(given) if bytes(given).startswith(b"[") else [_said(given)]
+        items = _decode_raw_list(given) if reading.begins(given, b"[") else [_said(given)]
         return decode_items(items, 0, notes)
     if read.messages is None:
         raise reading.required("messages")
@@ -165,6 +166,14 @@ def _tools(read: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
         return _known_tools[bytes(raw)]
     functions = read.functions or ()
     return tuple(_function(function, f"functions[{place}]") for place, function in enumerate(functions)), ()
+
+
+def _size_of_tools(read: wire.Body) -> int:
+    """Bytes of the tools as they were declared, or of the schemas of functions."""
+    if read.tools is not msgspec.UNSET:
+        return len(read.tools)
+    schemas = (each.parameters for each in read.functions or ())
+    return sum(len(schema) for schema in schemas if schema is not msgspec.UNSET)
 
 
 def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:

@@ -29,11 +29,13 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
     asked = read(_decode_body, body)
     yield
     fields = _decode_fields(body)
+    yield
     if not (asked.model or "").strip():
         raise reading.required("model")
     messages = reading.given(asked.messages)
-    if messages is None or not bytes(messages).startswith(b"["):
+    if messages is None or not reading.begins(messages, b"["):
         raise BadRequest("messages: A list of messages is required.", "messages")
+    bounds.check_preamble(len(body) - len(messages))
     tools, hosted = _tools(asked)
     bounds.check_tools(len(tools) + len(hosted), "tools")
     yield

@@ -50,9 +50,8 @@ def decode_messages(messages: Sequence[msgspec.Raw]) -> Iterator[Entry]:
         role = _ROLES.get(message.role)
         if role is None:
             raise BadRequest(f"{path}.role must be user or assistant; received {message.role!r}.", f"{path}.role")
-        content = bytes(message.content)
-        if content.startswith(b"["):
-            yield from _blocks(_decode_list(content), role, path, place)
+        if reading.begins(message.content, b"["):
+            yield from _blocks(_decode_list(message.content), role, path, place)
         else:
             text = _read(_decode_text, message.content, f"{path}.content")
             yield Message(role, (TextPart(text),), raw=message.content, message=place)

@@ -13,7 +13,6 @@ from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import (
     Caller,
-    Entry,
     HostedTool,
     OutputFormat,
     Request,
@@ -68,7 +67,9 @@ class Asked(msgspec.Struct, frozen=True):
         notes: list[Note] = []
         items = decode_items((*earlier, *self.items), len(earlier), notes)
         entries = yield from taken(items, bounds.entries, "input")
-        declared = _tools(body, entries)
+        further = [bytes(entry.tools) for entry in entries if isinstance(entry, ToolsEntry)]
+        bounds.check_preamble(sum(map(len, further)), "input")
+        declared = _tools(body, further)
         bounds.check_tools(len(declared.tools) + len(declared.hosted), "tools")
         yield
         notes += declared.notes
@@ -123,6 +124,7 @@ def read_request(data: bytes, *, needs_input: bool = True) -> Asked:
 def reading_request(data: bytes, bounds: Bounds = UNBOUNDED, *, needs_input: bool = True) -> Steps[Asked]:
     """What is asked, step by step."""
     body = read(_decode_body, data)
+    bounds.check_preamble(len(data) - (len(body.input) if body.input is not msgspec.UNSET else 0))
     yield
     fields = _decode_fields(data)
     yield
@@ -160,18 +162,17 @@ def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
         if optional:
             return []
         raise reading.required("input")
-    data = bytes(raw)
-    if data.startswith(b'"'):
-        return [msgspec.Raw(b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + data + b"}]}")]
-    if not data.startswith(b"["):
+    if reading.begins(raw, b'"'):
+        said = b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + bytes(raw) + b"}]}"
+        return [msgspec.Raw(said)]
+    if not reading.begins(raw, b"["):
         raise BadRequest("input must be a string or a list of items.", "input", "invalid_type")
-    return _decode_list(data)
+    return _decode_list(raw)
 
 
-def _tools(body: wire.Body, entries: Sequence[Entry]) -> Declared:
+def _tools(body: wire.Body, further: Sequence[bytes]) -> Declared:
     """The tools of the request, and behind them those that its items declare."""
     own = reading.given(body.tools)
-    further = [bytes(entry.tools) for entry in entries if isinstance(entry, ToolsEntry)]
     return read_tools[bytes(own) if own is not None else b"[]", *further]
 
 

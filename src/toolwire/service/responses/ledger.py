@@ -4,6 +4,7 @@ State belongs to the gateway: the items of earlier turns are put in front of the
 do. A response is kept when its turn is over, before its last event leaves.
 """
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -22,6 +23,7 @@ Raw = msgspec.Raw
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _encode = msgspec.json.Encoder().encode
+_REFERENCE = re.compile(rb'"item_reference"')
 
 _PREFIXES = {
     "message": "msg",
@@ -132,7 +134,7 @@ class Ledger:
         self, owner: str, items: Sequence[Raw], earlier: Sequence[Raw], room: int
     ) -> tuple[Raw, ...]:
         """The items, with references replaced by what they refer to. What is in the chain already is left out."""
-        if not any(b'"item_reference"' in bytes(item) for item in items):
+        if not any(map(_REFERENCE.search, items)):
             return tuple(items)
         present = {_known(item).id for item in earlier}
         references = (read.id for item in items if (read := _known(item)).type == "item_reference")
