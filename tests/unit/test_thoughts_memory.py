@@ -17,7 +17,7 @@ def _fill(thoughts: Thoughts, owner: str, count: int, size: int) -> None:
     for number in range(count):
         seal = f"{number:08d}" * (size // 8)
         thoughts.keep(_key(owner, number), (ReasoningEntry(seal=seal, issuer="responses"),))
-        thoughts.keep_made(_key(owner, number), Made("b", ReasoningEntry(seal=seal, issuer="chat")))
+        thoughts.keep_made(_key(owner, number), Made("b", seal))
         thoughts.keep_call_seal(_key(owner, number), seal)
         thoughts.issued(owner, seal, "b")
         thoughts.refuse("b", f"{number}{'m' * 1000}", "reasoning")

@@ -69,13 +69,16 @@ class Cache(Bounded[Key, Value]):
         return value
 
 
+_FLAT, _COLLECTIONS = (str, bytes, int), (tuple, frozenset)
+
+
 def size_of(thing: object) -> int:
     """The bytes of a value made of text, tuples and structs."""
-    if isinstance(thing, str | bytes):
+    if isinstance(thing, _FLAT):
         return getsizeof(thing)
     if isinstance(thing, msgspec.Raw):
         return len(bytes(thing))
-    if isinstance(thing, tuple | frozenset):
+    if isinstance(thing, _COLLECTIONS):
         parts = cast("tuple[Any, ...]", thing)
         return sum(map(size_of, parts), getsizeof(parts))
     if isinstance(thing, msgspec.Struct):

@@ -9,6 +9,7 @@ is known which backend made it, because no other gets it. What is kept is bounde
 from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import is_
+from sys import getsizeof
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -70,10 +71,10 @@ Keyed: TypeAlias = tuple[Entry, CallKey | None]
 
 
 class Made(msgspec.Struct, frozen=True):
-    """What a chat server thought before a call, and which backend that was."""
+    """What a chat server thought before a call, as the fields of its message, and which backend that was."""
 
     backend: str
-    entry: ReasoningEntry
+    written: str
 
 
 class Thoughts:
@@ -90,7 +91,7 @@ class Thoughts:
         self._kept.put(key[0], key, thoughts, size_of(key) + size_of(thoughts))
 
     def keep_made(self, key: CallKey, made: Made) -> None:
-        self._made.put(key[0], key, made, size_of(key) + size_of(made))
+        self._made.put(key[0], key, made, size_of(key) + getsizeof(made.written))
 
     def keep_call_seal(self, key: CallKey, seal: str) -> None:
         self._call_seals.put(key[0], key, seal, size_of(key) + size_of(seal))
@@ -146,9 +147,10 @@ class Thoughts:
         if made.backend != backend:
             return [_without_reasoning(entry, notes) if _may_be_others(entry) else entry for entry in entries]
         brought = [entry for entry in entries if isinstance(entry, ReasoningEntry) and _is_of_chat(entry)]
-        if request.dialect == "chat" and _are_own(brought, made.entry):
+        entry = _entry(made.written)
+        if request.dialect == "chat" and _are_own(brought, entry):
             return entries
-        own = msgspec.structs.replace(made.entry, message=entries[0].message)
+        own = msgspec.structs.replace(entry, message=entries[0].message)
         return [own, *(entry for entry in entries if not _is_of_chat(entry))]
 
     def _fit(self, entry: Entry, key: CallKey | None, backend: str, notes: list[Note]) -> Entry:
@@ -285,7 +287,8 @@ class KeepReasoning:
             if written := self._reasoning():
                 self._keep_written(written)
         elif isinstance(event, TurnEnded):
-            if written := self._reasoning():
+            written = self._reasoning()
+            if written and written != self._written:
                 self._keep_written(written)
         elif isinstance(event, ReasoningEnded):
             if event.seal:
@@ -306,11 +309,11 @@ class KeepReasoning:
 
     def _keep_written(self, written: str) -> None:
         is_new, self._written = written != self._written, written
-        made = Made(self._backend, _entry(written))
+        made = Made(self._backend, written)
         for key in self._keys() if is_new else self._keys()[-1:]:
             self._thoughts.keep_made(key, made)
-        if is_new and made.entry.text:
-            self._thoughts.showed(self._owner, made.entry.text, self._backend)
+        if is_new and (text := _entry(written).text):
+            self._thoughts.showed(self._owner, text, self._backend)
 
     def _keep_twin(self, event: CallTwin) -> None:
         """What a server sealed into a call, for the call that was delivered in its place, which has an id of ours."""

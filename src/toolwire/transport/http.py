@@ -5,7 +5,7 @@ import os
 import ssl
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Protocol
+from typing import ClassVar, Protocol
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -21,13 +21,17 @@ SMALL = 4 * 1000 * 1000
 LARGE = 1 << 20
 """Bytes of a body from which it is written in pieces."""
 
-_SKIPPED = ("User-Agent", "Accept-Encoding", "Accept")
-
 
 class Credentials(Protocol):
     """Where a backend's key comes from; `client_key` is what the client itself presented."""
 
     def headers(self, client_key: str) -> Mapping[str, str]: ...
+
+
+class _BareRequest(aiohttp.ClientRequest):
+    """A request with the headers that it was given, and no `Accept` or `Accept-Encoding` that nobody asked for."""
+
+    DEFAULT_HEADERS: ClassVar[dict[str, str]] = {}
 
 
 def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
@@ -39,7 +43,7 @@ def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
         timeout=timeout,
         auto_decompress=True,
         read_bufsize=MOST,
-        skip_auto_headers=_SKIPPED,
+        request_class=_BareRequest,
         cookie_jar=aiohttp.DummyCookieJar(),
     )
 
