@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +169,20 @@ def test_many_lanes_and_many_small_requests_leave_no_memory_behind(upstream, tmp
         grown = memory_of(gateway) - before
     gateway.stop()
     assert grown < 60_000_000, "less than the messages together"
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_a_socket_keeps_nothing_of_a_message_that_was_refused(tmp_path):
+    gateway = Gateway(tmp_path)
+    with ExitStack() as stack:
+        for count in (5, 40):
+            before = memory_of(gateway)
+            for _ in range(count):
+                socket = stack.enter_context(opened(gateway))
+                socket.send("x" * 1_000_000)
+                assert json.loads(socket.recv(20))["type"] == "error"
+        assert memory_of(gateway) - before < 15_000_000
+    gateway.stop()
 
 
 def test_requests_that_wait_on_a_socket_are_counted_and_each_is_answered(gateway, upstream):

@@ -312,6 +312,58 @@ def test_a_message_whose_bytes_keep_coming_is_read(start):
         assert json.loads(connection.recv(PATIENCE))["type"] == "response.created"
 
 
+def begin_message(connection: ClientConnection, size: int, form: str) -> None:
+    """Send so many bytes of a message that is not over."""
+    if form == "fragments":
+        pieces = [Frame(Opcode.TEXT if at == 0 else Opcode.CONT, b"x" * 1000, fin=False) for at in range(size // 1000)]
+        connection.socket.sendall(b"".join(piece.serialize(mask=True) for piece in pieces))
+    else:
+        connection.socket.sendall(Frame(Opcode.TEXT, b"x" * (size + 1000)).serialize(mask=True)[:-1000])
+
+
+@pytest.mark.parametrize("form", ["one frame", "fragments"])
+def test_what_has_come_of_a_message_counts_as_in_flight(http: httpx.Client, start, form: str):
+    gateway = start('[server]\nmax_body = "200KB"\nmax_in_flight = "300KB"\n')
+
+    def status() -> int:
+        body = response_body("demo", "x" * 180_000, stream=True, store=False)
+        return http.post(f"{gateway.base_url}/responses", json=body).status_code
+
+    with socket_of(gateway) as connection:
+        begin_message(connection, 180_000, form)
+        gateway.wait_until(lambda: status() == 503)
+        with socket_of(gateway) as other:
+            begin_message(other, 180_000, form)
+            with pytest.raises(ConnectionClosed) as closed:
+                other.recv(PATIENCE)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1013
+        assert "server.max_in_flight" in closed.value.rcvd.reason
+        assert status() == 503
+    gateway.wait_until(lambda: status() == 200)
+    assert status() == 200
+
+
+def test_a_message_in_fragments_is_read_whole(gateway: Gateway):
+    asked = {"type": "response.create", **response_body("demo", "é" * 100)}
+    message = json.dumps(asked, ensure_ascii=False).encode()
+    places = [message.index("é".encode()) + 1, message.index("é".encode()) + 1, len(message) - 1]
+    with socket_of(gateway) as connection:
+        pieces = [message[at:end] for at, end in zip([0, *places], [*places, len(message)], strict=True)]
+        for at, piece in enumerate(pieces):
+            frame = Frame(Opcode.CONT if at else Opcode.TEXT, piece, fin=at == len(pieces) - 1)
+            connection.socket.sendall(frame.serialize(mask=True) + Frame(Opcode.PING, b"p").serialize(mask=True))
+        assert json.loads(connection.recv(PATIENCE))["type"] == "response.created"
+
+
+def test_a_message_that_is_no_utf_8_is_an_error_and_the_next_one_is_read(gateway: Gateway):
+    with socket_of(gateway) as connection:
+        connection.socket.sendall(Frame(Opcode.TEXT, b'{"type":"\xff"}').serialize(mask=True))
+        assert "UTF-8" in json.loads(connection.recv(PATIENCE))["error"]["message"]
+        connection.send(json.dumps({"type": "response.create", **response_body("demo")}))
+        assert json.loads(connection.recv(PATIENCE))["type"] == "response.created"
+
+
 def test_a_long_turn_is_no_idle_connection(http: httpx.Client, hasty):
     """A request that has been read may take as long as its model does."""
     body = chat_body("demo-slow", stream=True)

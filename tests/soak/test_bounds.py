@@ -181,28 +181,59 @@ def test_messages_that_wait_on_sockets(rows: Rows, far: Far, tmp_path: Path, siz
     rows.hold()
 
 
+def test_messages_that_never_end(rows: Rows, tmp_path: Path):
+    """What has come of a message counts, in one frame or in many."""
+
+    async def send_all_but_the_end(gateway: Attacked) -> list[bytes]:
+        async def one(number: int) -> bytes:
+            reader, writer = await open_socket(gateway.port)
+            try:
+                whole = struct.pack("!BBQ4x", 0x81, 0x80 | 127, LARGE)
+                fragment = struct.pack("!BBQ4x", 0x00, 0x80 | 127, MB)
+                writer.write(whole if number % 2 else struct.pack("!BB4x", 0x01, 0x80))
+                for _ in range(LARGE // MB - 1):
+                    writer.write(bytes(MB) if number % 2 else fragment + bytes(MB))
+                    await writer.drain()
+                async with asyncio.timeout(4):
+                    return await reader.read(200)
+            except (OSError, TimeoutError):
+                return b""
+            finally:
+                writer.transport.abort()
+
+        return await asyncio.gather(*map(one, range(100)))
+
+    with attacked(tmp_path) as gateway:
+        asyncio.run(send_all_but_the_end(gateway))
+        rows.add("100 messages of 31 MB whose end never comes: memory", gateway.peak(), IN_FLIGHT, "MB")
+    rows.hold()
+
+
 def test_what_idle_sockets_remember(rows: Rows, far: Far, tmp_path: Path):
     far.answers["quick"] = answering("responses")
 
-    async def remember(gateway: Attacked) -> None:
-        opened = []
+    async def remember(gateway: Attacked) -> int:
+        opened, answered = [], 0
         for _ in range(40):
             reader, writer = await open_socket(gateway.port)
             opened.append(writer)
-            text = [{"role": "user", "content": "x" * 1000}] * 28_000
+            text = [{"role": "user", "content": "x" * 10_000}] * 2600
             writer.write(frame(packed({"type": "response.create", **question("responses", "quick/m", input=text)})))
             with suppress(TimeoutError, OSError):
                 async with asyncio.timeout(20):
                     while data := await reader.read(65536):
-                        if b"response.completed" in data or b'"error"' in data:
+                        answered += b"response.completed" in data
+                        if b"response.completed" in data or b'"type":"error"' in data:
                             break
         await asyncio.sleep(0.5)
         for writer in opened:
             writer.transport.abort()
+        return answered
 
     with attacked(tmp_path, far.backend("quick", "responses")) as gateway:
-        asyncio.run(remember(gateway))
-        rows.add("40 idle sockets after a turn of 29 MB each: memory", gateway.peak(), IN_FLIGHT, "MB")
+        answered = asyncio.run(remember(gateway))
+        rows.add("40 idle sockets after a turn of 27 MB each: memory", gateway.peak(), IN_FLIGHT, "MB")
+        rows.add("40 idle sockets after a turn of 27 MB each: not answered", 40 - answered, 0, "")
     rows.hold()
 
 

@@ -111,8 +111,9 @@ async def _no_socket(scope: Scope, receive: Receive, send: Send) -> None:
     await refuse(send, _UPGRADE)
 
 
-def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
-    """The application for these settings, with a store that was opened for it or one of its own."""
+def make_app(settings: Settings, opened: SqliteStore | None = None, flight: Flight | None = None) -> Gateway:
+    """The application for these settings, with a store that was opened for it or one of its own, and with what else
+    counts the bytes in flight."""
     states: dict[str, State] = {}
     guard = Guard(settings)
 
@@ -136,7 +137,7 @@ def make_app(settings: Settings, opened: SqliteStore | None = None) -> Gateway:
                 log := Log(settings.debug.level, loop),
                 Metrics(),
                 bounds := bounds_of(settings),
-                Flight(bytes_of(settings.server.max_in_flight)),
+                flight or Flight(bytes_of(settings.server.max_in_flight)),
                 Pace(settings.server.commit_after, settings.server.keepalive),
                 loop,
                 Ticker(loop),

@@ -15,10 +15,12 @@ from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
+from websockets.frames import Frame
 
 from toolwire.core.errors import Failure
 from toolwire.dialects import chat, messages
 from toolwire.runs.settings import Server
+from toolwire.service.flight import Claim, Flight
 
 MOST_OVERHEAD = 64 * 1024
 """Bytes of headers, of trailers, and between two pieces of a body."""
@@ -43,9 +45,10 @@ DRAIN = "websocket.drain"
 class Connections(ServerState):
     """All connections, and what each may take."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, flight: Flight) -> None:
         super().__init__()
         self.limits = server
+        self.flight = flight
 
     def check(self, now: float) -> None:
         """End those that took too long."""
@@ -257,7 +260,8 @@ class HttpConnection(HttpToolsProtocol):
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
-    """One WebSocket."""
+    """One WebSocket. What has come of a message is held in one piece and counts as in flight; a whole one is the
+    application's, and nothing of it stays here."""
 
     def __init__(
         self,
@@ -269,6 +273,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
         super().__init__(config, server_state, app_state, _loop)
         assert isinstance(server_state, Connections)
         self._limits = server_state.limits
+        self._claim = Claim(server_state.flight)  # of a message that is not whole yet
+        self._message = bytearray()  # its fragments
         self._heard = self.loop.time()
         self._blocked = 0.0
         self._pong = b""
@@ -276,6 +282,33 @@ class SocketConnection(WebSocketsSansIOProtocol):
     def data_received(self, data: bytes) -> None:
         self._heard = self.loop.time()
         super().data_received(data)
+        if not self._claim.holds(self._unfinished):
+            self._fail(1013, "The gateway holds as many bytes as it may (server.max_in_flight); try again soon.")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._claim.release()
+        super().connection_lost(exc)
+
+    def handle_text(self, event: Frame) -> None:
+        self.handle_cont(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        self.handle_cont(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        """Text is handed on as bytes: whoever reads the message sees whether it is UTF-8."""
+        data, event.data = event.data, b""  # the parser keeps its last frame until the next one
+        if event.fin and not self._message:
+            self._hand_on(bytes(data))
+            return
+        self._message += data
+        if event.fin:
+            message, self._message = self._message, bytearray()
+            self._hand_on(bytes(message))
+
+    def _hand_on(self, message: bytes) -> None:
+        self.frames = [message]
+        self.send_receive_event_to_app()
 
     def handle_ping(self) -> None:
         """Answer. A client that does not read gets the latest answers only, as RFC 6455 allows (section 5.5.3)."""
@@ -307,13 +340,23 @@ class SocketConnection(WebSocketsSansIOProtocol):
         """End the connection if the client stops in the middle of a message, or takes nothing any more."""
         if self._blocked and now - self._blocked > self._limits.write_timeout:
             self.transport.abort()
-        elif self.read_paused:
+        elif self.read_paused or (self.conn.current_size is None and not self._unfinished):
             self._heard = now
-        elif now - self._heard > self._limits.body_timeout and (self.frames or self.conn.reader.buffer):
-            self.conn.fail(1008, "The message was not finished in time.")
-            self.transport.write(b"".join(self.conn.data_to_send()))
-            self.close_sent = True
-            self.transport.close()
+        elif now - self._heard > self._limits.body_timeout and not self.close_sent:
+            self._fail(1008, "The message was not finished in time.")
+
+    @property
+    def _unfinished(self) -> int:
+        """Bytes of a message that is not whole yet."""
+        return len(self._message) + len(self.conn.reader.buffer)
+
+    def _fail(self, code: int, reason: str) -> None:
+        self.conn.fail(code, reason)
+        self._message.clear()
+        self._claim.release()
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.transport.close()
 
 
 class SmallReads(asyncio.BufferedProtocol):

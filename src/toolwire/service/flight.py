@@ -69,6 +69,10 @@ class Claim:
             return False
         return True
 
+    def holds(self, size: int) -> bool:
+        """Hold just so many bytes from now on, if there is room for them."""
+        return self.takes(size - self._held)
+
     def shrink(self, size: int) -> None:
         self._flight.held -= size
         self._held -= size

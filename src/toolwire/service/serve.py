@@ -19,6 +19,7 @@ from toolwire.runs.routes import check_backends
 from toolwire.runs.settings import Server, Settings, SettingsError, bytes_of, opened_store
 from toolwire.service.app import make_app
 from toolwire.service.connections import Connections, HttpConnection, SocketConnection
+from toolwire.service.flight import Flight
 from toolwire.service.http import PIECE
 from toolwire.service.stderr import written_aside
 
@@ -31,10 +32,10 @@ CHECKED_EVERY = 0.5
 class GatewayServer(uvicorn.Server):
     """uvicorn, with limits for connections, a line when it is ready, and an end by signal that counts as success."""
 
-    def __init__(self, config: uvicorn.Config, address: str, limits: Server) -> None:
+    def __init__(self, config: uvicorn.Config, address: str, limits: Server, flight: Flight) -> None:
         super().__init__(config)
         self._address = address
-        self.server_state: Connections = Connections(limits)
+        self.server_state: Connections = Connections(limits, flight)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -125,9 +126,10 @@ def serve(settings: Settings) -> None:
     print(f"toolwire: configuration: {Path(settings.file).absolute() if settings.file else 'none'}", file=sys.stderr)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    flight = Flight(bytes_of(settings.server.max_in_flight))
     with written_aside():
         config = uvicorn.Config(
-            make_app(settings, store),
+            make_app(settings, store, flight),
             loop="auto",  # uvloop where it can be had
             http=HttpConnection,
             ws=SocketConnection if settings.server.websocket else "none",
@@ -143,4 +145,4 @@ def serve(settings: Settings) -> None:
         )
         # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
         logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
-        GatewayServer(config, address, settings.server).run(sockets=[sock])
+        GatewayServer(config, address, settings.server, flight).run(sockets=[sock])

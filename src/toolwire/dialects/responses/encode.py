@@ -45,6 +45,7 @@ from toolwire.dialects.responses.items import (
     OtherItem,
     OutputItem,
     ReasoningItem,
+    Steps,
 )
 from toolwire.dialects.responses.response import INCOMPLETE, ResponseObject
 from toolwire.dialects.responses.writer import Growing, Writer
@@ -221,10 +222,10 @@ class StreamEncoder:
 
     def _abandon(self) -> None:
         """What is open ends as incomplete, without a word: Codex runs a call that was closed in any way."""
-        number = self._writer.number
-        self._close("incomplete")
-        self._close_others("failed")
-        self._writer.number = number
+        for _ in self._ending("incomplete"):
+            pass
+        for _ in self._ending_others("failed"):
+            pass
 
     def _last(self, type: str) -> list[bytes]:
         if self._socket:
@@ -395,23 +396,25 @@ class StreamEncoder:
         return id
 
     def _close(self, status: str = "completed") -> list[bytes]:
-        item, self._open = self._open, None
-        self._message = self._thought = None
-        if item is None:
-            return []
-        out = self._writer.write_all(item.close(self._said, status))
-        self._closed.add(item.name)
-        self._told.pop((DONE, item.name), None)
-        return out
+        return self._writer.write_all(self._ending(status))
 
     def _close_others(self, status: str = "failed") -> list[bytes]:
-        """Items of other kinds that the backend never closed."""
-        return [
-            piece
-            for item in self._others.values()
-            if not item.is_closed
-            for piece in self._writer.write_all(item.close(self._said, status))
-        ]
+        return self._writer.write_all(self._ending_others(status))
+
+    def _ending(self, status: str) -> Steps:
+        """End the item that is open."""
+        item, self._open = self._open, None
+        self._message = self._thought = None
+        if item is not None:
+            yield from item.close(self._said, status)
+            self._closed.add(item.name)
+            self._told.pop((DONE, item.name), None)
+
+    def _ending_others(self, status: str) -> Steps:
+        """End items of other kinds that the backend never closed."""
+        for item in self._others.values():
+            if not item.is_closed:
+                yield from item.close(self._said, status)
 
     def _prepare(self, item: Growing) -> None:
         """A part begins; remember which, so that more of it is known at once."""
