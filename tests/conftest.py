@@ -22,6 +22,8 @@ os.environ["XDG_CONFIG_HOME"] = os.devnull  # a developer's own configuration is
 # Programs that tests start can be interrupted, also where the tests themselves run in the background and cannot.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 SHARED = Path(__file__).parent.parent.parent / "shared"
 """Where the specifications may lie. Tests that need them are skipped without them."""

@@ -221,7 +221,7 @@ def agent_on(
     far: Far, *tools: Tool | Callable[..., Any], setup: Setup | None = None, session: Session | None = None, **more: Any
 ) -> Agent:
     """An agent whose model is the far end."""
-    chosen = setup or Setup(retries=0)
+    chosen = setup or Setup(retries=0, approve="never")
     return Agent("up/m", tools=tools, setup=chosen, settings=far.settings, session=session, **more)
 
 
@@ -295,7 +295,7 @@ def engine(model: Model, *tools: Tool, setup: Setup | None = None, session: Sess
     feed = Feed()
     kept = session or Session("s", "m", None)
     kept.add([user_message("go")])
-    chosen = setup or Setup(retries=0)
+    chosen = setup or Setup(retries=0, approve="never")
     task = Task(model, kept, Registry(tools), Approvals(chosen.approve), _context, feed)
     return Loop(task, chosen), feed
 

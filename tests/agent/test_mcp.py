@@ -398,7 +398,7 @@ def test_arguments_that_are_no_object_are_the_models_mistake():
 
 def test_in_read_only_mode_only_tools_run_that_read():
     async def main() -> None:
-        async with Servers([stdio()], Said()) as servers:
+        async with Servers([stdio(trusted=True)], Said()) as servers:
             await servers.ready()
             tools = {each.tool: each for each in servers.tools}
             echoed = await tools["echo"].run(a_call("s__echo", text="hi"), context(writable=False))

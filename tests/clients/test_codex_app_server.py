@@ -1083,7 +1083,9 @@ def test_a_token_that_was_renewed_is_kept_in_the_users_own_file(tmp_path: Path, 
     with TokenServer(fresh) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         renewing = {"CODEX_REFRESH_TOKEN_URL_OVERRIDE": f"http://127.0.0.1:{server.server_port}/token"}
-        with running(tmp_path, http, table("codex", overrides=ELSEWHERE), login=old, **renewing) as stand:
+        with running(
+            tmp_path, http, table("codex", overrides=ELSEWHERE, inherit=json.dumps([*renewing])), login=old, **renewing
+        ) as stand:
             model = stand.model(tells(Says("Hello.")))
             stand.ask("chat", question("chat", model, (), stream=False))
             [asked] = stand.asked(model)
