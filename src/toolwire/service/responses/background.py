@@ -120,7 +120,7 @@ class BackgroundRun:
             self.journal.add(pieces)
             self._bound.check()
             self._claim.grow(self.journal.size - before)
-            if self.journal.size + encoder.held > self._shared.max_reply:
+            if self.journal.size > self._shared.max_reply:
                 raise ReplyTooLarge(self._shared.max_reply)
 
     async def _end(self, failure: Failure) -> None:
