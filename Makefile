@@ -7,7 +7,7 @@ INSTALL = $(if $(UV),uv pip install --quiet --python $(BIN)/python,$(BIN)/python
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check fix bench smoke soak lock clean
+.PHONY: help setup serve test check fix coverage bench smoke soak dist lock clean
 
 help: ## Explain the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -26,6 +26,9 @@ check: .venv/.ready-dev ## Style, types and layers
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
 
+coverage: .venv/.ready-dev ## Lines of the pure packages that no test runs; fails below 99 %
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --cov --cov-report term tests/unit tests/museum tests/check/test_turns*.py tests/check/test_judges.py $(ARGS)
+
 fix: .venv/.ready-dev ## Let ruff repair what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -38,6 +41,11 @@ smoke: .venv/.ready-dev ## Structured and textual calls, streamed and plain, aga
 
 soak: .venv/.ready-dev clients ## Long runs: fuzzing, leaks, and attacks with a ceiling for each
 	@$(BIN)/python -m pytest -m soak --hypothesis-profile soak -n 2 --dist loadgroup $(ARGS)
+
+dist: .venv/.ready-dev ## Build the source archive and the wheel, and try the wheel
+	@rm -rf dist build
+	@$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist'); build_meta.build_wheel('dist')" >/dev/null
+	@$(BIN)/python -m pytest -q tests/gateway/test_package.py
 
 lock: .venv/.ready-dev ## Pin the newest dependencies that fit
 	@$(BIN)/python scripts/lock.py

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
@@ -24,10 +23,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-SHARED = Path(__file__).parent.parent.parent / "shared"
-"""Where the specifications may lie. Tests that need them are skipped without them."""
-
 
 LONG = ("test_mcp", "test_own_tools", "test_codex_workers", "test_sessions", "test_codex_app_server", "test_command")
 """The modules that take longest. They are begun first, so that no worker is left alone with one of them."""

@@ -17,10 +17,9 @@ from uuid import uuid4
 
 import msgspec
 
-from toolwire.core.collect import Call
+from toolwire.core.calls import CallRow, CallTable, Fragment
+from toolwire.core.collect import Call, whole_calls
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, CallTwin, Event, TextDelta
-from toolwire.core.identity import Call as Row
-from toolwire.core.identity import CallTable, Fragment
 from toolwire.core.loose import choice_of, ending_of, read_fragments
 from toolwire.core.loose_text import text_delta, whole_text
 from toolwire.core.text import canonical, is_json
@@ -45,6 +44,8 @@ class CallDelta(msgspec.Struct, frozen=True):
 
 
 class Ingested(msgspec.Struct, frozen=True):
+    """What one payload added: whether anything, and the new fragments."""
+
     updated: bool
     deltas: tuple[CallDelta, ...] = ()
 
@@ -85,11 +86,12 @@ class ToolCallAggregator:
 
     @property
     def has_calls(self) -> bool:
+        """Whether any choice has a call."""
         return any(choice.table.calls for choice in self._choices.values())
 
     @property
     def supports_parallel_calls(self) -> bool:
-        """False once a payload said that calls are not made in parallel."""
+        """False once a payload stated that calls are not made in parallel."""
         return self._parallel
 
     def register_text_pattern(self, name: str, pattern: TextPattern) -> Callable[[], None]:
@@ -141,52 +143,45 @@ class _Choice:
     def __init__(self, seed: str, names: Sequence[str]) -> None:
         self.table = CallTable(seed, names)
         self._reader = ReadTextCalls((USE_TOOL, TOOL_CALL), seed, Schemas(()), names or None)
-        self._indexes: dict[str, int] = {}  # of the calls that were told
-        self._twins: set[str] = set()  # calls that are told under another id
+        self._indexes: dict[str, int] = {}  # of the calls that were reported
+        self._twins: set[str] = set()  # calls that are reported under another id
         self._ending = ""
 
     def records(self) -> tuple[Call, ...]:
         stopped = self._ending == "stop"
-        known = (call for call in self.table.calls if call.id not in self._twins)
-        return tuple(_record(call, stopped) for call in known if call.id or call.name or call.parts)
+        calls = (call for call in self.table.calls if call.id not in self._twins)
+        return tuple(_record(call, stopped) for call in calls if call.id or call.name or call.parts)
 
     def take(self, fragment: Fragment) -> list[CallDelta]:
-        deltas = self._told(self.table.feed(fragment))
+        deltas = self._without_twins(self.table.feed(fragment))
         if self._reader.held:
             whole = [call.id for call in self.table.calls if call.id in self._reader.held and _is_closed(call)]
             deltas += [delta for id in whole for delta in self._deltas(self._reader.settle(id))]
         return deltas
 
     def read(self, text: str) -> list[CallDelta]:
-        """Text of the answer, piece by piece."""
+        """Read a fragment of the answer's text."""
         return self._found(self._reader.feed(TextDelta(text))) if text else []
 
     def add(self, name: str, arguments: str) -> list[CallDelta]:
-        """A whole call that was found in text."""
+        """Add a whole call that was found in text."""
         item = f"text {len(self.table.calls)}"
         return self._deltas(self.table.feed(Fragment(arguments, item=item, name=name, named=True, ended=True)))
 
     def end(self, ending: str) -> list[CallDelta]:
-        """Some servers write an ending into every chunk: names are settled now, but no call is closed for good."""
+        """Take an ending. Some servers send one in every chunk, so names are settled, but no call is closed."""
         self._ending = ending
-        deltas = self._found(self._reader.recover()) + self._told(self.table.settle_names())
+        deltas = self._found(self._reader.recover()) + self._without_twins(self.table.settle_names())
         for id in tuple(self._reader.held):
             deltas += self._deltas(self._reader.settle(id))
         return deltas
 
-    def _told(self, events: Iterable[Event]) -> list[CallDelta]:
+    def _without_twins(self, events: Iterable[Event]) -> list[CallDelta]:
         return [delta for event in events for delta in self._deltas(self._reader.feed(event))]
 
     def _found(self, events: Iterable[Event]) -> list[CallDelta]:
-        """The calls that the reader has found."""
-        names: list[str] = []
-        deltas: list[CallDelta] = []
-        for event in events:
-            if isinstance(event, CallStarted):
-                names.append(event.name)
-            elif isinstance(event, CallArgs):
-                deltas += self.add(names[-1], event.text)
-        return deltas
+        """The deltas of calls that the text reader found."""
+        return [delta for call in whole_calls(events) for delta in self.add(call.name, call.arguments)]
 
     def _deltas(self, events: Iterable[Event]) -> list[CallDelta]:
         deltas: list[CallDelta] = []
@@ -206,7 +201,7 @@ class _Choice:
         return deltas
 
 
-def _is_closed(call: Row) -> bool:
+def _is_closed(call: CallRow) -> bool:
     return call.text.rstrip().endswith("}") and call.is_whole()
 
 
@@ -220,16 +215,16 @@ def _extract_all(text: str) -> list[tuple[str, str]]:
 
 
 def _judged(fragment: Fragment, ending: str) -> Fragment:
-    """A call that ends with its turn, incomplete if the turn was cut and its arguments are not whole."""
+    """The fragment, incomplete if its turn was cut and its arguments are not complete."""
     if ending != "length" or not fragment.ended or fragment.kind == "custom" or is_json(fragment.text):
         return fragment
     return msgspec.structs.replace(fragment, complete=False)
 
 
-def _record(call: Row, stopped: bool) -> Call:
-    """A call as it stands. Without arguments it is whole once it ended, or its turn did, other than by being cut."""
+def _record(call: CallRow, stopped: bool) -> Call:
+    """The call so far. Without arguments it is complete once it ended, or its turn did without being cut."""
     is_blank = call.kind == "function" and call.is_blank()
-    whole = bool(call.closing) if call.ended else (call.is_whole() and not is_blank) or (stopped and call.stands())
+    whole = bool(call.closing) if call.ended else (call.is_whole() and not is_blank) or (stopped and call.may_be_all())
     return Call(call.id, call.name, "{}" if is_blank and whole else call.text, call.kind, whole and not call.broken)
 
 
@@ -238,15 +233,15 @@ def _joined(one: Ingested, other: Ingested) -> Ingested:
 
 
 def _by_choice(payload: Any, choice: int) -> list[tuple[int, Any]]:
-    """The payload, or each of its choices under its own number."""
+    """The payload, or each of its choices with its index."""
     choices = cast("Mapping[str, Any]", payload).get("choices") if isinstance(payload, Mapping) else None
     if not isinstance(choices, list):
         stated = choice_of(payload)
         return [(choice if stated is None else stated, payload)]
     numbered: list[tuple[int, Any]] = []
-    for place, each in enumerate(cast("list[Any]", choices)):
+    for index, each in enumerate(cast("list[Any]", choices)):
         number = choice_of(each, "index")
-        numbered.append((place if number is None else number, each))
+        numbered.append((index if number is None else number, each))
     return numbered
 
 
@@ -254,5 +249,5 @@ def _denies_parallel(payload: Any) -> bool:
     if not isinstance(payload, Mapping):
         return False
     payload = cast("Mapping[str, Any]", payload)
-    said = (payload.get("parallel_tool_calls"), payload.get("parallelToolCalls"))
-    return False in said or _denies_parallel(payload.get("response"))
+    flags = (payload.get("parallel_tool_calls"), payload.get("parallelToolCalls"))
+    return False in flags or _denies_parallel(payload.get("response"))

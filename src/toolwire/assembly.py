@@ -5,12 +5,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from toolwire.core.arguments import ArgumentsRule, CheckArguments, Declared, RepairArguments, Validate
+from toolwire.adapt.arguments import ArgumentJudge, ArgumentsRule, CheckArguments, RepairArguments, Validate
+from toolwire.adapt.history import HistoryRule, repair_pairs
+from toolwire.core.calls import minted_prefix
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
-from toolwire.core.history import HistoryRule, closed
-from toolwire.core.identity import minted_prefix
-from toolwire.core.notes import StopMode, Tally
+from toolwire.core.notes import StopMode, TurnStats
 from toolwire.core.policies import (
     CapCalls,
     DropDuplicates,
@@ -62,16 +62,16 @@ class ToolRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def output_mode(rules: ToolRules, request: Request) -> OutputMode:
-    """`auto`: tools declared → structured; none and the prompt teaches `<use_tool>` → text; else structured."""
+    """`auto`: tools declared → structured; none and the prompt mentions `<use_tool>` → text; else structured."""
     if rules.output_mode != "auto":
         return rules.output_mode
-    if not request.tools and request.teaches(USE_TOOL.open):
+    if not request.tools and request.prompt_mentions(USE_TOOL.open):
         return "obsidian-xml"
     return "openai-json"
 
 
 def without_hosted_tools(request: Request, rules: ToolRules, hosts: Sequence[str] = ()) -> Request:
-    """The request for a backend that runs no tools but these types itself: others are left out, or refused."""
+    """The request for a backend that runs only these types of tools itself: others are left out, or refused."""
     if not request.hosted_tools:
         return request
     kept = tuple(tool for tool in request.hosted_tools if tool.type in hosts)
@@ -97,10 +97,10 @@ def _asks_for_dropped(choice: ToolChoice, left: Sequence[object], hosts: Sequenc
 
 
 class Assembly(msgspec.Struct, frozen=True):
-    """The policies of one turn, with the two parts of them that others look at."""
+    """The policies of one turn, and the two of them that the reader of the turn needs."""
 
     policies: Policies
-    tally: Tally
+    stats: TurnStats
     burst: StopAfterBurst | None
 
 
@@ -111,26 +111,26 @@ def policies_for(
     report_twin: Callable[[str, str], object],
     last: Sequence[Policy] = (),
     validate: Validate | None = None,
+    *,
+    shows_results: bool = True,
 ) -> Assembly:
-    """The policies this request asks for, and then `last`.
+    """The policies for this request, followed by `last`.
 
-    `report_twin` hears of a backend's call that is not delivered, and of the call that stands for it. `validate` knows
-    schemas; without it arguments pass as they are.
+    `report_twin` is called with a backend's call that is not delivered, and the call that stands for it. `validate`
+    checks arguments; without it they pass as they are. `shows_results`: the backend's output may hold results of calls.
     """
     mode = output_mode(rules, request)
     limit = 1 if request.parallel_calls is False else rules.max_calls
-    tally = Tally(rules.stop_after_mode)
+    stats = TurnStats(rules.stop_after_mode)
     for note in request.notes:
-        tally.note(note)
+        stats.note(note)
     names = request.tool_names
-    policies: list[Policy] = [
-        DropStrayOutputs(),
-        InferMissingName(names, request.forced_tool, rules.name_fallback),
-    ]
+    policies: list[Policy] = [DropStrayOutputs()] if shows_results else []
+    policies.append(InferMissingName(names, request.forced_tool, rules.name_fallback))
     holding: list[ReadTextCalls | HoldCall] = []
     if request.wants_calls or (mode == "obsidian-xml" and not request.tools):
-        known = names if request.tools else None
-        holding.append(ReadTextCalls((USE_TOOL, TOOL_CALL), seed, Schemas(request.tools), known))
+        declared = names if request.tools else None
+        holding.append(ReadTextCalls((USE_TOOL, TOOL_CALL), seed, Schemas(request.tools), declared))
     if rules.dedup or mode == "obsidian-xml":
         holding.append(HoldCall())
     policies += holding
@@ -150,8 +150,8 @@ def policies_for(
         policies.append(WriteUseTool(rules.delimiter))
     if rules.finish_after_calls:
         policies.append(FinishAfterCalls())
-    policies += (*last, ReportTwins(report_twin), FinishReason(), tally)
-    return Assembly(Policies(*policies), tally, burst)
+    policies += (*last, ReportTwins(report_twin), FinishReason(stats), stats)
+    return Assembly(Policies(*policies), stats, burst)
 
 
 def _after_calls(rules: ToolRules, mode: OutputMode) -> Sequence[Policy]:
@@ -163,7 +163,7 @@ def _after_calls(rules: ToolRules, mode: OutputMode) -> Sequence[Policy]:
 
 
 def _choosing(request: Request) -> Sequence[Policy]:
-    """What holds a backend to the tool choice, which it may not know or not heed."""
+    """The policies that enforce the tool choice, which a backend may not support or obey."""
     choice = request.tool_choice
     if choice is None or choice.hosted is not None:
         return ()
@@ -179,18 +179,18 @@ def _judging(request: Request, rules: ToolRules, validate: Validate | None) -> S
     if rules.arguments == "pass" or validate is None:
         return ()
     kind = CheckArguments if rules.arguments == "check" else RepairArguments
-    return (kind(Declared(request.tools, validate)),)
+    return (kind(ArgumentJudge(request.tools, validate)),)
 
 
-def as_ruled(request: Request, rules: ToolRules, *, pairs_apart: bool = True) -> Request:
-    """The request as the rules let it go on: its pairs closed, and the operator's word on parallel calls.
+def apply_rules(request: Request, rules: ToolRules, *, results_anywhere: bool = True) -> Request:
+    """The request with the operator's rules applied: calls and results paired, parallel calls as configured.
 
-    `pairs_apart`: the backend lets results stand anywhere behind their calls.
+    `results_anywhere`: the backend lets results stand anywhere behind their calls.
     """
     field = request.history_field
     try:
-        moves = not (request.results_anywhere and pairs_apart)
-        entries, notes = closed(request.entries, rules.history, moves=moves)
+        moves = not (request.results_anywhere and results_anywhere)
+        entries, notes = repair_pairs(request.entries, rules.history, moves=moves)
     except BadRequest as error:
         raise BadRequest(f"{field}: {error.message}", field) from None
     for note in notes:

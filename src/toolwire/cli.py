@@ -6,17 +6,31 @@ from typing import Annotated
 
 import typer
 
+from toolwire import __version__
 from toolwire.core.terminal import clean
 from toolwire.imports import without_working_directory
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help="A gateway for LLM tool calls."
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
 def _stop(message: object) -> typer.Exit:
     print(clean(f"toolwire: {message}"), file=sys.stderr)
     return typer.Exit(2)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        print(f"toolwire {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """A gateway for LLM tool calls."""
 
 
 @app.command()
@@ -29,12 +43,12 @@ def serve(
     workers: Annotated[int, typer.Option(help="Processes.")] = 1,
 ) -> None:
     """Run the gateway."""
-    from toolwire.runs import settings
+    from toolwire.turns import settings
 
     try:
         chosen = settings.with_address(settings.load_for_serving(config), host, port)
         settings.check_workers(workers)
-        from toolwire.service.serve import serve as run
+        from toolwire.gateway.serve import serve as run
 
         run(chosen)
     except settings.SettingsError as error:
@@ -53,25 +67,27 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
     ] = "on-write",
     cwd: Annotated[str, typer.Option(help="The working directory; that of the session, or this one.")] = "",
     json: Annotated[bool, typer.Option("--json", help="Write events as lines of JSON.")] = False,
-    resume: Annotated[str, typer.Option(help="The id of a session to go on with.")] = "",
+    resume: Annotated[str, typer.Option(help="The id of a session to resume.")] = "",
     read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing.")] = False,
-    effort: Annotated[str, typer.Option(help="How hard the model shall think.")] = "",
-    rounds: Annotated[int, typer.Option(help="Most turns of the model.")] = 100,
-    context_window: Annotated[int, typer.Option(help="Tokens that the model takes; 0: as is known of it.")] = 0,
+    effort: Annotated[str, typer.Option(help="The reasoning effort of the model.")] = "",
+    max_turns: Annotated[int, typer.Option(help="The maximum number of turns.")] = 100,
+    context_window: Annotated[
+        int, typer.Option(help="The context window in tokens; 0: as reported by the backend.")
+    ] = 0,
     config: Annotated[str | None, typer.Option(help="Settings file; else ~/.config/toolwire/toolwire.toml.")] = None,
 ) -> None:
-    """Work on something: the model calls tools, which run here, until it is done."""
+    """Run an agent: the model calls tools, which run here, until the task is done."""
     from toolwire.agent import SessionError
-    from toolwire.agent.command import Order, OrderError, setup_from
-    from toolwire.agent.command import run as carry_out
+    from toolwire.agent.command import Options, UsageError, config_from
+    from toolwire.agent.command import run as run_command
     from toolwire.core.errors import BadRequest
-    from toolwire.runs.settings import SettingsError
+    from toolwire.turns.settings import SettingsError
 
     try:
-        setup = setup_from(approve, effort, rounds, context_window, read_only=read_only)
-        order = Order(prompt, model, backend, tools, mcp, cwd, config, resume, json, setup)
-        raise typer.Exit(carry_out(order))
-    except (SettingsError, SessionError, OrderError, BadRequest) as error:
+        agent_config = config_from(approve, effort, max_turns, context_window, read_only=read_only)
+        options = Options(prompt, model, backend, tools, mcp, cwd, config, resume, json, agent_config)
+        raise typer.Exit(run_command(options))
+    except (SettingsError, SessionError, UsageError, BadRequest) as error:
         raise _stop(error) from None
 
 
@@ -86,19 +102,19 @@ def check(  # noqa: PLR0913, PLR0917 - each is an option of its own
     record: Annotated[Path | None, typer.Option(help="A directory for all requests and answers.")] = None,
     file: Annotated[Path | None, typer.Option(help="Check a captured stream or answer instead.")] = None,
     har: Annotated[Path | None, typer.Option(help="Check the turns of a HAR archive instead.")] = None,
-    budget: Annotated[int, typer.Option(help="Most requests.")] = 250,
+    budget: Annotated[int, typer.Option(help="The maximum number of requests.")] = 250,
     timeout: Annotated[float, typer.Option(help="Seconds to wait for an answer.")] = 120.0,
 ) -> None:
-    """Tell what an endpoint does wrong about tool calls, with the bytes to prove it."""
-    from toolwire.check.command import Order, OrderError
-    from toolwire.check.command import run as carry_out
+    """Check how an endpoint handles tool calls, and show the bytes that break a rule."""
+    from toolwire.check.command import Options, UsageError
+    from toolwire.check.command import run as run_command
 
     try:
-        order = Order(
+        options = Options(
             url, file, har, api, model, key, tuple(only or ()), tuple(report or ()), record, budget, timeout
         )  # fmt: skip
-        raise typer.Exit(carry_out(order))
-    except OrderError as error:
+        raise typer.Exit(run_command(options))
+    except UsageError as error:
         raise _stop(error) from None
 
 
@@ -116,5 +132,6 @@ def replay(
 
 
 def main() -> None:
+    """Run the command line."""
     without_working_directory()
     app()

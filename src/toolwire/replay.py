@@ -32,7 +32,7 @@ def show(text: bytes, out: TextIO) -> None:
         print(escaped(str(event)), file=out)
     for name, dialect in DIALECTS.items():
         assembly = policies_for(request, ToolRules(), "replay", conversation.stand_in)
-        encoder = dialect.StreamEncoder(request, dialect.new_id("replay"), 0, assembly.tally)
+        encoder = dialect.StreamEncoder(request, dialect.new_id("replay"), 0, assembly.stats)
         collector = Collector()
         print(f"\n# {name}, streamed", file=out)
         for event in (passed for each in events for passed in assembly.policies.feed(each)):

@@ -16,23 +16,23 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests.support import tellers
+from tests.support import backend_writers
 from tests.support.frames import rs
 from tests.support.gateway import PROXIES
 from tests.support.scripts import Item, Name, Script
 from tests.support.upstream import Asked, Cut, Hold, Reply
-from toolwire.agent import Agent, Context, Session, Setup, TaskEnded
+from toolwire.agent import Agent, AgentConfig, Context, Session, TaskEnded
 from toolwire.agent.approval import Approvals
-from toolwire.agent.call import FunctionPayload, ToolCall
 from toolwire.agent.events import AgentEvent
 from toolwire.agent.feed import Feed
 from toolwire.agent.history import History
 from toolwire.agent.items import CustomCallItem, FunctionCallItem, LocalShellCallItem, OutputItem, user_message
 from toolwire.agent.loop import Loop
 from toolwire.agent.model import Model
-from toolwire.agent.registry import FunctionTool, Registry, Tool, tool
 from toolwire.agent.task import Task
-from toolwire.runs.settings import DEMO, Backend, Settings
+from toolwire.turns.settings import DEMO, Backend, Settings
+from toolwire.turns.tools.call import FunctionPayload, ToolCall
+from toolwire.turns.tools.registry import FunctionTool, Registry, Tool, tool
 
 T = TypeVar("T")
 
@@ -186,7 +186,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
 
 def turn(*items: Item, kind: Name = "responses", **script: Any) -> Reply:
     """A turn in the words of a kind of backend: `turn(Says("hi"), Calls("c1", "look"))`."""
-    made = tellers.reply(Script(tuple(items), **script), kind, stream=True)
+    made = backend_writers.reply(Script(tuple(items), **script), kind, stream=True)
     made.steps = [b"".join(step for step in made.steps if isinstance(step, bytes))]
     return made
 
@@ -199,7 +199,7 @@ def refuses(status: int, message: str, *, kind: Name = "responses", **headers: s
     """A refusal with its headers, whose names are written with `_`."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     body = (
-        tellers.refusal(kind, status, message)
+        backend_writers.refusal(kind, status, message)
         if status in KNOWN
         else json.dumps({"error": {"message": message}}).encode()
     )
@@ -209,20 +209,24 @@ def refuses(status: int, message: str, *, kind: Name = "responses", **headers: s
 KNOWN = (400, 401, 403, 404, 413, 429, 500, 503, 529)
 
 
-def item_done(item: dict[str, Any], place: int = 0) -> bytes:
+def item_done(item: dict[str, Any], index: int = 0) -> bytes:
     """An item of a Responses stream, which comes whole."""
-    return rs("output_item.done", output_index=place, item=item)
+    return rs("output_item.done", output_index=index, item=item)
 
 
 # The agent, and who watches it
 
 
 def agent_on(
-    far: Far, *tools: Tool | Callable[..., Any], setup: Setup | None = None, session: Session | None = None, **more: Any
+    far: Far,
+    *tools: Tool | Callable[..., Any],
+    config: AgentConfig | None = None,
+    session: Session | None = None,
+    **more: Any,
 ) -> Agent:
     """An agent whose model is the far end."""
-    chosen = setup or Setup(retries=0, approve="never")
-    return Agent("up/m", tools=tools, setup=chosen, settings=far.settings, session=session, **more)
+    chosen = config or AgentConfig(retries=0, approve="never")
+    return Agent("up/m", tools=tools, config=chosen, settings=far.settings, session=session, **more)
 
 
 async def worked(agent: Agent, prompt: str = "go") -> list[AgentEvent]:
@@ -290,13 +294,15 @@ class Watcher:
         return ended(self.events)
 
 
-def engine(model: Model, *tools: Tool, setup: Setup | None = None, session: Session | None = None) -> tuple[Loop, Feed]:
+def engine(
+    model: Model, *tools: Tool, config: AgentConfig | None = None, session: Session | None = None
+) -> tuple[Loop, Feed]:
     """A loop on a model of one's own, and where it tells what happens; for what an agent does not let one set."""
     feed = Feed()
     kept = session or Session("s", "m", None)
     kept.add([user_message("go")])
-    chosen = setup or Setup(retries=0, approve="never")
-    task = Task(model, kept, Registry(tools), Approvals(chosen.approve), _context, feed)
+    chosen = config or AgentConfig(retries=0, approve="never")
+    task = Task(model, kept, feed, Registry(tools), Approvals(chosen.approve), _context, chosen.limits)
     return Loop(task, chosen), feed
 
 

@@ -8,6 +8,7 @@ with Terminal(["toolwire", "run", "…"], environment, columns=40) as terminal:
 """
 
 import codecs
+import fcntl
 import os
 import re
 import select
@@ -16,6 +17,7 @@ import sys
 import termios
 import time
 import unicodedata
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -51,44 +53,44 @@ class Screen:
 
     def write(self, text: str) -> None:
         text, self._rest = self._rest + text, ""
-        place = 0
-        while place < len(text):
-            if text[place] != "\x1b":
-                self._put(text[place])
-                place += 1
+        index = 0
+        while index < len(text):
+            if text[index] != "\x1b":
+                self._put(text[index])
+                index += 1
                 continue
-            control = _CONTROL.match(text, place)
+            control = _CONTROL.match(text, index)
             if control is None:  # the rest is still to come
-                self._rest = text[place:]
+                self._rest = text[index:]
                 return
             self._obey(control[1] or "", control[2] or "", control[0])
-            place = control.end()
+            index = control.end()
 
-    def _put(self, letter: str) -> None:
-        if letter == "\r":
+    def _put(self, char: str) -> None:
+        if char == "\r":
             self._column = 0
-        elif letter == "\n":
+        elif char == "\n":
             self._feed()
-        elif letter == "\b":
+        elif char == "\b":
             self._column = max(0, self._column - 1)
-        elif letter == "\t":
+        elif char == "\t":
             self._column = min(self.columns - 1, (self._column // 8 + 1) * 8)
-        elif letter < " " or "\x7f" <= letter <= "\x9f":
-            raise AssertionError(f"{letter!r} steers the terminal")
+        elif char < " " or "\x7f" <= char <= "\x9f":
+            raise AssertionError(f"{char!r} steers the terminal")
         else:
-            self._draw(letter)
+            self._draw(char)
 
-    def _draw(self, letter: str) -> None:
-        width = 0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+    def _draw(self, char: str) -> None:
+        width = 0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
         if not width:
             row = self._cells[self._row]
-            row[max(0, self._column - 1)] += letter
+            row[max(0, self._column - 1)] += char
             return
         if self._column + width > self.columns:
             self._column = 0
             self._feed()
         row = self._cells[self._row]
-        row[self._column] = letter
+        row[self._column] = char
         if width == 2:
             row[self._column + 1] = ""
         self._column += width
@@ -100,8 +102,8 @@ class Screen:
             self.scrolled.append("".join(self._cells.pop(0)).rstrip())
             self._cells.append([" "] * self.columns)
 
-    def _obey(self, numbers: str, order: str, whole: str) -> None:
-        match order, numbers:
+    def _obey(self, numbers: str, command: str, whole: str) -> None:
+        match command, numbers:
             case "m", _:
                 self.colours |= {code for code in numbers.split(";") if _COLOUR.fullmatch(code)}
             case "A", _:
@@ -109,7 +111,7 @@ class Screen:
             case "K", "2":
                 self._cells[self._row] = [" "] * self.columns
             case "h" | "l", "?25":
-                self.has_cursor = order == "h"
+                self.has_cursor = command == "h"
             case _:
                 raise AssertionError(f"{whole!r} steers the terminal")
 
@@ -170,6 +172,13 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         os.write(self._ours, keys.encode())
+
+    @property
+    def unread(self) -> int:
+        """Bytes of typed lines that the program has not read."""
+        waiting = array("i", [0])
+        fcntl.ioctl(self._theirs, termios.FIONREAD, waiting)
+        return waiting[0]
 
     def press_ctrl_c(self) -> None:
         self.type("\x03")

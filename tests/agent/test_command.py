@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from tests.agent.terminal import PATIENCE, PROGRAM, Terminal, environment
 from tests.agent.test_process import die_soon
-from tests.support import tellers
+from tests.support import backend_writers
 from tests.support.gateway import PROXIES, backend
 from tests.support.scripts import NAMES, Calls, Item, Name, Says, Script
 from tests.support.upstream import Hold, Pause, Reply, Upstream
@@ -140,8 +140,8 @@ def test_a_run_from_its_first_row_to_its_last(desk: Desk, columns: int) -> None:
     command = "echo one [bold] ü; sleep 0.6; echo two; sleep 0.5"
     with desk.terminal(*bash(command, "--approve", "never"), columns=columns) as terminal:
         assert terminal.end() == 0
-    (place,) = [place for place, line in enumerate(terminal.lines) if USED.fullmatch(line)]
-    lines, session = terminal.lines[:place], unwrapped(terminal.lines[place + 1 :], columns)
+    (index,) = [index for index, line in enumerate(terminal.lines) if USED.fullmatch(line)]
+    lines, session = terminal.lines[:index], unwrapped(terminal.lines[index + 1 :], columns)
     shown = command if columns == 80 else "echo one [bold] ü; s…"
     assert re.fullmatch(rf"✓ Bash {re.escape(shown)} \d\.\d s · two", lines[0])
     assert re.fullmatch(r"According to Bash: Wall time: \d\.\d seconds", "".join(lines[1:-3]))
@@ -161,7 +161,7 @@ def test_a_run_from_its_first_row_to_its_last(desk: Desk, columns: int) -> None:
 
 def test_text_is_shown_while_it_comes(desk: Desk, upstream: Upstream) -> None:
     text = "日本語 and [red]no[/red] colours.\nA second line, which is longer than the terminal is wide, and ends."
-    reply = tellers.reply(Script((Says(text),), letters=6), "responses", stream=True)
+    reply = backend_writers.reply(Script((Says(text),), chars=6), "responses", stream=True)
     upstream.replies["run-streams"] = Reply([each for step in reply.steps for each in (step, Pause(0.02))])
     with desk.terminal(
         "Talk.", "--backend", f"responses:{upstream.url}", "--model", "run-streams", columns=40
@@ -348,8 +348,8 @@ def test_ctrl_c_stops_the_tool_and_all_it_started_and_the_session_goes_on(desk: 
         terminal.press_ctrl_c()
         assert terminal.end() == 130
     assert die_soon(pids)
-    place = terminal.lines.index("stopped: cancelled")
-    call, used, session = terminal.lines[:place], terminal.lines[place + 1], unwrapped(terminal.lines[place + 2 :])
+    index = terminal.lines.index("stopped: cancelled")
+    call, used, session = terminal.lines[:index], terminal.lines[index + 1], unwrapped(terminal.lines[index + 2 :])
     shown = r"✗ Bash echo \$\$ > pids; sleep 300 .*… \d+\.\d s · Wall time: \d+\.\d seconds aborted by user"
     assert re.fullmatch(shown, " ".join(call))
     assert USED.fullmatch(used)
@@ -411,12 +411,12 @@ def test_ctrl_c_between_two_attempts(desk: Desk) -> None:
     assert "stopped: cancelled" in terminal.lines
 
 
-SILENT = "import os, signal, time; signal.signal(15, 1); open('pids', 'w').write(str(os.getpid())); time.sleep(300)"
+NULL_LIKE = "import os, signal, time; signal.signal(15, 1); open('pids', 'w').write(str(os.getpid())); time.sleep(300)"
 
 
 def test_ctrl_c_while_mcp_servers_start(desk: Desk) -> None:
     """One that does not answer, and does not want to end. The second one does not wait for it."""
-    servers = {"mcpServers": {"silent": {"command": sys.executable, "args": ["-c", SILENT]}}}
+    servers = {"mcpServers": {"silent": {"command": sys.executable, "args": ["-c", NULL_LIKE]}}}
     (desk.folder / "mcp.json").write_text(json.dumps(servers))
     with desk.terminal("Hello?", "--mcp", "mcp.json") as terminal:
         terminal.until("waiting for MCP servers")
@@ -494,8 +494,8 @@ def test_a_session_that_json_names_can_be_resumed(run: Run) -> None:
 
 @pytest.mark.parametrize("as_json", ["--json", ""], ids=["json", "text"])
 def test_a_reader_that_goes_away_is_no_reason_to_complain(desk: Desk, as_json: str) -> None:
-    told = f"toolwire run 'Run the bash command `echo hi; sleep 0.3`' --tools bash --approve never {as_json}"
-    ran = desk.shell(f"{told} | true")
+    command = f"toolwire run 'Run the bash command `echo hi; sleep 0.3`' --tools bash --approve never {as_json}"
+    ran = desk.shell(f"{command} | true")
     assert (ran.returncode, ran.stdout, ran.stderr) == (1, b"", b"")
 
 
@@ -561,7 +561,7 @@ def test_colours_in_a_pipe_are_no_reason_to_move_about(desk: Desk) -> None:
         ("--backend chat:http://[::1 --model m", "--backend: 'http://[::1' is not an address: Invalid IPv6 URL"),
         ("--backend 'chat:http://a b' --model m", "--backend: 'http://a b' is not an address: it has a space"),
         ("--backend chat:http://127.0.0.1", "--backend: say with --model which of its models"),
-        ("--rounds -1", "--rounds: -1 is less than 0"),
+        ("--max-turns -1", "--max-turns: -1 is less than 0"),
         ("--context-window -1", "--context-window: -1 is less than 0"),
         ("--config nowhere.toml", "nowhere.toml: there is no such file"),
         ("--config file", "file: Expected '=' after a key"),
@@ -607,11 +607,13 @@ def test_a_standard_input_that_is_no_prompt(desk: Desk, redirection: str, line: 
 
 def test_ctrl_c_while_the_prompt_is_typed(desk: Desk) -> None:
     with desk.terminal("-") as terminal:
-        terminal.type("Hel")
-        time.sleep(1)
+        terminal.type("Hello,\n")
+        terminal.until(lambda: b"Hello,\r\n" in terminal.output and not terminal.unread)  # it is reading now
+        terminal.type("wor")
+        terminal.until("wor")
         terminal.press_ctrl_c()
         assert terminal.end() == 130
-    assert terminal.lines == ["Hel^C", "toolwire: cancelled"]
+    assert terminal.lines == ["Hello,", "wor^C", "toolwire: cancelled"]
     assert desk.sessions == []
 
 
@@ -705,7 +707,7 @@ def test_a_session_that_cannot_be_kept(run: Run, desk: Desk) -> None:
 
 
 def script(kind: Name, *items: Item) -> Reply:
-    return tellers.reply(Script(items), kind, stream=True)
+    return backend_writers.reply(Script(items), kind, stream=True)
 
 
 @pytest.mark.parametrize("kind", NAMES)
@@ -763,7 +765,7 @@ def test_a_server_that_was_given_has_to_be_given_again(run: Run, upstream: Upstr
 
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_server_that_refuses_is_quoted(run: Run, upstream: Upstream, kind: Name) -> None:
-    body = tellers.refusal(kind, 400, "The [model] is :tired:.")
+    body = backend_writers.refusal(kind, 400, "The [model] is :tired:.")
     upstream.replies["run-refuses"] = Reply([body], status=400, content_type="application/json")
     ran = run("Hello", "--backend", f"{kind}:{upstream.url}", "--model", "run-refuses")
     assert (ran.code, ran.err) == (1, "")
@@ -788,7 +790,7 @@ def test_a_model_that_repeats_a_failing_call_ends_the_run_with_1(run: Run, upstr
 def test_the_timeouts_of_the_settings_hold(
     run: Run, desk: Desk, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolwire.agent.retry.FIRST_PAUSE", 0.001)
+    monkeypatch.setattr("toolwire.pauses.FIRST_PAUSE", 0.001)
     upstream.replies["run-slow"] = Reply([Hold()])
     settings = f'[timeouts]\nfirst_byte = 0.1\n[[backends]]\nname = "up"\nkind = "chat"\nbase_url = "{upstream.url}"\n'
     (desk.folder / "slow.toml").write_text(settings)
@@ -835,9 +837,9 @@ def test_the_row_of_a_session_shows_its_output(run: Run) -> None:
 
 
 def test_a_run_ends_at_its_limit(run: Run) -> None:
-    ran = run(*bash("echo hi", "--approve", "never", "--rounds", "1"))
+    ran = run(*bash("echo hi", "--approve", "never", "--max-turns", "1"))
     assert ran.code == 0
-    assert ran.out.splitlines()[:2] == ["✓ Bash echo hi 0.0 s · hi", "stopped: rounds"]
+    assert ran.out.splitlines()[:2] == ["✓ Bash echo hi 0.0 s · hi", "stopped: max_turns"]
 
 
 def test_tools_of_an_mcp_server(run: Run, desk: Desk) -> None:
@@ -853,7 +855,7 @@ def test_tools_of_an_mcp_server(run: Run, desk: Desk) -> None:
     assert ran.err.startswith("toolwire: MCP server missing: is not running: ")
 
 
-# Around it
+# BatchWriter it
 
 
 def test_sessions_are_kept_where_they_belong_for_their_owner_alone(run: Run, desk: Desk) -> None:
@@ -887,4 +889,4 @@ def test_a_run_imports_what_it_needs(desk: Desk) -> None:
     assert not imported(desk, "--help") & {"toolwire.agent", "aiohttp", "mcp"}
     modules = imported(desk, "Hello", "--tools", "none")
     assert "toolwire.agent" in modules
-    assert not modules & {"mcp", "httpx2", "anyio", "starlette", "uvicorn", "jsonschema", "toolwire.service"}
+    assert not modules & {"mcp", "httpx2", "anyio", "starlette", "uvicorn", "jsonschema", "toolwire.gateway"}

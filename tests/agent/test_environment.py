@@ -9,14 +9,14 @@ import pytest
 
 from tests.support.app_server import Workers, say
 from tests.support.gateway import Gateway
-from toolwire.agent import Agent, Setup
-from toolwire.agent.call import LocalShellPayload, ToolCall
+from toolwire.agent import Agent, AgentConfig
 from toolwire.agent.events import CallEnded
-from toolwire.agent.registry import Context
 from toolwire.agent.tools import builtin
 from toolwire.agent.tools.shell import local_shell
-from toolwire.runs.settings import DEMO, AgentTools, Backend, Key, Settings
-from toolwire.transport.environment import inherited
+from toolwire.turns.settings import DEMO, AgentTools, Backend, Key, Settings
+from toolwire.turns.tools.call import LocalShellPayload, ToolCall
+from toolwire.turns.tools.registry import Context
+from toolwire.upstream.environment import inherited
 
 SECRETS = {
     "OPENAI_API_KEY": "1",
@@ -65,8 +65,8 @@ def test_commands_of_an_agent_get_no_secrets(name: str, prompt: str, tmp_path: P
 
     async def main() -> None:
         tools, close = builtin([name])
-        setup = Setup(approve="never")
-        async with Agent("demo", tools=tools, setup=setup, settings=SETTINGS, cwd=tmp_path) as agent:
+        config = AgentConfig(approve="never")
+        async with Agent("demo", tools=tools, config=config, settings=SETTINGS, cwd=tmp_path) as agent:
             agent.on_close(close)
             events = [event async for event in agent.stream(prompt.format(line))]
             assert [event.failed for event in events if isinstance(event, CallEnded)] == [False], events
@@ -133,7 +133,7 @@ def test_a_server_of_mcp_gets_what_its_entry_says(tmp_path: Path) -> None:
     script = f"env > {tmp_path}/names"
     entry = {"command": "sh", "args": ["-c", script], "env": {"WANTED_TOKEN": "${OPENAI_API_KEY}"}}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"s": entry}}))
-    gateway = Gateway(tmp_path, '[own]\nmcp = "mcp.json"\n', OPENAI_API_KEY="1")
+    gateway = Gateway(tmp_path, '[gateway_tools]\nmcp = "mcp.json"\n', OPENAI_API_KEY="1")
     names = tmp_path / "names"
     gateway.wait_until(lambda: names.exists() and "PATH" in names.read_text())
     gateway.stop()
@@ -143,4 +143,4 @@ def test_a_server_of_mcp_gets_what_its_entry_says(tmp_path: Path) -> None:
 
 
 def test_a_library_asks_by_default() -> None:
-    assert Setup().approve == "on-write"
+    assert AgentConfig().approve == "on-write"

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from toolwire.agent.call import CustomPayload, FunctionPayload, ToolCall, ToolError
-from toolwire.agent.registry import Context, Tool
 from toolwire.agent.tools import confine, files
 from toolwire.agent.tools.files import edit, read, write
+from toolwire.turns.tools.call import CustomPayload, FunctionPayload, ToolCall, ToolError
+from toolwire.turns.tools.registry import Context, Tool
 
 NOBODY = 65534
 
@@ -153,9 +153,9 @@ def test_a_name_that_begins_like_a_root_is_not_inside(tmp_path: Path):
     assert "is outside" in refusal(read, within(tmp_path / "work"), path="../work-secret")
 
 
-@pytest.mark.parametrize(("path", "told"), [("", "empty"), ("a\0b", "not a usable path"), ("x" * 300, "too long")])
-def test_a_path_that_cannot_be_is_explained(tmp_path: Path, path: str, told: str):
-    assert told in refusal(read, within(tmp_path), path=path)
+@pytest.mark.parametrize(("path", "message"), [("", "empty"), ("a\0b", "not a usable path"), ("x" * 300, "too long")])
+def test_a_path_that_cannot_be_is_explained(tmp_path: Path, path: str, message: str):
+    assert message in refusal(read, within(tmp_path), path=path)
 
 
 def test_links_in_a_circle_are_explained(tmp_path: Path):
@@ -169,19 +169,19 @@ def test_a_link_put_in_the_place_of_a_file_is_not_followed(tmp_path: Path):
     (tmp_path / "secret").write_text("s")
     (tmp_path / "work/a").write_text("x")
     context = within(tmp_path / "work")
-    place = confine.confined("a", context)
+    target = confine.confined("a", context)
     (tmp_path / "work/a").unlink()
     (tmp_path / "work/a").symlink_to(tmp_path / "secret")
     with pytest.raises(ToolError, match="a is a link that cannot be followed"):
-        confine.opened(place, context)
+        confine.opened(target, context)
 
 
 def test_a_file_that_vanishes_is_missing(tmp_path: Path):
     (tmp_path / "a").write_text("x")
-    place = confine.confined("a", within(tmp_path))
-    place.path.unlink()
+    target = confine.confined("a", within(tmp_path))
+    target.path.unlink()
     with pytest.raises(ToolError, match="there is no a"):
-        confine.read_whole(place, within(tmp_path))
+        confine.read_whole(target, within(tmp_path))
 
 
 # Read
@@ -277,10 +277,10 @@ def test_a_missing_file_names_similar_ones(tmp_path: Path):
     (tmp_path / "src").mkdir()
     for name in ("main.py", "Maine.py", "other.txt"):
         (tmp_path / "src" / name).write_text("")
-    told = refusal(read, within(tmp_path), path="src/mian.py")
-    assert told.startswith("there is no src/mian.py; similar: ")
-    assert "src/main.py" in told
-    assert "other" not in told
+    message = refusal(read, within(tmp_path), path="src/mian.py")
+    assert message.startswith("there is no src/mian.py; similar: ")
+    assert "src/main.py" in message
+    assert "other" not in message
 
 
 def test_a_missing_folder_names_similar_ones(tmp_path: Path):
@@ -302,9 +302,9 @@ def test_a_folder_is_no_file(tmp_path: Path):
 
 def test_a_file_is_no_folder(tmp_path: Path):
     (tmp_path / "a").write_text("x")
-    told = "a part of the path a/b is a file, not a directory"
-    assert refusal(read, within(tmp_path), path="a/b") == told
-    assert refusal(write, within(tmp_path), path="a/b", content="") == told
+    message = "a part of the path a/b is a file, not a directory"
+    assert refusal(read, within(tmp_path), path="a/b") == message
+    assert refusal(write, within(tmp_path), path="a/b", content="") == message
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path):
@@ -331,17 +331,17 @@ def test_what_may_not_be_read_is_told(own_folder: Path):
 
 
 def test_a_new_file_is_written_with_its_folders(tmp_path: Path):
-    told = run(write, within(tmp_path), path="new/deep/a.txt", content="one\ntwo")
-    assert told == "Wrote new/deep/a.txt (2 lines, 7 bytes)."
+    message = run(write, within(tmp_path), path="new/deep/a.txt", content="one\ntwo")
+    assert message == "Wrote new/deep/a.txt (2 lines, 7 bytes)."
     assert (tmp_path / "new/deep/a.txt").read_bytes() == b"one\ntwo"
     assert names(tmp_path / "new/deep") == ["a.txt"]
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [("", "0 lines, 0 bytes"), ("é", "1 line, 2 bytes"), ("a\r\n", "1 line, 3 bytes")]
+    ("content", "message"), [("", "0 lines, 0 bytes"), ("é", "1 line, 2 bytes"), ("a\r\n", "1 line, 3 bytes")]
 )
-def test_content_is_written_as_it_is(tmp_path: Path, content: str, told: str):
-    assert told in run(write, within(tmp_path), path="a", content=content)
+def test_content_is_written_as_it_is(tmp_path: Path, content: str, message: str):
+    assert message in run(write, within(tmp_path), path="a", content=content)
     assert (tmp_path / "a").read_bytes() == content.encode()
 
 
@@ -436,8 +436,8 @@ def small_disk(size: int) -> Iterator[None]:
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path):
     (tmp_path / "a").write_text("old")
     with small_disk(1000):
-        told = refusal(write, within(tmp_path), path="a", content="x" * 5000)
-    assert told == "a: File too large"
+        message = refusal(write, within(tmp_path), path="a", content="x" * 5000)
+    assert message == "a: File too large"
     assert (tmp_path / "a").read_text() == "old"
     assert names(tmp_path) == ["a"]
 
@@ -453,8 +453,8 @@ def test_the_one_passage_is_replaced(tmp_path: Path):
 
 def test_several_matches_are_counted_and_nothing_is_done(tmp_path: Path):
     (tmp_path / "a").write_text("x\nx\nx\n")
-    told = refusal(edit, within(tmp_path), path="a", old="x", new="y")
-    assert told == "old is there 3 times in a; give more of what is around it, or set all to true"
+    message = refusal(edit, within(tmp_path), path="a", old="x", new="y")
+    assert message == "old is there 3 times in a; give more of what is around it, or set all to true"
     assert (tmp_path / "a").read_text() == "x\nx\nx\n"
 
 
@@ -465,8 +465,8 @@ def test_matches_that_overlap_are_two(tmp_path: Path):
 
 def test_all_matches_are_replaced_if_asked(tmp_path: Path):
     (tmp_path / "a").write_text("x\ny\nx\n")
-    told = run(edit, within(tmp_path), path="a", old="x", new="zz", all=True)
-    assert told == "Edited a (2 replacements, first at line 1)."
+    message = run(edit, within(tmp_path), path="a", old="x", new="zz", all=True)
+    assert message == "Edited a (2 replacements, first at line 1)."
     assert (tmp_path / "a").read_text() == "zz\ny\nzz\n"
 
 
@@ -477,8 +477,8 @@ def test_a_passage_that_is_not_there_is_refused(tmp_path: Path):
 
 def test_other_white_space_is_pointed_at(tmp_path: Path):
     (tmp_path / "a").write_text("x\n\tif a:\n\t\tb\n")
-    told = refusal(edit, within(tmp_path), path="a", old="if a:\n    b", new="x")
-    assert told == "old was not found in a; at line 2 it stands with other white space"
+    message = refusal(edit, within(tmp_path), path="a", old="if a:\n    b", new="x")
+    assert message == "old was not found in a; at line 2 it stands with other white space"
     assert refusal(edit, within(tmp_path), path="a", old="   ", new="x") == "old was not found in a"
 
 
@@ -520,16 +520,16 @@ def test_an_edited_file_keeps_its_mode(tmp_path: Path):
 
 
 def test_a_file_that_somebody_else_changes_meanwhile_is_left_to_them(tmp_path: Path):
-    place = confine.confined("a", within(tmp_path))
-    place.path.write_text("one")
-    whole = confine.read_whole(place, within(tmp_path))
-    whole.must_still_be(place)
-    place.path.write_text("longer")
+    target = confine.confined("a", within(tmp_path))
+    target.path.write_text("one")
+    whole = confine.read_whole(target, within(tmp_path))
+    whole.must_be_unchanged(target)
+    target.path.write_text("longer")
     with pytest.raises(ToolError, match="a was changed by somebody else"):
-        whole.must_still_be(place)
-    place.path.unlink()
+        whole.must_be_unchanged(target)
+    target.path.unlink()
     with pytest.raises(ToolError, match="a was changed by somebody else"):
-        whole.must_still_be(place)
+        whole.must_be_unchanged(target)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from toolwire.agent.call import FunctionPayload, ToolCall, ToolError
-from toolwire.agent.registry import Context, Result
 from toolwire.agent.tools import image
 from toolwire.agent.tools.image import view_image
 from toolwire.core.request import ImagePart
+from toolwire.turns.tools.call import FunctionPayload, ToolCall, ToolError
+from toolwire.turns.tools.registry import Context, Result
 
 IMAGES = {
     "png": b"\x89PNG\r\n\x1a\nrest",

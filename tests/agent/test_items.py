@@ -25,7 +25,6 @@ from tests.agent.stage import (
 from tests.support.frames import call_item, completed, created
 from tests.support.scripts import NAMES, Calls, Name, Says, Thinks
 from toolwire.agent import Agent, Context, Result, Session, ToolCall, tool
-from toolwire.agent.call import CustomPayload, ExecPayload, FunctionPayload, LocalShellPayload, McpPayload
 from toolwire.agent.events import CallEnded, CallStarted, ReasoningDelta
 from toolwire.agent.items import (
     AnyItem,
@@ -43,6 +42,7 @@ from toolwire.agent.items import (
     user_message,
 )
 from toolwire.core.request import ImagePart, TextPart
+from toolwire.turns.tools.call import CustomPayload, ExecPayload, FunctionPayload, LocalShellPayload, McpPayload
 
 Json = dict[str, Any]
 
@@ -85,7 +85,7 @@ READ: dict[str, tuple[Json, AnyItem]] = {
         {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "s"}], "content": None},
         ReasoningItem(raw(""), "rs_1", ("s",)),
     ),
-    "sealed reasoning": (
+    "signed reasoning": (
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "gAAAA+/="},
         ReasoningItem(raw(""), "rs_1", (), "gAAAA+/="),
     ),
@@ -285,14 +285,14 @@ def returned(item: Json, *before: bytes) -> list[Json]:
 
 SEAL = "gAAAAABo+/" + "x" * 200 + "=="
 RETURNED: dict[str, Json] = {
-    "sealed reasoning": {
+    "signed reasoning": {
         "type": "reasoning",
         "id": "rs_1",
         "summary": [{"type": "summary_text", "text": "é \u2028 \\"}],
         "encrypted_content": SEAL,
         "status": "completed",
     },
-    "sealed reasoning without a status": {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEAL},
+    "signed reasoning without a status": {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": SEAL},
     "a message with what we have no word for": {
         "type": "message",
         "id": "msg_1",
@@ -354,7 +354,7 @@ def test_items_stay_in_their_order() -> None:
     ]
 
     async def main() -> list[Json]:
-        steps = [item_done(item, place) for place, item in enumerate(items)]
+        steps = [item_done(item, index) for index, item in enumerate(items)]
         async with Far(streams(created(), *steps, completed()), turn(Says("done"))) as far:
             await worked(agent_on(far, echo()))
             return far.inputs[1]
@@ -385,7 +385,7 @@ def shell_said(commands: list[Json], *tools: Any) -> tuple[list[Json], list[Any]
     """The second request, and what happened, when the model calls its shell."""
 
     async def main() -> tuple[list[Json], list[Any]]:
-        steps = [item_done(item, place) for place, item in enumerate(commands)]
+        steps = [item_done(item, index) for index, item in enumerate(commands)]
         async with Far(streams(created(), *steps, completed()), turn(Says("done"))) as far:
             agent = agent_on(far, *tools)
             events = await worked(agent)
@@ -633,8 +633,8 @@ def test_a_history_with_items_of_a_responses_server_goes_to_another_kind(kind: N
         session = Session.begin("up/m", tmp_path, None)
         search = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
         snapshot = {"type": "ghost_snapshot", "ghost_commit": {"id": "abc"}}
-        items = [RETURNED["sealed reasoning"], search, snapshot, SHELL, call_item("c1", "look", "{}")]
-        steps = [item_done(item, place) for place, item in enumerate(items)]
+        items = [RETURNED["signed reasoning"], search, snapshot, SHELL, call_item("c1", "look", "{}")]
+        steps = [item_done(item, index) for index, item in enumerate(items)]
         async with Far(streams(created(), *steps, completed()), turn(Says("seen"))) as far:
             await worked(agent_on(far, echo(), shell, session=session), "first")
         async with Far(turn(Says("again"), kind=kind), kind=kind) as far:

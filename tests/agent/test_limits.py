@@ -14,18 +14,18 @@ from tests.support.frames import text as said
 from tests.support.scripts import Calls, Name, Says
 from tests.support.scripts import Tokens as Counted
 from tests.support.upstream import Hold, Reply
-from toolwire.agent import Agent, Limits, Prices, Setup, TaskEnded, Tokens, as_line
+from toolwire.agent import Agent, AgentConfig, Limits, Prices, TaskEnded, Tokens, as_line
 from toolwire.agent.events import AgentEvent, CallEnded, LimitsUpdated, RateLimit, Retrying, UsageUpdated, Window
 from toolwire.agent.limits import limits_from_usage, limits_in
-from toolwire.runs.settings import Backend, Settings
+from toolwire.turns.settings import Backend, Settings
 
 # Limits
 
 SPENT = Tokens(input=900, output=100)
 REACHED: dict[str, tuple[Limits, str]] = {
-    "none": (Limits(rounds=0), ""),
-    "rounds": (Limits(rounds=3), "rounds"),
-    "more rounds": (Limits(rounds=4), ""),
+    "none": (Limits(max_turns=0), ""),
+    "rounds": (Limits(max_turns=3), "max_turns"),
+    "more rounds": (Limits(max_turns=4), ""),
     "tokens": (Limits(tokens=1000), "tokens"),
     "more tokens": (Limits(tokens=1001), ""),
     "seconds": (Limits(seconds=10.0), "seconds"),
@@ -33,7 +33,7 @@ REACHED: dict[str, tuple[Limits, str]] = {
     "cost": (Limits(cost=0.0011, prices=Prices(input=1, output=2)), "cost"),
     "more cost": (Limits(cost=0.0012, prices=Prices(input=1, output=2)), ""),
     "cost without prices": (Limits(cost=0.0001), ""),
-    "the first of several": (Limits(rounds=1, tokens=1, seconds=1), "rounds"),
+    "the first of several": (Limits(max_turns=1, tokens=1, seconds=1), "max_turns"),
 }
 
 
@@ -68,8 +68,8 @@ def looping(kind: Name = "responses") -> list[Reply]:
 
 
 IN_A_TASK: dict[str, tuple[Limits, str, int]] = {
-    "rounds": (Limits(rounds=2), "rounds", 2),
-    "one round": (Limits(rounds=1), "rounds", 1),
+    "rounds": (Limits(max_turns=2), "max_turns", 2),
+    "one round": (Limits(max_turns=1), "max_turns", 1),
     "tokens": (Limits(tokens=33), "tokens", 3),
     "cost": (Limits(cost=0.00002, prices=Prices(input=1, output=1)), "cost", 2),
     "seconds": (Limits(seconds=1e-9), "seconds", 0),
@@ -80,7 +80,7 @@ IN_A_TASK: dict[str, tuple[Limits, str, int]] = {
 def test_a_task_ends_at_its_limit_and_says_which(limits: Limits, reason: str, rounds: int) -> None:
     async def main() -> None:
         async with Far(*looping()) as far:
-            agent = agent_on(far, echo(), setup=Setup(limits=limits))
+            agent = agent_on(far, echo(), config=AgentConfig(limits=limits))
             events = await worked(agent)
             assert ended(events) == TaskEnded(reason, "", Tokens(10 * rounds, 6 * rounds))
             assert len(far.asked) == rounds
@@ -92,7 +92,7 @@ def test_a_task_ends_at_its_limit_and_says_which(limits: Limits, reason: str, ro
 def test_a_limit_that_is_reached_with_the_last_answer_is_no_limit() -> None:
     async def main() -> TaskEnded:
         async with Far(turn(Says("done"))) as far:
-            return ended(await worked(agent_on(far, setup=Setup(limits=Limits(rounds=1, tokens=1)))))
+            return ended(await worked(agent_on(far, config=AgentConfig(limits=Limits(max_turns=1, tokens=1)))))
 
     assert play(main()).reason == "done"
 
@@ -100,7 +100,7 @@ def test_a_limit_that_is_reached_with_the_last_answer_is_no_limit() -> None:
 def test_every_task_has_its_own_limits_and_the_session_counts_on() -> None:
     async def main() -> None:
         async with Far(turn(Says("one")), turn(Says("two"))) as far:
-            agent = agent_on(far, setup=Setup(limits=Limits(tokens=16)))
+            agent = agent_on(far, config=AgentConfig(limits=Limits(tokens=16)))
             async with agent:
                 for text in ("one", "two"):
                     assert await agent.run("go") == TaskEnded("done", text, Tokens(10, 6))
@@ -115,7 +115,7 @@ def test_the_limit_of_seconds_also_ends_a_turn_that_hangs(hanging: str) -> None:
         held = Held()
         reply = turn(Calls("c1", "work")) if hanging == "tool" else streams(created(), said("hm"), Hold())
         async with Far(reply) as far:
-            agent = agent_on(far, held.tool, setup=Setup(limits=Limits(seconds=0.05)))
+            agent = agent_on(far, held.tool, config=AgentConfig(limits=Limits(seconds=0.05)))
             async with agent, asyncio.timeout(0.7):
                 assert (await agent.run("go")).reason == "seconds"
 
@@ -257,7 +257,7 @@ def test_a_refusal_tells_its_limits_too(status: int) -> None:
             status, "Slow down.", retry_after="0", **{name.replace("-", "_"): v for name, v in LIMITED.items()}
         )
         async with Far(refusal, turn(Says("done"))) as far:
-            return await worked(agent_on(far, setup=Setup(retries=1)))
+            return await worked(agent_on(far, config=AgentConfig(retries=1)))
 
     events = play(main())
     kinds = [type(event) for event in events if isinstance(event, LimitsUpdated | Retrying)]

@@ -40,16 +40,27 @@ from tests.agent.stage import (
     which,
     worked,
 )
+from tests.support.backend_writers import BROKEN, STREAMED, frame
 from tests.support.chunks import chunkings
 from tests.support.frames import call as called
 from tests.support.frames import call_item, completed, created, rs, sse
 from tests.support.frames import text as said
 from tests.support.scripts import NAMES, Calls, Declines, Name, Says, Script, Thinks
 from tests.support.scripts import Tokens as Counted
-from tests.support.tellers import BROKEN, STREAMED, frame
 from tests.support.upstream import Cut, Hold, Reply
-from toolwire.agent import Agent, Context, Fatal, Setup, TaskEnded, Tokens, ToolCall, ToolError, as_line, tool
-from toolwire.agent import retry as retrying
+from toolwire import pauses as retrying
+from toolwire.agent import (
+    Agent,
+    AgentConfig,
+    Context,
+    FatalToolError,
+    TaskEnded,
+    Tokens,
+    ToolCall,
+    ToolError,
+    as_line,
+    tool,
+)
 from toolwire.agent.events import (
     AgentEvent,
     ApprovalAsked,
@@ -73,11 +84,11 @@ from toolwire.agent.events import (
 from toolwire.agent.feed import BOUND, Feed
 from toolwire.agent.items import OutputItem
 from toolwire.agent.model import Model
-from toolwire.agent.registry import Tool
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.runs.settings import Backend, Settings, SettingsError
-from toolwire.transport.pauses import SPREAD
-from toolwire.transport.reply import Timeouts
+from toolwire.pauses import SPREAD
+from toolwire.turns.settings import Backend, Settings, SettingsError
+from toolwire.turns.tools.registry import Tool
+from toolwire.upstream.reply import Timeouts
 
 Json = dict[str, Any]
 
@@ -95,9 +106,9 @@ def kinds_of(events: Iterable[AgentEvent]) -> list[str]:
     return [type(event).__name__ for event in events]
 
 
-def work(id: str, place: int = 0) -> bytes:
+def work(id: str, index: int = 0) -> bytes:
     """A call of the held tool, whole, in a Responses stream."""
-    return item_done(call_item(id, "work", which(id), f"fc_{id}"), place)
+    return item_done(call_item(id, "work", which(id), f"fc_{id}"), index)
 
 
 # A turn
@@ -128,7 +139,7 @@ def test_everything_that_happens_in_a_task_is_told_in_order() -> None:
 def test_what_is_asked() -> None:
     async def main() -> list[Json]:
         async with Far(turn(Says("hi"))) as far:
-            agent = agent_on(far, echo(), setup=Setup(instructions="Be brief.", effort="low"))
+            agent = agent_on(far, echo(), config=AgentConfig(instructions="Be brief.", effort="low"))
             async with agent:
                 await agent.run("Look!", ["data:image/png;base64,AA=="])
             return [asked.body for asked in far.asked]
@@ -146,7 +157,7 @@ def test_what_is_asked() -> None:
 def test_what_there_is_to_say_about_tools_follows_the_instructions() -> None:
     async def main() -> Json:
         async with Far(turn(Says("hi"))) as far:
-            agent = agent_on(far, echo(), setup=Setup(instructions="Be brief."))
+            agent = agent_on(far, echo(), config=AgentConfig(instructions="Be brief."))
             agent.registry.advise("a", "Look twice.")
             agent.registry.advise("b", "")
             await worked(agent)
@@ -329,7 +340,7 @@ def test_after_a_failed_stream_the_calls_are_answered_and_the_partial_text_is_no
         whole = [item_done(_message("I look"), 0), work("a", 1), work("b", 2)]
         partial = [rs("output_item.added", output_index=3, item=_message("", "msg_2")), said("And the", "msg_2", 3)]
         async with Far(streams(created(), *whole, *partial, ran, *failure), turn(Says("Now whole"))) as far:
-            agent = agent_on(far, held.tool, setup=Setup(retries=1))
+            agent = agent_on(far, held.tool, config=AgentConfig(retries=1))
             async with agent, Watcher(agent) as watcher:
                 for id in "ba":
                     await held.began(id).wait()
@@ -367,7 +378,7 @@ def test_a_stream_that_breaks_is_asked_for_again_on_every_kind_of_backend(kind: 
         held.may_end("a").set()
         broken = turn(Calls("a", "work", which("a")), Says("And"), kind=kind, end=end)
         async with Far(broken, turn(Says("Whole"), kind=kind), kind=kind) as far:
-            agent = agent_on(far, held.tool, setup=Setup(retries=1))
+            agent = agent_on(far, held.tool, config=AgentConfig(retries=1))
             events = await worked(agent)
             assert ended(events).text == "Whole"
             assert [event.attempt for event in only(events, Retrying)] == [1]
@@ -385,7 +396,7 @@ def test_half_a_call_of_a_stream_that_breaks_is_not_run(kind: Name) -> None:
         held = Held()
         broken = turn(Calls("a", "work", '{"which":"a', whole=False), kind=kind, end="cut")
         async with Far(broken, turn(Says("Whole"), kind=kind), kind=kind) as far:
-            agent = agent_on(far, held.tool, setup=Setup(retries=1))
+            agent = agent_on(far, held.tool, config=AgentConfig(retries=1))
             events = await worked(agent)
             assert ended(events).text == "Whole"
             assert held.log == []
@@ -403,7 +414,7 @@ def test_every_new_request_is_announced_as_one_of_so_many() -> None:
     async def main() -> list[AgentEvent]:
         busy = [refuses(503, "Overloaded.", retry_after="0") for _ in range(3)]
         async with Far(*busy, turn(Says("done"))) as far:
-            events = await worked(agent_on(far, setup=Setup(retries=3)))
+            events = await worked(agent_on(far, config=AgentConfig(retries=3)))
             assert len(far.asked) == 4
             return events
 
@@ -416,13 +427,28 @@ def test_every_new_request_is_announced_as_one_of_so_many() -> None:
 def test_a_backend_that_fails_for_ever_ends_the_task_with_its_words() -> None:
     async def main() -> list[AgentEvent]:
         async with Far(*(refuses(503, f"Overloaded {number}.", retry_after="0") for number in range(9))) as far:
-            events = await worked(agent_on(far, setup=Setup(retries=2)))
+            events = await worked(agent_on(far, config=AgentConfig(retries=2)))
             assert len(far.asked) == 3
             return events
 
     events = play(main())
     assert [event.attempt for event in only(events, Retrying)] == [1, 2]
     assert ended(events) == TaskEnded("failed", "", Tokens(), "Overloaded 2.")
+
+
+def test_a_reply_without_an_end_fails_the_task_and_is_not_asked_for_again() -> None:
+    async def main() -> list[AgentEvent]:
+        endless = [said("word " * 2000) for _ in range(5000)]
+        async with Far(streams(created(), *endless), turn(Says("done"))) as far:
+            server = msgspec.structs.replace(far.settings.server, max_reply=200_000)
+            settings = msgspec.structs.replace(far.settings, server=server)
+            events = await worked(Agent("up/m", settings=settings))
+            assert len(far.asked) == 1
+            return events
+
+    events = play(main())
+    assert (ended(events).reason, "server.max_reply" in ended(events).error) == ("failed", True)
+    assert sum(len(event.text) for event in only(events, TextDelta)) < 1_000_000
 
 
 def test_an_agent_works_again_after_a_task_that_failed() -> None:
@@ -440,7 +466,7 @@ def test_an_agent_works_again_after_a_task_that_failed() -> None:
 def test_failures_that_may_pass_are_asked_again(status: int) -> None:
     async def main() -> list[AgentEvent]:
         async with Far(refuses(status, "Later.", retry_after="0"), turn(Says("done"))) as far:
-            return await worked(agent_on(far, setup=Setup(retries=1)))
+            return await worked(agent_on(far, config=AgentConfig(retries=1)))
 
     events = play(main())
     assert len(only(events, Retrying)) == 1
@@ -452,7 +478,7 @@ def test_failures_that_may_pass_are_asked_again(status: int) -> None:
 def test_failures_that_are_final_are_not_asked_again(status: int, kind: Name) -> None:
     async def main() -> list[AgentEvent]:
         async with Far(refuses(status, "Never.", kind=kind, retry_after="0"), kind=kind) as far:
-            events = await worked(agent_on(far, setup=Setup(retries=3)))
+            events = await worked(agent_on(far, config=AgentConfig(retries=3)))
             assert len(far.asked) == 1
             return events
 
@@ -466,7 +492,7 @@ def test_a_quota_that_is_used_up_is_final() -> None:
         body = {"error": {"message": "Out of money.", "type": "insufficient_quota", "code": "insufficient_quota"}}
         refusal = Reply([json.dumps(body).encode()], 429, "application/json", {"retry-after": "0"})
         async with Far(refusal) as far:
-            return await worked(agent_on(far, setup=Setup(retries=3)))
+            return await worked(agent_on(far, config=AgentConfig(retries=3)))
 
     assert kinds_of(play(main())) == ["TaskStarted", "TurnStarted", "TaskEnded"]
 
@@ -474,7 +500,7 @@ def test_a_quota_that_is_used_up_is_final() -> None:
 def test_the_pause_that_a_server_asks_for_is_kept() -> None:
     async def main() -> list[AgentEvent]:
         async with Far(refuses(429, "Slow.", retry_after="0.02"), turn(Says("done"))) as far:
-            return await worked(agent_on(far, setup=Setup(retries=1)))
+            return await worked(agent_on(far, config=AgentConfig(retries=1)))
 
     [again] = only(play(main()), Retrying)
     assert (again.attempt, again.most, again.reason) == (1, 1, "Slow.")
@@ -484,7 +510,7 @@ def test_the_pause_that_a_server_asks_for_is_kept() -> None:
 def test_a_server_that_asks_for_too_long_a_pause_is_not_asked_again() -> None:
     async def main() -> list[AgentEvent]:
         async with Far(refuses(429, "Tomorrow.", retry_after="86400")) as far:
-            return await worked(agent_on(far, setup=Setup(retries=3)))
+            return await worked(agent_on(far, config=AgentConfig(retries=3)))
 
     events = play(main())
     assert only(events, Retrying) == []
@@ -497,13 +523,13 @@ LATER = Failure(503, "busy", "Later.", retryable=True)
 @pytest.mark.parametrize("attempt", range(1, 8))
 def test_pauses_of_our_own_grow(attempt: int) -> None:
     expected = 0.001 * 2 ** (attempt - 1)
-    pauses = [retrying.pause(LATER, attempt, 600) or 0 for _ in range(50)]
+    pauses = [retrying.backoff(LATER, attempt, 600) or 0 for _ in range(50)]
     assert all(0.9 * expected <= each <= 1.1 * expected for each in pauses)
     assert len(set(pauses)) > 1
 
 
 def test_pauses_of_our_own_have_an_end() -> None:
-    assert (retrying.pause(LATER, 99, 600) or 0) <= 1.1 * retrying.LONGEST_PAUSE
+    assert (retrying.backoff(LATER, 99, 600) or 0) <= 1.1 * retrying.LONGEST_PAUSE
 
 
 PAUSES: dict[str, tuple[str, float | None]] = {
@@ -518,7 +544,7 @@ PAUSES: dict[str, tuple[str, float | None]] = {
 
 @pytest.mark.parametrize(("asked", "expected"), PAUSES.values(), ids=PAUSES)
 def test_pauses_that_a_server_asks_for(asked: str, expected: float | None) -> None:
-    seconds = retrying.pause(msgspec.structs.replace(LATER, retry_after=asked), 1, 600)
+    seconds = retrying.backoff(msgspec.structs.replace(LATER, retry_after=asked), 1, 600)
     if expected is None:
         assert seconds is None
     else:
@@ -528,18 +554,18 @@ def test_pauses_that_a_server_asks_for(asked: str, expected: float | None) -> No
 
 def test_a_pause_that_cannot_be_read_is_one_of_our_own() -> None:
     dated = msgspec.structs.replace(LATER, retry_after="Wed, 21 Oct 2015 07:28:00 GMT")
-    assert (retrying.pause(dated, 6, 600) or 0) > 5 * retrying.FIRST_PAUSE
+    assert (retrying.backoff(dated, 6, 600) or 0) > 5 * retrying.FIRST_PAUSE
 
 
 @pytest.mark.parametrize(("longest", "pauses"), [(600.0, True), (30.0, False)])
 def test_a_pause_may_be_given_as_a_date(longest: float, pauses: bool) -> None:
     dated = msgspec.structs.replace(LATER, retry_after=formatdate(time.time() + 300, usegmt=True))
-    seconds = retrying.pause(dated, 1, longest)
+    seconds = retrying.backoff(dated, 1, longest)
     assert (seconds is not None and 200 < seconds <= 300 * (1 + SPREAD)) == pauses
 
 
 def test_what_is_final_has_no_pause() -> None:
-    assert retrying.pause(Failure(400, "bad", "No.", retry_after="1"), 1, 600) is None
+    assert retrying.backoff(Failure(400, "bad", "No.", retry_after="1"), 1, 600) is None
 
 
 def test_a_failure_inside_a_stream_that_is_final_is_not_asked_again() -> None:
@@ -547,7 +573,7 @@ def test_a_failure_inside_a_stream_that_is_final_is_not_asked_again() -> None:
         error = {"code": "context_length_exceeded", "message": "Too long."}
         failed = rs("failed", response={"id": "r", "status": "failed", "error": error})
         async with Far(streams(created(), said("hm"), failed)) as far:
-            return await worked(agent_on(far, setup=Setup(retries=3)))
+            return await worked(agent_on(far, config=AgentConfig(retries=3)))
 
     events = play(main())
     assert only(events, Retrying) == []
@@ -559,7 +585,7 @@ def test_a_server_that_is_not_there_is_asked_again() -> None:
         async with Far() as far:
             url = far.url
         settings = Settings(backends=(Backend("up", "responses", base_url=url),))
-        return await worked(Agent("up/m", settings=settings, setup=Setup(retries=2)))
+        return await worked(Agent("up/m", settings=settings, config=AgentConfig(retries=2)))
 
     events = play(main())
     assert [event.attempt for event in only(events, Retrying)] == [1, 2]
@@ -584,11 +610,11 @@ NEVER_STARTED = "aborted by user before it started"
 class Scene:
     """An agent at work, with a held tool, and somebody who may be asked."""
 
-    def __init__(self, *replies: Reply, setup: Setup | None = None, approves: bool = False) -> None:
+    def __init__(self, *replies: Reply, config: AgentConfig | None = None, approves: bool = False) -> None:
         self.held = Held()
         self.asked = asyncio.Event()
         self.sent = asyncio.Event()
-        self._setup = setup or Setup(retries=3)
+        self._setup = config or AgentConfig(retries=3)
         self.far = Far(*replies)
         self._approver = self._ask if approves else None
         self.agent: Agent
@@ -602,7 +628,7 @@ class Scene:
     async def __aenter__(self) -> "Scene":
         await self.far.__aenter__()
         tools = (self.held.tool, self.held.named("read", parallel=True), echo())
-        self.agent = agent_on(self.far, *tools, setup=self._setup, approver=self._approver)
+        self.agent = agent_on(self.far, *tools, config=self._setup, approver=self._approver)
         await self.agent.__aenter__()
         self.watcher = Watcher(self.agent)
         await self.watcher.__aenter__()
@@ -628,7 +654,7 @@ class Point(NamedTuple):
     outputs: list[str] = []  # noqa: RUF012 - `?` is a call that was stopped, `-` one that had not started
     open: bool = True
     """The far end's reply is not complete, so the connection must be closed."""
-    setup: Setup | None = None
+    config: AgentConfig | None = None
     approves: bool = False
 
 
@@ -647,8 +673,8 @@ def hanging(*steps: Step) -> Callable[[], list[Reply]]:
     return lambda: [streams(created(), *steps, Hold())]
 
 
-def read(id: str, place: int = 0) -> bytes:
-    return item_done(call_item(id, "read", which(id), f"fc_{id}"), place)
+def read(id: str, index: int = 0) -> bytes:
+    return item_done(call_item(id, "read", which(id), f"fc_{id}"), index)
 
 
 ARGUMENTS = [
@@ -683,7 +709,7 @@ POINTS: dict[str, Point] = {
         ["?", "-", "-", "-"],
     ),
     "while somebody is asked": Point(
-        hanging(work("a")), lambda scene: scene.asked.wait(), ["-"], setup=Setup(approve="always"), approves=True
+        hanging(work("a")), lambda scene: scene.asked.wait(), ["-"], config=AgentConfig(approve="always"), approves=True
     ),
     "behind the stream while a tool runs": Point(lambda: [turn(Calls("a", "work"))], _streamed, ["?"], open=False),
     "behind the stream while tools run side by side": Point(
@@ -699,7 +725,7 @@ POINTS: dict[str, Point] = {
         open=False,
     ),
     "behind the stream while somebody is asked": Point(
-        lambda: [turn(Calls("a", "work"))], _streamed, ["-"], False, Setup(approve="always"), True
+        lambda: [turn(Calls("a", "work"))], _streamed, ["-"], False, AgentConfig(approve="always"), True
     ),
     "behind a stream that failed while a tool runs": Point(
         lambda: [streams(created(), work("a"), rs("failed", response={"error": {"code": "server_error"}}))],
@@ -734,7 +760,7 @@ POINTS: dict[str, Point] = {
         lambda: [turn(Calls("a", "look")), streams(created(), said("Sum"), Hold())],
         lambda scene: _after(scene.far.came[1]),
         ["saw "],
-        setup=Setup(context_window=10),
+        config=AgentConfig(context_window=10),
     ),
 }
 
@@ -748,7 +774,7 @@ async def _after(*events: Any) -> None:
 @pytest.mark.parametrize("point", [pytest.param(point, id=id) for id, point in POINTS.items()])
 def test_a_task_that_is_stopped_leaves_a_whole_history_and_nothing_else(point: Point) -> None:
     async def main() -> None:
-        async with Scene(*point.replies(), setup=point.setup, approves=point.approves) as scene:
+        async with Scene(*point.replies(), config=point.config, approves=point.approves) as scene:
             await point.until(scene)
             requests = len(scene.far.asked)
             scene.agent.cancel()
@@ -858,7 +884,7 @@ def test_a_stop_at_any_moment_leaves_a_whole_history() -> None:
         first = streams(created(), read("a"), work("b", 1), work("c", 2), read("d", 3), *FAILURES["error"])
         second = turn(Calls("e", "work", which("e")), Calls("f", "work", which("f")), Calls("g", "read", which("g")))
         async with Far(first, second, turn(Says("done"))) as far:
-            agent = agent_on(far, *tools, setup=Setup(retries=1))
+            agent = agent_on(far, *tools, config=AgentConfig(retries=1))
             async with agent, Watcher(agent) as watcher:
                 await settle(moment)
                 agent.cancel()
@@ -959,7 +985,7 @@ def test_an_agent_does_one_thing_at_a_time() -> None:
 @tool(parallel=True)
 async def breaks(how: str) -> str:
     """Break."""
-    raise {"error": ToolError, "other": ValueError, "fatal": Fatal}[how]("no such luck")
+    raise {"error": ToolError, "other": ValueError, "fatal": FatalToolError}[how]("no such luck")
 
 
 WRONG: dict[str, tuple[Calls, str]] = {
@@ -1019,7 +1045,7 @@ def test_a_fatal_error_in_a_stream_that_fails_is_not_asked_again() -> None:
     async def main() -> None:
         call = item_done(call_item("c1", "breaks", '{"how":"fatal"}'))
         async with Far(streams(created(), call, *FAILURES["error"])) as far:
-            events = await worked(agent_on(far, breaks, setup=Setup(retries=3)))
+            events = await worked(agent_on(far, breaks, config=AgentConfig(retries=3)))
             assert only(events, Retrying) == []
             assert ended(events).error == "no such luck"
 
@@ -1041,20 +1067,20 @@ class Asking:
         return call.call_id in self._allowed
 
 
-APPROVALS: dict[str, tuple[Setup, list[str], set[str]]] = {
-    "never asks": (Setup(approve="never"), [], set()),
-    "asks before what writes": (Setup(approve="on-write"), ["change"], {"c2"}),
-    "asks always": (Setup(approve="always"), ["look", "change"], {"c1", "c2"}),
-    "does not ask for what may not be": (Setup(approve="on-write", read_only=True), [], {"c2"}),
+APPROVALS: dict[str, tuple[AgentConfig, list[str], set[str]]] = {
+    "never asks": (AgentConfig(approve="never"), [], set()),
+    "asks before what writes": (AgentConfig(approve="on-write"), ["change"], {"c2"}),
+    "asks always": (AgentConfig(approve="always"), ["look", "change"], {"c1", "c2"}),
+    "does not ask for what may not be": (AgentConfig(approve="on-write", read_only=True), [], {"c2"}),
 }
 
 
-@pytest.mark.parametrize(("setup", "asked", "denied"), APPROVALS.values(), ids=APPROVALS)
-def test_a_policy(setup: Setup, asked: list[str], denied: set[str]) -> None:
+@pytest.mark.parametrize(("config", "asked", "denied"), APPROVALS.values(), ids=APPROVALS)
+def test_a_policy(config: AgentConfig, asked: list[str], denied: set[str]) -> None:
     async def main() -> None:
         asking = Asking()
         async with Far(turn(Calls("c1", "look"), Calls("c2", "change", '{"path":"p"}')), turn(Says("ok"))) as far:
-            agent = agent_on(far, echo(), echo(name="change", writes=True), setup=setup, approver=asking)
+            agent = agent_on(far, echo(), echo(name="change", writes=True), config=config, approver=asking)
             events = await worked(agent)
             assert [name for name, _ in asking.asked] == asked
             assert [event.name for event in only(events, ApprovalAsked)] == asked
@@ -1072,8 +1098,8 @@ def test_a_call_that_is_allowed_runs() -> None:
     async def main() -> None:
         asking = Asking("c1")
         async with Far(turn(Calls("c1", "change", '{"path":"p"}')), turn(Says("ok"))) as far:
-            setup = Setup(approve="on-write")
-            events = await worked(agent_on(far, echo(name="change", writes=True), setup=setup, approver=asking))
+            config = AgentConfig(approve="on-write")
+            events = await worked(agent_on(far, echo(name="change", writes=True), config=config, approver=asking))
             assert asking.asked == [("change", '{"path":"p"}')]
             assert only(events, ApprovalAsked) == [ApprovalAsked("c1", "change", '{"path":"p"}')]
             assert outputs_of(far.inputs[1]) == {"c1": "saw p"}
@@ -1084,7 +1110,7 @@ def test_a_call_that_is_allowed_runs() -> None:
 def test_nobody_to_ask_is_no_permission() -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "change")), turn(Says("ok"))) as far:
-            await worked(agent_on(far, echo(name="change", writes=True), setup=Setup(approve="on-write")))
+            await worked(agent_on(far, echo(name="change", writes=True), config=AgentConfig(approve="on-write")))
             assert "nobody is there to give it" in outputs_of(far.inputs[1])["c1"]
 
     play(main())
@@ -1107,7 +1133,7 @@ def test_a_command_that_wants_more_is_asked_about() -> None:
         more = command("b", with_escalated_permissions=True, justification="must")
         steps = [item_done(command("a"), 0), item_done(more, 1)]
         async with Far(streams(created(), *steps, completed()), turn(Says("ok"))) as far:
-            await worked(agent_on(far, shell, setup=Setup(approve="on-write"), approver=asking))
+            await worked(agent_on(far, shell, config=AgentConfig(approve="on-write"), approver=asking))
         assert len(asking.asked) == 1
         assert '"justification":"must"' in asking.asked[0][1]
         assert ran == ["a"]
@@ -1125,7 +1151,7 @@ def test_a_tool_knows_that_nothing_may_be_changed() -> None:
     async def main() -> None:
         for read_only in (True, False):
             async with Far(turn(Calls("c1", "look")), turn(Says("ok"))) as far:
-                await worked(agent_on(far, look, setup=Setup(read_only=read_only)))
+                await worked(agent_on(far, look, config=AgentConfig(read_only=read_only)))
 
     play(main())
     assert seen == [False, True]
@@ -1135,7 +1161,7 @@ def test_a_tool_knows_that_nothing_may_be_changed() -> None:
 
 FULL = Counted(input=900, output=60)
 """Of a window of 1000: more than nine tenths."""
-WINDOW = Setup(context_window=1000, retries=0)
+WINDOW = AgentConfig(context_window=1000, retries=0)
 
 
 def texts_of(body: Json) -> list[str]:
@@ -1153,7 +1179,7 @@ def test_a_history_that_fills_its_window_is_summarised(kind: Name) -> None:
         first = turn(Calls("c1", "look", '{"path":"a"}'), kind=kind, tokens=FULL)
         others = [turn(Says("We looked at a."), kind=kind), turn(Says("done"), kind=kind)]
         async with Far(first, *others, kind=kind) as far:
-            agent = agent_on(far, echo(), setup=WINDOW)
+            agent = agent_on(far, echo(), config=WINDOW)
             events = await worked(agent, "Look at a")
             assert ended(events).text == "done"
             summing, last = (asked.body for asked in far.asked[1:])
@@ -1174,7 +1200,7 @@ def test_pairs_stay_whole_when_all_of_a_task_is_summarised() -> None:
     async def main() -> None:
         first = turn(*(Calls(f"c{n}", "look", json.dumps({"path": "x" * 400})) for n in range(3)), tokens=FULL)
         async with Far(first, turn(Says("All of it.")), turn(Says("done"))) as far:
-            agent = agent_on(far, echo(), setup=WINDOW)
+            agent = agent_on(far, echo(), config=WINDOW)
             events = await worked(agent)
             assert types_of(far.inputs[2]) == ["message", "message"]
             assert_paired(far.inputs[1])
@@ -1187,24 +1213,24 @@ def test_pairs_stay_whole_when_all_of_a_task_is_summarised() -> None:
 def test_a_summary_counts_as_used() -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "look"), tokens=FULL), turn(Says("Sum.")), turn(Says("done"))) as far:
-            events = await worked(agent_on(far, echo(), setup=WINDOW))
+            events = await worked(agent_on(far, echo(), config=WINDOW))
             assert ended(events).usage == Tokens(920, 72)
 
     play(main())
 
 
 @pytest.mark.parametrize(
-    ("setup", "requests"),
+    ("config", "requests"),
     [
-        pytest.param(Setup(context_window=0), 2, id="no window is known"),
-        pytest.param(Setup(context_window=2000), 2, id="there is room"),
-        pytest.param(Setup(context_window=2000, compact_at=0.4), 3, id="at a smaller share"),
+        pytest.param(AgentConfig(context_window=0), 2, id="no window is known"),
+        pytest.param(AgentConfig(context_window=2000), 2, id="there is room"),
+        pytest.param(AgentConfig(context_window=2000, compact_at=0.4), 3, id="at a smaller share"),
     ],
 )
-def test_when_a_history_is_summarised(setup: Setup, requests: int) -> None:
+def test_when_a_history_is_summarised(config: AgentConfig, requests: int) -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "look"), tokens=FULL), turn(Says("Sum.")), turn(Says("done"))) as far:
-            await worked(agent_on(far, echo(), setup=setup))
+            await worked(agent_on(far, echo(), config=config))
             assert len(far.asked) == requests
 
     play(main())
@@ -1216,7 +1242,7 @@ def test_a_server_that_compacts_by_itself_is_asked_to() -> None:
         summary = streams(created(), item_done(made), completed())
         async with Far(turn(Calls("c1", "look"), tokens=FULL), summary, turn(Says("done"))) as far:
             settings = Settings(backends=(Backend("up", "responses", base_url=far.url, profile={"compacts": True}),))
-            agent = Agent("up/m", tools=[echo()], settings=settings, setup=WINDOW)
+            agent = Agent("up/m", tools=[echo()], settings=settings, config=WINDOW)
             events = await worked(agent)
             assert ended(events).text == "done"
             assert far.inputs[1][-1] == {"type": "compaction_trigger"}
@@ -1231,7 +1257,7 @@ def test_a_server_that_should_compact_and_does_not_ends_the_task() -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "look"), tokens=FULL), turn(Says("Sum."))) as far:
             settings = Settings(backends=(Backend("up", "responses", base_url=far.url, profile={"compacts": True}),))
-            agent = Agent("up/m", tools=[echo()], settings=settings, setup=WINDOW)
+            agent = Agent("up/m", tools=[echo()], settings=settings, config=WINDOW)
             done = ended(await worked(agent))
             assert (done.reason, done.error) == ("failed", "The model gave no summary of the conversation.")
             assert len(agent.history) == 3
@@ -1251,7 +1277,7 @@ NO_SUMMARY: dict[str, tuple[Callable[[], Reply], str]] = {
 def test_a_history_that_cannot_be_summarised_stays_as_it_is(summary: Callable[[], Reply], error: str) -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "look"), tokens=FULL), summary(), turn(Says("on"))) as far:
-            agent = agent_on(far, echo(), setup=WINDOW)
+            agent = agent_on(far, echo(), config=WINDOW)
             async with agent:
                 events = [event async for event in agent.stream("go")]
                 assert (ended(events).reason, ended(events).error) == ("failed", error)
@@ -1267,8 +1293,8 @@ def test_a_summary_that_fails_for_a_moment_is_asked_for_again(failure: str) -> N
     async def main() -> None:
         fails = refuses(503, "Later.", retry_after="0") if failure == "busy" else turn(Says("Su"), end="cut")
         async with Far(turn(Calls("c1", "look"), tokens=FULL), fails, turn(Says("Sum.")), turn(Says("done"))) as far:
-            setup = msgspec.structs.replace(WINDOW, retries=1)
-            events = await worked(agent_on(far, echo(), setup=setup))
+            config = msgspec.structs.replace(WINDOW, retries=1)
+            events = await worked(agent_on(far, echo(), config=config))
             assert ended(events).text == "done"
             assert len(only(events, Retrying)) == 1
 
@@ -1278,7 +1304,7 @@ def test_a_summary_that_fails_for_a_moment_is_asked_for_again(failure: str) -> N
 def test_a_history_that_the_last_task_filled_is_summarised_first() -> None:
     async def main() -> None:
         async with Far(turn(Says("long"), tokens=FULL), turn(Says("Sum.")), turn(Says("done"))) as far:
-            agent = agent_on(far, setup=WINDOW)
+            agent = agent_on(far, config=WINDOW)
             async with agent:
                 await agent.run("first")
                 events = [event async for event in agent.stream("second")]
@@ -1296,7 +1322,7 @@ async def on_a_model(far: Far, *tools: Tool, idle: float, retries: int = 0) -> l
     model = Model(far.settings, "up/m", idle=idle)
     await model.open()
     try:
-        loop, feed = engine(model, *tools, setup=Setup(retries=retries))
+        loop, feed = engine(model, *tools, config=AgentConfig(retries=retries))
         working = asyncio.create_task(loop.work())
         events = [event async for event in feed]
         await working
@@ -1351,7 +1377,7 @@ def test_the_timeouts_of_the_settings_hold(name: str) -> None:
         timeouts, steps = SLOW[name]
         async with Far(streams(*steps)) as far:
             settings = msgspec.structs.replace(far.settings, timeouts=timeouts)
-            done = ended(await worked(Agent("up/m", settings=settings, setup=Setup(retries=0))))
+            done = ended(await worked(Agent("up/m", settings=settings, config=AgentConfig(retries=0))))
             assert done.reason == "failed"
             assert f"timeouts.{name} of " in done.error
 
@@ -1362,7 +1388,7 @@ def test_an_idle_time_of_the_set_up_wins() -> None:
     async def main() -> None:
         async with Far(streams(created(), said("hal"), Hold())) as far:
             settings = msgspec.structs.replace(far.settings, timeouts=Timeouts(idle=1000))
-            done = ended(await worked(Agent("up/m", settings=settings, setup=Setup(retries=0, idle=0.1))))
+            done = ended(await worked(Agent("up/m", settings=settings, config=AgentConfig(retries=0, idle=0.1))))
             assert "timeouts." in done.error
 
     play(main())
@@ -1405,7 +1431,7 @@ def test_an_event_that_is_not_understood_is_skipped(odd: bytes) -> None:
             odd,
             said("lo"),
             odd,
-            called("c1", "look", '{"path":', '"a"}', place=1),
+            called("c1", "look", '{"path":', '"a"}', index=1),
             odd,
         ]
         async with Far(streams(*whole, completed()), turn(Says("done"))) as far:
@@ -1441,7 +1467,7 @@ INCOMPLETE: dict[str, Callable[[], Reply]] = {
 def test_a_stream_that_closes_before_its_end_is_asked_for_again(reply: Callable[[], Reply]) -> None:
     async def main() -> None:
         async with Far(reply(), turn(Says("whole"))) as far:
-            agent = agent_on(far, echo(), setup=Setup(retries=1))
+            agent = agent_on(far, echo(), config=AgentConfig(retries=1))
             events = await worked(agent)
             assert len(only(events, Retrying)) == 1
             assert ended(events).text == "whole"
@@ -1476,7 +1502,7 @@ def told(events: list[AgentEvent]) -> list[Any]:
 @pytest.mark.parametrize("kind", NAMES)
 def test_any_chunking_gives_the_same_events(kind: Name) -> None:
     items = (Thinks("Hm é", "S"), Says("Größe 🙂 \u2028"), Calls("c1", "look", '{"path":"ä🙂"}'), Calls("c2", "look"))
-    data = b"".join(turn(*items, kind=kind, letters=3).steps)
+    data = b"".join(turn(*items, kind=kind, chars=3).steps)
 
     async def run(pieces: list[bytes]) -> list[Any]:
         async with Far(streams(*pieces), turn(Says("done"), kind=kind), kind=kind) as far:
@@ -1496,7 +1522,7 @@ def test_any_line_ending_gives_the_same_events(ending: bytes) -> None:
     data = b"".join(turn(Says("hello"), Calls("c1", "look")).steps).replace(b"\n", ending)
 
     async def main() -> None:
-        for pieces in [[data], [data[place : place + 1] for place in range(len(data))]]:
+        for pieces in [[data], [data[index : index + 1] for index in range(len(data))]]:
             async with Far(streams(*pieces), turn(Says("done"))) as far:
                 events = await worked(agent_on(far, echo()))
                 assert said_in(events) == "hellodone"
@@ -1524,7 +1550,7 @@ async def after(
 ) -> tuple[list[AgentEvent], Far, Agent]:
     """What happens after this reply, when the next one says `done`."""
     async with Far(reply, turn(Says("done"), kind=kind), kind=kind) as far:
-        agent = agent_on(far, *(tools or (echo(),)), setup=Setup(retries=retries))
+        agent = agent_on(far, *(tools or (echo(),)), config=AgentConfig(retries=retries))
         events = await worked(agent)
         assert_whole(agent.history)
         return events, far, agent
@@ -1804,7 +1830,7 @@ async def _() -> None:
 @row("rz-reasoning-alone")
 async def _() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "E"}
-    _, far, _ = await after(streams(created(), item_done(thought), said("hal", place=1), Cut()), retries=1)
+    _, far, _ = await after(streams(created(), item_done(thought), said("hal", index=1), Cut()), retries=1)
     assert types_of(far.inputs[1]) == ["message"]
 
 
@@ -1862,13 +1888,13 @@ def test_a_call_that_was_cut_leaves_a_whole_history(kind: Name) -> None:
 def test_a_call_with_a_lost_frame_in_it_is_not_run(kind: Name) -> None:
     async def main() -> None:
         arguments = '{"path":"/one/two/three/four/five"}'
-        told = Script((Calls("c1", "look", arguments),), letters=3)
+        told = Script((Calls("c1", "look", arguments),), chars=3)
         frames = [each.replace(json.dumps(arguments).encode(), b'""') for each in STREAMED[kind](told)]
-        pieces = [place for place, each in enumerate(frames) if b'"arguments"' in each or b'"delta"' in each]
+        pieces = [index for index, each in enumerate(frames) if b'"arguments"' in each or b'"delta"' in each]
         middle = pieces[len(pieces) // 2]
         frames[middle] = frames[middle][:60] + b"\n\n"
         async with Far(streams(*frames), kind=kind) as far:
-            events = await worked(agent_on(far, echo(), setup=Setup(retries=0)))
+            events = await worked(agent_on(far, echo(), config=AgentConfig(retries=0)))
             assert ended(events).reason == "failed"
             assert only(events, CallStarted) == []
 
@@ -1894,15 +1920,15 @@ def test_a_call_that_is_incomplete_is_not_run() -> None:
 @pytest.mark.parametrize("kind", ["chat", "messages"])
 def test_a_call_that_lost_a_frame_is_not_run_and_asked_for_again(kind: Name) -> None:
     calls = (Calls("c1", "look", '{"path":"abcdefghijklmnop"}'),)
-    data = b"".join(step for step in turn(*calls, kind=kind, letters=3).steps if isinstance(step, bytes))
+    data = b"".join(step for step in turn(*calls, kind=kind, chars=3).steps if isinstance(step, bytes))
     blocks = data.split(b"\n\n")
-    place = next(place for place, block in enumerate(blocks) if b"efg" in block or b"fgh" in block or b"ghi" in block)
-    blocks[place] = b"data: {broken"
+    index = next(index for index, block in enumerate(blocks) if b"efg" in block or b"fgh" in block or b"ghi" in block)
+    blocks[index] = b"data: {broken"
 
     async def main() -> None:
         broken = streams(b"\n\n".join(blocks))
         async with Far(broken, turn(*calls, kind=kind), turn(Says("done"), kind=kind), kind=kind) as far:
-            agent = agent_on(far, echo(), setup=Setup(retries=1))
+            agent = agent_on(far, echo(), config=AgentConfig(retries=1))
             events = await worked(agent)
             assert ended(events).text == "done"
             assert len(only(events, Retrying)) == 1
@@ -1936,7 +1962,7 @@ def test_items_and_their_parts_are_told() -> None:
             item_done(thought, 0),
             rs("output_item.added", output_index=1, item={**search, "status": "in_progress"}),
             item_done(search, 1),
-            said("Hi", place=2),
+            said("Hi", index=2),
             item_done(answer, 2),
             item_done(shell, 3),
             item_done(call_item("c1", "look", "{}", "fc_4"), 4),
@@ -1991,7 +2017,7 @@ def test_every_backend_tells_of_its_items(kind: Name) -> None:
 def test_an_item_that_breaks_off_is_never_complete() -> None:
     async def main() -> list[AgentEvent]:
         async with Far(streams(created(), said("I lo")), turn(Says("done"))) as far:
-            return await worked(agent_on(far, setup=Setup(retries=1)))
+            return await worked(agent_on(far, config=AgentConfig(retries=1)))
 
     events = play(main())
     assert len(only(events, ItemStarted)) == 2
@@ -2145,7 +2171,7 @@ def test_a_task_is_stopped_while_it_waits_for_its_watcher(monkeypatch: pytest.Mo
     monkeypatch.setattr("toolwire.agent.feed.BOUND", 3)
 
     async def main() -> None:
-        deltas = [said(str(place), f"msg_{place}", place) for place in range(9)]
+        deltas = [said(str(index), f"msg_{index}", index) for index in range(9)]
         async with Far(streams(created(), *deltas, Hold())) as far, agent_on(far) as agent:
             async with aclosing(agent.stream("go")) as stream:  # type: ignore[type-var]
                 events = [await anext(stream)]

@@ -19,13 +19,13 @@ import uvloop
 from mcp_types import AudioContent, BlobResourceContents, CallToolResult, TextContent
 
 from tests.support.gateway import PROXIES
-from toolwire.agent.call import CustomPayload, FunctionPayload, McpPayload, ToolCall, ToolError
 from toolwire.agent.mcp import BadConfig, McpTool, Server, Servers, read_config, resource_tools
 from toolwire.agent.mcp.content import as_parts, as_result
 from toolwire.agent.mcp.servers import Names
-from toolwire.agent.registry import Context, Registry, Result, tool
-from toolwire.agent.runtime import Runtime
 from toolwire.core.request import AudioPart, FilePart, ImagePart, Part, TextPart
+from toolwire.turns.tools.call import CustomPayload, FunctionPayload, McpPayload, ToolCall, ToolError
+from toolwire.turns.tools.calls import CallHooks, TurnCalls
+from toolwire.turns.tools.registry import Context, Registry, Result, tool
 
 SERVER = Path(__file__).with_name("mcp_server.py")
 pytestmark = pytest.mark.xdist_group("mcp")  # its servers are started once
@@ -337,7 +337,7 @@ def test_the_engine_runs_tools_side_by_side_where_the_server_allows_it(parallel:
             await servers.ready()
             registry = Registry()
             servers.update(registry)
-            runtime = Runtime(registry, lambda _: context(), lambda _: None, lambda _: None)
+            runtime = TurnCalls(registry, CallHooks(lambda _: context()))
             for number in range(3):
                 runtime.start(ToolCall("s__slow", f"call_{number}", McpPayload("s", "slow", '{"seconds":0.5}')))
             return [each.result for each in await runtime.results()]

@@ -18,10 +18,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.agent.test_files import names, ordinary_user, own_folder, small_disk
-from toolwire.agent.call import CustomPayload, FunctionPayload, Payload, ToolCall, ToolError
-from toolwire.agent.registry import Context
-from toolwire.agent.tools.patch import Plan, apply_patch
+from toolwire.agent.tools.patch import PatchPlan, apply_patch
 from toolwire.agent.tools.patch_format import GRAMMAR, parse
+from toolwire.turns.tools.call import CustomPayload, FunctionPayload, Payload, ToolCall, ToolError
+from toolwire.turns.tools.registry import Context
 
 __all__ = ["own_folder"]
 
@@ -412,8 +412,8 @@ def test_half_a_letter_is_refused(tmp_path: Path):
     assert "not a usable path" in refusal(tmp_path, patch("*** Add File: \ud800", "+x"))
 
 
-def planned(folder: Path, text: str) -> Plan:
-    plan = Plan(Context(folder, lambda text: None))
+def planned(folder: Path, text: str) -> PatchPlan:
+    plan = PatchPlan(Context(folder, lambda text: None))
     for hunk in parse(text):
         plan.add(hunk)
     return plan

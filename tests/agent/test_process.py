@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import needs
-from toolwire.agent.call import ToolError
 from toolwire.agent.tools.excerpt import KEPT, Excerpt
-from toolwire.agent.tools.family import Family
-from toolwire.agent.tools.process import MOST_EMITTED, NOT_SHOWN, Command, Process
+from toolwire.agent.tools.process import MAX_EMITTED, NOT_SHOWN, Command, Process
+from toolwire.agent.tools.process_tree import ProcessTree
 from toolwire.agent.tools.shell import Outcome, run, shell
+from toolwire.turns.tools.call import ToolError
 
 Loop = Callable[[Coroutine[Any, Any, Any]], Any]
 on_both_loops = pytest.mark.parametrize("loop", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -210,7 +210,7 @@ class TestOutput:
         assert outcome.output.endswith("xxxlast\n")
         assert "…12490003 tokens truncated…" in outcome.output
         assert len(outcome.output) < KEPT + 50
-        assert shown == MOST_EMITTED + len(NOT_SHOWN)
+        assert shown == MAX_EMITTED + len(NOT_SHOWN)
         assert last.endswith(NOT_SHOWN)
 
     def test_a_watcher_that_fails_does_not_hold_the_command(self, loop: Loop):
@@ -279,7 +279,7 @@ while true; do wait; done
 """
 
 
-def family(pids: Path, ignored: str = "USR1") -> Command:
+def process_tree(pids: Path, ignored: str = "USR1") -> Command:
     """A shell, a child and a grandchild, which wait for ever."""
     return in_shell(FAMILY.format(pids=shlex.quote(str(pids)), ignored=ignored))
 
@@ -299,14 +299,14 @@ class TestEnding:
         assert loop(run_command(in_shell("kill -9 $$"))).exit_code == 128 + signal.SIGKILL
 
     def test_a_timeout_ends_the_command_with_its_children(self, loop: Loop, tmp_path: Path):
-        outcome = loop(run_command(family(tmp_path / "pids"), seconds=1.5))
+        outcome = loop(run_command(process_tree(tmp_path / "pids"), seconds=1.5))
         pids = written(tmp_path / "pids")
         assert (outcome.timed_out, outcome.exit_code) == (True, 128 + signal.SIGTERM)
         assert len(pids) == 3
         assert die_soon(pids)
 
     def test_who_does_not_end_when_asked_is_ended(self, loop: Loop, tmp_path: Path):
-        outcome = loop(run_command(family(tmp_path / "pids", "TERM"), seconds=1.5))
+        outcome = loop(run_command(process_tree(tmp_path / "pids", "TERM"), seconds=1.5))
         assert outcome.exit_code == 128 + signal.SIGKILL
         assert die_soon(written(tmp_path / "pids"))
 
@@ -320,17 +320,17 @@ class TestEnding:
         assert loop(run_command(in_shell("echo partly; sleep 1000"), seconds=1)).output == "partly\n"
 
     def test_cancelling_ends_the_command_with_its_children(self, loop: Loop, tmp_path: Path):
-        command = family(tmp_path / "pids")
+        command = process_tree(tmp_path / "pids")
         pids = loop(cancelled_once_running(command, tmp_path / "pids", 3))
         assert die_soon(pids)
 
     def test_cancelling_ends_who_does_not_listen(self, loop: Loop, tmp_path: Path):
-        pids = loop(cancelled_once_running(family(tmp_path / "pids", "TERM"), tmp_path / "pids", 3))
+        pids = loop(cancelled_once_running(process_tree(tmp_path / "pids", "TERM"), tmp_path / "pids", 3))
         assert die_soon(pids)
 
     def test_cancelling_twice_ends_it_at_once(self, loop: Loop, tmp_path: Path):
         async def cancel_twice() -> list[int]:
-            task = asyncio.create_task(run_command(family(tmp_path / "pids", "TERM")))
+            task = asyncio.create_task(run_command(process_tree(tmp_path / "pids", "TERM")))
             pids = await read_pids(tmp_path / "pids", 3)
             task.cancel()
             await asyncio.sleep(0.05)
@@ -384,7 +384,7 @@ class TestEnding:
 
     def test_leaving_the_loop_ends_what_nobody_stopped(self, loop: Loop, tmp_path: Path):
         async def forget() -> list[int]:
-            Process(family(tmp_path / "pids", "TERM"))
+            Process(process_tree(tmp_path / "pids", "TERM"))
             return await read_pids(tmp_path / "pids", 3)
 
         before = traces_before(loop)
@@ -607,10 +607,10 @@ class TestOtherSystems:
             raise FileNotFoundError(path)
 
         monkeypatch.setattr(os, "listdir", listdir)
-        outcome = asyncio.run(run_command(family(tmp_path / "pids", "TERM"), seconds=1.5))
+        outcome = asyncio.run(run_command(process_tree(tmp_path / "pids", "TERM"), seconds=1.5))
         assert outcome.exit_code == 128 + signal.SIGKILL
         assert die_soon(written(tmp_path / "pids"))
 
 
 def test_nobody_is_left_of_a_process_that_is_gone():
-    assert Family(2**22 + 1).living() == set()
+    assert ProcessTree(2**22 + 1).living() == set()

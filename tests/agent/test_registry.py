@@ -18,9 +18,9 @@ import pytest
 
 from tests.agent.stage import call, play
 from toolwire.agent import Context, Registry, Result, ToolCall, ToolError, tool
-from toolwire.agent.call import CustomPayload, LocalShellPayload
-from toolwire.agent.registry import FunctionTool, as_result
 from toolwire.core.request import ImagePart, TextPart
+from toolwire.turns.tools.call import CustomPayload, LocalShellPayload
+from toolwire.turns.tools.registry import FunctionTool, as_result
 
 
 class Unit(Enum):

@@ -6,14 +6,14 @@ import pytest
 
 from tests.agent.stage import Far, agent_on, assert_whole, call, ended, only, outputs_of, play, turn, worked
 from tests.support.scripts import NAMES, Calls, Name, Says
-from toolwire.agent import Setup, ToolError, tool
-from toolwire.agent.call import ToolCall
+from toolwire.agent import AgentConfig, ToolError, tool
 from toolwire.agent.events import CallEnded
-from toolwire.agent.registry import Registry, Result, Tool
-from toolwire.agent.repeats import WARNING, Repeats
-from toolwire.agent.runtime import failure
 from toolwire.agent.tools.shell import bash
 from toolwire.core.request import TextPart
+from toolwire.turns.tools.call import ToolCall
+from toolwire.turns.tools.calls import failure
+from toolwire.turns.tools.registry import Registry, Result, Tool
+from toolwire.turns.tools.repeats import WARNING, Repeats
 
 
 @tool
@@ -39,7 +39,7 @@ def test_a_model_that_calls_a_tool_that_is_not_there_again_and_again_is_stopped(
     async def main() -> None:
         replies = [turn(Calls(f"c{n}", "nope", '{"a": 1}'), kind=kind) for n in range(100)]
         async with Far(*replies, kind=kind) as far:
-            agent = agent_on(far, setup=Setup(retries=3))
+            agent = agent_on(far, config=AgentConfig(retries=3))
             events = await worked(agent)
             done = ended(events)
             assert (done.reason, len(far.asked)) == ("repeated_calls", 4)

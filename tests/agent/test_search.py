@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.agent.test_files import ordinary_user, own_folder
-from toolwire.agent.call import CustomPayload, FunctionPayload, ToolCall, ToolError
-from toolwire.agent.registry import Context, Tool
 from toolwire.agent.tools import search
 from toolwire.agent.tools.search import glob, grep
 from toolwire.agent.tools.walk import walk
+from toolwire.turns.tools.call import CustomPayload, FunctionPayload, ToolCall, ToolError
+from toolwire.turns.tools.registry import Context, Tool
 
 __all__ = ["own_folder"]
 

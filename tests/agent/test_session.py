@@ -29,7 +29,7 @@ from tests.support.frames import created
 from tests.support.frames import text as said
 from tests.support.scripts import Calls, Says, Thinks
 from tests.support.upstream import Hold
-from toolwire.agent import Agent, Session, SessionError, Setup, Tokens
+from toolwire.agent import Agent, AgentConfig, Session, SessionError, Tokens
 from toolwire.agent.events import TextDelta, ToolStarted, UsageUpdated
 from toolwire.agent.history import History, read_items
 from toolwire.agent.items import MessageItem, OutputItem, read_item, user_message
@@ -388,7 +388,7 @@ def test_a_compaction_is_kept(tmp_path: Path) -> None:
         replies = [turn(Calls("c1", "look")), turn(Says("All that was.")), turn(Says("done"))]
         async with Far(*replies) as far:
             session = begun(tmp_path)
-            await worked(agent_on(far, echo(), session=session, setup=Setup(context_window=16)))
+            await worked(agent_on(far, echo(), session=session, config=AgentConfig(context_window=16)))
             again = Session.resume(session.id, tmp_path)
             assert [getattr(item, "type", type(item).__name__) for item in again.history.items] == [
                 getattr(item, "type", type(item).__name__) for item in session.history.items

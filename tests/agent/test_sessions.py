@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from tests.agent.test_process import Loop, die_soon, is_clean, on_both_loops, read_pids, traces_before, until
-from toolwire.agent.call import ExecPayload, FunctionPayload, ToolCall, ToolError
-from toolwire.agent.registry import Context, Registry
 from toolwire.agent.tools.sessions import IDS, STDIN_CLOSED, Sessions
+from toolwire.turns.tools.call import ExecPayload, FunctionPayload, ToolCall, ToolError
+from toolwire.turns.tools.registry import Context, Registry
 
 ANSWER = re.compile(
     r"Chunk ID: [0-9a-f]{6}\n"

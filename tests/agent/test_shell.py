@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from toolwire.agent.call import CustomPayload, FunctionPayload, LocalShellPayload, Payload, ToolCall, ToolError
-from toolwire.agent.registry import Context, Registry, Result, Tool
-from toolwire.agent.runtime import Runtime
-from toolwire.agent.tools.process import MOST_TIMEOUT, TIMEOUT
+from toolwire.agent.tools.process import MAX_TIMEOUT, TIMEOUT
 from toolwire.agent.tools.shell import bash, local_shell
+from toolwire.turns.tools.call import CustomPayload, FunctionPayload, LocalShellPayload, Payload, ToolCall, ToolError
+from toolwire.turns.tools.calls import CallHooks, TurnCalls
+from toolwire.turns.tools.registry import Context, Registry, Result, Tool
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ class TestBash:
 
     def test_the_description_tells_the_bounds(self):
         described = bash.parameters or b""
-        assert f"{TIMEOUT:.0f}; at most {MOST_TIMEOUT:.0f}".encode() in bytes(described)
+        assert f"{TIMEOUT:.0f}; at most {MAX_TIMEOUT:.0f}".encode() in bytes(described)
         assert "There is no sandbox." in bash.description
         assert (bash.name, bash.parallel, bash.writes) == ("Bash", False, True)
 
@@ -170,13 +170,10 @@ class TestLocalShell:
 class TestInATurn:
     """With the runtime that runs the calls of a turn."""
 
-    def start(self, context: Context) -> Runtime:
-        def ignore(_: object) -> None:
-            pass
+    def start(self, context: Context) -> TurnCalls:
+        return TurnCalls(Registry([bash, local_shell]), CallHooks(lambda _: context))
 
-        return Runtime(Registry([bash, local_shell]), lambda _: context, ignore, ignore)
-
-    def in_turn(self, context: Context, work: Callable[[Runtime], None]) -> list[str]:
+    def in_turn(self, context: Context, work: Callable[[TurnCalls], None]) -> list[str]:
         async def turn() -> list[str]:
             runtime = self.start(context)
             work(runtime)
@@ -187,7 +184,7 @@ class TestInATurn:
         return asyncio.run(turn())
 
     def test_a_cancelled_turn_says_so_of_each_command(self, context: Context):
-        def work(runtime: Runtime) -> None:
+        def work(runtime: TurnCalls) -> None:
             runtime.start(function(bash, command="echo $$ > pid; sleep 1000"))
             runtime.start(ToolCall("local_shell", "call_2", LocalShellPayload(("sleep", "1000"))))
 
@@ -197,7 +194,7 @@ class TestInATurn:
         assert waited == "aborted by user before it started"
 
     def test_commands_run_one_after_the_other(self, context: Context):
-        def work(runtime: Runtime) -> None:
+        def work(runtime: TurnCalls) -> None:
             for number in range(2):
                 line = "mkdir busy && sleep 0.05 && rmdir busy"
                 payload = FunctionPayload(msgspec.json.encode({"command": line}).decode())

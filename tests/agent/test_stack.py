@@ -40,7 +40,7 @@ from tests.support.frames import call_item, completed, created, rs, stream, text
 from tests.support.gateway import Gate
 from tests.support.scripts import NAMES, Calls, Name, Says, Thinks
 from tests.support.upstream import Asked, Cut, Hold, Pause, Reply
-from toolwire.agent import Agent, Context, Registry, Setup, ToolError, tool
+from toolwire.agent import Agent, AgentConfig, Context, Registry, ToolError, tool
 from toolwire.agent.events import (
     AgentEvent,
     CallEnded,
@@ -54,10 +54,10 @@ from toolwire.agent.events import (
     TurnStarted,
     UsageUpdated,
 )
-from toolwire.agent.registry import FunctionTool, Tool
-from toolwire.agent.runtime import Finished, Runtime
 from toolwire.agent.tools.patch import apply_patch
-from toolwire.runs.settings import Settings
+from toolwire.turns.settings import Settings
+from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
+from toolwire.turns.tools.registry import FunctionTool, Tool
 
 pytestmark = pytest.mark.xdist_group("agent-stack")  # its gateway is started once
 
@@ -124,11 +124,11 @@ def looked(id: str, path: str) -> list[Json]:
 
 
 def agent_at(
-    stand: AppServer, dialect: Name, model: str, *tools: Tool, setup: Setup | None = None, cwd: str | Path = "."
+    stand: AppServer, dialect: Name, model: str, *tools: Tool, config: AgentConfig | None = None, cwd: str | Path = "."
 ) -> Agent:
-    chosen = setup or Setup(retries=0, approve="never")
+    chosen = config or AgentConfig(retries=0, approve="never")
     backend = f"{dialect}:{stand.gateway.base_url}"
-    return Agent(model, tools=tools, setup=chosen, backend=backend, settings=Settings(), cwd=cwd)
+    return Agent(model, tools=tools, config=chosen, backend=backend, settings=Settings(), cwd=cwd)
 
 
 class Work:
@@ -309,21 +309,21 @@ def test_a_large_request_is_no_reason_to_complain(stand: AppServer):
 def test_words_and_thoughts_around_calls_arrive_and_go_back(stand: AppServer, dialect: Name):
     log = Log()
     model = stand.model(
-        tells(Thinks("Hm. ☃", "seal-1"), Says("Let me see."), looks("t1", "a")),
-        tells(Thinks("Aha.", "seal-2"), looks("t2", "b"), Says("Meanwhile.")),
+        tells(Thinks("Hm. ☃", "signature-1"), Says("Let me see."), looks("t1", "a")),
+        tells(Thinks("Aha.", "signature-2"), looks("t2", "b"), Says("Meanwhile.")),
         tells(Says("There.")),
         tells(Says("Still.")),
     )
-    setup = Setup(retries=0, effort="high", instructions="Be brief.")
-    agent = agent_at(stand, dialect, model, log.tool, setup=setup)
+    config = AgentConfig(retries=0, effort="high", instructions="Be brief.")
+    agent = agent_at(stand, dialect, model, log.tool, config=config)
     done = work(stand, model, agent, "Go.")
     assert (log.runs, done.ended.text) == (["a", "b"], "There.")
     assert done.text == "Let me see.Meanwhile.There."
     assert "".join(event.text for event in only(done.events, ReasoningDelta)) == "Hm. ☃Aha."
     assert same_thread(done.asked)
     thoughts = [
-        {"type": "reasoning", "summary": [{"type": "summary_text", "text": words}], "encrypted_content": seal}
-        for words, seal in (("Hm. ☃", "seal-1"), ("Aha.", "seal-2"))
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": words}], "encrypted_content": signature}
+        for words, signature in (("Hm. ☃", "signature-1"), ("Aha.", "signature-2"))
     ]
     brief, said = message("developer", "Be brief."), message("assistant", "Let me see.")
     first = [brief, GO, thoughts[0], said, *looked("t1", "a")]
@@ -340,7 +340,7 @@ def test_words_and_thoughts_around_calls_arrive_and_go_back(stand: AppServer, di
 
 
 def test_a_chat_is_not_given_the_thoughts_of_another(stand: AppServer):
-    one = stand.model(tells(Thinks("Private.", "seal-1"), looks("call_0", "a")), tells(Says("There.")))
+    one = stand.model(tells(Thinks("Private.", "signature-1"), looks("call_0", "a")), tells(Says("There.")))
     work(stand, one, agent_at(stand, "chat", one, Log().tool))
     other = stand.model(tells(looks("call_0", "b")), tells(Says("There.")))
     done = work(stand, other, agent_at(stand, "chat", other, Log().tool), "Come.", "Really?")
@@ -350,7 +350,7 @@ def test_a_chat_is_not_given_the_thoughts_of_another(stand: AppServer):
 @DIALECTS
 def test_a_tool_runs_while_the_stream_goes_on(stand: AppServer, dialect: Name):
     held = Held(parallel=True)
-    calls = [whole_call(id, "work", which(id), place=place) for place, id in enumerate(("c1", "c2"))]
+    calls = [whole_call(id, "work", which(id), index=place) for place, id in enumerate(("c1", "c2"))]
     early = WHOLE_WITH[dialect]
     gate = Gate(stream(created(), *calls[:early]), after=(stream(*calls[early:], completed(usage=USAGE)),))
     model = stand.model(Reply(steps_of(gate)), tells(Says("Both.")))
@@ -499,7 +499,7 @@ def test_a_call_that_is_cancelled_while_its_thread_waits(stand: AppServer, diale
 @DIALECTS
 def test_a_call_that_is_cancelled_while_the_model_still_speaks(stand: AppServer, dialect: Name):
     held = Held()
-    calls = [whole_call(id, "work", which(id), place=place) for place, id in enumerate(("c1", "never"))]
+    calls = [whole_call(id, "work", which(id), index=place) for place, id in enumerate(("c1", "never"))]
     speaks = Reply([stream(created(), *calls[: WHOLE_WITH[dialect]]), Hold()])
     model = stand.model(speaks, tells(Calls("c2", "work", which("c2"))), tells(Says("Well.")), backend="single")
     agent = agent_at(stand, dialect, model, held.tool)
@@ -530,7 +530,7 @@ def test_a_call_that_is_cancelled_while_the_model_still_speaks(stand: AppServer,
 
 
 CUT = Reply([stream(created()), Pause(0.02), Cut()])
-AGAIN = Setup(retries=2)
+AGAIN = AgentConfig(retries=2)
 
 
 def begun(words: str) -> bytes:
@@ -558,7 +558,7 @@ BREAKS = {
 def test_a_stream_that_breaks_is_asked_for_again_by_the_engine(stand: AppServer, dialect: Name, name: str):
     log = Log()
     model = stand.model(BREAKS[name], tells(looks("c1", "a")), tells(Says("There.")))
-    done = work(stand, model, agent_at(stand, dialect, model, log.tool, setup=AGAIN))
+    done = work(stand, model, agent_at(stand, dialect, model, log.tool, config=AGAIN))
     assert (done.ended.reason, done.ended.text, log.runs) == ("done", "There.", ["a"])
     assert [each.attempt for each in only(done.events, Retrying)] == [1]
     assert order(done.events) == ["turn 1", "call c1", "1 calls", "turn 2", "0 calls"]
@@ -570,7 +570,7 @@ def test_a_stream_that_breaks_is_asked_for_again_by_the_engine(stand: AppServer,
 def test_words_that_break_off_are_said_again_and_kept_once(stand: AppServer, dialect: Name):
     log = Log()
     model = stand.model(BREAKS["in-words"], tells(looks("c1", "a"), Says("Whole.")), tells(Says("There.")))
-    done = work(stand, model, agent_at(stand, dialect, model, log.tool, setup=AGAIN))
+    done = work(stand, model, agent_at(stand, dialect, model, log.tool, config=AGAIN))
     assert (done.ended.reason, done.ended.text, log.runs) == ("done", "There.", ["a"])
     assert (done.text, len(only(done.events, Retrying))) == ("Half ofWhole.There.", 1)
     assert [history(each) for each in done.asked[:2]] == [[GO], [GO]]
@@ -582,7 +582,7 @@ def test_words_that_break_off_are_said_again_and_kept_once(stand: AppServer, dia
 def test_a_stream_that_breaks_between_rounds_runs_no_tool_again(stand: AppServer, dialect: Name):
     log = Log()
     model = stand.model(tells(looks("c1", "a")), CUT, tells(Says("There.")))
-    done = work(stand, model, agent_at(stand, dialect, model, log.tool, setup=AGAIN))
+    done = work(stand, model, agent_at(stand, dialect, model, log.tool, config=AGAIN))
     assert (done.ended.reason, done.ended.text, log.runs) == ("done", "There.", ["a"])
     assert [each.attempt for each in only(done.events, Retrying)] == [1]
     assert [history(each) for each in done.asked] == [[GO], *[[GO, *looked("c1", "a")]] * 2]
@@ -606,7 +606,7 @@ OVERFLOWS = {
 def test_a_history_that_does_not_fit_is_summarised(stand: AppServer, dialect: Name, overflow: str):
     log = Log()
     model = stand.model(tells(looks("c1", "a")), OVERFLOWS[overflow], tells(Says("We saw a.")), tells(Says("There.")))
-    done = work(stand, model, agent_at(stand, dialect, model, log.tool, setup=AGAIN))
+    done = work(stand, model, agent_at(stand, dialect, model, log.tool, config=AGAIN))
     assert (done.ended.reason, done.ended.text, log.runs) == ("done", "There.", ["a"])
     assert only(done.events, Retrying) == []
     assert len(only(done.events, Compacted)) == 1
@@ -631,7 +631,7 @@ def test_a_stream_that_breaks_behind_a_call_keeps_that_call_and_runs_it_once(sta
     model = stand.model(
         Reply([broken, Pause(0.05), Cut()]), tells(looks("c2", "b")), tells(Says("There.")), backend="patient"
     )
-    done = work(stand, model, agent_at(stand, dialect, model, log.tool, setup=AGAIN))
+    done = work(stand, model, agent_at(stand, dialect, model, log.tool, config=AGAIN))
     assert (done.ended.reason, done.ended.text, log.runs) == ("done", "There.", ["a", "b"])
     shown = [[GO], [GO, *looked("c1", "a")], [GO, *looked("c1", "a"), *looked("c2", "b")]]
     assert [history(each) for each in done.asked] == shown
@@ -691,7 +691,7 @@ def without_instructions(asked: Asked) -> list[Json]:
 @DIALECTS
 def test_a_session_goes_on_in_another_process(stand: AppServer, dialect: Name, tmp_path: Path):
     (tmp_path / "greet.py").write_text("one\n")
-    reads = tells(Thinks("Hm.", "seal-1"), Says("Let me see."), Calls("c1", "Read", '{"path":"greet.py"}'))
+    reads = tells(Thinks("Hm.", "signature-1"), Says("Let me see."), Calls("c1", "Read", '{"path":"greet.py"}'))
     patch = "*** Begin Patch\n*** Update File: greet.py\n@@\n-one\n+zwölf\n*** End Patch\n"
     model = stand.model(
         reads, tells(Says("It says one.")), tells(patches("c2", patch)), tells(Says("Now it is zwölf."))
@@ -713,7 +713,7 @@ def test_a_session_goes_on_in_another_process(stand: AppServer, dialect: Name, t
     assert begun == [message("user", "What is in it?")]
     assert answered[:1] == begun
     assert [item["type"] for item in answered[1:]] == ["reasoning", "message", "function_call", "function_call_output"]
-    assert answered[1]["encrypted_content"] == "seal-1"
+    assert answered[1]["encrypted_content"] == "signature-1"
     assert answered[-1] == result("c1", "     1\tone")
     # A chat server has no place for a thought; the gateway knows it again by the call that it led to.
     assert resumed == [*answered, message("assistant", "It says one."), message("user", "Change it.")]
@@ -765,9 +765,8 @@ def test_a_call_has_ended_before_its_result_is_taken():
     finished: list[Finished] = []
 
     async def main() -> None:
-        runtime = Runtime(
-            Registry([log.tool]), lambda call: Context(Path("."), print), lambda call: None, finished.append
-        )
+        hooks = CallHooks(lambda call: Context(Path("."), print), finished=finished.append)
+        runtime = TurnCalls(Registry([log.tool]), hooks)
         runtime.start(call("look", "c1", path_of("a")))
         await asyncio.sleep(0)
         assert await runtime.results() == finished

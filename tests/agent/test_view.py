@@ -13,7 +13,7 @@ from rich.console import Console
 
 from tests.agent.terminal import Screen
 from toolwire.agent.approval import DENIED, NOBODY, READ_ONLY
-from toolwire.agent.call import CustomPayload, FunctionPayload, ToolCall
+from toolwire.agent.display import rows_of
 from toolwire.agent.events import (
     AgentEvent,
     ApprovalAsked,
@@ -37,7 +37,7 @@ from toolwire.agent.events import (
     Window,
 )
 from toolwire.agent.view import SPINNER, View
-from toolwire.agent.words import rows_of
+from toolwire.turns.tools.call import CustomPayload, FunctionPayload, ToolCall
 
 BASH = '{"command":"sleep 1"}'
 DONE = TaskEnded("done", "", Tokens())
@@ -495,7 +495,7 @@ def test_what_is_no_part_of_the_answer_stands_on_lines_of_its_own() -> None:
     ("ended", "line"),
     [
         (TaskEnded("cancelled", "", Tokens()), "stopped: cancelled"),
-        (TaskEnded("rounds", "", Tokens()), "stopped: rounds"),
+        (TaskEnded("max_turns", "", Tokens()), "stopped: max_turns"),
         (TaskEnded("length", "", Tokens()), "stopped: length"),
         (TaskEnded("failed", "", Tokens(), "No such model."), "failed: No such model."),
         (TaskEnded("failed", "", Tokens()), "failed: nobody knows why"),

@@ -24,18 +24,18 @@ from tests.agent.stage import (
     types_of,
     worked,
 )
+from tests.support.backend_writers import frame
 from tests.support.frames import created, rs, sse
 from tests.support.frames import text as said
 from tests.support.scripts import NAMES, Calls, Name, Says
 from tests.support.scripts import Tokens as Counted
-from tests.support.tellers import frame
 from tests.support.upstream import Reply
-from toolwire.agent import Agent, Session, Setup, tool
+from toolwire.agent import Agent, AgentConfig, Session, tool
 from toolwire.agent.events import AgentEvent, Compacted, Retrying
 from toolwire.agent.history import newest, read_items, size_of
 from toolwire.agent.items import user_message
 from toolwire.agent.loop import HALVINGS
-from toolwire.runs.settings import DEMO, Backend, Settings
+from toolwire.turns.settings import DEMO, Backend, Settings
 
 Json = dict[str, Any]
 
@@ -99,7 +99,7 @@ def test_a_history_that_does_not_fit_is_summarised_and_the_work_goes_on(
             turn(Says("done"), kind=kind),
         ]
         async with Far(*replies, kind=kind) as far:
-            agent = agent_on(far, echo(), setup=Setup(retries=3))
+            agent = agent_on(far, echo(), config=AgentConfig(retries=3))
             events = await worked(agent, "Look at a")
             assert (ended(events).reason, ended(events).text) == ("done", "done")
             assert len(far.asked) == 4
@@ -117,7 +117,7 @@ def test_a_history_that_does_not_fit_is_summarised_and_the_work_goes_on(
 def test_a_history_that_still_does_not_fit_is_not_summarised_again() -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "look")), too_long(), turn(Says("Sum.")), too_long()) as far:
-            agent = agent_on(far, echo(), setup=Setup(retries=3))
+            agent = agent_on(far, echo(), config=AgentConfig(retries=3))
             events = await worked(agent)
             assert ended(events).reason == "failed"
             assert "maximum context length" in ended(events).error
@@ -152,7 +152,7 @@ def test_a_prompt_that_does_not_fit_is_an_error_at_once() -> None:
 def test_a_model_that_nothing_fits_into_is_not_asked_forever() -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "look")), *(too_long() for _ in range(50))) as far:
-            agent = agent_on(far, echo(), setup=Setup(retries=3))
+            agent = agent_on(far, echo(), config=AgentConfig(retries=3))
             events = await worked(agent)
             assert ended(events).reason == "failed"
             assert only(events, Compacted) == []
@@ -269,7 +269,7 @@ def test_an_answer_that_ends_at_a_known_window_was_cut_short_by_it(window: int, 
     async def main() -> None:
         cut = turn(Says("I was"), end="length", tokens=Counted(input=600, output=400))
         async with Far(cut, turn(Says("Sum.")), turn(Says("done"))) as far:
-            done = ended(await worked(agent_on(far, setup=Setup(context_window=window))))
+            done = ended(await worked(agent_on(far, config=AgentConfig(context_window=window))))
             assert len(far.asked) == requests
             assert done.reason == ("done" if requests == 3 else "length")
 
@@ -280,7 +280,7 @@ def test_a_window_that_is_full_of_other_things_is_not_made_room_in_again_and_aga
     async def main() -> None:
         full = [turn(Calls(f"c{n}", "look"), tokens=Counted(input=950, output=10)) for n in range(5)]
         async with Far(full[0], turn(Says("Sum.")), *full[1:], turn(Says("done"))) as far:
-            events = await worked(agent_on(far, echo(), setup=Setup(context_window=1000)))
+            events = await worked(agent_on(far, echo(), config=AgentConfig(context_window=1000)))
             assert ended(events).text == "done"
             assert len(only(events, Compacted)) == 1
             assert len(far.asked) == 7
@@ -300,7 +300,7 @@ def test_a_window_that_fills_again_is_made_room_in_again() -> None:
             turn(Says("done")),
         ]
         async with Far(*replies) as far:
-            events = await worked(agent_on(far, echo(), setup=Setup(context_window=1000)))
+            events = await worked(agent_on(far, echo(), config=AgentConfig(context_window=1000)))
             assert ended(events).text == "done"
             assert len(only(events, Compacted)) == 2
 
@@ -318,7 +318,7 @@ async def listed(model: Json | None, backend: Json, kind: Name = "chat") -> tupl
     async with Far(first, turn(Says("Sum."), kind=kind), turn(Says("done"), kind=kind), kind=kind) as far:
         far.usage = json.dumps({"data": [model]}).encode() if model is not None else b""
         settings = Settings(backends=(Backend("up", kind, base_url=far.url, **backend), DEMO))
-        agent = Agent("up/m", tools=[echo()], settings=settings, setup=Setup(retries=0))
+        agent = Agent("up/m", tools=[echo()], settings=settings, config=AgentConfig(retries=0))
         return await worked(agent), far
 
 
@@ -356,7 +356,7 @@ def test_an_option_wins_and_nobody_is_asked() -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "look"), tokens=MANY), turn(Says("done"))) as far:
             far.usage = json.dumps({"data": [{"id": "m", "max_model_len": 32768}]}).encode()
-            events = await worked(agent_on(far, echo(), setup=Setup(context_window=200_000)))
+            events = await worked(agent_on(far, echo(), config=AgentConfig(context_window=200_000)))
             assert ended(events).text == "done"
             assert far.looked == []
 
@@ -383,7 +383,7 @@ def test_a_compaction_item_of_a_server_goes_back_after_an_overflow() -> None:
         summary = streams(created(), item_done(made), rs("completed", response={"id": "resp_1", "status": "completed"}))
         async with Far(turn(Calls("c1", "look")), too_long(), summary, turn(Says("done"))) as far:
             settings = Settings(backends=(Backend("up", "responses", base_url=far.url, profile={"compacts": True}),))
-            events = await worked(Agent("up/m", tools=[echo()], settings=settings, setup=Setup(retries=0)))
+            events = await worked(Agent("up/m", tools=[echo()], settings=settings, config=AgentConfig(retries=0)))
             assert ended(events).text == "done"
             assert far.inputs[2][-1] == {"type": "compaction_trigger"}
             assert types_of(far.inputs[3]) == ["compaction", "message"]

@@ -17,12 +17,12 @@ from tests.check.streams import (
     remove,
     repeat,
 )
-from toolwire.check.turns.rule import Asked
+from toolwire.check.turns.rule import RequestFacts
 
-ASKED = Asked("chat", ("look", "read"), usage=True)
-UNKNOWN = Asked("chat")
+ASKED = RequestFacts("chat", ("look", "read"), usage=True)
+UNKNOWN = RequestFacts("chat")
 """A stream of which the request is not known."""
-UNASKED = Asked("chat", ("look", "read"), usage=False)
+UNASKED = RequestFacts("chat", ("look", "read"), usage=False)
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 ERROR = {"error": {"message": "No.", "type": "server_error", "param": None, "code": None}}
@@ -82,7 +82,7 @@ def spoken() -> Frames:
 
 
 def uncounted() -> Frames:
-    return [frame for place, frame in enumerate(sound()) if place != TOKENS]
+    return [frame for index, frame in enumerate(sound()) if index != TOKENS]
 
 
 PART = ("choices", 0, "delta", "tool_calls", 0)
@@ -106,8 +106,8 @@ STREAM_FAULTS = [
             "the id changes": ("identity", change(-2, "id", to="d")),
             "the time changes": ("identity", change(-2, "created", to=2)),
             "the model changes": ("identity", change(-2, "model", to="n")),
-            "no chunk has a model": ("fields", all_of(*(remove(place, "model") for place in reversed(range(DONE))))),
-            "the time is text": ("fields", all_of(*(change(place, "created", to="1") for place in reversed(range(DONE))))),
+            "no chunk has a model": ("fields", all_of(*(remove(index, "model") for index in reversed(range(DONE))))),
+            "the time is text": ("fields", all_of(*(change(index, "created", to="1") for index in reversed(range(DONE))))),
             "a chunk has no id": ("fields identity", remove(TEXT, "id")),  # it is another one then
             "a choice does not say that it goes on": ("fields", remove(TEXT, "choices", 0, "finish_reason")),
             "the role is missing": ("role", remove(ROLE, *DELTA, "role")),
@@ -168,8 +168,8 @@ STREAM_FAULTS = [
             "indexes begin with one": (
                 "call-order",
                 all_of(
-                    *(change(place, *PART, "index", to=2) for place in (OPENS_B, MORE_B)),
-                    *(change(place, *PART, "index", to=1) for place in (MORE_A, OPENS_A)),
+                    *(change(index, *PART, "index", to=2) for index in (OPENS_B, MORE_B)),
+                    *(change(index, *PART, "index", to=1) for index in (MORE_A, OPENS_A)),
                 ),
             ),
             "two calls are told at once": ("call-order", move(MORE_A, behind=OPENS_B)),
@@ -183,8 +183,8 @@ STREAM_FAULTS = [
                 change(MORE_B, *PART, "function", "arguments", to='{"at":' + "[" * 5000 + "]" * 5000 + "}"),
             ),
             "a turn with calls ends with stop": ("calls.finish", change(FINISH, "choices", 0, "finish_reason", to="stop")),
-            "tokens are not told": ("usage.told", drop(TOKENS)),
-            "tokens are told as text": ("usage.told", change(TOKENS, "usage", "prompt_tokens", to="3")),
+            "tokens are not told": ("usage.reported", drop(TOKENS)),
+            "tokens are told as text": ("usage.reported", change(TOKENS, "usage", "prompt_tokens", to="3")),
             "the sum of tokens is wrong": ("usage.sum", change(TOKENS, "usage", "total_tokens", to=8)),
             "more tokens are cached than came in": (
                 "usage.parts",
@@ -286,7 +286,7 @@ PLAIN_FAULTS: dict[str, tuple[str, Change]] = {
     "arguments are cut": ("calls.json", at(*CALL, "function", "arguments", to="{")),
     "a turn with calls ends with stop": ("calls.finish", at(*CHOICE, "finish_reason", to="stop")),
     "a call is left in the text": ("calls.leak", at(*MESSAGE, "content", to="[TOOL_CALLS] look")),
-    "tokens are not told": ("usage.told", lacks("usage")),
+    "tokens are not told": ("usage.reported", lacks("usage")),
     "the sum of tokens is wrong": ("usage.sum", at("usage", "total_tokens", to=8)),
     "more tokens are cached than came in": (
         "usage.parts",
@@ -309,7 +309,7 @@ ALSO_SOUND_PLAIN: dict[str, Change] = {
     ),
 }  # fmt: skip
 
-ALSO_SOUND: dict[str, tuple[Frames, Asked]] = {
+ALSO_SOUND: dict[str, tuple[Frames, RequestFacts]] = {
     "text": (spoken(), ASKED),
     "failed": (failed(), ASKED),
     "failed at once": (failed()[-2:], ASKED),
@@ -319,31 +319,31 @@ ALSO_SOUND: dict[str, tuple[Frames, Asked]] = {
 }
 
 
-def lawful(*changes: Change, asked: Asked = ASKED) -> tuple[Frames, Asked]:
+def sound_case(*changes: Change, facts: RequestFacts = ASKED) -> tuple[Frames, RequestFacts]:
     frames = sound()
     for each in changes:
         each(frames)
-    return frames, asked
+    return frames, facts
 
 
 ALSO_SOUND |= {
-    "a role and an error that are null": lawful(change(TEXT, *DELTA, "role", to=None), change(TEXT, "error", to=None)),
-    "a choice that ends with nothing more to say": lawful(change(FINISH, *DELTA, to={"content": "", "tool_calls": []})),
-    "stop, where the request named the tool": lawful(
-        change(FINISH, "choices", 0, "finish_reason", to="stop"), asked=Asked("chat", ("look", "read"), True, forced=True)
+    "a role and an error that are null": sound_case(change(TEXT, *DELTA, "role", to=None), change(TEXT, "error", to=None)),
+    "a choice that ends with nothing more to say": sound_case(change(FINISH, *DELTA, to={"content": "", "tool_calls": []})),
+    "stop, where the request named the tool": sound_case(
+        change(FINISH, "choices", 0, "finish_reason", to="stop"), facts=RequestFacts("chat", ("look", "read"), True, forced=True)
     ),
-    "a call that the tokens did not suffice for": lawful(
+    "a call that the tokens did not suffice for": sound_case(
         change(MORE_B, *PART, "function", "arguments", to='{"at'), change(FINISH, "choices", 0, "finish_reason", to="length")
     ),
-    "a custom tool, whose input is any text": lawful(
+    "a custom tool, whose input is any text": sound_case(
         change(OPENS_B, *DELTA, "tool_calls", to=[{"index": 1, "id": "b", "type": "custom", "custom": {"name": "read", "input": ""}}]),
         change(MORE_B, *DELTA, "tool_calls", to=[{"index": 1, "custom": {"input": "ls -l"}}]),
     ),
-    "two choices": lawful(
+    "two choices": sound_case(
         *(insert(chunk({}, choices=[{"index": 1, "delta": delta, "finish_reason": finish}]), before=FINISH)
           for delta, finish in [({}, "stop"), ({"role": "assistant", "content": "Ho"}, None)]),
     ),
-    "a function of the time before tools": lawful(
+    "a function of the time before tools": sound_case(
         drop(OPENS_B, MORE_B),
         change(OPENS_A, *DELTA, to={"function_call": {"name": "look", "arguments": ""}}),
         change(MORE_A, *DELTA, to={"function_call": {"arguments": "{}"}}),

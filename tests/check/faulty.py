@@ -3,7 +3,7 @@
 faulty = Faulty(gateway.url)
 url = faulty.add(Fault(ask=drop("tool_choice")))       # changes what is asked
 url = faulty.add(Fault(answer=as_type("text/plain")))  # changes what is answered
-url = faulty.add(Fault(ask=lambda asked: html(502)))   # answers by itself
+url = faulty.add(Fault(ask=lambda received: html(502)))   # answers by itself
 
 A message over a WebSocket is a request with the method `WS`, and its answer has a line for each message; the upgrade
 before it has the method `UPGRADE`.
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 PATHS = {"/v1/chat/completions": "chat", "/v1/responses": "responses", "/v1/messages": "messages"}
 
 
-class Asked(msgspec.Struct):
+class ReceivedRequest(msgspec.Struct):
     """A request on its way. What is changed in `body` goes on."""
 
     method: str
@@ -45,20 +45,20 @@ class Asked(msgspec.Struct):
     def streamed(self) -> bool:
         return self.body.get("stream") is True
 
-    def says(self, text: str) -> bool:
+    def contains(self, text: str) -> bool:
         return text in json.dumps(self.body, ensure_ascii=False)
 
 
-Ask = Callable[[Asked], Reply | None]
-Answer = Callable[[Asked, Reply], Reply]
+RequestChange = Callable[[ReceivedRequest], Reply | None]
+ReplyChange = Callable[[ReceivedRequest, Reply], Reply]
 
 
 class Fault(msgspec.Struct, frozen=True):
     """What a server does wrong: with a request, which it may answer by itself, or with an answer."""
 
-    ask: Ask = lambda asked: None
-    answer: Answer | None = None
-    to: Callable[[Asked], bool] = lambda asked: True
+    ask: RequestChange = lambda received: None
+    answer: ReplyChange | None = None
+    to: Callable[[ReceivedRequest], bool] = lambda received: True
     """The requests whose answers are wrong. All others are passed on while they come."""
 
 
@@ -68,7 +68,7 @@ class Faulty:
     def __init__(self, sound: str) -> None:
         self._sound = sound
         self._faults: list[Fault] = []
-        self._asked: list[list[Asked]] = []
+        self._received: list[list[ReceivedRequest]] = []
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._port = 0
@@ -79,12 +79,12 @@ class Faulty:
     def add(self, fault: Fault) -> str:
         """The address of a server with this fault."""
         self._faults.append(fault)
-        self._asked.append([])
+        self._received.append([])
         return f"http://127.0.0.1:{self._port}/{len(self._faults) - 1}"
 
-    def asked(self, url: str) -> list[Asked]:
+    def requests(self, url: str) -> list[ReceivedRequest]:
         """What the server at this address was asked, as it came."""
-        return self._asked[int(url.rpartition("/")[2])]
+        return self._received[int(url.rpartition("/")[2])]
 
     def close(self) -> None:
         """Take no more connections. Only a fault may do this, while it is served."""
@@ -124,27 +124,30 @@ class Faulty:
         if headers.get("upgrade") == "websocket":
             return await self._serve_socket(number, path, headers, request)
         raw = await request.read()
-        self._asked[number].append(Asked(request.method, path, headers, raw, _object(raw)))
-        asked = Asked(request.method, path, headers, raw, _object(raw), request.query_string)
-        reply = fault.ask(asked)
+        self._received[number].append(ReceivedRequest(request.method, path, headers, raw, _object(raw)))
+        received = ReceivedRequest(request.method, path, headers, raw, _object(raw), request.query_string)
+        reply = fault.ask(received)
         if reply is not None:
             return await _send(reply, request)
         kept = {name: headers[name] for name in headers if name not in ("host", "content-length", "accept-encoding")}
-        body = msgspec.json.encode(asked.body) if asked.body else raw
+        body = msgspec.json.encode(received.body) if received.body else raw
         async with self._session.request(
-            asked.method, f"{self._sound}{asked.path}?{asked.query}".rstrip("?"), data=body or None, headers=kept
+            received.method,
+            f"{self._sound}{received.path}?{received.query}".rstrip("?"),
+            data=body or None,
+            headers=kept,
         ) as response:
             kind = response.headers.get("content-type", "")
-            if fault.answer is None or not fault.to(asked):
+            if fault.answer is None or not fault.to(received):
                 return await _pass_on(response, Reply([], response.status, kind), request)
-            told = Reply([await response.read()], response.status, kind)
-        return await _send(fault.answer(asked, told), request)
+            reply = Reply([await response.read()], response.status, kind)
+        return await _send(fault.answer(received, reply), request)
 
     async def _serve_socket(
         self, number: int, path: str, headers: dict[str, str], request: web.Request
     ) -> web.StreamResponse:
         fault = self._faults[number]
-        refused = fault.ask(Asked("UPGRADE", path, headers, b"", {}))
+        refused = fault.ask(ReceivedRequest("UPGRADE", path, headers, b"", {}))
         if refused is not None:
             return await _send(refused, request)
         near = web.WebSocketResponse()
@@ -152,13 +155,13 @@ class Faulty:
         kept = {name: headers[name] for name in headers if name in ("authorization", "content-type")}
         async with self._session.ws_connect(self._sound + path, headers=kept) as far:
             async for message in near:
-                asked = Asked("WS", path, headers, message.data.encode(), _object(message.data.encode()))
-                self._asked[number].append(asked)
-                reply = fault.ask(asked)
+                received = ReceivedRequest("WS", path, headers, message.data.encode(), _object(message.data.encode()))
+                self._received[number].append(received)
+                reply = fault.ask(received)
                 if reply is None:
-                    await far.send_bytes(msgspec.json.encode(asked.body), compress=None)
-                    told = Reply([b"".join([each async for each in _messages(far)])])
-                    reply = fault.answer(asked, told) if fault.answer and fault.to(asked) else told
+                    await far.send_bytes(msgspec.json.encode(received.body), compress=None)
+                    reply = Reply([b"".join([each async for each in _messages(far)])])
+                    reply = fault.answer(received, reply) if fault.answer and fault.to(received) else reply
                 if any(isinstance(step, Cut) for step in reply.steps):
                     break
                 for line in b"".join(step for step in reply.steps if isinstance(step, bytes)).splitlines():
@@ -232,38 +235,38 @@ def _abort(request: web.Request) -> None:
 
 # What a fault is made of
 
-Holds = Callable[[Asked], bool]
+Holds = Callable[[ReceivedRequest], bool]
 
 
-def where(holds: Holds, ask: Ask) -> Ask:
+def where(holds: Holds, ask: RequestChange) -> RequestChange:
     """The fault shows only in some requests."""
-    return lambda asked: ask(asked) if holds(asked) else None
+    return lambda received: ask(received) if holds(received) else None
 
 
-def says(text: str) -> Holds:
-    return lambda asked: bool(asked.api) and asked.says(text)
+def contains(text: str) -> Holds:
+    return lambda received: bool(received.api) and received.contains(text)
 
 
-def drop(*fields: str) -> Ask:
+def drop(*fields: str) -> RequestChange:
     """Fields of a request get lost."""
 
-    def ask(asked: Asked) -> None:
+    def ask(received: ReceivedRequest) -> None:
         for field in fields:
-            asked.body.pop(field, None)
+            received.body.pop(field, None)
 
     return ask
 
 
-def put(**fields: Any) -> Ask:
+def put(**fields: Any) -> RequestChange:
     """Fields of a request are set, whatever was asked."""
-    return lambda asked: asked.body.update(fields)
+    return lambda received: received.body.update(fields)
 
 
-def misread(text: str, read: str) -> Ask:
+def misread(text: str, read: str) -> RequestChange:
     """A text in a request is taken for another."""
 
-    def ask(asked: Asked) -> None:
-        asked.body = _replaced(asked.body, text, read)
+    def ask(received: ReceivedRequest) -> None:
+        received.body = _replaced(received.body, text, read)
 
     return ask
 
@@ -284,28 +287,28 @@ def reply_json(status: int, body: Any) -> Reply:
     return Reply([msgspec.json.encode(body)], status, "application/json")
 
 
-def refuse(status: int, asked: Asked) -> Reply:
+def refuse(status: int, received: ReceivedRequest) -> Reply:
     """An error in the right form."""
     error = {"message": "No.", "type": "invalid_request_error", "param": None, "code": None}
-    if asked.api == "messages":
+    if received.api == "messages":
         return reply_json(status, {"type": "error", "error": {"type": "invalid_request_error", "message": "No."}})
     return reply_json(status, {"error": error})
 
 
-def refusing(status: int) -> Ask:
-    return lambda asked: refuse(status, asked)
+def refusing(status: int) -> RequestChange:
+    return lambda received: refuse(status, received)
 
 
 def html(status: int = 200) -> Reply:
     return Reply([b"<!doctype html><title>Welcome</title>"], status, "text/html; charset=utf-8")
 
 
-def with_status(status: int) -> Answer:
-    return lambda asked, reply: msgspec.structs.replace(reply, status=status)
+def with_status(status: int) -> ReplyChange:
+    return lambda received, reply: msgspec.structs.replace(reply, status=status)
 
 
-def as_type(content_type: str) -> Answer:
-    return lambda asked, reply: msgspec.structs.replace(reply, content_type=content_type)
+def as_type(content_type: str) -> ReplyChange:
+    return lambda received, reply: msgspec.structs.replace(reply, content_type=content_type)
 
 
 def frames(reply: Reply) -> list[bytes]:
@@ -313,6 +316,6 @@ def frames(reply: Reply) -> list[bytes]:
     return [frame + b"\n\n" for frame in b"".join(reply.steps).split(b"\n\n") if frame]
 
 
-def rewritten(old: bytes, new: bytes) -> Answer:
+def rewritten(old: bytes, new: bytes) -> ReplyChange:
     """Bytes of an answer are replaced."""
-    return lambda asked, reply: msgspec.structs.replace(reply, steps=[b"".join(reply.steps).replace(old, new)])
+    return lambda received, reply: msgspec.structs.replace(reply, steps=[b"".join(reply.steps).replace(old, new)])

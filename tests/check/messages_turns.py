@@ -19,9 +19,9 @@ from tests.check.streams import (
     rename,
     repeat,
 )
-from toolwire.check.turns.rule import Asked
+from toolwire.check.turns.rule import RequestFacts
 
-ASKED = Asked("messages", ("look", "read"))
+ASKED = RequestFacts("messages", ("look", "read"))
 
 USAGE = {
     "input_tokens": 3,
@@ -121,7 +121,7 @@ STREAM_FAULTS = [
         {
             "an event has the name of another": ("event-name", rename(OVER, "message_delta")),
             "an event has no name": ("event-name", rename(SPOKEN, None)),
-            "no event has a name": ("event-name", all_of(*(rename(place, None) for place in range(18)))),
+            "no event has a name": ("event-name", all_of(*(rename(index, None) for index in range(18)))),
             "message_start is missing": ("opening", drop(BEGUN)),
             "message_start comes twice": ("opening", repeat(BEGUN)),
             "message_start comes late": ("opening", move(BEGUN, behind=THINKS)),
@@ -180,7 +180,7 @@ STREAM_FAULTS = [
             "the input is a list": ("calls.json", change(MORE_B, "delta", "partial_json", to="[]")),
             "a turn with calls ends its turn": ("calls.finish", change(END, "delta", "stop_reason", to="end_turn")),
             "tokens are told as text": (
-                "delta-usage usage.told",  # there is no other count of the output
+                "delta-usage usage.reported",  # there is no other count of the output
                 change(END, "usage", "output_tokens", to="9"),
             ),
         },
@@ -192,7 +192,7 @@ STREAM_FAULTS = [
             "a turn without calls ends with calls": ("calls.finish", change(4, "delta", "stop_reason", to="tool_use")),
             "a call is left in the text": ("calls.leak", change(2, "delta", "text", to='<invoke name="look">')),
             "nobody counts the input": (
-                "start-usage usage.told",  # one of them would do for the other
+                "start-usage usage.reported",  # one of them would do for the other
                 all_of(remove(0, *MESSAGE, "usage", "input_tokens"), remove(4, "usage", "input_tokens")),
             ),
         },
@@ -242,8 +242,8 @@ PLAIN_FAULTS: dict[str, tuple[str, Change]] = {
     "the stop reason is missing": ("message", lacks("stop_reason")),
     "the stop reason is none of the API's": ("message", at("stop_reason", to="stop")),
     "content is text": ("message calls.finish", at("content", to="So.")),  # the calls are gone
-    "there is no usage": ("message usage.told", lacks("usage")),  # clients raise, and budgets count nothing
-    "the input is not counted": ("message usage.told", lacks("usage", "input_tokens")),
+    "there is no usage": ("message usage.reported", lacks("usage")),  # clients raise, and budgets count nothing
+    "the input is not counted": ("message usage.reported", lacks("usage", "input_tokens")),
     "a call has no id": ("block-keys calls.id", lacks(*CALL, "id")),  # in any API a call has one
     "a call has no name": ("block-keys calls.name", lacks(*CALL, "name")),
     "the input is text": ("input calls.json", at(*CALL, "input", to='{"at":1}')),  # in any API it is an object
@@ -269,33 +269,33 @@ ALSO_SOUND_PLAIN: dict[str, Change] = {
 }  # fmt: skip
 
 
-def lawful(*changes: Change) -> tuple[Frames, Asked]:
+def sound_case(*changes: Change) -> tuple[Frames, RequestFacts]:
     frames = sound()
     for each in changes:
         each(frames)
     return frames, ASKED
 
 
-ALSO_SOUND: dict[str, tuple[Frames, Asked]] = {
+ALSO_SOUND: dict[str, tuple[Frames, RequestFacts]] = {
     "text": (spoken(), ASKED),
     "empty": ([begun(), ends("end_turn"), event("message_stop")], ASKED),
     "failed": (failed(), ASKED),
     "failed at once": ([FAILED], ASKED),
-    "a call that the tokens did not suffice for": lawful(
+    "a call that the tokens did not suffice for": sound_case(
         drop(OPENS_B, MORE_B, ENDS_B), drop(LAST_A), change(-2, "delta", "stop_reason", to="max_tokens")
     ),
-    "a call without a delta": lawful(drop(MORE_B)),
-    "a thought of which only the signature is told": lawful(drop(THOUGHT)),
-    "a thought that begins without a signature": lawful(remove(THINKS, *BLOCK, "signature")),
-    "the end in two steps": lawful(repeat(END)),
-    "pings without a name": lawful(rename(PING, None)),
-    "a block that nobody has heard of": lawful(
+    "a call without a delta": sound_case(drop(MORE_B)),
+    "a thought of which only the signature is told": sound_case(drop(THOUGHT)),
+    "a thought that begins without a signature": sound_case(remove(THINKS, *BLOCK, "signature")),
+    "the end in two steps": sound_case(repeat(END)),
+    "pings without a name": sound_case(rename(PING, None)),
+    "a block that nobody has heard of": sound_case(
         insert(stop(4), before=END), insert(start(4, type="fallback", to={"model": "n"}), before=END)
     ),
-    "the tool of a server": lawful(
+    "the tool of a server": sound_case(
         change(OPENS_B, *BLOCK, to={"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}})
     ),
-    "citations": lawful(insert(delta(1, "citations_delta", citation={"cited_text": "x"}), before=SPOKEN)),
+    "citations": sound_case(insert(delta(1, "citations_delta", citation={"cited_text": "x"}), before=SPOKEN)),
     "a turn that pauses": (
         [begun(), start(0, type="text", text=""), delta(0, "text_delta", text="So."), stop(0), ends("pause_turn"), event("message_stop")],
         ASKED,

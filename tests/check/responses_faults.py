@@ -38,9 +38,9 @@ from tests.check.streams import (
     change,
     drop,
     faults,
+    index_of,
     insert,
     move,
-    place_of,
     remove,
     rename,
     repeat,
@@ -55,18 +55,18 @@ def from_one(frames: Frames) -> int:
 
 
 def reverse_output(frames: Frames) -> int:
-    place = place_of(frames, "completed")
-    frames[place].data["response"]["output"].reverse()
-    return place
+    index = index_of(frames, "completed")
+    frames[index].data["response"]["output"].reverse()
+    return index
 
 
 def retype(at: str, to: str) -> Change:
     """Another event in its place."""
 
     def do(frames: Frames) -> int:
-        place = place_of(frames, at)
-        frames[place].name = frames[place].data["type"] = to
-        return place
+        index = index_of(frames, at)
+        frames[index].name = frames[index].data["type"] = to
+        return index
 
     return do
 
@@ -80,20 +80,20 @@ def everywhere(index: int, key: str, to: Any) -> Change:
     """Another value in everything that is said of an item; None takes it away."""
 
     def do(frames: Frames) -> int:
-        told = [
+        events = [
             frame.data for frame in frames if isinstance(frame.data, dict) and frame.data.get("output_index") == index
         ]
-        final = frames[place_of(frames, "completed")].data["response"]["output"][index]
-        for item in [final, *(data["item"] for data in told if "item" in data)]:
+        final = frames[index_of(frames, "completed")].data["response"]["output"][index]
+        for item in [final, *(data["item"] for data in events if "item" in data)]:
             item[key] = to
             if to is None:
                 del item[key]
-        for data in told:
+        for data in events:
             if key == "id" and "item_id" in data:
                 data["item_id"] = to
             if key == "name" and "name" in data:
                 data["name"] = to
-        return place_of(frames, ADDED, index)
+        return index_of(frames, ADDED, index)
 
     return do
 
@@ -102,10 +102,10 @@ def everywhere_in_text(key: str) -> Change:
     """A field is missing wherever the text of the message is told as a whole."""
 
     def do(frames: Frames) -> int:
-        place = place_of(frames, DONE, 1)
-        for part in (frames[place].data["item"], frames[place_of(frames, "completed")].data["response"]["output"][1]):
+        index = index_of(frames, DONE, 1)
+        for part in (frames[index].data["item"], frames[index_of(frames, "completed")].data["response"]["output"][1]):
             del part["content"][0][key]
-        return place
+        return index
 
     return do
 
@@ -114,10 +114,10 @@ def at_index(index: int, to: int) -> Change:
     """Another index in everything that is said of an item."""
 
     def do(frames: Frames) -> int:
-        told = [place for place, frame in enumerate(frames[:-1]) if frame.data.get("output_index") == index]
-        for place in told:
-            frames[place].data["output_index"] = to
-        return told[0]
+        changed = [n for n, frame in enumerate(frames[:-1]) if frame.data.get("output_index") == index]
+        for n in changed:
+            frames[n].data["output_index"] = to
+        return changed[0]
 
     return do
 
@@ -151,7 +151,7 @@ STREAM: dict[str, tuple[str, Change]] = {
     ),
     "an error is followed by completed": ("error-event", insert(framed(ERROR_EVENT), before="completed")),
     "an error comes in the middle": ("error-event", insert(framed(ERROR_EVENT), before=DONE)),
-    "all is nameless": ("event-name", all_of(*(rename(place, None) for place in range(len(sound()) - 1)))),
+    "all is nameless": ("event-name", all_of(*(rename(index, None) for index in range(len(sound()) - 1)))),
     "an event has the name of all events": ("event-name", rename(3, "message")),
     "the marker is missing": ("done-marker", drop(-1)),
     "the marker comes twice": ("done-marker", repeat(-1)),
@@ -316,7 +316,7 @@ STREAM: dict[str, tuple[str, Change]] = {
             done_as(2, "arguments", '{"city":"Paris"'),
         ),
     ),
-    "tokens are not told": ("usage.told", change("completed", "response", "usage", to=None)),
+    "tokens are not told": ("usage.reported", change("completed", "response", "usage", to=None)),
     "the sum of tokens is wrong": ("usage.sum", change("completed", "response", "usage", "total_tokens", to=40)),
     "more tokens are cached than came in": (
         "usage.parts",
@@ -355,7 +355,7 @@ def leaking(frames: Frames) -> int:
     change("output_text.delta", "delta", to=LEAK)(frames)
     drop("output_text.delta", nth=1)(frames)
     drop("output_text.delta", nth=1)(frames)
-    return place_of(frames, DONE)
+    return index_of(frames, DONE)
 
 
 WAITING = all_of(
@@ -437,7 +437,7 @@ STREAM_FAULTS = [
     *faults(
         lambda: stream(message(0, **HALF), call(1, "a", "Paris"), closing="incomplete", **TOO_LONG),
         ASKED,
-        {"an incomplete item is not the last": ("incomplete-item", lambda frames: place_of(frames, DONE))},
+        {"an incomplete item is not the last": ("incomplete-item", lambda frames: index_of(frames, DONE))},
     ),
     *faults(
         lambda: fails(message(0, **HALF), call(1, "a", "Paris")),
@@ -445,7 +445,7 @@ STREAM_FAULTS = [
         {
             "an incomplete item of a failed response is not the last": (
                 "incomplete-item",
-                lambda frames: place_of(frames, DONE),
+                lambda frames: index_of(frames, DONE),
             )
         },
     ),
@@ -478,7 +478,7 @@ STREAM_FAULTS = [
     *faults(
         lambda: stream(message(0), status="incomplete"),
         EXTENDED,
-        {"extended: incomplete without calls": ("response-status", lambda frames: place_of(frames, "completed"))},
+        {"extended: incomplete without calls": ("response-status", lambda frames: index_of(frames, "completed"))},
     ),
 ]
 
@@ -526,7 +526,7 @@ PLAIN_FAULTS: dict[str, tuple[str, Change]] = {
     "tokens have no details": ("usage-details", lacks("usage", "input_tokens_details")),
     "nobody says why a response is incomplete": ("incomplete-details", at("status", to="incomplete")),
     "a failed response has no error": ("failed-error", at("status", to="failed")),
-    "tokens are not told": ("usage.told", at("usage", to=None)),
+    "tokens are not told": ("usage.reported", at("usage", to=None)),
     "the sum of tokens is wrong": ("usage.sum", at("usage", "total_tokens", to=40)),
 }
 

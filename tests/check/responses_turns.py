@@ -15,11 +15,11 @@ from tests.check.streams import (
     numbered,
     remove,
 )
-from toolwire.check.turns.rule import Asked
+from toolwire.check.turns.rule import RequestFacts
 
-ASKED = Asked("responses", ("weather", "run"))
-EXTENDED = Asked("responses", ("weather", "run"), extended=True)
-SOCKET = Asked("responses", ("weather", "run"), socket=True)
+ASKED = RequestFacts("responses", ("weather", "run"))
+EXTENDED = RequestFacts("responses", ("weather", "run"), extended=True)
+SOCKET = RequestFacts("responses", ("weather", "run"), socket=True)
 
 RESPONSE: Json = {
     "id": "resp_1",
@@ -78,23 +78,23 @@ def growing(kind: str, where: Json, key: str, *pieces: str, **done: Any) -> list
     ]
 
 
-def item(place: int, begun: Json, ended: Json, *between: list[Json]) -> list[Json]:
+def item(index: int, begun: Json, ended: Json, *between: list[Json]) -> list[Json]:
     """Everything that a stream says of one item."""
     return [
-        event("output_item.added", output_index=place, item={**begun, "status": "in_progress"}),
+        event("output_item.added", output_index=index, item={**begun, "status": "in_progress"}),
         *(event for events in between for event in events),
-        event("output_item.done", output_index=place, item={**begun, "status": "completed", **ended}),
+        event("output_item.done", output_index=index, item={**begun, "status": "completed", **ended}),
     ]
 
 
-def reasoning(place: int = 0) -> list[Json]:
+def reasoning(index: int = 0) -> list[Json]:
     begun = {"type": "reasoning", "id": "rs_1", "summary": [], "content": []}
     summary = {"type": "summary_text", "text": "Two cities."}
     thought = {"type": "reasoning_text", "text": "Ask twice."}
-    first = {"item_id": "rs_1", "output_index": place, "summary_index": 0}
-    second = {"item_id": "rs_1", "output_index": place, "content_index": 0}
+    first = {"item_id": "rs_1", "output_index": index, "summary_index": 0}
+    second = {"item_id": "rs_1", "output_index": index, "content_index": 0}
     return item(
-        place,
+        index,
         begun,
         {"summary": [summary], "content": [thought]},
         [event("reasoning_summary_part.added", **first, part={**summary, "text": ""})],
@@ -106,12 +106,12 @@ def reasoning(place: int = 0) -> list[Json]:
     )
 
 
-def message(place: int = 1, **ended: Any) -> list[Json]:
+def message(index: int = 1, **ended: Any) -> list[Json]:
     begun = {"type": "message", "id": "msg_1", "role": "assistant", "content": []}
     part = {"type": "output_text", "text": "Let me look.", "annotations": [], "logprobs": []}
-    where = {"item_id": "msg_1", "output_index": place, "content_index": 0}
+    where = {"item_id": "msg_1", "output_index": index, "content_index": 0}
     return item(
-        place,
+        index,
         begun,
         {"content": [part], **ended},
         [event("content_part.added", **where, part={**part, "text": ""})],
@@ -120,29 +120,29 @@ def message(place: int = 1, **ended: Any) -> list[Json]:
     )
 
 
-def call(place: int, id: str, city: str) -> list[Json]:
+def call(index: int, id: str, city: str) -> list[Json]:
     begun = {"type": "function_call", "id": f"fc_{id}", "call_id": f"call_{id}", "name": "weather", "arguments": ""}
-    where = {"item_id": f"fc_{id}", "output_index": place}
+    where = {"item_id": f"fc_{id}", "output_index": index}
     pieces = ('{"city":', f'"{city}"', "}")
     return item(
-        place,
+        index,
         begun,
         {"arguments": "".join(pieces)},
         growing("function_call_arguments", where, "arguments", *pieces, name="weather"),
     )
 
 
-def custom(place: int = 4) -> list[Json]:
+def custom(index: int = 4) -> list[Json]:
     begun = {"type": "custom_tool_call", "id": "ctc_1", "call_id": "call_c", "name": "run", "input": ""}
-    where = {"item_id": "ctc_1", "output_index": place}
-    return item(place, begun, {"input": "ls -l"}, growing("custom_tool_call_input", where, "input", "ls", " -l"))
+    where = {"item_id": "ctc_1", "output_index": index}
+    return item(index, begun, {"input": "ls -l"}, growing("custom_tool_call_input", where, "input", "ls", " -l"))
 
 
-def search(place: int = 0) -> list[Json]:
+def search(index: int = 0) -> list[Json]:
     begun = {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "Paris"}}
-    where = {"item_id": "ws_1", "output_index": place}
+    where = {"item_id": "ws_1", "output_index": index}
     steps = [event(f"web_search_call.{step}", **where) for step in ("in_progress", "searching", "completed")]
-    return item(place, begun, {}, steps)
+    return item(index, begun, {}, steps)
 
 
 def stream(*items: list[Json], closing: str = "completed", **final: Any) -> Frames:
@@ -208,8 +208,8 @@ REQUEST: Json = {
 """What the sound turns were asked for."""
 
 
-def asked_for(**fields: Any) -> Asked:
-    return Asked("responses", ("weather", "run"), fields=fields)
+def asked_for(**fields: Any) -> RequestFacts:
+    return RequestFacts("responses", ("weather", "run"), fields=fields)
 
 
 FAILURE = {"code": "server_error", "message": "Gone."}
@@ -237,11 +237,13 @@ def plain() -> Json:
     return deepcopy({**RESPONSE, "status": "completed", "output": output, "usage": USAGE})
 
 
-def lawful(*changes: Change, frames: Frames | None = None, asked: Asked = ASKED) -> tuple[Frames, Asked]:
+def sound_case(
+    *changes: Change, frames: Frames | None = None, facts: RequestFacts = ASKED
+) -> tuple[Frames, RequestFacts]:
     made = sound() if frames is None else frames
     for each in changes:
         each(made)
-    return made, asked
+    return made, facts
 
 
 def nameless() -> Frames:
@@ -258,48 +260,48 @@ TOO_LONG = {"incomplete_details": {"reason": "max_output_tokens"}}
 QUEUED = framed(event("queued", response={**RESPONSE, "status": "queued"}))
 KEEPALIVE = Frame("keepalive", {"type": "keepalive"})
 
-ALSO_SOUND: dict[str, tuple[Frames, Asked]] = {
+ALSO_SOUND: dict[str, tuple[Frames, RequestFacts]] = {
     "text": (spoken(), ASKED),
     "failed": (failed(), ASKED),
     "failed after an item": (fails(message(0)), ASKED),
     "a websocket, without names and marker": (nameless(), SOCKET),
-    "an item that begins before another ends": lawful(
+    "an item that begins before another ends": sound_case(
         move(ADDED, behind=ADDED, nth=1), frames=stream(call(0, "a", "Paris"), call(1, "b", "Rome"))
     ),
-    "in_progress again, to keep the connection": lawful(insert(framed(event("in_progress", response=RESPONSE)), before=DONE)),
-    "keepalive, as OpenAI sends it": lawful(insert(KEEPALIVE, before="in_progress"), insert(KEEPALIVE, before=DONE)),
-    "a response that waited in a queue": lawful(
+    "in_progress again, to keep the connection": sound_case(insert(framed(event("in_progress", response=RESPONSE)), before=DONE)),
+    "keepalive, as OpenAI sends it": sound_case(insert(KEEPALIVE, before="in_progress"), insert(KEEPALIVE, before=DONE)),
+    "a response that waited in a queue": sound_case(
         insert(QUEUED, before="in_progress"), change("created", "response", "status", to="queued")
     ),
-    "text that is annotated inside its part": lawful(insert(framed(ANNOTATION), before="output_text.done")),
+    "text that is annotated inside its part": sound_case(insert(framed(ANNOTATION), before="output_text.done")),
     "hosted tools with events of their own": (stream(search(), message()), ASKED),
-    "hosted tools without a status": lawful(
+    "hosted tools without a status": sound_case(
         *(remove(at, "item", "status") for at in (ADDED, DONE)), remove("completed", *FINAL, 0, "status"),
         frames=stream(search(), message()),
     ),
-    "audio": lawful(insert(framed(event("audio.delta", delta="AAAA")), before="completed")),
-    "reasoning without a status, as OpenAI sends it": lawful(
+    "audio": sound_case(insert(framed(event("audio.delta", delta="AAAA")), before="completed")),
+    "reasoning without a status, as OpenAI sends it": sound_case(
         *(remove(at, "item", "status") for at in (ADDED, DONE)), remove("completed", *FINAL, 0, "status")
     ),
-    "a thought that is sealed anew in the end": lawful(
+    "a thought that is signed anew in the end": sound_case(
         change(ADDED, "item", "encrypted_content", to="1"),
         change(DONE, "item", "encrypted_content", to="2"),
         change("completed", *FINAL, 0, "encrypted_content", to="3"),
     ),
     "an incomplete message that is the last": (stream(reasoning(), message(**HALF), closing="incomplete", **TOO_LONG), ASKED),
     "an incomplete message in a failed response": (fails(reasoning(), message(**HALF)), ASKED),
-    "all that was asked for is told": lawful(asked=asked_for(**REQUEST)),
-    "a server that has tools of its own": lawful(asked=asked_for(tools=REQUEST["tools"][:1])),
-    "a strict tool, whose schema was made to fit": lawful(asked=asked_for(tools=[{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}])),
-    "a summary of reasoning, which the server chooses": lawful(asked=asked_for(reasoning={"effort": "low", "summary": "concise"})),
-    "half a call that nobody declares done": lawful(
+    "all that was asked for is told": sound_case(facts=asked_for(**REQUEST)),
+    "a server that has tools of its own": sound_case(facts=asked_for(tools=REQUEST["tools"][:1])),
+    "a strict tool, whose schema was made to fit": sound_case(facts=asked_for(tools=[{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}])),
+    "a summary of reasoning, which the server chooses": sound_case(facts=asked_for(reasoning={"effort": "low", "summary": "concise"})),
+    "half a call that nobody declares done": sound_case(
         change(DONE, "item", "status", to="incomplete"),
         change("incomplete", *FINAL, 0, "status", to="incomplete"),
         drop(f"{ARGUMENTS}.done"),
         frames=stream(call(0, "a", "Paris"), closing="incomplete", **TOO_LONG),
     ),
-    "extended: ping": lawful(further("ping"), asked=EXTENDED),
-    "extended: required_action": lawful(further("response.required_action"), asked=EXTENDED),
-    "extended: an event with its maker's name": lawful(further("toolwire:required_action"), asked=EXTENDED),
+    "extended: ping": sound_case(further("ping"), facts=EXTENDED),
+    "extended: required_action": sound_case(further("response.required_action"), facts=EXTENDED),
+    "extended: an event with its maker's name": sound_case(further("toolwire:required_action"), facts=EXTENDED),
     "extended: incomplete while calls wait": (stream(call(0, "a", "Paris"), status="incomplete"), EXTENDED),
 }  # fmt: skip

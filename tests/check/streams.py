@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from toolwire.check.turns.frames import Heard
-from toolwire.check.turns.rule import Asked, Finding
+from toolwire.check.turns.frames import ReceivedFrame
+from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck
 
 Json = dict[str, Any]
@@ -38,19 +38,19 @@ class Fault(msgspec.Struct, frozen=True):
     rules: frozenset[str]
     sound: Callable[[], Frames]
     change: Change
-    asked: Asked
+    facts: RequestFacts
 
     def __str__(self) -> str:
-        return f"{self.asked.api}-{self.what.replace(' ', '-')}"
+        return f"{self.facts.api}-{self.what.replace(' ', '-')}"
 
 
 Table = dict[str, tuple[str, Change]]
 """What is done to a stream: the rules that it breaks, and how it is done."""
 
 
-def faults(sound: Callable[[], Frames], asked: Asked, table: Table) -> list[Fault]:
+def faults(sound: Callable[[], Frames], facts: RequestFacts, table: Table) -> list[Fault]:
     """The rows of a table. Rules without an area are of the API's own."""
-    return [Fault(what, ids(asked.api, rules), sound, change, asked) for what, (rules, change) in table.items()]
+    return [Fault(what, ids(facts.api, rules), sound, change, facts) for what, (rules, change) in table.items()]
 
 
 def ids(api: str, rules: str) -> frozenset[str]:
@@ -70,30 +70,30 @@ def written(frame: Frame) -> bytes:
     return f"{name}data: {data}\n\n".encode()
 
 
-def read(data: bytes | Iterable[bytes], asked: Asked) -> tuple[list[Finding], list[Heard]]:
+def read(data: bytes | Iterable[bytes], facts: RequestFacts) -> tuple[list[Finding], list[ReceivedFrame]]:
     """What is wrong with a stream, and its frames."""
-    check = StreamCheck(asked)
+    check = StreamCheck(facts)
     for piece in [data] if isinstance(data, bytes) else data:
         check.feed(piece)
-    return [*check.end()], check.heard
+    return [*check.end()], check.received
 
 
-def findings(frames: Iterable[Frame], asked: Asked) -> list[Finding]:
-    return read(wire(frames), asked)[0]
+def findings(frames: Iterable[Frame], facts: RequestFacts) -> list[Finding]:
+    return read(wire(frames), facts)[0]
 
 
-def broken(frames: Iterable[Frame], asked: Asked) -> set[str]:
-    return {finding.rule for finding in findings(frames, asked)}
+def broken(frames: Iterable[Frame], facts: RequestFacts) -> set[str]:
+    return {finding.rule for finding in findings(frames, facts)}
 
 
 # What can be done to a stream. Whatever moves numbered events numbers them anew, so that only the fault is left.
 
 
-def place_of(frames: Frames, at: int | str, nth: int = 0) -> int:
+def index_of(frames: Frames, at: int | str, nth: int = 0) -> int:
     """Where a frame is, by its place or its type."""
     if isinstance(at, int):
         return at if at >= 0 else len(frames) + at
-    return [place for place, frame in enumerate(frames) if frame.type in (at, f"response.{at}")][nth]
+    return [index for index, frame in enumerate(frames) if frame.type in (at, f"response.{at}")][nth]
 
 
 def numbered(frames: Frames) -> Frames:
@@ -110,35 +110,35 @@ def inside(value: Any, path: tuple[Any, ...]) -> Any:
 
 def change(at: int | str, *path: Any, to: Any, nth: int = 0) -> Change:
     def do(frames: Frames) -> int:
-        place = place_of(frames, at, nth)
-        inside(frames[place].data, path[:-1])[path[-1]] = deepcopy(to)
-        return place
+        index = index_of(frames, at, nth)
+        inside(frames[index].data, path[:-1])[path[-1]] = deepcopy(to)
+        return index
 
     return do
 
 
 def remove(at: int | str, *path: Any, nth: int = 0) -> Change:
     def do(frames: Frames) -> int:
-        place = place_of(frames, at, nth)
-        del inside(frames[place].data, path[:-1])[path[-1]]
-        return place
+        index = index_of(frames, at, nth)
+        del inside(frames[index].data, path[:-1])[path[-1]]
+        return index
 
     return do
 
 
 def rename(at: int | str, name: str | None, nth: int = 0) -> Change:
     def do(frames: Frames) -> int:
-        place = place_of(frames, at, nth)
-        frames[place].name = name
-        return place
+        index = index_of(frames, at, nth)
+        frames[index].name = name
+        return index
 
     return do
 
 
 def drop(*at: int | str, nth: int = 0) -> Change:
     def do(frames: Frames) -> None:
-        for place in sorted((place_of(frames, each, nth) for each in at), reverse=True):
-            del frames[place]
+        for index in sorted((index_of(frames, each, nth) for each in at), reverse=True):
+            del frames[index]
         numbered(frames)
 
     return do
@@ -146,32 +146,32 @@ def drop(*at: int | str, nth: int = 0) -> Change:
 
 def repeat(at: int | str, nth: int = 0) -> Change:
     def do(frames: Frames) -> int:
-        place = place_of(frames, at, nth)
-        frames.insert(place + 1, deepcopy(frames[place]))
+        index = index_of(frames, at, nth)
+        frames.insert(index + 1, deepcopy(frames[index]))
         numbered(frames)
-        return place + 1
+        return index + 1
 
     return do
 
 
 def move(at: int | str, *, behind: int | str, nth: int = 0) -> Change:
     def do(frames: Frames) -> int:
-        target = frames[place_of(frames, behind)]
-        moved = frames.pop(place_of(frames, at, nth))
-        place = next(place for place, frame in enumerate(frames) if frame is target) + 1
-        frames.insert(place, moved)
+        target = frames[index_of(frames, behind)]
+        moved = frames.pop(index_of(frames, at, nth))
+        index = next(index for index, frame in enumerate(frames) if frame is target) + 1
+        frames.insert(index, moved)
         numbered(frames)
-        return place
+        return index
 
     return do
 
 
 def insert(frame: Frame, *, before: int | str, nth: int = 0) -> Change:
     def do(frames: Frames) -> int:
-        place = place_of(frames, before, nth)
-        frames.insert(place, deepcopy(frame))
+        index = index_of(frames, before, nth)
+        frames.insert(index, deepcopy(frame))
         numbered(frames)
-        return place
+        return index
 
     return do
 

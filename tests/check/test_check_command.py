@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.agent.terminal import PROGRAM, Terminal, environment
-from tests.check.faulty import Asked, Fault, Faulty, drop, html, refusing, rewritten, says, where
+from tests.check.faulty import Fault, Faulty, ReceivedRequest, contains, drop, html, refusing, rewritten, where
 from tests.support.gateway import Gateway
 from tests.support.upstream import Hold, Reply
 from toolwire.check.endpoint import base_of
@@ -54,7 +54,7 @@ class Ran:
             assert word in self.err, self.err
 
 
-class Desk:
+class CheckRunner:
     """A folder, and the program started there."""
 
     def __init__(self, folder: Path) -> None:
@@ -73,7 +73,7 @@ class Desk:
         )
         return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
-    def order(self, *args: str) -> Ran:
+    def run_in_process(self, *args: str) -> Ran:
         """The same in this process, which is faster."""
         result = CliRunner().invoke(app, ["check", *args], env={**self.environment, "COLUMNS": "80"})
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
@@ -86,9 +86,9 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CheckRunner:
     monkeypatch.chdir(tmp_path)
-    return Desk(tmp_path)
+    return CheckRunner(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sound(gateway: Gateway, folder: Path) -> Ran:
     """A check of a sound endpoint."""
-    return Desk(folder).check(gateway.url, "--record", "kept")
+    return CheckRunner(folder).check(gateway.url, "--record", "kept")
 
 
 @pytest.fixture(scope="module")
@@ -146,8 +146,8 @@ def test_the_version_in_an_address_may_be_left_out(url: str, base: str):
 
 
 @pytest.mark.parametrize("path", ["", "/v1", "/v1/chat/completions"])
-def test_an_endpoint_is_checked_by_its_address(desk: Desk, gateway: Gateway, path: str):
-    ran = desk.check(gateway.url + path, "--api", "chat,messages", "--only", "choice")
+def test_an_endpoint_is_checked_by_its_address(checker: CheckRunner, gateway: Gateway, path: str):
+    ran = checker.check(gateway.url + path, "--api", "chat,messages", "--only", "choice")
     assert (ran.code, ran.err) == (0, "")
     assert ran.counts[:4] == (0, 0, 9, 0)
 
@@ -163,32 +163,32 @@ def test_a_sound_endpoint_is_reported_in_eighty_columns_without_colour(sound: Ra
     assert "stream.live" in sound.out
 
 
-def test_a_finding_is_shown_with_the_rule_the_request_and_the_bytes(desk: Desk, faulty: Faulty):
+def test_a_finding_is_shown_with_the_rule_the_request_and_the_bytes(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(no_choice())
-    ran = desk.check(url, "--api", "chat", "--only", "choice.none", "--only", "choice.named")
+    ran = checker.check(url, "--api", "chat", "--only", "choice.none", "--only", "choice.named")
     assert ran.code == 1
     assert ran.findings == ["choice.named", "choice.none"]
-    told = " ".join(ran.out.split())
-    assert "MUST choice.none on chat: `tool_choice` none gives no call." in told
-    assert "A tool runs that the client has forbidden." in told
-    assert "There are 1 calls." in told
-    assert f"> POST {url}/v1/chat/completions {{" in told
-    assert '< data: {"id":"chatcmpl-' in told
+    out = " ".join(ran.out.split())
+    assert "MUST choice.none on chat: `tool_choice` none gives no call." in out
+    assert "A tool runs that the client has forbidden." in out
+    assert "There are 1 calls." in out
+    assert f"> POST {url}/v1/chat/completions {{" in out
+    assert '< data: {"id":"chatcmpl-' in out
     assert ran.counts[:4] == (2, 0, 0, 0)
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
-def test_a_broken_should_is_told_and_does_not_fail(desk: Desk, faulty: Faulty):
-    url = faulty.add(Fault(where(lambda asked: asked.method == "GET", refusing(404))))
-    ran = desk.order(url, "--model", "demo", "--api", "messages", "--only", "models")
+def test_a_broken_should_is_told_and_does_not_fail(checker: CheckRunner, faulty: Faulty):
+    url = faulty.add(Fault(where(lambda received: received.method == "GET", refusing(404))))
+    ran = checker.run_in_process(url, "--model", "demo", "--api", "messages", "--only", "models")
     assert (ran.code, ran.findings, ran.counts[:2]) == (0, ["models.listed"], (0, 1))
 
 
-def test_what_a_server_says_does_not_steer_the_terminal(desk: Desk, faulty: Faulty):
+def test_what_a_server_says_does_not_steer_the_terminal(checker: CheckRunner, faulty: Faulty):
     hostile = b'{"detail":"\x1b[2J\x1b[31mgone\x07\xc2\x9b3m"}'
-    url = faulty.add(Fault(where(says("no-such-model"), lambda _: Reply([hostile], 400, "application/json"))))
+    url = faulty.add(Fault(where(contains("no-such-model"), lambda _: Reply([hostile], 400, "application/json"))))
     argv = (*PROGRAM, "check", url, "--model", "demo", "--api", "chat", "--only", "errors.form")
-    with Terminal(argv, desk.environment, cwd=desk.folder) as terminal:
+    with Terminal(argv, checker.environment, cwd=checker.folder) as terminal:
         assert terminal.end() == 1
         assert any("MUST errors.form on chat" in line for line in terminal.lines), "and the screen is whole"
 
@@ -196,57 +196,59 @@ def test_what_a_server_says_does_not_steer_the_terminal(desk: Desk, faulty: Faul
 # What is asked for
 
 
-def test_apis_are_chosen(desk: Desk, faulty: Faulty):
+def test_apis_are_chosen(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault())
-    ran = desk.order(url, "--api", "messages, chat", "--only", "stream.same", "--model", "demo")
+    ran = checker.run_in_process(url, "--api", "messages, chat", "--only", "stream.same", "--model", "demo")
     assert (ran.code, ran.out.splitlines()[0].split()) == (0, ["area", "messages", "chat"])
-    assert {asked.api for asked in faulty.asked(url)} == {"chat", "messages"}
+    assert {received.api for received in faulty.requests(url)} == {"chat", "messages"}
 
 
-def test_an_api_that_is_not_there_is_said(desk: Desk, faulty: Faulty):
-    url = faulty.add(Fault(where(lambda asked: asked.api == "responses", refusing(404))))
-    ran = desk.order(url, "--model", "demo", "--only", "choice.required")
+def test_an_api_that_is_not_there_is_said(checker: CheckRunner, faulty: Faulty):
+    url = faulty.add(Fault(where(lambda received: received.api == "responses", refusing(404))))
+    ran = checker.run_in_process(url, "--model", "demo", "--only", "choice.required")
     assert (ran.code, ran.counts[:4]) == (0, (0, 0, 2, 0))
     assert "responses was not checked: status 404" in ran.out
 
 
-def test_the_model_is_the_one_that_was_named(desk: Desk, faulty: Faulty):
+def test_the_model_is_the_one_that_was_named(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault())
-    desk.order(url, "--api", "chat", "--only", "errors.choice", "--model", "up/nobody-knows").refuses("nobody-knows")
-    assert {asked.body["model"] for asked in faulty.asked(url)} == {"up/nobody-knows"}
+    checker.run_in_process(url, "--api", "chat", "--only", "errors.choice", "--model", "up/nobody-knows").refuses(
+        "nobody-knows"
+    )
+    assert {received.body["model"] for received in faulty.requests(url)} == {"up/nobody-knows"}
 
 
-def test_only_chosen_rules_are_tried(desk: Desk, faulty: Faulty):
+def test_only_chosen_rules_are_tried(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault())
-    ran = desk.order(url, "--api", "chat", "--model", "demo", "--only", "choice.none", "--only", "models")
+    ran = checker.run_in_process(url, "--api", "chat", "--model", "demo", "--only", "choice.none", "--only", "models")
     assert (ran.code, ran.counts) == (0, (0, 0, 2, 0, 5))
-    assert len(faulty.asked(url)) == 5
+    assert len(faulty.requests(url)) == 5
 
 
 @pytest.mark.parametrize("given", ["option", "environment"])
-def test_a_key_goes_where_each_api_wants_it_and_nowhere_else(desk: Desk, faulty: Faulty, given: str):
-    def repeat(asked: Asked) -> Reply | None:
+def test_a_key_goes_where_each_api_wants_it_and_nowhere_else(checker: CheckRunner, faulty: Faulty, given: str):
+    def repeat(received: ReceivedRequest) -> Reply | None:
         """A server that repeats headers in its errors."""
-        if asked.says("no-such-model"):
-            return Reply([json.dumps({"detail": [*asked.headers.values()]}).encode()], 400, "application/json")
+        if received.contains("no-such-model"):
+            return Reply([json.dumps({"detail": [*received.headers.values()]}).encode()], 400, "application/json")
         return None
 
     url = faulty.add(Fault(repeat))
     option = ["--key", KEY] if given == "option" else []
     reports = [part for ending in ("json", "xml", "html") for part in ("--report", f"report.{ending}")]
-    ran = desk.check(
+    ran = checker.check(
         url, "--only", "errors", "--record", "kept", *reports, *option,
         **({} if option else {"TOOLWIRE_CHECK_KEY": KEY}),
     )  # fmt: skip
     assert (ran.code, set(ran.findings)) == (1, {"errors.form"})
-    for asked in faulty.asked(url):
-        sent = {name: asked.headers.get(name) for name in ("authorization", "x-api-key")}
+    for received in faulty.requests(url):
+        sent = {name: received.headers.get(name) for name in ("authorization", "x-api-key")}
         assert sent == (
             {"authorization": None, "x-api-key": KEY}
-            if asked.api == "messages" or "anthropic-version" in asked.headers
+            if received.api == "messages" or "anthropic-version" in received.headers
             else {"authorization": f"Bearer {KEY}", "x-api-key": None}
         )
-    files = [path for path in desk.folder.rglob("*") if path.is_file()]
+    files = [path for path in checker.folder.rglob("*") if path.is_file()]
     assert len(files) > 50
     assert [path for path in files if KEY.encode() in path.read_bytes()] == []
     assert KEY not in ran.out + ran.err
@@ -255,28 +257,28 @@ def test_a_key_goes_where_each_api_wants_it_and_nowhere_else(desk: Desk, faulty:
 # Bounds
 
 
-def test_a_budget_that_is_too_small_is_said_and_nothing_has_passed_by_it(desk: Desk, faulty: Faulty):
+def test_a_budget_that_is_too_small_is_said_and_nothing_has_passed_by_it(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault())
-    ran = desk.check(url, "--budget", "12", "--report", "report.json")
-    assert (ran.code, ran.counts[4], len(faulty.asked(url))) == (0, 12, 12)
+    ran = checker.check(url, "--budget", "12", "--report", "report.json")
+    assert (ran.code, ran.counts[4], len(faulty.requests(url))) == (0, 12, 12)
     assert "The budget of requests ended before the probes did: raise --budget." in ran.out
-    told = json.loads((desk.folder / "report.json").read_text())
-    outcomes = {(each["api"], each["rule"]["id"]): each["outcome"] for each in told["verdicts"]}
-    assert told["budget_spent"] is True
+    out = json.loads((checker.folder / "report.json").read_text())
+    outcomes = {(each["api"], each["rule"]["id"]): each["outcome"] for each in out["verdicts"]}
+    assert out["budget_spent"] is True
     assert {outcome for (api, _), outcome in outcomes.items() if api != "chat"} == {"not observed"}
     assert outcomes["chat", "errors.status"] == "not observed"
 
 
 @pytest.mark.parametrize("model", ["", "demo"])
-def test_a_budget_of_nothing_is_no_check(desk: Desk, gateway: Gateway, model: str):
-    desk.order(gateway.url, "--budget", "0", "--model", model).refuses("the budget of 0 requests was spent")
+def test_a_budget_of_nothing_is_no_check(checker: CheckRunner, gateway: Gateway, model: str):
+    checker.run_in_process(gateway.url, "--budget", "0", "--model", model).refuses("the budget of 0 requests was spent")
 
 
-def test_a_server_that_hangs_is_left(desk: Desk, faulty: Faulty):
+def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault(lambda _: Reply([Hold()])))
     began = time.monotonic()
-    desk.check(url, "--timeout", "0.2", "--model", "demo").refuses("no answer in time")
-    desk.order(url, "--timeout", "0.2").refuses("no answer in time")
+    checker.check(url, "--timeout", "0.2", "--model", "demo").refuses("no answer in time")
+    checker.run_in_process(url, "--timeout", "0.2").refuses("no answer in time")
     assert time.monotonic() - began < 10
 
 
@@ -306,39 +308,41 @@ def test_a_server_that_hangs_is_left(desk: Desk, faulty: Faulty):
         (("http://no-such-host.invalid", "--model", "demo"), ("no-such-host.invalid",)),
     ],
 )  # fmt: skip
-def test_an_order_that_cannot_be_carried_out_is_refused(desk: Desk, args: tuple[str, ...], words: tuple[str, ...]):
-    ran = desk.order(*args)
+def test_an_order_that_cannot_be_carried_out_is_refused(
+    checker: CheckRunner, args: tuple[str, ...], words: tuple[str, ...]
+):
+    ran = checker.run_in_process(*args)
     ran.refuses(*words)
     assert "hunter2" not in ran.err
 
 
-def test_a_report_that_cannot_be_written_is_said_before_anything_is_asked(desk: Desk, faulty: Faulty):
+def test_a_report_that_cannot_be_written_is_said_before_anything_is_asked(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault())
-    desk.check(url, "--report", "sound.json", "--report", "report.docx").refuses("report.docx")
-    assert (faulty.asked(url), [*desk.folder.iterdir()]) == ([], [])
+    checker.check(url, "--report", "sound.json", "--report", "report.docx").refuses("report.docx")
+    assert (faulty.requests(url), [*checker.folder.iterdir()]) == ([], [])
 
 
-def test_records_that_cannot_be_written_are_said(desk: Desk, gateway: Gateway):
-    desk.write("taken", "")
-    desk.order(gateway.url, "--record", "taken").refuses("--record: taken")
+def test_records_that_cannot_be_written_are_said(checker: CheckRunner, gateway: Gateway):
+    checker.write("taken", "")
+    checker.run_in_process(gateway.url, "--record", "taken").refuses("--record: taken")
 
 
 @pytest.mark.parametrize("options", [(), ("--model", "demo")])
-def test_a_web_site_is_no_endpoint(desk: Desk, faulty: Faulty, options: tuple[str, ...]):
-    desk.order(faulty.add(Fault(lambda _: html())), *options).refuses("html")
-    desk.order(faulty.add(Fault(lambda _: html(404))), *options).refuses("404")
+def test_a_web_site_is_no_endpoint(checker: CheckRunner, faulty: Faulty, options: tuple[str, ...]):
+    checker.run_in_process(faulty.add(Fault(lambda _: html())), *options).refuses("html")
+    checker.run_in_process(faulty.add(Fault(lambda _: html(404))), *options).refuses("404")
 
 
-def test_a_server_that_lists_no_model_wants_one_named(desk: Desk, faulty: Faulty):
+def test_a_server_that_lists_no_model_wants_one_named(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault(lambda _: Reply([b'{"object":"list","data":[]}'], 200, "application/json")))
-    desk.order(url).refuses("lists no models", "--model")
+    checker.run_in_process(url).refuses("lists no models", "--model")
 
 
-def test_a_server_that_has_moved_says_where(desk: Desk, faulty: Faulty):
+def test_a_server_that_has_moved_says_where(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault(lambda _: Reply([], 301, "text/html", {"location": "https://new.example/v1/"})))
-    desk.order(url, "--model", "demo").refuses("status 301, which points to https://new.example/v1/")
-    desk.order(url).refuses("https://new.example/v1/")
-    assert all(asked.path.startswith("/v1/") for asked in faulty.asked(url)), "it was not followed"
+    checker.run_in_process(url, "--model", "demo").refuses("status 301, which points to https://new.example/v1/")
+    checker.run_in_process(url).refuses("https://new.example/v1/")
+    assert all(received.path.startswith("/v1/") for received in faulty.requests(url)), "it was not followed"
 
 
 # Files
@@ -358,51 +362,51 @@ def test_everything_is_recorded(recorded: Path):
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_what_was_recorded_can_be_checked_again(desk: Desk, recorded: Path, api: str):
+def test_what_was_recorded_can_be_checked_again(checker: CheckRunner, recorded: Path, api: str):
     for kind in ("sse", "json"):
         kept = [*recorded.glob(f"*-{api}-parallel.{kind}"), *recorded.glob(f"*-{api}-words.{kind}")]
         assert len(kept) == 3
         for path in kept:
-            ran = desk.order("--file", str(path))
+            ran = checker.run_in_process("--file", str(path))
             assert (ran.code, ran.counts[:2]) == (0, (0, 0)), ran.out
             assert ran.out.splitlines()[0].split() == ["area", api]
 
 
-def test_what_was_recorded_of_a_fault_shows_it_again(desk: Desk, faulty: Faulty):
-    url = faulty.add(Fault(answer=rewritten(b'"get_weather"', b'"getWeather"'), to=says("get_weather")))
-    live = desk.check(url, "--api", "chat", "--only", "calls", "--record", "kept", "--model", "demo")
+def test_what_was_recorded_of_a_fault_shows_it_again(checker: CheckRunner, faulty: Faulty):
+    url = faulty.add(Fault(answer=rewritten(b'"get_weather"', b'"getWeather"'), to=contains("get_weather")))
+    live = checker.check(url, "--api", "chat", "--only", "calls", "--record", "kept", "--model", "demo")
     assert (live.code, live.findings) == (1, ["calls.name"])
     found = []
-    for path in sorted((desk.folder / "kept").glob("*one-call.*")):
+    for path in sorted((checker.folder / "kept").glob("*one-call.*")):
         if not path.name.endswith(".request.json"):
-            found += desk.order("--file", str(path)).findings
+            found += checker.run_in_process("--file", str(path)).findings
     assert found == ["calls.name", "calls.name"], "the name is wrong, as the request beside it says"
 
 
-def test_a_file_is_checked_by_the_real_program(desk: Desk, recorded: Path):
+def test_a_file_is_checked_by_the_real_program(checker: CheckRunner, recorded: Path):
     stream = next(recorded.glob("*-chat-parallel.sse")).read_bytes()
-    sound = desk.write("turn.sse", stream)
-    assert desk.check("--file", sound).counts[:2] == (0, 0)
-    cut = desk.check("--file", desk.write("cut.sse", stream.removesuffix(b"data: [DONE]\n\n")))
+    sound = checker.write("turn.sse", stream)
+    assert checker.check("--file", sound).counts[:2] == (0, 0)
+    cut = checker.check("--file", checker.write("cut.sse", stream.removesuffix(b"data: [DONE]\n\n")))
     assert (cut.code, cut.findings) == (1, ["chat.done-marker"])
     assert cut.counts[4] == 1
     assert cut.out.isascii()
 
 
-def test_a_capture_shows_nothing_of_the_wire(desk: Desk, recorded: Path):
-    ran = desk.order("--file", str(next(recorded.glob("*-messages-one-call.sse"))))
-    told = " ".join(ran.out.split())
-    assert "messages: a capture does not show it stream.whole, stream.live, sse.content-type" in told
+def test_a_capture_shows_nothing_of_the_wire(checker: CheckRunner, recorded: Path):
+    ran = checker.run_in_process("--file", str(next(recorded.glob("*-messages-one-call.sse"))))
+    out = " ".join(ran.out.split())
+    assert "messages: a capture does not show it stream.whole, stream.live, sse.content-type" in out
     assert "choice." not in ran.out
 
 
-def test_a_file_may_be_anybodys(desk: Desk, recorded: Path):
+def test_a_file_may_be_anybodys(checker: CheckRunner, recorded: Path):
     stream = next(recorded.glob("*-responses-one-call.sse")).read_bytes()
-    chat = desk.order("--file", desk.write("turn.sse", stream), "--api", "chat")
+    chat = checker.run_in_process("--file", checker.write("turn.sse", stream), "--api", "chat")
     assert chat.code == 1, "it is no stream of that API"
     later = b'data: {"choices":[],"object":"","prompt_filter_results":[]}\n\n'
-    azure = desk.order(
-        "--file", desk.write("azure.sse", later + next(recorded.glob("*-chat-one-call.sse")).read_bytes())
+    azure = checker.run_in_process(
+        "--file", checker.write("azure.sse", later + next(recorded.glob("*-chat-one-call.sse")).read_bytes())
     )
     assert azure.out.splitlines()[0].split() == ["area", "chat"]
 
@@ -420,14 +424,14 @@ def test_a_file_may_be_anybodys(desk: Desk, recorded: Path):
         (b'{"type":"error","error":{"type":"api_error","message":"No."}}', "this is an error"),
     ],
 )
-def test_garbage_is_no_turn(desk: Desk, data: bytes, word: str):
-    desk.order("--file", desk.write("garbage", data)).refuses(word)
+def test_garbage_is_no_turn(checker: CheckRunner, data: bytes, word: str):
+    checker.run_in_process("--file", checker.write("garbage", data)).refuses(word)
 
 
-def test_rules_of_behaviour_cannot_be_seen_in_a_file(desk: Desk, recorded: Path):
+def test_rules_of_behaviour_cannot_be_seen_in_a_file(checker: CheckRunner, recorded: Path):
     path = str(next(recorded.glob("*-chat-one-call.sse")))
-    desk.order("--file", path, "--only", "choice").refuses("choice cannot be seen in what was captured")
-    assert desk.order("--file", path, "--only", "calls", "--only", "choice").code == 0
+    checker.run_in_process("--file", path, "--only", "choice").refuses("choice cannot be seen in what was captured")
+    assert checker.run_in_process("--file", path, "--only", "calls", "--only", "choice").code == 0
 
 
 # Archives
@@ -435,10 +439,10 @@ def test_rules_of_behaviour_cannot_be_seen_in_a_file(desk: Desk, recorded: Path)
 
 def entry(url: str, answer: bytes, kind: str, request: Any = None, status: int = 200, **content: Any) -> dict[str, Any]:
     posted = {"mimeType": "application/json", "text": json.dumps(request)} if request is not None else {}
-    told = {"mimeType": kind, **({"text": answer.decode()} if "encoding" not in content else {}), **content}
+    body = {"mimeType": kind, **({"text": answer.decode()} if "encoding" not in content else {}), **content}
     return {
         "request": {"method": "POST", "url": url, "headers": [], **({"postData": posted} if posted else {})},
-        "response": {"status": status, "content": told},
+        "response": {"status": status, "content": body},
     }
 
 
@@ -469,41 +473,43 @@ FOREIGN = (
 )
 
 
-def test_the_turns_of_an_archive_are_checked(desk: Desk, recorded: Path):
-    path = desk.write("session.har", archive(
+def test_the_turns_of_an_archive_are_checked(checker: CheckRunner, recorded: Path):
+    path = checker.write("session.har", archive(
         *FOREIGN,
         entry("https://h/v1/chat/completions?a=b", kept(recorded, "chat-one-call.sse"), SSE, {**ASKED, "stream": True}),
-        entry("https://h/v1/messages", b"", "application/json", **as_base64(kept(recorded, "messages-letters.json"))),
+        entry("https://h/v1/messages", b"", "application/json", **as_base64(kept(recorded, "messages-unicode.json"))),
         entry("https://h/backend/responses", kept(recorded, "responses-parallel.sse"), SSE),
     ))  # fmt: skip
-    ran = desk.check("--har", path)
+    ran = checker.check("--har", path)
     # The stream was recorded with the tokens that its request in the archive does not ask for.
     assert (ran.code, ran.findings) == (0, ["chat.usage"])
     assert ran.out.splitlines()[0].split() == ["area", *APIS]
     assert ran.counts[4] == 3, "what others have said is no turn"
 
 
-def test_faults_in_an_archive_are_found(desk: Desk, recorded: Path):
+def test_faults_in_an_archive_are_found(checker: CheckRunner, recorded: Path):
     stream, plain = kept(recorded, "chat-one-call.sse"), kept(recorded, "chat-one-call.json")
-    asked = {**ASKED, "stream": True, "stream_options": {"include_usage": True}}
-    path = desk.write("session.har", archive(
-        entry("https://h/v1/chat/completions", stream.replace(b"get_weather", b"getWeather"), SSE, asked),
-        entry("https://h/v1/chat/completions", stream, "text/plain", asked),
+    received = {**ASKED, "stream": True, "stream_options": {"include_usage": True}}
+    path = checker.write("session.har", archive(
+        entry("https://h/v1/chat/completions", stream.replace(b"get_weather", b"getWeather"), SSE, received),
+        entry("https://h/v1/chat/completions", stream, "text/plain", received),
         entry("https://h/v1/chat/completions", plain[:-2], "application/json", ASKED),
     ))  # fmt: skip
-    ran = desk.order("--har", path)
+    ran = checker.run_in_process("--har", path)
     assert (ran.code, ran.findings) == (1, ["calls.name", "plain.json", "sse.content-type"])
-    desk.order("--har", path, "--api", "messages").refuses("no turn of messages")
+    checker.run_in_process("--har", path, "--api", "messages").refuses("no turn of messages")
 
 
-def test_nothing_in_an_archive_steers_the_terminal(desk: Desk, recorded: Path):
+def test_nothing_in_an_archive_steers_the_terminal(checker: CheckRunner, recorded: Path):
     stream = kept(recorded, "chat-one-call.sse").replace(b"get_weather", "get\u202eWeather\x9b".encode())
     url = "https://h/\x1b[2J\u202e\x9b/v1/chat/completions"
-    ran = desk.check("--har", desk.write("\x1b[31m.har", archive(entry(url, stream, SSE, {**ASKED, "stream": True}))))
+    ran = checker.check(
+        "--har", checker.write("\x1b[31m.har", archive(entry(url, stream, SSE, {**ASKED, "stream": True})))
+    )
     assert ran.code == 1
     assert "> POST https://h//v1/chat/completions" in ran.out
     assert clean(ran.out) == ran.out
-    missing = desk.check("--har", "\x1b[31m\u202enone.har")
+    missing = checker.check("--har", "\x1b[31m\u202enone.har")
     assert missing.err == "toolwire: none.har: No such file or directory\n"
 
 
@@ -517,5 +523,5 @@ def test_nothing_in_an_archive_steers_the_terminal(desk: Desk, recorded: Path):
         (archive(entry("https://h/v1/messages", b"", SSE, encoding="base64", text="!")), "entry 1 is no base64"),
     ],
 )
-def test_an_archive_without_turns_is_none(desk: Desk, data: str, word: str):
-    desk.order("--har", desk.write("session.har", data)).refuses(word)
+def test_an_archive_without_turns_is_none(checker: CheckRunner, data: str, word: str):
+    checker.run_in_process("--har", checker.write("session.har", data)).refuses(word)

@@ -10,7 +10,7 @@ from tests.support.checked import chat_faults, messages_faults
 from tests.support.checked import responses_faults as faults_of_responses
 
 ECHOES = {"responses.echo", "responses.echo-tools", "responses.echo-sampling"}
-ABOUT_WORDS = {"calls.name", "calls.json", "calls.leak", "usage.told", "usage.parts", *ECHOES}
+ABOUT_WORDS = {"calls.name", "calls.json", "calls.leak", "usage.reported", "usage.parts", *ECHOES}
 """Rules about what a model says, which a gateway passes on, and about requests, which nobody knows here."""
 
 
@@ -48,7 +48,7 @@ def test_extended_streams_are_judged_as_such():
 def test_every_fault_of_form_in_chat_is_one_of_ours(fault: Fault):
     frames = fault.sound()
     fault.change(frames)
-    found = chat_faults([("data", frame.data) for frame in frames], usage=bool(fault.asked.usage))
+    found = chat_faults([("data", frame.data) for frame in frames], usage=bool(fault.facts.usage))
     assert fault.rules - ABOUT_WORDS <= rules(found)
 
 
@@ -63,7 +63,7 @@ def test_every_fault_of_form_in_messages_is_one_of_ours(fault: Fault):
 def test_every_fault_of_form_in_responses_is_one_of_ours(fault: Fault):
     frames = fault.sound()
     fault.change(frames)
-    if not fault.asked.extended:
+    if not fault.facts.extended:
         assert fault.rules - ABOUT_WORDS <= rules(responses(frames))
 
 
@@ -81,7 +81,7 @@ HABITS: dict[str, tuple[Change, str]] = {
     "the end comes in two steps": (repeat(messages_turns.END), "messages"),
     "a thought starts without a signature": (remove(messages_turns.THINKS, "content_block", "signature"), "messages"),
     "reasoning has no status": (remove(ADDED, "item", "status"), "responses"),
-    "a thought is sealed anew": (change("completed", *FINAL, 0, "encrypted_content", to="2"), "responses"),
+    "a thought is signed anew": (change("completed", *FINAL, 0, "encrypted_content", to="2"), "responses"),
     "an annotation is lost": (change("content_part.done", "part", "annotations", to=[ANNOTATION], nth=1), "responses"),
 }  # fmt: skip
 

@@ -19,10 +19,10 @@ from tests.check.streams import change, wire
 from tests.support.browser import browse
 from tests.support.gateway import Gateway
 from toolwire import __version__
-from toolwire.check import Asked, Finding, StreamCheck, check_plain
+from toolwire.check import Finding, RequestFacts, StreamCheck, check_plain
 from toolwire.check.captured import read_file
 from toolwire.check.endpoint import Target
-from toolwire.check.exchange import Exchange, Sent
+from toolwire.check.exchange import Exchange, SentRequest
 from toolwire.check.report import write_report
 from toolwire.check.report.html import as_html
 from toolwire.check.report.json import as_json
@@ -37,15 +37,17 @@ from toolwire.core.events import Dialect
 PACKAGES = Path(__file__).parent.parent / "clients" / "js"
 ATTACK = '</pre></script><script>alert("hi")</script><img src=x onerror=alert(1)>'
 TURN_AROUND = "\u202e"
-ASKED = Sent("POST", "http://me:hunter2@127.0.0.1:4000/v1/chat/completions?api_key=hunter3&v=1", b'{"model":"m"}')
+ASKED = SentRequest(
+    "POST", "http://me:hunter2@127.0.0.1:4000/v1/chat/completions?api_key=hunter3&v=1", b'{"model":"m"}'
+)
 
 
 # Streams with faults
 
 
 def data(value: Any, event: str = "") -> bytes:
-    told = value if isinstance(value, bytes) else msgspec.json.encode(value)
-    return (f"event: {event}\n".encode() if event else b"") + b"data: " + told + b"\n\n"
+    data = value if isinstance(value, bytes) else msgspec.json.encode(value)
+    return (f"event: {event}\n".encode() if event else b"") + b"data: " + data + b"\n\n"
 
 
 def chunk(finish: str | None = None, **delta: Any) -> bytes:
@@ -120,20 +122,25 @@ PLAIN = {"id": "c", "object": "chat.completion", "choices": [{"message": {"role"
 
 def streamed(number: int, api: Dialect, frames: tuple[bytes, ...], pause: float) -> Exchange:
     """A stream as a live check hears it, frame by frame."""
-    asked = Asked(api, ("get_weather", "get_time", "f"))
-    stream = StreamCheck(asked)
-    for place, frame in enumerate(frames):
-        stream.feed(frame, pause * (place + 3 + place % 3 / 4))
+    facts = RequestFacts(api, ("get_weather", "get_time", "f"))
+    stream = StreamCheck(facts)
+    for index, frame in enumerate(frames):
+        stream.feed(frame, pause * (index + 3 + index % 3 / 4))
     found = tuple(stream.end())
     about = Exchange(number, "one-call", api, ASKED, 200, "text/event-stream", b"".join(frames))
     return msgspec.structs.replace(
-        about, heard=tuple(stream.heard), turn=stream.turn, findings=found, seconds=pause * len(frames), asked=asked
+        about,
+        received=tuple(stream.received),
+        turn=stream.turn,
+        findings=found,
+        seconds=pause * len(frames),
+        facts=facts,
     )
 
 
 def plain(number: int) -> Exchange:
     body = msgspec.json.encode(PLAIN)
-    found, turn = check_plain(body, Asked("chat"))
+    found, turn = check_plain(body, RequestFacts("chat"))
     return Exchange(
         number, "words", "chat", ASKED, 200, "application/json", body, turn=turn, findings=tuple(found), seconds=0.3
     )
@@ -215,9 +222,9 @@ def test_a_consequence_is_the_cause_where_only_it_is_looked_at(explained: Report
 
 
 def test_every_report_says_what_follows(explained: Report):
-    told = json.loads(as_json(explained))
-    assert told["counts"]["following"] == 3
-    assert [each["rule"]["id"] for each in told["verdicts"] if each["follows"] == [CAUSE]] == CONSEQUENCES
+    document = json.loads(as_json(explained))
+    assert document["counts"]["following"] == 3
+    assert [each["rule"]["id"] for each in document["verdicts"] if each["follows"] == [CAUSE]] == CONSEQUENCES
     cases = [case for case in Xml.fromstring(as_junit(explained)).iter("testcase") if case.find("failure") is not None]
     assert [case.get("name") for case in cases] == [CAUSE, *CONSEQUENCES]
     failures = [failure for case in cases[1:] for failure in case.iter("failure")]
@@ -256,14 +263,18 @@ def test_the_terminal_says_the_same_thing_once():
 
 
 def test_json_says_what_was_checked(report: Report):
-    told = json.loads(as_json(report))
-    assert told["version"] == __version__
-    assert (told["target"], told["model"], told["apis"]) == (report.target, report.model, report.apis)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", told["began"])
-    assert told["seconds"] > 0
-    assert told["sound"] == report.is_sound
-    assert not told["budget_spent"]
-    assert told["counts"] == {
+    document = json.loads(as_json(report))
+    assert document["version"] == __version__
+    assert (document["target"], document["model"], document["apis"]) == (
+        report.target,
+        report.model,
+        report.apis,
+    )
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", document["began"])
+    assert document["seconds"] > 0
+    assert document["sound"] == report.is_sound
+    assert not document["budget_spent"]
+    assert document["counts"] == {
         "must_broken": must_broken(report),
         "should_broken": len(report.broken) - must_broken(report),
         "passed": counted(report)["passed"],
@@ -273,37 +284,37 @@ def test_json_says_what_was_checked(report: Report):
 
 
 def test_json_has_every_verdict_with_its_rule(report: Report):
-    told = json.loads(as_json(report))["verdicts"]
-    assert [(each["rule"]["id"], each["api"], each["outcome"], each["seen"]) for each in told] == [
+    document = json.loads(as_json(report))["verdicts"]
+    assert [(each["rule"]["id"], each["api"], each["outcome"], each["seen"]) for each in document] == [
         (each.rule, each.api, each.outcome, each.seen) for each in report.verdicts
     ]
-    for each in told:
+    for each in document:
         rule = RULES[each["rule"]["id"]]
         assert each["rule"] == {
             "id": rule.id,
             "level": rule.level,
             "area": rule.area,
-            "sentence": rule.says,
+            "requirement": rule.requirement,
             "source": rule.source,
             "harm": rule.harm,
         }
 
 
 def test_json_says_why_a_rule_was_not_observed(report: Report):
-    told = json.loads(as_json(report))["verdicts"]
-    assert [each["reasons"] for each in told] == [
-        each.unseen if each.outcome == "not observed" else [] for each in report.verdicts
+    document = json.loads(as_json(report))["verdicts"]
+    assert [each["reasons"] for each in document] == [
+        each.reasons if each.outcome == "not observed" else [] for each in report.verdicts
     ]
 
 
 def test_json_has_the_request_and_the_frames_of_a_finding(faulty: Report):
-    told = json.loads(as_json(faulty))
-    verdict = next(each for each in told["verdicts"] if each["rule"]["id"] == "calls.json")
+    document = json.loads(as_json(faulty))
+    verdict = next(each for each in document["verdicts"] if each["rule"]["id"] == "calls.json")
     finding = verdict["findings"][0]
-    exchange = told["exchanges"][finding["exchange"]]
+    exchange = document["exchanges"][finding["exchange"]]
     assert verdict["outcome"] == "broken"
-    assert "get_weather_in_the_next_ten_days" in finding["says"]
-    assert [frame["place"] for frame in finding["frames"]] == [27, 28, 29, 30]
+    assert "get_weather_in_the_next_ten_days" in finding["detail"]
+    assert [frame["position"] for frame in finding["frames"]] == [27, 28, 29, 30]
     assert finding["frames"][0]["raw"].encode() == CHAT[27]
     assert finding["frames"][0]["at"] == pytest.approx(0.08 * 30)
     assert exchange["request"]["method"] == "POST"
@@ -312,20 +323,20 @@ def test_json_has_the_request_and_the_frames_of_a_finding(faulty: Report):
 
 
 def test_json_keeps_bytes_that_are_no_text(faulty: Report):
-    told = json.loads(as_json(faulty))
-    verdict = next(each for each in told["verdicts"] if each["rule"]["id"] == "sse.utf8")
+    document = json.loads(as_json(faulty))
+    verdict = next(each for each in document["verdicts"] if each["rule"]["id"] == "sse.utf8")
     assert verdict["findings"][0]["frames"][0]["raw"] == "data: {\x00\x1b\\xff\r\n\r\n"
 
 
 def test_json_shows_a_plain_answer_where_no_frame_is_named(faulty: Report):
-    told = json.loads(as_json(faulty))
-    verdict = next(each for each in told["verdicts"] if each["rule"]["id"] == "chat.completion")
+    document = json.loads(as_json(faulty))
+    verdict = next(each for each in document["verdicts"] if each["rule"]["id"] == "chat.completion")
     assert verdict["findings"][0]["frames"] == []
     assert json.loads(verdict["findings"][0]["answer"]) == PLAIN
 
 
 def test_a_report_can_be_written_whatever_a_header_held(faulty: Report):
-    odd = [msgspec.structs.replace(each, content_type="text/\udcff", trouble="\udcff") for each in faulty.exchanges]
+    odd = [msgspec.structs.replace(each, content_type="text/\udcff", failure="\udcff") for each in faulty.exchanges]
     report = msgspec.structs.replace(faulty, exchanges=odd, target="a\udcff", model="m\udcff")
     json.loads(as_json(report))
     Xml.fromstring(as_junit(report))
@@ -334,9 +345,9 @@ def test_a_report_can_be_written_whatever_a_header_held(faulty: Report):
 
 @pytest.mark.parametrize("form", [as_json, as_junit, as_html])
 def test_no_key_of_an_address_is_in_a_report(faulty: Report, form: Any):
-    told = form(faulty)
-    assert b"hunter" not in told
-    assert b"127.0.0.1:4000/v1/chat/completions?api_key=" in told
+    document = form(faulty)
+    assert b"hunter" not in document
+    assert b"127.0.0.1:4000/v1/chat/completions?api_key=" in document
 
 
 # JUnit
@@ -353,9 +364,9 @@ def test_junit_counts_what_was_found(report: Report):
     assert len([*root.iter("skipped")]) == counted(report)["not observed"]
     for suite in [root, *root]:
         inner = [*suite.iter("testcase")]
-        told = [int(suite.get(name, "")) for name in ("tests", "failures", "errors", "skipped")]
+        document = [int(suite.get(name, "")) for name in ("tests", "failures", "errors", "skipped")]
         failures = sum(case.find("failure") is not None for case in inner)
-        assert told == [len(inner), failures, 0, sum(case.find("skipped") is not None for case in inner)]
+        assert document == [len(inner), failures, 0, sum(case.find("skipped") is not None for case in inner)]
 
 
 def test_junit_names_a_case_after_its_rule(live: Report):
@@ -385,9 +396,9 @@ def test_junit_says_why_a_rule_was_not_observed(live: Report):
 
 
 def test_junit_replaces_what_xml_forbids(faulty: Report):
-    told = as_junit(faulty)
-    assert not re.search(rb"[\x00-\x08\x0b-\x1f]", told)
-    assert "data: {\\x00\\x1b\\xff\\x0d" in told.decode()
+    document = as_junit(faulty)
+    assert not re.search(rb"[\x00-\x08\x0b-\x1f]", document)
+    assert "data: {\\x00\\x1b\\xff\\x0d" in document.decode()
 
 
 # HTML
@@ -426,11 +437,11 @@ class Page(HTMLParser):
 
 
 def test_html_is_whole_and_needs_nothing_else(report: Report):
-    told = as_html(report)
-    page = Page(told)
+    document = as_html(report)
+    page = Page(document)
     assert not {"script", "link", "iframe", "object", "embed", "img", "base", "form"} & {tag for tag, _ in page.tags}
-    assert b"url(" not in told
-    assert b"@import" not in told
+    assert b"url(" not in document
+    assert b"@import" not in document
     for _, attrs in page.tags:
         assert not {name for name in attrs if name.startswith("on")}
         assert "src" not in attrs
@@ -438,11 +449,11 @@ def test_html_is_whole_and_needs_nothing_else(report: Report):
 
 
 def test_html_shows_hostile_text_as_text(faulty: Report):
-    told = as_html(faulty)
-    assert ATTACK.encode() not in told
-    assert TURN_AROUND.encode() not in told
-    assert "\\u202e" in told.decode()
-    assert any("<script>" in words for words in Page(told).words)
+    document = as_html(faulty)
+    assert ATTACK.encode() not in document
+    assert TURN_AROUND.encode() not in document
+    assert "\\u202e" in document.decode()
+    assert any("<script>" in words for words in Page(document).words)
 
 
 def test_html_says_the_verdict_and_counts(report: Report):
@@ -462,7 +473,7 @@ def test_html_shows_every_broken_rule_must_first(faulty: Report):
     words = "".join(page.words)
     for each in faulty.broken:
         rule = RULES[each.rule]
-        assert each.broken[0][0].says.replace("`", "")[:6] in words
+        assert each.broken[0][0].detail.replace("`", "")[:6] in words
         assert rule.harm.replace("`", "") in words
         assert rule.source.replace("`", "") in words
 
@@ -474,7 +485,7 @@ def test_html_shows_the_offending_frames_among_their_neighbours(faulty: Report):
         ("gap", ""),
         ("near", "25"),
         ("near", "26"),
-        *(("fault", str(place)) for place in range(27, 31)),
+        *(("fault", str(index)) for index in range(27, 31)),
         ("near", "31"),
         ("near", "32"),
     ]
@@ -499,13 +510,13 @@ def test_a_picture_shows_a_call_that_never_ends(faulty: Report):
 
 
 def test_a_picture_of_a_sound_stream_has_a_bar_for_every_call(live: Report):
-    streams = [each for each in live.exchanges if each.heard]
+    streams = [each for each in live.exchanges if each.received]
     assert {each.api for each in streams} == {"chat", "responses", "messages"}
     for each in streams:
-        told = timeline(each, ())
-        assert re.findall(r"<title>(\w+): events", told) == [call.name for call in each.turn.calls]
-        assert (">text</text>" in told) == bool(each.turn.text)
-        assert (">calls</text>" in told) == bool(each.turn.calls)
+        document = timeline(each, ())
+        assert re.findall(r"<title>(\w+): events", document) == [call.name for call in each.turn.calls]
+        assert (">text</text>" in document) == bool(each.turn.text)
+        assert (">calls</text>" in document) == bool(each.turn.calls)
 
 
 def test_a_picture_of_many_calls_shows_those_that_offend():
@@ -513,16 +524,18 @@ def test_a_picture_of_many_calls_shows_those_that_offend():
         return fragment(index, "{" if index == 17 else "{}", id=f"c{index}", type="function", name=f"tool_{index}")
 
     body = b"".join((chunk(role="assistant"), *map(call, range(20)), chunk("tool_calls"), data(b"[DONE]")))
-    told = as_html(check_captured([read_file(body)], "many.sse")).decode()
-    names = re.findall(r"<title>(\w+): events", told.partition('id="chat-calls.json"')[2].partition("</article>")[0])
+    document = as_html(check_captured([read_file(body)], "many.sse")).decode()
+    names = re.findall(
+        r"<title>(\w+): events", document.partition('id="chat-calls.json"')[2].partition("</article>")[0]
+    )
     assert names == [*(f"tool_{index}" for index in range(7)), "tool_17"]
-    assert ">tool_17 and 12 more<" in told
+    assert ">tool_17 and 12 more<" in document
 
 
 def test_what_was_seen_again_and_again_is_said_once():
     frame = chunk(content="word ").replace(b"chat.completion.chunk", b"chunk")
-    told = as_html(check_captured([read_file(chunk(role="assistant") + frame * 9)], "same.sse")).decode()
-    assert '<span class="soft">(9 times)</span>' in told
+    document = as_html(check_captured([read_file(chunk(role="assistant") + frame * 9)], "same.sse")).decode()
+    assert '<span class="soft">(9 times)</span>' in document
 
 
 def test_a_picture_without_times_is_in_order(faulty: Report):
@@ -545,7 +558,7 @@ def test_a_report_of_nothing_says_so():
 
 
 def test_an_answer_that_never_came_is_shown_by_its_request():
-    exchange = Exchange(1, "models", "chat", Sent("GET", "http://127.0.0.1/v1/models"), trouble="it hung up")
+    exchange = Exchange(1, "models", "chat", SentRequest("GET", "http://127.0.0.1/v1/models"), failure="it hung up")
     verdict = Verdict("models.listed", "chat", 1, [(Finding("models.listed", "The answer is missing."), 1)])
     report = Report("http://127.0.0.1/v1", "m", ["chat"], 0.0, 1.0, [exchange], [verdict])
     words = " ".join(Page(as_html(report)).words)
@@ -559,9 +572,9 @@ def test_thousands_of_findings_make_a_report_of_bearable_size():
     frames = b"".join(chunk(content=f"word {number} ").replace(b"data: ", b"data:") for number in range(5000))
     body = chunk(role="assistant", content="") + frames.replace(b"chat.completion.chunk", b"chunk") * 2
     report = check_captured([read_file(body)], "long.sse")
-    told = as_html(report)
-    assert len(told) < 500_000
-    Page(told)
+    page = as_html(report)
+    assert len(page) < 500_000
+    Page(page)
     assert len(as_junit(report)) < 500_000
     assert sum(len(each["findings"]) for each in json.loads(as_json(report))["verdicts"]) == sum(
         len(each.broken) for each in report.broken
@@ -584,13 +597,23 @@ def test_a_name_that_chooses_no_form_is_refused(faulty: Report, tmp_path: Path):
 
 LOOK = """
 const seen = {};
+// Chromium on a busy machine sometimes says "Unable to capture screenshot" to a page that it has just laid out.
+const shoot = async (page, path, left = 5) => {
+  try {
+    await page.screenshot({ path });
+  } catch (error) {
+    if (left === 0) throw error;
+    await page.waitForTimeout(500);
+    await shoot(page, path, left - 1);
+  }
+};
 for (const [name, path, width, colorScheme] of given) {
   const page = await browser.newPage({ viewport: { width, height: 1600 }, colorScheme });
-  const asked = [], troubles = [];
+  const asked = [], errors = [];
   page.on("request", (request) => asked.push(request.url()));
-  page.on("dialog", (dialog) => { troubles.push("a script ran"); dialog.dismiss(); });
-  page.on("console", (message) => troubles.push(message.text()));
-  page.on("pageerror", (error) => troubles.push(error.message));
+  page.on("dialog", (dialog) => { errors.push("a script ran"); dialog.dismiss(); });
+  page.on("console", (message) => errors.push(message.text()));
+  page.on("pageerror", (error) => errors.push(error.message));
   await page.goto(`file://${path}.html`);
   const measure = () => page.evaluate(() => ({
     page: document.documentElement.scrollWidth,
@@ -599,11 +622,11 @@ for (const [name, path, width, colorScheme] of given) {
     pictures: [...document.querySelectorAll("svg.timeline")].filter((svg) => svg.clientWidth > 100).length,
   }));
   const closed = await measure();
-  await page.screenshot({ path: `${path}-${width}-${colorScheme}-top.png` });
+  await shoot(page, `${path}-${width}-${colorScheme}-top.png`);
   await page.evaluate(() => (document.querySelector("article") ?? document.querySelector("details")).scrollIntoView());
-  await page.screenshot({ path: `${path}-${width}-${colorScheme}-rules.png` });
+  await shoot(page, `${path}-${width}-${colorScheme}-rules.png`);
   await page.evaluate(() => document.querySelectorAll("details").forEach((each) => (each.open = true)));
-  seen[name] = { closed, open: await measure(), asked, troubles };
+  seen[name] = { closed, open: await measure(), asked, errors };
   await page.close();
 }
 """
@@ -635,7 +658,7 @@ def test_a_page_is_never_wider_than_its_window(looked_at: dict[str, Any], name: 
 def test_a_page_loads_and_runs_nothing(looked_at: dict[str, Any], name: str):
     seen = looked_at[f"{name}-375-light"]
     assert seen["asked"] == [f"file://{looked_at['folder']}/{name}.html"]
-    assert seen["troubles"] == []
+    assert seen["errors"] == []
 
 
 def test_long_bytes_scroll_inside_of_their_box(looked_at: dict[str, Any]):

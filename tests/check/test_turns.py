@@ -11,13 +11,13 @@ import pytest
 from tests.check import chat_turns, messages_turns, responses_faults, responses_turns, sse_turns
 from tests.check.streams import Change, Fault, Frame, Frames, Json, broken, findings, ids, numbered, read, wire
 from tests.support.chunks import chunkings, in_any_chunking
-from tests.support.schemas import package_events
+from tests.support.schemas import events as package_events
 from toolwire.check.rules import CAUSES, RULES, roots
 from toolwire.check.turns.responses_items import CORE, HOSTED
-from toolwire.check.turns.rule import Asked, Finding
+from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import api_of, check_plain
 
-SOUND: dict[str, tuple[Frames, Asked]] = {
+SOUND: dict[str, tuple[Frames, RequestFacts]] = {
     f"{module.ASKED.api}: {name}": each
     for module in (chat_turns, messages_turns, responses_turns)
     for name, each in {"sound": (module.sound(), module.ASKED), **module.ALSO_SOUND}.items()
@@ -34,7 +34,7 @@ ALSO_SOUND_PLAIN: dict[str, dict[str, Change]] = {
     "responses": responses_faults.ALSO_SOUND_PLAIN,
 }
 PLAIN_FAULTS = [(api, what) for api, (_, table) in PLAIN.items() for what in table]
-ASKED = {asked.api: asked for asked in (chat_turns.ASKED, messages_turns.ASKED, responses_turns.ASKED)}
+ASKED = {facts.api: facts for facts in (chat_turns.ASKED, messages_turns.ASKED, responses_turns.ASKED)}
 STREAMS: dict[str, Callable[[], Frames]] = {
     "chat": chat_turns.sound,
     "messages": messages_turns.sound,
@@ -48,7 +48,7 @@ NO_JSON = {
     "of another encoding": b'{"id":"caf\xe9"}',
     "deeper than anybody reads": sse_turns.DEEP,
 }
-IN_A_TALK = {"sse.content-type", "stream.whole", "stream.live"}
+IN_A_CONVERSATION = {"sse.content-type", "stream.whole", "stream.live"}
 """What is not seen in bytes alone: the content type, and when they come and break off."""
 NEVER_ALONE = {"messages.block-keys", "messages.input"}
 """A call without id, name or input in Messages breaks the rules for calls of every API as well."""
@@ -81,7 +81,7 @@ def test_a_sound_stream_breaks_no_rule(name: str):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_fault_breaks_exactly_its_rules(fault: Fault):
-    assert broken(faulty(fault)[0], fault.asked) == fault.rules
+    assert broken(faulty(fault)[0], fault.facts) == fault.rules
 
 
 @pytest.mark.parametrize("api", STREAMS)
@@ -151,13 +151,13 @@ def rows() -> list[frozenset[str]]:
 
 
 def test_every_rule_about_turns_has_a_fault():
-    turns = {rule.id for rule in RULES.values() if rule.on != "talk"}
-    assert {rule for row in rows() for rule in row} == turns - IN_A_TALK
+    turns = {rule.id for rule in RULES.values() if rule.on != "conversation"}
+    assert {rule for row in rows() for rule in row} == turns - IN_A_CONVERSATION
 
 
 def test_every_rule_about_turns_can_be_broken_alone():
-    turns = {rule.id for rule in RULES.values() if rule.on != "talk"}
-    assert {rule for row in rows() for rule in row if len(row) == 1} == turns - IN_A_TALK - NEVER_ALONE
+    turns = {rule.id for rule in RULES.values() if rule.on != "conversation"}
+    assert {rule for row in rows() for rule in row if len(row) == 1} == turns - IN_A_CONVERSATION - NEVER_ALONE
 
 
 # Causes
@@ -183,29 +183,29 @@ def test_whatever_one_fault_breaks_has_one_cause(row: tuple[str, ...]):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_finding_points_at_the_frame_that_has_the_fault(fault: Fault):
-    frames, place = faulty(fault)
-    places = {shown for finding in findings(frames, fault.asked) for shown in finding.frames}
-    assert places <= set(range(len(frames)))
-    assert place is None or place in places
+    frames, index = faulty(fault)
+    indexes = {shown for finding in findings(frames, fault.facts) for shown in finding.frames}
+    assert indexes <= set(range(len(frames)))
+    assert index is None or index in indexes
 
 
 @pytest.mark.parametrize("api", STREAMS)
 @pytest.mark.parametrize("what", sse_turns.FAULTS)
 def test_bad_framing_points_at_frames_that_are_there(api: str, what: str):
-    found, heard = read(sse_turns.FAULTS[what][1](wire(STREAMS[api]())), ASKED[api])
-    assert {place for finding in found for place in finding.frames} <= {each.place for each in heard}
+    found, received = read(sse_turns.FAULTS[what][1](wire(STREAMS[api]())), ASKED[api])
+    assert {index for finding in found for index in finding.frames} <= {each.position for each in received}
 
 
 @pytest.mark.parametrize("data", [b"", b"data: {", b": Hi\n\n", b"Bad Gateway\n\n"])
 def test_a_stream_without_frames_has_none_to_point_at(data: bytes):
-    found, heard = read(data, chat_turns.ASKED)
-    assert (heard, {place for finding in found for place in finding.frames}) == ([], set())
+    found, received = read(data, chat_turns.ASKED)
+    assert (received, {index for finding in found for index in finding.frames}) == ([], set())
 
 
 @pytest.mark.parametrize(("api", "what"), PLAIN_FAULTS)
 def test_an_answer_has_no_frames(api: str, what: str):
     body, _ = faulty_answer(api, what)
-    assert {place for finding in plain_findings(body, api) for place in finding.frames} == set()
+    assert {index for finding in plain_findings(body, api) for index in finding.frames} == set()
 
 
 # Chunking
@@ -214,7 +214,7 @@ def test_an_answer_has_no_frames(api: str, what: str):
 @pytest.mark.parametrize("fault", random.Random(1).sample(FAULTS, 24), ids=str)
 def test_findings_are_the_same_in_any_chunking(fault: Fault):
     data = wire(faulty(fault)[0])
-    in_any_chunking(data, lambda pieces: read(pieces, fault.asked))
+    in_any_chunking(data, lambda pieces: read(pieces, fault.facts))
 
 
 @pytest.mark.parametrize("what", sse_turns.FAULTS)
@@ -226,35 +226,35 @@ def test_bad_framing_is_found_in_any_chunking(what: str):
 
 def test_a_long_line_in_single_bytes_takes_no_longer_than_it_is():
     data = b'data: {"x":"' + b"x" * 300_000 + b'"}\n\n'
-    found, heard = read((data[place : place + 1] for place in range(len(data))), chat_turns.ASKED)
-    assert len(heard) == 1
+    found, received = read((data[index : index + 1] for index in range(len(data))), chat_turns.ASKED)
+    assert len(received) == 1
     assert "sse.ended" not in {finding.rule for finding in found}
 
 
 # Completeness of the reader of Responses, whose stream says everything three times
 
 
-@pytest.mark.parametrize("place", range(len(responses_turns.sound())))
-def test_an_event_that_is_lost_without_a_gap_is_missed(place: int):
+@pytest.mark.parametrize("index", range(len(responses_turns.sound())))
+def test_an_event_that_is_lost_without_a_gap_is_missed(index: int):
     frames = responses_turns.sound()
-    del frames[place]
+    del frames[index]
     assert findings(numbered(frames), responses_turns.ASKED)
 
 
 def test_neighbours_of_one_item_cannot_change_places():
     frames = responses_turns.sound()[:-1]
-    for place, (first, second) in enumerate(pairwise(frames)):
-        swapped = deepcopy([*frames[:place], second, first, *frames[place + 2 :]])
+    for index, (first, second) in enumerate(pairwise(frames)):
+        swapped = deepcopy([*frames[:index], second, first, *frames[index + 2 :]])
         assert findings(numbered(swapped), responses_turns.ASKED) or (
             first.data.get("output_index") != second.data.get("output_index")
         )
 
 
-@pytest.mark.parametrize("place", range(len(messages_turns.sound())))
-def test_an_event_of_messages_that_is_lost_is_missed(place: int):
+@pytest.mark.parametrize("index", range(len(messages_turns.sound())))
+def test_an_event_of_messages_that_is_lost_is_missed(index: int):
     frames = messages_turns.sound()
-    lost = frames.pop(place)
-    harmless = lost.type == "ping" or place in (messages_turns.THOUGHT, messages_turns.SIGNED, messages_turns.MORE_B)
+    lost = frames.pop(index)
+    harmless = lost.type == "ping" or index in (messages_turns.THOUGHT, messages_turns.SIGNED, messages_turns.MORE_B)
     assert bool(findings(frames, messages_turns.ASKED)) != harmless
 
 
@@ -295,4 +295,4 @@ def test_half_a_call_is_told_as_half_a_call(status: str, rules: set[str]):
     }
     body = {**responses_turns.plain(), "status": "incomplete", "output": [item], **responses_turns.TOO_LONG}
     answer = json.dumps(body).encode()
-    assert {finding.rule for finding in check_plain(answer, Asked("responses", ("look",)))[0]} == rules
+    assert {finding.rule for finding in check_plain(answer, RequestFacts("responses", ("look",)))[0]} == rules

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.check.streams import read
 from tests.unit.walks import Walk, frames
-from toolwire.check.turns.frames import Heard
+from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import parsed
-from toolwire.check.turns.rule import Asked
-from toolwire.check.turns.streams import check_heard, check_plain
+from toolwire.check.turns.rule import RequestFacts
+from toolwire.check.turns.streams import check_frames, check_plain
 from toolwire.core.collect import collect
 from toolwire.core.events import (
     CallArgs,
@@ -26,7 +26,7 @@ from toolwire.core.events import (
     TurnFailed,
     Usage,
 )
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
 from toolwire.dialects import chat, messages, responses
@@ -56,7 +56,7 @@ class SoundWalk(Walk):
         event = self.events.pop()
         match event:
             case TextDelta() | RefusalDelta() | ReasoningDelta():
-                event = type(event)(self._draw(words), *event_place(event))
+                event = type(event)(self._draw(words), *event_index(event))
             case CallStarted(kind="function"):
                 self._pieces = self._cut_up(json.dumps(self._draw(values), ensure_ascii=self._draw(st.booleans())))
             case CallStarted():
@@ -95,7 +95,7 @@ class SoundWalk(Walk):
         return Usage(input, output, cached, self._draw(st.integers(0, input - cached)), reasoning)
 
 
-def event_place(event: TextDelta | RefusalDelta | ReasoningDelta) -> tuple[Any, ...]:
+def event_index(event: TextDelta | RefusalDelta | ReasoningDelta) -> tuple[Any, ...]:
     if isinstance(event, ReasoningDelta):
         return event.kind, event.part, event.item
     return event.item, event.part
@@ -113,10 +113,10 @@ def encoded(encoder: Any, events: list[Event]) -> bytes:
     return data
 
 
-def keeps_the_rules(stream: bytes, plain: bytes, asked: Asked) -> None:
-    assert read(stream, asked)[0] == []
+def keeps_the_rules(stream: bytes, plain: bytes, facts: RequestFacts) -> None:
+    assert read(stream, facts)[0] == []
     if plain:
-        assert check_plain(plain, asked)[0] == []
+        assert check_plain(plain, facts)[0] == []
 
 
 def collected(dialect: Any, events: list[Event], request: Request, id: str) -> bytes:
@@ -136,25 +136,25 @@ TOOL = {"name": "f", "parameters": {"type": "object"}}
 @given(events=sound_turns())
 def test_any_turn_keeps_the_rules_of_chat(usage: bool, events: list[Event]):
     request = chat_request(tools=[{"type": "function", "function": TOOL}], stream_options={"include_usage": usage})
-    stream = encoded(chat.StreamEncoder(request, "chatcmpl-7", 7, Tally()), events)
-    keeps_the_rules(stream, collected(chat, events, request, "chatcmpl-7"), Asked("chat", ("f",), usage))
+    stream = encoded(chat.StreamEncoder(request, "chatcmpl-7", 7, TurnStats()), events)
+    keeps_the_rules(stream, collected(chat, events, request, "chatcmpl-7"), RequestFacts("chat", ("f",), usage))
 
 
 @given(events=sound_turns(calls=1))
 def test_any_turn_keeps_the_rules_of_chat_from_before_tools(events: list[Event]):
     request = chat_request(functions=[TOOL])
-    stream = encoded(chat.StreamEncoder(request, "chatcmpl-7", 7, Tally()), events)
+    stream = encoded(chat.StreamEncoder(request, "chatcmpl-7", 7, TurnStats()), events)
     functions = all(event.kind == "function" for event in events if isinstance(event, CallStarted))
     if functions:  # there was nothing else then
-        keeps_the_rules(stream, collected(chat, events, request, "chatcmpl-7"), Asked("chat", ("f",), False))
+        keeps_the_rules(stream, collected(chat, events, request, "chatcmpl-7"), RequestFacts("chat", ("f",), False))
 
 
 @given(events=sound_turns())
 def test_any_turn_keeps_the_rules_of_messages(events: list[Event]):
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
     request = messages.decode_request(json.dumps(body).encode())
-    stream = encoded(messages.StreamEncoder(request, "msg_7", 7, Tally()), events)
-    keeps_the_rules(stream, collected(messages, events, request, "msg_7"), Asked("messages", ("f",)))
+    stream = encoded(messages.StreamEncoder(request, "msg_7", 7, TurnStats()), events)
+    keeps_the_rules(stream, collected(messages, events, request, "msg_7"), RequestFacts("messages", ("f",)))
 
 
 RESPONSES = responses.decode_request(json.dumps({"model": "m", "input": "Hi", "stream": True}).encode())
@@ -163,22 +163,22 @@ RESPONSES = responses.decode_request(json.dumps({"model": "m", "input": "Hi", "s
 @pytest.mark.parametrize("extended", [True, False])
 @given(events=sound_turns())
 def test_any_turn_keeps_the_rules_of_responses(extended: bool, events: list[Event]):
-    encoder = responses.StreamEncoder(RESPONSES, "resp_7", 7, Tally(), lambda: 9, extended=extended)
+    encoder = responses.StreamEncoder(RESPONSES, "resp_7", 7, TurnStats(), lambda: 9, extended=extended)
     plain = collected(responses, events, RESPONSES, "resp_7")
-    keeps_the_rules(encoded(encoder, events), plain, Asked("responses", ("f",), extended=extended))
+    keeps_the_rules(encoded(encoder, events), plain, RequestFacts("responses", ("f",), extended=extended))
 
 
 @given(events=sound_turns(same_dialect=True))
 def test_any_turn_of_a_responses_server_keeps_the_rules_of_responses(events: list[Event]):
-    encoder = responses.StreamEncoder(RESPONSES, "resp_7", 7, Tally(), lambda: 9)
+    encoder = responses.StreamEncoder(RESPONSES, "resp_7", 7, TurnStats(), lambda: 9)
     keeps_the_rules(
-        encoded(encoder, events), collected(responses, events, RESPONSES, "resp_7"), Asked("responses", ("f",))
+        encoded(encoder, events), collected(responses, events, RESPONSES, "resp_7"), RequestFacts("responses", ("f",))
     )
 
 
 @given(events=sound_turns(same_dialect=True))
 def test_any_turn_keeps_the_rules_of_responses_on_a_socket(events: list[Event]):
-    encoder = responses.StreamEncoder(RESPONSES, "resp_7", 7, Tally(), lambda: 9, socket=True)
+    encoder = responses.StreamEncoder(RESPONSES, "resp_7", 7, TurnStats(), lambda: 9, socket=True)
     sent = [piece.decode() for event in events for piece in encoder.feed(event)]
-    heard = [Heard(place, 0.0, None, data, parsed(data)) for place, data in enumerate(sent)]
-    assert check_heard(heard, Asked("responses", ("f",), socket=True))[0] == []
+    received = [ReceivedFrame(index, 0.0, None, data, parsed(data)) for index, data in enumerate(sent)]
+    assert check_frames(received, RequestFacts("responses", ("f",), socket=True))[0] == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.check import chat_turns, messages_turns, responses_turns
 from tests.check.streams import Frame, Frames, framed_as, read, wire
 from tests.support.chunks import chunkings
-from toolwire.check.turns.rule import Asked
+from toolwire.check.turns.rule import RequestFacts
 from toolwire.check.turns.streams import check_plain
 
 MODULES: dict[str, Any] = {"chat": chat_turns, "messages": messages_turns, "responses": responses_turns}
@@ -32,18 +32,18 @@ def streams_of(api: str) -> st.SearchStrategy[Callable[[], Frames]]:
     return st.sampled_from([module.sound, module.spoken, module.failed])
 
 
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
+def indexes(value: Any) -> Iterator[tuple[Any, Any]]:
     """Every place in a JSON value, as its owner and the key there."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:
         yield value, key
-        yield from places(inner)
+        yield from indexes(inner)
 
 
-def survives(data: bytes, asked: Asked) -> None:
+def survives(data: bytes, facts: RequestFacts) -> None:
     """The rules have something to say, or nothing, and what they point at is there."""
-    found, heard = read(data, asked)
-    assert {place for finding in found for place in finding.frames} <= {each.place for each in heard}
+    found, received = read(data, facts)
+    assert {index for finding in found for index in finding.frames} <= {each.position for each in received}
     assert all(str(finding) for finding in found)
 
 
@@ -53,7 +53,7 @@ def test_any_value_may_stand_in_any_place(data: st.DataObject):
     frames = data.draw(streams_of(api))()
     for _ in range(data.draw(st.integers(1, 3))):
         frame = data.draw(st.sampled_from(frames))
-        holes = [(frame, "data"), (frame, "name"), *places(frame.data)]
+        holes = [(frame, "data"), (frame, "name"), *indexes(frame.data)]
         owner, key = data.draw(st.sampled_from(holes))
         value = data.draw(values)
         if isinstance(owner, Frame):
@@ -68,7 +68,7 @@ def test_any_key_may_be_missing(data: st.DataObject):
     api = data.draw(apis)
     frames = data.draw(streams_of(api))()
     frame = data.draw(st.sampled_from([frame for frame in frames if frame.data != "[DONE]"]))
-    owner, key = data.draw(st.sampled_from([*places(frame.data)] or [({"x": 1}, "x")]))
+    owner, key = data.draw(st.sampled_from([*indexes(frame.data)] or [({"x": 1}, "x")]))
     del owner[key]
     survives(wire(frames), MODULES[api].ASKED)
 
@@ -78,7 +78,7 @@ def test_frames_may_come_in_any_order_and_number(data: st.DataObject):
     api = data.draw(apis)
     frames = data.draw(streams_of(api))()
     chosen = data.draw(st.lists(st.integers(0, len(frames) - 1), max_size=2 * len(frames)))
-    survives(wire(frames[place] for place in chosen), MODULES[api].ASKED)
+    survives(wire(frames[index] for index in chosen), MODULES[api].ASKED)
 
 
 @given(st.data())
@@ -126,7 +126,7 @@ def test_any_value_may_stand_in_any_place_of_an_answer(data: st.DataObject):
     api = data.draw(apis)
     body = MODULES[api].plain()
     for _ in range(data.draw(st.integers(1, 3))):
-        owner, key = data.draw(st.sampled_from([*places(body)]))
+        owner, key = data.draw(st.sampled_from([*indexes(body)]))
         owner[key] = data.draw(values)
     found, _ = check_plain(json.dumps(body).encode(), MODULES[api].ASKED)
     assert all(str(finding) for finding in found)

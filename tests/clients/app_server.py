@@ -18,11 +18,11 @@ from typing import Any
 import httpx
 
 from tests.clients.codex import PROGRAM
+from tests.support.backend_writers import reply
+from tests.support.client_readers import PATHS
 from tests.support.gateway import Gateway
-from tests.support.hands import PATHS
 from tests.support.routes import Routes
 from tests.support.scripts import Item, Name, Script, Tokens
-from tests.support.tellers import reply
 from tests.support.upstream import Asked, Reply, Upstream
 
 Json = dict[str, Any]
@@ -172,7 +172,7 @@ USUAL = Tokens(20, 5, 8, 0, 2)
 
 def tells(*items: Item, tokens: Tokens = USUAL, **headers: str) -> Reply:
     """A turn that ends well."""
-    told = reply(Script(items, tokens=tokens, letters=200), "responses", stream=True)
+    told = reply(Script(items, tokens=tokens, chars=200), "responses", stream=True)
     return Reply(told.steps, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 

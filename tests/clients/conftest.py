@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.obliging import oblige
+from tests.clients.scripted_model import oblige
 from tests.clients.stage import Stage
 from tests.clients.turns import TURNS
 from tests.support.gateway import PROXIES, Gateway

@@ -6,10 +6,10 @@ from tests.clients.turns import turn
 from tests.support.frames import call, rs, stream, text
 from tests.support.upstream import Asked, Reply
 
-SEAL = "sealed by the model"
+SEAL = "signed by the model"
 
 
-def sealed(id: str) -> bytes:
+def signed(id: str) -> bytes:
     """Reasoning that only the model itself can read again."""
     item = {"type": "reasoning", "id": id, "summary": [{"type": "summary_text", "text": "Let me look."}]}
     return stream(
@@ -23,7 +23,7 @@ def sealed(id: str) -> bytes:
 def loop(name: str, tool: str, arguments: str, answer: str) -> list[Reply]:
     """A turn that thinks and calls a tool, and one that answers. Ids are the loop's own, as a server's are."""
     pieces = (arguments[:5], arguments[5:])
-    asking = turn(sealed(f"rs_{name}"), call(f"call_{name}", tool, *pieces, item=f"fc_{name}", place=1))
+    asking = turn(signed(f"rs_{name}"), call(f"call_{name}", tool, *pieces, item=f"fc_{name}", index=1))
     return [asking, turn(text(answer, f"msg_{name}"))]
 
 

@@ -1,6 +1,6 @@
 """One turn in the words of each kind of server, streamed or plain, whichever was asked for.
 
-    told(asked, [Thought("Hm.", "sealed"), Words("Let me look."), Use("c1", "look", '{"path":"a"}')])
+    told(asked, [Thought("Hm.", "signed"), Words("Let me look."), Use("c1", "look", '{"path":"a"}')])
 
 The kind of server is read from the path that was asked.
 """
@@ -19,10 +19,10 @@ Json = dict[str, Any]
 
 
 class Thought(msgspec.Struct, frozen=True):
-    """What the model thinks, a paragraph a part, with the seal of a server that has seals."""
+    """What the model thinks, a paragraph a part, with the signature of a server that has signatures."""
 
     text: str
-    seal: str = ""
+    signature: str = ""
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ def responses_item(item: Item, place: int) -> Json:
     match item:
         case Thought():
             summary = [{"type": "summary_text", "text": part} for part in paragraphs(item)]
-            return {"type": "reasoning", "id": f"rs_{place}", "summary": summary, "encrypted_content": item.seal}
+            return {"type": "reasoning", "id": f"rs_{place}", "summary": summary, "encrypted_content": item.signature}
         case Words(text):
             content = [{"type": "output_text", "text": text}]
             return {"type": "message", "id": f"msg_{place}", "role": "assistant", "content": content}
@@ -151,7 +151,7 @@ def responses_streamed(items: Sequence[Item]) -> Iterator[Any]:
                 yield from (Pause(0.25), rs("failed", response={"status": "failed", "error": error}))
                 return
             case Use(id, name, arguments):
-                yield call(id, name, *halves(arguments), place=place)
+                yield call(id, name, *halves(arguments), index=place)
             case _:
                 yield responses_growing(item, place)
     yield rs("completed", response=responses_plain(items))
@@ -252,10 +252,10 @@ MESSAGES_USAGE: Json = {
 
 def messages_block(item: Item) -> Json:
     match item:
-        case Thought("", seal):
-            return {"type": "redacted_thinking", "data": seal}
-        case Thought(text, seal):
-            return {"type": "thinking", "thinking": text, "signature": seal}
+        case Thought("", signature):
+            return {"type": "redacted_thinking", "data": signature}
+        case Thought(text, signature):
+            return {"type": "thinking", "thinking": text, "signature": signature}
         case Words(text):
             return {"type": "text", "text": text}
         case Use(id, name, arguments):
@@ -298,11 +298,11 @@ def messages_growing(item: Item) -> tuple[Json, list[Json]]:
     """A block as it begins, and how it grows."""
     whole = messages_block(item)
     match item:
-        case Thought(text, seal) if text:
+        case Thought(text, signature) if text:
             deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in halves(text)]
             return {**whole, "thinking": "", "signature": ""}, [
                 *deltas,
-                {"type": "signature_delta", "signature": seal},
+                {"type": "signature_delta", "signature": signature},
             ]
         case Words(text):
             return {**whole, "text": ""}, [{"type": "text_delta", "text": piece} for piece in halves(text)]

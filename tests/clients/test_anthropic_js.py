@@ -19,7 +19,7 @@ WAYS = ("streamed", "plain")
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)
 
-THOUGHT = Thought("Hm.", "sealed==")
+THOUGHT = Thought("Hm.", "signed==")
 FIRST, SECOND = Use("toolu_1", "look", '{"path":"a"}'), Use("toolu_2", "look", '{"path":"ä \\u2603 \\"b\\""}')
 TURNS: dict[str, list[Item]] = {
     "text": [Words("Hello, world.")],
@@ -44,7 +44,7 @@ FOUND: list[Block] = [
         {
             "type": "web_search_tool_result",
             "tool_use_id": "srvtoolu_1",
-            "content": [{"type": "web_search_result", "url": "a:b", "title": "Heron", "encrypted_content": "sealed=="}],
+            "content": [{"type": "web_search_result", "url": "a:b", "title": "Heron", "encrypted_content": "signed=="}],
         }
     ),
 ]
@@ -75,7 +75,7 @@ def seen(stage: Stage) -> dict[str, Any]:
 
 
 def block(item: Item) -> Json:
-    """What a client shows of an item; whose seal it is, is not its business."""
+    """What a client shows of an item; whose signature it is, is not its business."""
     match item:
         case Thought(text):
             return {"type": "thinking", "thinking": text}
@@ -87,7 +87,7 @@ def block(item: Item) -> Json:
             raise ValueError(item)
 
 
-def unsealed(content: list[Json]) -> list[Json]:
+def unsigned(content: list[Json]) -> list[Json]:
     return [{name: value for name, value in block.items() if name != "signature"} for block in content]
 
 
@@ -96,7 +96,7 @@ def unsealed(content: list[Json]) -> list[Json]:
 @pytest.mark.parametrize("turn", TURNS)
 def test_a_turn_arrives_whole(seen: dict[str, Any], kind: str, way: str, turn: str):
     message = seen[kind]["turns"][way][turn]
-    assert unsealed(message["content"]) == [block(item) for item in TURNS[turn]]
+    assert unsigned(message["content"]) == [block(item) for item in TURNS[turn]]
     ending = "tool_use" if message["content"][-1]["type"] == "tool_use" else "end_turn"
     assert (message["stop_reason"], message["model"]) == (ending, f"{kind}/sdk-{turn}")
 
@@ -186,15 +186,15 @@ def test_results_stand_with_their_calls(seen: dict[str, Any], stage: Stage, kind
 
 @loops("history", "runner")
 def test_a_thought_comes_back_to_a_messages_server_as_it_was(seen: dict[str, Any], stage: Stage, loop: str):
-    sealed = {"type": "thinking", "thinking": "Hm.", "signature": "sealed=="}
-    assert thoughts(last_of(stage, "messages", loop)) == [sealed]
+    signed = {"type": "thinking", "thinking": "Hm.", "signature": "signed=="}
+    assert thoughts(last_of(stage, "messages", loop)) == [signed]
 
 
 @loops("history", "runner")
 def test_a_thought_comes_back_to_a_responses_server_as_it_was(seen: dict[str, Any], stage: Stage, loop: str):
     summary = [{"type": "summary_text", "text": "Hm."}]
-    sealed = {"type": "reasoning", "id": "rs_0", "summary": summary, "encrypted_content": "sealed=="}
-    assert thoughts(last_of(stage, "responses", loop)) == [sealed]
+    signed = {"type": "reasoning", "id": "rs_0", "summary": summary, "encrypted_content": "signed=="}
+    assert thoughts(last_of(stage, "responses", loop)) == [signed]
 
 
 @EVERY_KIND

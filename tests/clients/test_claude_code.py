@@ -177,7 +177,7 @@ def test_an_answer_in_a_given_form_arrives(stage: Stage, tmp_path: Path, kind: s
     assert run.said.end["structured_output"] == {"bird": "heron"}
 
 
-# Thoughts
+# ReasoningCache
 
 
 def thinking(*thought: Thought) -> tuple[Turn, ...]:
@@ -186,18 +186,18 @@ def thinking(*thought: Thought) -> tuple[Turn, ...]:
 
 @EVERY_KIND
 def test_thoughts_are_shown(stage: Stage, tmp_path: Path, kind: str):
-    said = Run(stage, tmp_path, kind, "thoughts", *thinking(Thought("I should look.", "sealed=="))).said
+    said = Run(stage, tmp_path, kind, "thoughts", *thinking(Thought("I should look.", "signed=="))).said
     assert [block["thinking"] for block in said.blocks("thinking")] == ["I should look."]
     assert said.answer == ANSWER
 
 
 def test_a_thought_comes_back_to_a_messages_server_as_it_was(stage: Stage, tmp_path: Path):
-    turns = thinking(Thought("I should\n\nlook.", "sealed=="), Thought("", "locked=="))
+    turns = thinking(Thought("I should\n\nlook.", "signed=="), Thought("", "locked=="))
     run = Run(stage, tmp_path, "messages", "signed", *turns)
     assert history(run.asked[1])[2] == {
         "role": "assistant",
         "content": [
-            {"type": "thinking", "thinking": "I should\n\nlook.", "signature": "sealed=="},
+            {"type": "thinking", "thinking": "I should\n\nlook.", "signature": "signed=="},
             {"type": "redacted_thinking", "data": "locked=="},
             {"type": "tool_use", "id": "toolu_read", "name": "Read", "input": {"file_path": "note.txt"}},
         ],
@@ -209,10 +209,10 @@ def test_a_thought_comes_back_to_a_messages_server_as_it_was(stage: Stage, tmp_p
     "summary", ["", "I should look.", "I should.\n\nI will."], ids=["no-summary", "one-part", "two-parts"]
 )
 def test_a_thought_comes_back_to_a_responses_server_as_it_was(stage: Stage, tmp_path: Path, summary: str):
-    run = Run(stage, tmp_path, "responses", f"sealed-{len(summary)}", *thinking(Thought(summary, "sealed==")))
+    run = Run(stage, tmp_path, "responses", f"signed-{len(summary)}", *thinking(Thought(summary, "signed==")))
     parts = [{"type": "summary_text", "text": part} for part in summary.split("\n\n") if part]
-    sealed = {"type": "reasoning", "id": "rs_0", "summary": parts, "encrypted_content": "sealed=="}
-    assert thoughts(run.asked[1]) == [sealed]
+    signed = {"type": "reasoning", "id": "rs_0", "summary": parts, "encrypted_content": "signed=="}
+    assert thoughts(run.asked[1]) == [signed]
     order = ["reasoning", "function_call", "function_call_output"]
     assert [item["type"] for item in history(run.asked[1])[-3:]] == order
     assert run.notes == [NOTES["responses"]] * 2

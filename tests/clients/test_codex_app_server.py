@@ -31,9 +31,10 @@ from tests.clients.app_server import (
     worker_of,
 )
 from tests.clients.codex import needs_codex
+from tests.support.client_readers import PATHS, Refused
+from tests.support.conversations import AGENTS, CLIENTS, PIXEL, Client, Result, ScriptedConversation, Step, dialect_of
 from tests.support.frames import call, completed, created, rs, stream, text
 from tests.support.gateway import Gate, Responses, calls_of, text_of
-from tests.support.hands import PATHS, Refused
 from tests.support.routes import question
 from tests.support.scripts import (
     DECLARED,
@@ -50,7 +51,6 @@ from tests.support.scripts import (
     Thinks,
     Tokens,
 )
-from tests.support.talks import AGENTS, CLIENTS, PIXEL, Client, Result, Step, Talk, dialect_of
 from tests.support.upstream import Asked, Cut, Hold, Pause, Reply
 
 pytestmark = pytest.mark.xdist_group("codex-app-server")  # its gateways are started once
@@ -168,7 +168,7 @@ RESPONSES_HISTORY: list[Json] = [
     message("user", ODD),
     message("assistant", "Of course."),
     message("user", "One.", "Two."),
-    {"type": "reasoning", "summary": [{"type": "summary_text", "text": ODD}], "encrypted_content": "sealed"},
+    {"type": "reasoning", "summary": [{"type": "summary_text", "text": ODD}], "encrypted_content": "signed"},
     message("assistant", "Both."),
     called("c1", "look", '{"path" : "a", "n": 1.50}'),
     called("c2", "find", "{}"),
@@ -239,12 +239,12 @@ def test_a_messages_history_arrives_whole_and_in_order(stand: AppServer):
 
 
 def test_what_the_model_thought_comes_back_to_it(stand: AppServer):
-    model = stand.model(tells(Thinks("Hm.", "sealed"), Says("Yes.")), tells(Says("Still.")))
-    agent = AGENTS["responses"](stand, model, Talk((), thinks=True), stream=True)
+    model = stand.model(tells(Thinks("Hm.", "signed"), Says("Yes.")), tells(Says("Still.")))
+    agent = AGENTS["responses"](stand, model, ScriptedConversation((), thinks=True), stream=True)
     agent.take(Step(NO_TURN, user="Is it so?"))
     agent.take(Step(NO_TURN, user="Really?"))
     thought, said = history(stand.asked(model)[1])[2:4]
-    assert (thought["summary"], thought["encrypted_content"]) == ([{"type": "summary_text", "text": "Hm."}], "sealed")
+    assert (thought["summary"], thought["encrypted_content"]) == ([{"type": "summary_text", "text": "Hm."}], "signed")
     assert said == message("assistant", "Yes.")
 
 
@@ -261,7 +261,7 @@ def test_two_megabytes_of_a_user_arrive_whole(stand: AppServer):
 def test_three_megabytes_of_a_result_arrive_whole(stand: AppServer, live: bool):
     model = stand.model(*([tells(Calls("c1", "look", "{}"))] if live else []), tells(Says("Long.")))
     output = "0123456789abcdé" * (3 * 65536)
-    agent = AGENTS["chat"](stand, model, Talk((), system=""), stream=False)
+    agent = AGENTS["chat"](stand, model, ScriptedConversation((), system=""), stream=False)
     if live:
         agent.take(Step(NO_TURN, user="Go."))
     else:
@@ -277,7 +277,7 @@ def test_a_long_conversation_is_not_summarised(stand: AppServer, client: Client)
     model = stand.model(
         tells(Calls("c1", "look", "{}"), tokens=much), tells(Says("Yes."), tokens=much), tells(Says("Still."))
     )
-    agent = AGENTS[client](stand, model, Talk((), system=""), stream=True)
+    agent = AGENTS[client](stand, model, ScriptedConversation((), system=""), stream=True)
     agent.take(Step(NO_TURN, user="Go."))
     agent.take(Step(NO_TURN, results=(Result("c1", "there"),)))
     assert agent.take(Step(NO_TURN, user="Really?")).text == "Still."
@@ -421,20 +421,20 @@ def test_text_arrives_while_it_is_made(stand: AppServer):
 @STREAMS
 @DIALECTS
 def test_what_a_model_thinks_arrives(stand: AppServer, dialect: Name, streamed: bool):
-    model = stand.model(tells(Thinks("Let me think.", "sealed"), Says("Done.")))
+    model = stand.model(tells(Thinks("Let me think.", "signed"), Says("Done.")))
     fields: Json = {"include": ["reasoning.encrypted_content"]} if dialect == "responses" else {}
     if dialect == "messages":
         fields = {"thinking": {"type": "enabled", "budget_tokens": 2048}, "max_tokens": 4096}
     held = stand.ask(dialect, question(dialect, model, (), stream=streamed, **fields))
-    sealed = 0 if dialect == "chat" else 1
-    assert held.seen == Seen(text="Done.", reasoning="Let me think.", sealed=sealed, tokens=USUAL)
+    signed = 0 if dialect == "chat" else 1
+    assert held.seen == Seen(text="Done.", reasoning="Let me think.", signed=signed, tokens=USUAL)
 
 
 def test_a_responses_client_gets_the_seal_of_a_thought(stand: AppServer):
-    model = stand.model(tells(Thinks("Let me think.", "sealed"), Says("Done.")))
+    model = stand.model(tells(Thinks("Let me think.", "signed"), Says("Done.")))
     fields = {"include": ["reasoning.encrypted_content"]}
     held = stand.ask("responses", question("responses", model, (), stream=True, **fields))
-    assert held.own["output"][0]["encrypted_content"] == "sealed"
+    assert held.own["output"][0]["encrypted_content"] == "signed"
     deltas = [data for data in held.came if data["type"] == "response.reasoning_summary_text.delta"]
     assert "".join(data["delta"] for data in deltas) == "Let me think."
 
@@ -474,7 +474,7 @@ def test_arguments_of_no_letters_are_answered_by_app_server(stand: AppServer):
 def test_results_in_any_order_reach_their_calls(stand: AppServer, client: Client, streamed: bool):
     calls = CALLS["three"]
     model = stand.model(tells(Says("All three."), *calls), tells(Says("There.")))
-    agent = AGENTS[client](stand, model, Talk((), system=""), stream=streamed)
+    agent = AGENTS[client](stand, model, ScriptedConversation((), system=""), stream=streamed)
     assert len(agent.take(Step(NO_TURN, user="Go.")).calls) == 3
     results = tuple(Result(call.id, f"result of {call.id}") for call in reversed(calls))
     assert agent.take(Step(NO_TURN, results=results)).text == "There."
@@ -491,9 +491,9 @@ def test_results_in_any_order_reach_their_calls(stand: AppServer, client: Client
 @STREAMS
 @EACH_CLIENT
 def test_a_loop_of_several_rounds_stays_in_its_thread(stand: AppServer, client: Client, streamed: bool):
-    rounds = [tells(Thinks(f"Hm {n}.", f"seal-{n}"), Calls(f"c{n}", "look", "{}")) for n in range(3)]
+    rounds = [tells(Thinks(f"Hm {n}.", f"signature-{n}"), Calls(f"c{n}", "look", "{}")) for n in range(3)]
     model = stand.model(*rounds, tells(Says("There.")), tells(Says("Still.")))
-    agent = AGENTS[client](stand, model, Talk((), thinks=True), stream=streamed)
+    agent = AGENTS[client](stand, model, ScriptedConversation((), thinks=True), stream=streamed)
     seen = [agent.take(Step(NO_TURN, user="Go."))]
     seen += [agent.take(Step(NO_TURN, results=(Result(f"c{n}", f"r{n}"),))) for n in range(3)]
     assert [each.tokens for each in seen] == [USUAL] * 4  # each answer has the tokens of its own round
@@ -502,14 +502,14 @@ def test_a_loop_of_several_rounds_stays_in_its_thread(stand: AppServer, client: 
     *_, last, later = stand.asked(model)
     assert thread_of(last) != thread_of(later)
     assert history(later) == [*history(last), message("assistant", "There."), message("user", "Really?")]
-    seals = [item["encrypted_content"] for item in history(later) if item["type"] == "reasoning"]
-    assert seals == ["seal-0", "seal-1", "seal-2"]
+    signatures = [item["encrypted_content"] for item in history(later) if item["type"] == "reasoning"]
+    assert signatures == ["signature-0", "signature-1", "signature-2"]
 
 
 @EACH_CLIENT
 def test_what_the_user_says_beside_results_comes_once_and_last(stand: AppServer, client: Client):
     model = stand.model(tells(Calls("c1", "look", "{}")), tells(Says("There.")))
-    agent = AGENTS[client](stand, model, Talk((), system=""), stream=True)
+    agent = AGENTS[client](stand, model, ScriptedConversation((), system=""), stream=True)
     agent.take(Step(NO_TURN, user="Go."))
     agent.take(Step(NO_TURN, results=(Result("c1", "one"),), user="And quickly."))
     first, second = stand.asked(model)
@@ -520,7 +520,7 @@ def test_what_the_user_says_beside_results_comes_once_and_last(stand: AppServer,
 @EACH_CLIENT
 def test_a_failed_result_arrives(stand: AppServer, client: Client):
     model = stand.model(tells(Calls("c1", "look", "{}")), tells(Says("Sorry.")))
-    agent = AGENTS[client](stand, model, Talk((), system=""), stream=False)
+    agent = AGENTS[client](stand, model, ScriptedConversation((), system=""), stream=False)
     agent.take(Step(NO_TURN, user="Go."))
     agent.take(Step(NO_TURN, results=(Result("c1", "No such thing.", failed=True),)))
     told = "Error: No such thing." if client == "messages" else "No such thing."
@@ -530,7 +530,7 @@ def test_a_failed_result_arrives(stand: AppServer, client: Client):
 @pytest.mark.parametrize("client", ["responses", "messages", "chained"])
 def test_an_image_in_a_result_arrives(stand: AppServer, client: Client):
     model = stand.model(tells(Calls("c1", "look", "{}")), tells(Says("A pixel.")))
-    agent = AGENTS[client](stand, model, Talk((), system=""), stream=False)
+    agent = AGENTS[client](stand, model, ScriptedConversation((), system=""), stream=False)
     agent.take(Step(NO_TURN, user="Go."))
     assert agent.take(Step(NO_TURN, results=(Result("c1", "See:", image=True),))).text == "A pixel."
     told, image = history(stand.asked(model)[1])[-1]["output"]
@@ -540,7 +540,7 @@ def test_an_image_in_a_result_arrives(stand: AppServer, client: Client):
 @pytest.mark.parametrize("client", ["chat", "responses", "messages"])
 def test_an_edited_history_is_told_anew(stand: AppServer, client: Client):
     model = stand.model(tells(Calls("c1", "look", "{}")), tells(Says("There.")))
-    agent = AGENTS[client](stand, model, Talk((), system=""), stream=False)
+    agent = AGENTS[client](stand, model, ScriptedConversation((), system=""), stream=False)
     agent.take(Step(NO_TURN, user="Go."))
     body = agent.request(Step(NO_TURN, results=(Result("c1", "one"),)))
     body["input" if client == "responses" else "messages"][0]["content"] = "Go on."
@@ -552,7 +552,7 @@ def test_an_edited_history_is_told_anew(stand: AppServer, client: Client):
 
 def test_two_conversations_with_the_same_ids_are_not_mixed_up(stand: AppServer):
     model = stand.model(*(tells(Calls("call_0", "look", "{}")) for _ in range(2)), tells(Says("There.")))
-    agents = [AGENTS["chat"](stand, model, Talk((), system=""), stream=False) for _ in range(2)]
+    agents = [AGENTS["chat"](stand, model, ScriptedConversation((), system=""), stream=False) for _ in range(2)]
     for number, agent in enumerate(agents):
         agent.take(Step(NO_TURN, user=f"Go {number}."))
     for number, agent in enumerate(agents):
@@ -602,7 +602,7 @@ def test_a_loop_goes_over_a_socket(stand: AppServer, store: bool):
 def test_a_custom_tool_goes_both_ways(stand: AppServer):
     run = Declared("run", "custom")
     model = stand.model(tells(Calls("c1", "run", json.dumps({"input": "print(1)\n"}))), tells(Says("It is 1.")))
-    agent = AGENTS["responses"](stand, model, Talk((), system="", tools=(run,)), stream=True)
+    agent = AGENTS["responses"](stand, model, ScriptedConversation((), system="", tools=(run,)), stream=True)
     [made] = agent.take(Step(NO_TURN, user="Go.")).calls
     assert made == Call("c1", "run", "print(1)\n", "custom")
     agent.take(Step(NO_TURN, results=(Result("c1", "1"),)))
@@ -615,7 +615,7 @@ def test_a_custom_tool_goes_both_ways(stand: AppServer):
 def test_a_namespace_goes_both_ways(stand: AppServer):
     there, here = Declared("look", namespace="files"), Declared("find")
     model = stand.model(calls_the_last_tool)
-    agent = AGENTS["responses"](stand, model, Talk((), system="", tools=(here, there)), stream=True)
+    agent = AGENTS["responses"](stand, model, ScriptedConversation((), system="", tools=(here, there)), stream=True)
     [made] = agent.take(Step(NO_TURN, user="Go.")).calls
     assert (made.name, made.namespace) == ("look", "files")
     assert agent.take(Step(NO_TURN, results=(Result("c1", "there"),))).text == "There."
@@ -640,7 +640,7 @@ def test_a_tool_keeps_the_name_that_its_client_gave_it(stand: AppServer, dialect
     if dialect == "messages" and "." in name:
         pytest.skip("a name that no client of the dialect may give")
     model = stand.model(calls_the_last_tool)
-    agent = AGENTS[dialect](stand, model, Talk((), tools=(Declared(name),)), stream=True)
+    agent = AGENTS[dialect](stand, model, ScriptedConversation((), tools=(Declared(name),)), stream=True)
     [made] = agent.take(Step(NO_TURN, user="Go.")).calls
     assert made.name == name
     assert agent.take(Step(NO_TURN, results=(Result("c1", "there"),))).text == "There."
@@ -664,7 +664,7 @@ def test_a_call_that_cannot_be_made_stays_with_the_model(stand: AppServer, diale
 def test_a_good_call_beside_a_bad_one_is_made(stand: AppServer):
     calls = (Calls("c1", "forget", "{}"), Calls("c2", "look", "{}"))
     model = stand.model(tells(*calls), tells(Says("There.")))
-    agent = AGENTS["chat"](stand, model, Talk((), system=""), stream=True)
+    agent = AGENTS["chat"](stand, model, ScriptedConversation((), system=""), stream=True)
     assert [call.id for call in agent.take(Step(NO_TURN, user="Go.")).calls] == ["c2"]
     assert agent.take(Step(NO_TURN, results=(Result("c2", "there"),))).text == "There."
     first, second = stand.asked(model)
@@ -870,7 +870,7 @@ def test_a_server_that_is_not_there_is_told(stand: AppServer, dialect: Name):
 
 def test_a_failure_between_two_rounds_is_told(stand: AppServer):
     model = stand.model(tells(Calls("c1", "look", "{}")), refusing(400, {"message": "No."}))
-    agent = AGENTS["chat"](stand, model, Talk((), system=""), stream=True)
+    agent = AGENTS["chat"](stand, model, ScriptedConversation((), system=""), stream=True)
     agent.take(Step(NO_TURN, user="Go."))
     with pytest.raises(Refused, match=r"No\."):
         agent.take(Step(NO_TURN, results=(Result("c1", "there"),)))
@@ -880,7 +880,7 @@ def test_a_failure_between_two_rounds_is_told(stand: AppServer):
 def test_a_failure_between_two_rounds_may_pass(stand: AppServer):
     sorry = refusing(500, {"message": "Kaput."})
     model = stand.model(tells(Calls("c1", "look", "{}")), sorry, tells(Says("There.")), backend="patient")
-    agent = AGENTS["chat"](stand, model, Talk((), system=""), stream=True)
+    agent = AGENTS["chat"](stand, model, ScriptedConversation((), system=""), stream=True)
     agent.take(Step(NO_TURN, user="Go."))
     assert agent.take(Step(NO_TURN, results=(Result("c1", "there"),))).text == "There."
     shown = [message("user", "Go."), called("c1", "look", "{}"), result("c1", "there")]
@@ -911,7 +911,7 @@ def test_a_worker_that_dies_before_anything_was_shown_is_not_noticed(stand: AppS
 @pytest.mark.parametrize("client", ["chat", "chained"])
 def test_a_worker_that_dies_while_calls_wait_is_not_noticed(stand: AppServer, client: Client, backend: str):
     model = stand.model(tells(Calls("c1", "look", "{}")), tells(Says("There.")), backend=backend)
-    agent = AGENTS[client](stand, model, Talk((), system=""), stream=False)
+    agent = AGENTS[client](stand, model, ScriptedConversation((), system=""), stream=False)
     agent.take(Step(NO_TURN, user="Go."))
     stand.kill_worker(model)
     assert agent.take(Step(NO_TURN, results=(Result("c1", "there"),))).text == "There."
@@ -923,7 +923,7 @@ def test_a_worker_that_dies_while_calls_wait_is_not_noticed(stand: AppServer, cl
 
 def test_a_model_that_no_worker_knows_is_asked_all_the_same(stand: AppServer):
     model = stand.model(tells(Calls("c1", "look", "{}")), tells(Says("There.")))
-    agent = AGENTS["chat"](stand, model, Talk((), system=""), stream=False)
+    agent = AGENTS["chat"](stand, model, ScriptedConversation((), system=""), stream=False)
     agent.take(Step(NO_TURN, user="Go."))
     stand.upstream.replies["unheard-of"] = tells(Says("Hello."), tokens=Tokens(900_000, 5))
     assert stand.says("chat", question("chat", "codex/unheard-of", (LOOK,), stream=False)) == "Hello."
@@ -948,7 +948,7 @@ def test_a_model_that_is_silent_for_long_is_waited_for(hasty: AppServer):
 
 
 def test_calls_that_come_slowly_are_all_waited_for(hasty: AppServer):
-    calls = call("c1", "look", "{}", place=0), call("c2", "look", "{}", place=1)
+    calls = call("c1", "look", "{}", index=0), call("c2", "look", "{}", index=1)
     model = hasty.model(Reply([stream(created(), calls[0]), Pause(0.8), stream(calls[1], completed(usage=USAGE))]))
     seen = hasty.ask("chat", question("chat", model, (LOOK,), stream=True)).seen
     assert [call.id for call in seen.calls] == ["c1", "c2"]
@@ -957,7 +957,7 @@ def test_calls_that_come_slowly_are_all_waited_for(hasty: AppServer):
 def test_a_stream_that_breaks_behind_a_call_is_not_waited_for(hasty: AppServer):
     # App-server says nothing of it before the call is answered.
     model = hasty.model(Reply([stream(created(), call("c1", "look", "{}")), Pause(0.1), Cut()]), tells(Says("There.")))
-    agent = AGENTS["chat"](hasty, model, Talk((), system=""), stream=True)
+    agent = AGENTS["chat"](hasty, model, ScriptedConversation((), system=""), stream=True)
     assert [call.id for call in agent.take(Step(NO_TURN, user="Go.")).calls] == ["c1"]
     assert agent.take(Step(NO_TURN, results=(Result("c1", "there"),))).text == "There."
     assert history(hasty.asked(model)[1]) == [message("user", "Go."), called("c1", "look", "{}"), result("c1", "there")]
@@ -1018,7 +1018,7 @@ def test_a_provider_of_the_operators_own_is_asked(tmp_path: Path, http: httpx.Cl
 @DIALECTS
 def test_a_login_goes_upstream_with_the_clients_tools_alone(login: Login, dialect: Name):
     model = login.stand.model(tells(Calls("c1", "look", "{}")), tells(Says("There.")))
-    agent = AGENTS[dialect](login.stand, model, Talk((), tools=(LOOK, FIND)), stream=True)
+    agent = AGENTS[dialect](login.stand, model, ScriptedConversation((), tools=(LOOK, FIND)), stream=True)
     agent.take(Step(NO_TURN, user="Go."))
     assert agent.take(Step(NO_TURN, results=(Result("c1", "there"),))).text == "There."
     first, second = login.stand.asked(model)
@@ -1103,16 +1103,16 @@ def test_a_hundred_conversations_at_once_are_not_mixed_up(stand: AppServer):
     model = stand.model(echo)
     barrier = threading.Barrier(100)
 
-    def talk(number: int) -> list[Any]:
+    def conversation(number: int) -> list[Any]:
         client: Client = CLIENTS[number % 4]
-        agent = AGENTS[client](stand, model, Talk((), system=""), stream=number % 8 < 4)
+        agent = AGENTS[client](stand, model, ScriptedConversation((), system=""), stream=number % 8 < 4)
         barrier.wait(30)
         seen = agent.take(Step(NO_TURN, user=f"token-{number:03}"))
         answer = agent.take(Step(NO_TURN, results=(Result(seen.calls[0].id, f"result-{number:03}"),)))
         return [(call.name, call.arguments) for call in seen.calls] + [answer.text]
 
     with ThreadPoolExecutor(100) as pool:
-        told = list(pool.map(talk, range(100)))
+        told = list(pool.map(conversation, range(100)))
     for number, said in enumerate(told):
         assert said == [("look", f'{{"path":"token-{number:03}"}}'), f"token-{number:03} result-{number:03}"]
     threads: dict[str, set[str]] = {}
@@ -1136,9 +1136,9 @@ def echo(asked: Asked) -> Reply:
 
 def test_no_word_of_a_conversation_is_on_disk(stand: AppServer):
     words = {role: f"secret-{role}-5f1c" for role in ("system", "user", "arguments", "result", "answer", "thought")}
-    calling = tells(Thinks(words["thought"], "sealed"), Calls("c1", "look", json.dumps({"path": words["arguments"]})))
+    calling = tells(Thinks(words["thought"], "signed"), Calls("c1", "look", json.dumps({"path": words["arguments"]})))
     model = stand.model(calling, Reply([stream(created(), text_begun(words["answer"])), Hold()]))
-    agent = AGENTS["chat"](stand, model, Talk((), system=words["system"]), stream=True)
+    agent = AGENTS["chat"](stand, model, ScriptedConversation((), system=words["system"]), stream=True)
     agent.take(Step(NO_TURN, user=words["user"]))
     assert traces(stand, words) == []
     body = agent.request(Step(NO_TURN, results=(Result("c1", words["result"]),)))

@@ -31,8 +31,15 @@ from tests.clients.app_server import (
     thread_of,
 )
 from tests.clients.codex import needs_codex
+from tests.clients.recording_client import (
+    GET_TIME,
+    GET_WEATHER,
+    SETTINGS,
+    output_of,
+    watched_async_client,
+    watched_client,
+)
 from tests.clients.turns import QUESTION, TIME, WEATHER
-from tests.clients.watched import GET_TIME, GET_WEATHER, SETTINGS, output_of, watched_async_client, watched_client
 from tests.support.scripts import Calls, Says, Thinks
 
 pytestmark = pytest.mark.xdist_group("codex-app-server-sdks")  # its gateway is started once
@@ -63,7 +70,7 @@ def stand(tmp_path_factory: pytest.TempPathFactory, http: httpx.Client) -> Itera
 def model(stand: AppServer) -> Iterator[str]:
     """A model that calls two tools, then one, then answers; in the end it must have seen all results, in one thread."""
     calls = [Calls(each["call_id"], each["name"], each["arguments"]) for each in (PARIS, ROME, NOW)]
-    model = stand.model(tells(Thinks("Let me look.", "sealed"), *calls[:2]), tells(calls[2]), tells(Says(ANSWER)))
+    model = stand.model(tells(Thinks("Let me look.", "signed"), *calls[:2]), tells(calls[2]), tells(Says(ANSWER)))
     yield model
     asked = stand.asked(model)
     assert (len(asked), len({thread_of(each) for each in asked})) == (3, 1)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.clients.app_server import USUAL, AppServer, history, running, table, tells, thread_of
 from tests.clients.codex import Codex, Said, needs_codex
+from tests.support.backend_writers import reply
 from tests.support.frames import created, stream
 from tests.support.scripts import Calls, Says, Script, Thinks
-from tests.support.tellers import reply
 from tests.support.upstream import Asked, Reply
 
 pytestmark = pytest.mark.xdist_group("codex-both-ends")  # its gateway is started once
@@ -47,7 +47,7 @@ def runs(*commands: str) -> Callable[[Asked], Reply]:
         names = [tool["name"] for tool in asked.body["tools"]]
         name = next((name for name in names if name.startswith("exec_command")), "exec_command")
         calls = [Calls(f"c{n}", name, json.dumps({"cmd": command})) for n, command in enumerate(commands, 1)]
-        return tells(Thinks("Let me look.", "sealed"), *calls)
+        return tells(Thinks("Let me look.", "signed"), *calls)
 
     return answer
 
@@ -103,7 +103,7 @@ def test_its_output_reaches_the_model(round_trip: RoundTrip):
     assert outputs(second) == [("c1", "hi")]
     assert history(second)[: len(history(first))] == history(first)
     assert [item["type"] for item in history(second)[-3:]] == ["reasoning", "function_call", "function_call_output"]
-    assert history(second)[-3]["encrypted_content"] == "sealed"
+    assert history(second)[-3]["encrypted_content"] == "signed"
 
 
 def test_the_turn_goes_on_in_its_thread(round_trip: RoundTrip):

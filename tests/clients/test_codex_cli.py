@@ -10,13 +10,13 @@ import httpx
 import pytest
 
 from tests.clients.codex import Codex, Said, needs_codex
-from tests.clients.loops import SEAL, item, loop, sealed, types
+from tests.clients.loops import SEAL, item, loop, signed, types
 from tests.clients.turns import USAGE, broken, custom_call, refused, turn
+from tests.support.backend_writers import reply
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
 from tests.support.gateway import Gateway, backend
 from tests.support.routes import backends
 from tests.support.scripts import NAMES, Calls, Name, Says, Script
-from tests.support.tellers import reply
 from tests.support.upstream import Asked, Reply, Upstream
 
 Start = Callable[..., Codex]
@@ -176,10 +176,10 @@ def test_it_goes_over_the_transport_that_is_set(round_trip: RoundTrip):
 @TRANSPORTS
 def test_parallel_calls_are_run_and_answered_in_order(start: Start, upstream: Upstream, transport: str):
     calls = (
-        call("c1", "exec_command", '{"cmd":', '"echo one"}', place=1),
-        call("c2", "exec_command", '{"cmd":', '"echo two"}', place=2),
+        call("c1", "exec_command", '{"cmd":', '"echo one"}', index=1),
+        call("c2", "exec_command", '{"cmd":', '"echo two"}', index=2),
     )
-    replies = turn(sealed("rs_parallel"), *calls), turn(text("Both."))
+    replies = turn(signed("rs_parallel"), *calls), turn(text("Both."))
     model = scripted(upstream, "parallel", transport, *replies)
     said = start(f"up/{model}", transport).exec("Run both.")
     assert sorted(said.commands) == [("one\n", 0), ("two\n", 0)]

@@ -10,8 +10,16 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
+from tests.clients.recording_client import (
+    GET_TIME,
+    GET_WEATHER,
+    RUN,
+    output_of,
+    user,
+    watched_async_client,
+    watched_client,
+)
 from tests.clients.turns import ANSWER, QUESTION, RESULT, TURNS, UNICODE, turn
-from tests.clients.watched import GET_TIME, GET_WEATHER, RUN, output_of, user, watched_async_client, watched_client
 from tests.support.frames import text
 from tests.support.upstream import Upstream
 

@@ -10,8 +10,8 @@ import pytest
 from openai.resources.responses.responses import ResponsesConnection
 from openai.types.responses import Response
 
+from tests.clients.recording_client import GET_TIME, GET_WEATHER, RUN, SETTINGS, output_of, schema_faults
 from tests.clients.turns import ANSWER, QUESTION, RESULT, TURNS
-from tests.clients.watched import GET_TIME, GET_WEATHER, RUN, SETTINGS, output_of, schema_faults
 from tests.support.checked import responses_faults
 from tests.support.upstream import Upstream
 from toolwire.check.turns.responses_items import CLOSINGS
@@ -100,7 +100,7 @@ def test_every_turn_keeps_the_rules(socket: ResponsesConnection, turn: str):
 
 @pytest.mark.parametrize("turn", [name for name in STREAMS if not name.startswith("error")])
 def test_a_turn_is_the_same_as_over_http(client: openai.OpenAI, socket: ResponsesConnection, turn: str):
-    asked = {"model": f"up/client-{turn}", "input": QUESTION, "tools": TOOLS}
+    fields = {"model": f"up/client-{turn}", "input": QUESTION, "tools": TOOLS}
 
     def seen(response: Response) -> dict[str, Any]:
         fields = response.to_dict()
@@ -109,7 +109,7 @@ def test_a_turn_is_the_same_as_over_http(client: openai.OpenAI, socket: Response
         shown = {name: value for name, value in fields.items() if name not in left_out}
         return json.loads(json.dumps(shown).replace(own, "own"))
 
-    assert seen(ask(socket, **asked)) == seen(client.responses.create(**asked))
+    assert seen(ask(socket, **fields)) == seen(client.responses.create(**fields))
 
 
 def test_a_megabyte_of_arguments_arrives_whole(socket: ResponsesConnection):
@@ -130,11 +130,11 @@ def test_a_tool_loop_runs_on_one_connection(socket: ResponsesConnection, store: 
 
 @pytest.mark.parametrize("store", [True, False])
 def test_every_parallel_call_gets_its_result(socket: ResponsesConnection, store: bool):
-    asked = {"model": "demo", "tools": [GET_WEATHER], "store": store}
-    first = ask(socket, **asked, input="What is the weather in Paris and Rome?")
+    fields = {"model": "demo", "tools": [GET_WEATHER], "store": store}
+    first = ask(socket, **fields, input="What is the weather in Paris and Rome?")
     calls = [item for item in first.output if item.type == "function_call"]
     results = [output_of(call.call_id, f"Sun in {json.loads(call.arguments)['city']}.") for call in calls]
-    second = ask(socket, **asked, previous_response_id=first.id, input=results)
+    second = ask(socket, **fields, previous_response_id=first.id, input=results)
     assert second.output_text == "According to get_weather: Sun in Paris. Sun in Rome."
 
 
@@ -177,7 +177,7 @@ def test_requests_wait_for_their_turn(socket: ResponsesConnection):
     seen = []
     while sum(is_last(message) for message in seen) < 3:
         seen.append(json.loads(socket.recv_bytes()))
-    ends = [place for place, message in enumerate(seen) if is_last(message)]
+    ends = [index for index, message in enumerate(seen) if is_last(message)]
     turns = [seen[: ends[0] + 1], seen[ends[0] + 1 : ends[1] + 1], seen[ends[1] + 1 :]]
     assert [responses_faults([(None, message) for message in turn], done=None) for turn in turns] == [[], [], []]
     said = [turn[-1]["response"]["output"][0]["content"][0]["text"] for turn in turns]
@@ -198,10 +198,10 @@ def test_a_new_lane_continues_what_another_began(socket: ResponsesConnection, up
 
 
 def test_every_lane_keeps_its_own_latest_response(socket: ResponsesConnection, upstream: Upstream):
-    asked = {"model": "up/client-text", "store": False}
-    latest = {lane: ask(socket, **asked, input=f"This is {lane}.", stream_id=lane).id for lane in "ab"}
+    fields = {"model": "up/client-text", "store": False}
+    latest = {lane: ask(socket, **fields, input=f"This is {lane}.", stream_id=lane).id for lane in "ab"}
     for lane, other in ("ab", "ba"):
-        ask(socket, **asked, input="Go on.", stream_id=lane, previous_response_id=latest[lane])
+        ask(socket, **fields, input="Go on.", stream_id=lane, previous_response_id=latest[lane])
         sent = json.dumps(upstream.of("client-text")[-1].body["input"])
         assert (f"This is {lane}." in sent, f"This is {other}." in sent) == (True, False)
 

@@ -75,11 +75,11 @@ def refused(status: int, message: str) -> Reply:
 
 
 PARIS = call("c1", "get_weather", '{"city":', '"Paris"}')
-ROME = call("c2", "get_weather", '{"ci', 'ty":"Ro', 'me"}', place=1)
+ROME = call("c2", "get_weather", '{"ci', 'ty":"Ro', 'me"}', index=1)
 
 TURNS: dict[str, Reply] = {
     "text": turn(text("Hello"), text(", world.")),
-    "reasoning": turn(reasoning("Let me "), reasoning("think."), text("Done.", place=1)),
+    "reasoning": turn(reasoning("Let me "), reasoning("think."), text("Done.", index=1)),
     "one-call": turn(PARIS),
     "parallel": turn(PARIS, ROME),
     "interleaved": turn(
@@ -89,8 +89,8 @@ TURNS: dict[str, Reply] = {
         )
     ),
     "no-arguments": turn(call("c1", "get_time")),
-    "text-and-call": turn(text("One moment."), call("c1", "get_weather", '{"city":"Paris"}', place=1)),
-    "call-and-text": turn(PARIS, text("Let us see.", place=1)),
+    "text-and-call": turn(text("One moment."), call("c1", "get_weather", '{"city":"Paris"}', index=1)),
+    "call-and-text": turn(PARIS, text("Let us see.", index=1)),
     "unicode": turn(call("c1", "get_weather", *UNICODE)),
     "custom": turn(custom_call("c1", "run", "print(", "1)")),
     "refusal": turn(refusal("I will "), refusal("not.")),

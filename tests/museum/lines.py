@@ -27,9 +27,9 @@ from toolwire import Call, CallDelta, ToolCallAggregator
 from toolwire.assembly import Assembly, ToolRules, policies_for
 from toolwire.backends.responses import OPENAI, Conversation, Profile
 from toolwire.backends.responses.encode import encode_request
+from toolwire.core.calls import CallTable
 from toolwire.core.collect import Turn, collect
 from toolwire.core.events import Event, Reason, TurnEnded, TurnStarted
-from toolwire.core.identity import CallTable
 from toolwire.core.loose import read_fragments
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
@@ -199,12 +199,12 @@ def answer_responses(
 def encode(events: Iterable[Event], request: Request, assembly: Assembly) -> Carried:
     """Events through policies and encoder, with their order checked."""
     dialect = DIALECTS[request.dialect]
-    encoder = dialect.StreamEncoder(request, dialect.new_id("1"), 0, assembly.tally)
+    encoder = dialect.StreamEncoder(request, dialect.new_id("1"), 0, assembly.stats)
     order = TurnOrder()
     passed = tuple(out for event in events for out in assembly.policies.feed(event))
     data = b"".join(piece for event in passed for each in order.feed(event) for piece in encoder.feed(each))
     order.end()
-    return Carried(data, passed, tuple(note.code for note in assembly.tally.notes))
+    return Carried(data, passed, tuple(note.code for note in assembly.stats.notes))
 
 
 def _alike(request: Request, chatted: Carried, responded: Carried) -> Answer:

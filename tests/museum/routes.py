@@ -27,7 +27,7 @@ from tests.museum.messages_client import Blocks, received_blocks, said_by_blocks
 from tests.support.chunks import in_any_chunking
 from tests.support.fold import fold_chat
 from tests.support.frames import sse, stream
-from toolwire.assembly import ToolRules, as_ruled, policies_for, without_hosted_tools
+from toolwire.assembly import ToolRules, apply_rules, policies_for, without_hosted_tools
 from toolwire.backends import chat as chat_server
 from toolwire.backends import messages as messages_server
 from toolwire.backends import responses as responses_server
@@ -170,7 +170,7 @@ _HOSTS: dict[str, tuple[str, ...]] = {"responses": ("chat", "responses"), "messa
 
 def sent(kind: str, request: Request, rules: ToolRules = RULES, **profile: Any) -> Sent:
     """What a server of this kind is sent, after all the rules; some facts about it may be known."""
-    ruled = as_ruled(request, rules, pairs_apart=kind == "responses")
+    ruled = apply_rules(request, rules, results_anywhere=kind == "responses")
     if request.dialect not in _HOSTS[kind]:
         ruled = without_hosted_tools(ruled, rules, profile.get("hosts", ()) if kind == request.dialect else ())
     conversation = _converse(kind, ruled, profile)
@@ -302,7 +302,7 @@ def as_input(arguments: str) -> Json:
 # What all clients have in hand
 
 
-class Told(msgspec.Struct, frozen=True):
+class RawFrame(msgspec.Struct, frozen=True):
     """What each client has in hand, once all of them agree."""
 
     chat: Heard
@@ -366,22 +366,22 @@ class Told(msgspec.Struct, frozen=True):
         return [(event["type"].removeprefix("content_block_"), event["index"]) for event in events]
 
 
-def told(kind: str, data: bytes, asked: Asked | None = None, rules: ToolRules = RULES) -> Told:
+def told(kind: str, data: bytes, asked: Asked | None = None, rules: ToolRules = RULES) -> RawFrame:
     """This stream of a server, carried to all clients in any chunking."""
     return _agreed(*(hear(kind, data, each, rules) for each in asked or ask_all()))
 
 
-def told_plainly(kind: str, body: Json, asked: Asked | None = None, rules: ToolRules = RULES) -> Told:
+def told_plainly(kind: str, body: Json, asked: Asked | None = None, rules: ToolRules = RULES) -> RawFrame:
     """This plain reply of a server, carried to all clients."""
     return _agreed(*(hear_plain(kind, body, each, rules) for each in asked or ask_all()))
 
 
-def _agreed(*heard: Heard) -> Told:
+def _agreed(*heard: Heard) -> RawFrame:
     one, *others = heard
     for other in others:
         assert in_common(other.said) == in_common(one.said)
         assert _noted(other) == _noted(one)
-    return Told(*heard)
+    return RawFrame(*heard)
 
 
 _OF_SOME = (*CHAT_ONLY, "reason_unknown", "turn_paused")

@@ -93,7 +93,7 @@ _THEMES = {
     """,
     "blocks": """
         BM-087 am-overlap              One block is open at a time, and blocks are counted without a gap
-        BM-089 am-reasoning-split      Thoughts between the words do not cut the text to pieces
+        BM-089 am-reasoning-split      ReasoningCache between the words do not cut the text to pieces
         BM-090 am-usage-null           Token counts are numbers, also when nobody counted
         BM-091 am-empty-text           A message without words has no block of text
         BM-093 am-tool-as-text         A call is a block, not a sentence about one
@@ -104,8 +104,8 @@ _THEMES = {
         BM-100 rz-reasoning-alone      A thought whose answer was trimmed away goes with it
         BM-101 rz-thinking-first       A signed thought comes back before its calls, and none is made up
         BM-103 rz-gemini-sig           A signature on a call returns with the call
-        BM-104 rz-foreign-sig          A seal is shown to its issuer and to no other vendor
-        BM-107 rz-wrong-provider-400   A seal that its server cannot read does not wedge the conversation
+        BM-104 rz-foreign-sig          A signature is shown to its origin and to no other vendor
+        BM-107 rz-wrong-provider-400   A signature that its server cannot read does not wedge the conversation
     """,
     "history": """
         BM-108 hx-missing-result       A call without result gets a placeholder, or the request is refused

@@ -30,11 +30,11 @@ from tests.support.app_server import (
     sleep,
     tell,
 )
+from tests.support.client_readers import PATHS, Held, hold
+from tests.support.conversations import AGENTS, CLIENTS, Client, Result, ScriptedConversation
+from tests.support.conversations import Step as Say
 from tests.support.gateway import Gateway
-from tests.support.hands import PATHS, Held, hold
 from tests.support.scripts import Name, Script, Seen
-from tests.support.talks import AGENTS, CLIENTS, Client, Result, Talk
-from tests.support.talks import Step as Say
 from tests.support.upstream import Upstream
 from toolwire.core.errors import BackendFault
 from toolwire.core.jsonrpc import LineReader
@@ -78,9 +78,9 @@ class Codex(Routes):
         answer = self.http.post(self.gateway.url + PATHS[dialect], json=body, headers=headers)
         return hold(answer, dialect, stream=bool(body.get("stream")))
 
-    def talk(self, client: Client, model: str, *steps: Say, stream: bool = True) -> list[Seen]:
+    def conversation(self, client: Client, model: str, *steps: Say, stream: bool = True) -> list[Seen]:
         """A conversation of an agent that keeps a history as clients do."""
-        agent = AGENTS[client](self, model, Talk(()), stream=stream)  # pyright: ignore[reportArgumentType]
+        agent = AGENTS[client](self, model, ScriptedConversation(()), stream=stream)  # pyright: ignore[reportArgumentType]
         return [agent.take(step) for step in steps]
 
 
@@ -160,11 +160,11 @@ def _(codex: Codex) -> None:
         assert (failed.said.text, failed.said.finish) == ("Half.", None)
         assert failed.error is not None
 
-    def talk(door: Door) -> None:
-        answered = codex.talk(_CLIENTS[door.path], after_a_tool[door.path], go(), go(Result("c1", "one")))[-1]
+    def conversation(door: Door) -> None:
+        answered = codex.conversation(_CLIENTS[door.path], after_a_tool[door.path], go(), go(Result("c1", "one")))[-1]
         assert answered.text == "Got one."
 
-    at_once(codex, stream, plain, failing, talk)
+    at_once(codex, stream, plain, failing, conversation)
     assert len(codex.rows().heard("thread/read")) >= 12  # each was asked after
 
 
@@ -319,7 +319,7 @@ def _(codex: Codex) -> None:
             for said in both(door, model, "look"):
                 assert ([id for id, _, _ in said.calls], said.finish) == (["c1"], "tool_calls")
         for client in CLIENTS:
-            asked, answered = codex.talk(client, codex.play(script), go(), go(Result("c1", "one")))
+            asked, answered = codex.conversation(client, codex.play(script), go(), go(Result("c1", "one")))
             assert ([call.id for call in asked.calls], answered.calls) == (["c1"], ())
             assert answered.text == "Got one."
             [answer] = codex.rows().answers()
@@ -381,7 +381,7 @@ def _(codex: Codex) -> None:
     assert [json.loads(each.arguments) for each in held.seen.calls] == [{"path": path}]
     # A result may be as long.
     model = codex.play(calls(CALL) + say("Done."))
-    assert codex.talk("chat", model, go(), go(Result("c1", path)))[-1].text == "Done."
+    assert codex.conversation("chat", model, go(), go(Result("c1", path)))[-1].text == "Done."
     reader = LineReader(limit=1000)
     assert reader.feed(b"x" * 900) == []
     with pytest.raises(BackendFault) as caught:
@@ -395,7 +395,7 @@ def _(codex: Codex) -> None:
     for client, stream in itertools.product(CLIENTS, (True, False)):
         model = codex.play(script)
         steps = go(), go(Result("c1", "one"), user="also do X")
-        assert codex.talk(client, model, *steps, stream=stream)[-1].text == "Got one, heard also do X."
+        assert codex.conversation(client, model, *steps, stream=stream)[-1].text == "Got one, heard also do X."
         rows = codex.rows()
         [steered] = rows.heard("turn/steer")
         assert [part["text"] for part in steered["input"]] == ["also do X"]
@@ -405,7 +405,7 @@ def _(codex: Codex) -> None:
     for client in CLIENTS:
         model = codex.play(Take(script, **refused), say("New."), crew="retrying")
         steps = go(), go(Result("c1", "one"), user="also do X")
-        assert codex.talk(client, model, *steps)[-1].text == "New."
+        assert codex.conversation(client, model, *steps)[-1].text == "New."
         rows = codex.rows(crew="retrying")
         assert len(rows.threads) == 2
         assert json.dumps(rows.injected[-1]).count("also do X") == 1

@@ -231,7 +231,7 @@ _CHUNK = {
 def _() -> None:
     beside = {"index": 0, "id": "a", "type": "function", "function": {"name": "f"}, "arguments": '{"x":1}'}
     streamed = stream(
-        created(), text("Hm."), call("a", "f", '{"x"', ":1}"), call("b", "g", "", place=1), completed(usage={})
+        created(), text("Hm."), call("a", "f", '{"x"', ":1}"), call("b", "g", "", index=1), completed(usage={})
     )
     for answered in (relay(cc(beside)), answer(streamed, ask(stream_options={"include_usage": True}))):
         assert answered.calls[0] == ("a", "f", '{"x":1}')

@@ -32,7 +32,7 @@ def _unclosed(index: int, content: Json, **delta: str) -> bytes:
 
 _TALKS_AND_CALLS = {
     "chat": chunks(cc(content="Hi"), cc(part("{}", index=0, id="a", name="Bash")), cc(finish="tool_calls")),
-    "responses": stream(created(), text("Hi"), call("a", "Bash", "{}", place=1), completed()),
+    "responses": stream(created(), text("Hi"), call("a", "Bash", "{}", index=1), completed()),
     "messages": stream(
         began(),
         _unclosed(0, {"type": "text", "text": ""}, type="text_delta", text="Hi"),

@@ -114,12 +114,12 @@ def _() -> None:
     assert [item["output"] for item in results] == ["found", "found more"]
 
     request = ask(**fields)
-    called = answer(stream(created(), text("Hm."), call("a", "search", '{"q":', "3}", place=1), completed()), request)
+    called = answer(stream(created(), text("Hm."), call("a", "search", '{"q":', "3}", index=1), completed()), request)
     assert called.message["function_call"] == {"name": "search", "arguments": '{"q":3}'}
     assert "tool_calls" not in called.message
     assert (called.content, called.finish) == ("Hm.", "function_call")
     # The old form has room for one call.
-    two = stream(created(), call("a", "search", "{}"), call("b", "search", "{}", place=1), completed())
+    two = stream(created(), call("a", "search", "{}"), call("b", "search", "{}", index=1), completed())
     capped = answer(two, request)
     assert capped.message["function_call"] == {"name": "search", "arguments": "{}"}
     assert capped.notes == ("call_capped",)

@@ -18,7 +18,7 @@ from tests.museum.lines import (
 )
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
 from tests.support.upstream import Pause, Reply
-from toolwire.assembly import ToolRules, as_ruled
+from toolwire.assembly import ToolRules, apply_rules
 from toolwire.core.collect import Call, Reasoning, Text
 from toolwire.core.events import MessageEnded
 
@@ -111,9 +111,9 @@ def _() -> None:
     _, said, called, _ = _input("Say.")
     assert (said["type"], called["type"]) == ("message", "function_call")
     # And back in a history of its own dialect.
-    sealed = {**items[0], "encrypted_content": "E"}
-    history = [sealed, *items[1:], {"type": "function_call_output", "call_id": "c", "output": "ok"}]
-    assert sent_for(as_ruled(ask_responses(input=history), RULES))["input"] == history
+    signed = {**items[0], "encrypted_content": "E"}
+    history = [signed, *items[1:], {"type": "function_call_output", "call_id": "c", "output": "ok"}]
+    assert sent_for(apply_rules(ask_responses(input=history), RULES))["input"] == history
 
 
 @theme.row("ord-text-between")
@@ -121,9 +121,9 @@ def _() -> None:
     streamed = stream(
         created(),
         text("One. ", "msg_1", 0),
-        call("a", "f", "{}", place=1),
+        call("a", "f", "{}", index=1),
         text("Two.", "msg_2", 2),
-        call("b", "g", "{}", place=3),
+        call("b", "g", "{}", index=3),
         completed(),
     )
     answered = answer(streamed)
@@ -144,7 +144,7 @@ def _() -> None:
 @theme.row("stop-after-first")
 def _(impatient: Wire) -> None:
     two = stream(
-        created(), call("a", "f", "{}"), call("b", "g", "{}", place=1), text("Guessing.", "msg_9", 2), completed()
+        created(), call("a", "f", "{}"), call("b", "g", "{}", index=1), text("Guessing.", "msg_9", 2), completed()
     )
     assert answer(two).calls == [("a", "f", "{}"), ("b", "g", "{}")]
     assert answer(two).content == "Guessing."
@@ -162,7 +162,7 @@ def _(impatient: Wire) -> None:
                 created(),
                 call("a", "f", "{}"),
                 Pause(0.08),
-                call("b", "g", "{}", place=1),
+                call("b", "g", "{}", index=1),
                 text("Guessing."),
                 completed(),
             ]

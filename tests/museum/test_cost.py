@@ -23,17 +23,17 @@ from tests.support.frames import call_item, completed, created, rs, stream, text
 from toolwire import ToolCallAggregator
 from toolwire.assembly import policies_for
 from toolwire.backends.responses import Conversation
+from toolwire.core.calls import CallTable, Fragment
 from toolwire.core.errors import BackendFault
 from toolwire.core.events import TextDelta
-from toolwire.core.identity import CallTable, Fragment
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import DEFAULT_LIMIT, Frame, FrameReader
 from toolwire.dialects import chat, responses
-from toolwire.notations.read import Telling
+from toolwire.notations.emit import EmitMode
 from toolwire.notations.values import Schemas
-from toolwire.runs.settings import Settings
-from toolwire.transport import record
+from toolwire.turns.settings import Settings
+from toolwire.upstream import record
 
 theme = Theme("cost")
 
@@ -50,7 +50,7 @@ def _gateway_line(opening: bytes, delta: bytes, count: int, request: Request = _
     conversation = Conversation(request, SEED)
     assembly = policies_for(request, RULES, SEED, conversation.stand_in)
     dialect = responses if request.dialect == "responses" else chat
-    encoder = dialect.StreamEncoder(request, "id_1", 0, assembly.tally)
+    encoder = dialect.StreamEncoder(request, "id_1", 0, assembly.stats)
     reader, sent = FrameReader(), 0
     for data in (opening, *(delta for _ in range(count))):
         for frame in reader.feed(data):
@@ -95,7 +95,7 @@ def ignored(value: object) -> None:
 def _many_items(count: int) -> None:
     """A turn of nothing but small items."""
     conversation = Conversation(_RESPONSES, SEED)
-    encoder = responses.StreamEncoder(_RESPONSES, "id_1", 0, Tally())
+    encoder = responses.StreamEncoder(_RESPONSES, "id_1", 0, TurnStats())
     for place in range(count // 5):
         item = call_item(f"c{place}", "f", "{}", f"fc_{place}")
         frame = Frame(b"", json.dumps({"type": "response.output_item.done", "item": item}).encode())
@@ -120,9 +120,9 @@ def _aggregated(opening: Any, delta: Any) -> Feed:
     return feed
 
 
-def _read(opening: str, piece: str, telling: Telling = "whole") -> Feed:
+def _read(opening: str, piece: str, mode: EmitMode = "whole") -> Feed:
     def feed(count: int) -> None:
-        policy = reader(telling, None, Schemas((_TOOL,)))
+        policy = reader(mode, None, Schemas((_TOOL,)))
         policy.feed(TextDelta(opening))
         delta = TextDelta(piece)
         for _ in range(count):

@@ -50,7 +50,7 @@ def _() -> None:
 
 @theme.row("fin-anthropic-mixed")
 def _() -> None:
-    answered = answer(stream(created(), text("Let me look."), call("a", "f", "{}", place=1), completed()))
+    answered = answer(stream(created(), text("Let me look."), call("a", "f", "{}", index=1), completed()))
     assert (answered.content, answered.finish) == ("Let me look.", "tool_calls")
     assert answered.turn.reason == "calls"  # what every dialect starts from
     assert answered.response["status"] == "completed"

@@ -123,7 +123,7 @@ _TURNS: dict[Kind, tuple[bytes, Json]] = {
         message({"type": "text", "text": "Hm."}, _USED, reason="tool_use"),
     ),
     "responses": (
-        stream(created(), text("Hm."), call("c", "find", '{"x"', ": 1}", place=1), completed()),
+        stream(created(), text("Hm."), call("c", "find", '{"x"', ": 1}", index=1), completed()),
         {"id": "r", "status": "completed", "output": [_SPOKEN, call_item("c", "find", '{"x": 1}')]},
     ),
 }

@@ -14,7 +14,7 @@ from tests.support.chunks import in_any_chunking
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
 from tests.support.gateway import Gateway, backend
 from tests.support.upstream import Pause, Reply
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.dialects import chat, responses
@@ -37,7 +37,7 @@ def _() -> None:
     block = b'event: a\ndata: {"x":1}\n\ndata: {"x":2}\n\n'
     for end in (b"\n", b"\r\n", b"\r"):
         assert _frames(block.replace(b"\n", end)) == [Frame(b"a", b'{"x":1}'), Frame(b"", b'{"x":2}')]
-    turn = stream(created(), text("Hi"), call("c", "f", '{"x":', "1}", place=1), completed())
+    turn = stream(created(), text("Hi"), call("c", "f", '{"x":', "1}", index=1), completed())
     for end in (b"\r\n", b"\r"):
         assert answer(turn.replace(b"\n", end)).chunks == answer(turn).chunks
 
@@ -81,8 +81,8 @@ def _() -> None:
 @theme.row("sse-ping-blank")
 def _(impatient: Wire) -> None:
     for encoder in (
-        chat.StreamEncoder(Request("m", ()), "c", 1, Tally()),
-        responses.StreamEncoder(Request("m", ()), "r", 1, Tally()),
+        chat.StreamEncoder(Request("m", ()), "c", 1, TurnStats()),
+        responses.StreamEncoder(Request("m", ()), "r", 1, TurnStats()),
     ):
         [comment] = encoder.keepalive(15.0)
         assert comment.startswith(b":")
@@ -115,7 +115,7 @@ def _(wire: Wire, impatient: Wire, tmp_path: Path) -> None:
 @theme.row("sse-utf8-split")
 def _() -> None:
     arguments = '{"t":"渐 😀"}'
-    turn = stream(created(), text("渐😀"), call("c", "f", arguments, place=1), completed())
+    turn = stream(created(), text("渐😀"), call("c", "f", arguments, index=1), completed())
     expected = answer(turn)
     assert (expected.content, expected.calls) == ("渐😀", [("c", "f", arguments)])
     whole = _frames(turn)
@@ -206,7 +206,7 @@ def _(wire: Wire) -> None:
 @theme.row("sse-done-json")
 def _() -> None:
     done = b"data: [DONE]\n\n"
-    turn = [created(), text("write [DONE] here"), call("c", "f", '{"t":"[DONE]"}', place=1), completed()]
+    turn = [created(), text("write [DONE] here"), call("c", "f", '{"t":"[DONE]"}', index=1), completed()]
     for given in (
         stream(*turn, done),
         stream(turn[0], done, *turn[1:], done, done),

@@ -8,9 +8,9 @@ from tests.museum.cases import Theme
 from tests.museum.clients import Json
 from tests.museum.lines import RULES, answer, ask, ask_responses, sent_for
 from tests.support.frames import call_item, completed, created, rs, stream
-from toolwire.assembly import ToolRules, as_ruled
+from toolwire.adapt.history import NO_RESULT
+from toolwire.assembly import ToolRules, apply_rules
 from toolwire.core.errors import BadRequest
-from toolwire.core.history import NO_RESULT
 from toolwire.core.request import Request
 
 theme = Theme("history")
@@ -49,11 +49,11 @@ def _asked(*history: Json) -> Request:
 
 def _sent(*history: Json, rules: ToolRules = RULES) -> list[Json]:
     """What a Responses server gets of this history, after the opening message."""
-    return sent_for(as_ruled(_asked(*history), rules))["input"][1:]
+    return sent_for(apply_rules(_asked(*history), rules))["input"][1:]
 
 
 def _notes(*history: Json) -> list[str]:
-    return [note.code for note in as_ruled(_asked(*history), RULES).notes]
+    return [note.code for note in apply_rules(_asked(*history), RULES).notes]
 
 
 def _kinds(items: list[Json]) -> list[tuple[str, str]]:
@@ -185,7 +185,7 @@ def _() -> None:
         {"type": "additional_tools", "role": "developer", "id": "at_1", "tools": tools},
         {"type": "tool_search_call", "id": "ts_1", "call_id": "s1", "execution": "client", "arguments": {"q": 1}},
         {"type": "tool_search_output", "id": "to_1", "call_id": "s1", "status": "completed", "tools": tools},
-        {"type": "compaction", "id": "cmp_1", "encrypted_content": "of its own issuer"},
+        {"type": "compaction", "id": "cmp_1", "encrypted_content": "of its own origin"},
         {"type": "brand_new", "content": 3},
         {"type": "message", "role": "assistant", "phase": "commentary", "content": [{"type": "novel", "x": [1]}]},
     ]

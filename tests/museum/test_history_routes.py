@@ -10,9 +10,9 @@ from tests.museum.clients import Json
 from tests.museum.gate import Routes
 from tests.museum.lines import ask, ask_responses
 from tests.museum.routes import MARKER, Kind, ask_messages, completion, message, sent, tools_sent, types_of
+from toolwire.adapt.history import NO_RESULT
 from toolwire.assembly import ToolRules
 from toolwire.core.errors import BadRequest
-from toolwire.core.history import NO_RESULT
 from toolwire.core.request import Request
 
 theme = Theme("history")
@@ -158,7 +158,7 @@ _UNKNOWN: list[Json] = [
     {"type": "additional_tools", "role": "developer", "id": "at_1", "tools": _TOOLS},
     {"type": "tool_search_call", "id": "ts_1", "call_id": "s1", "execution": "client", "arguments": {"q": 1}},
     {"type": "tool_search_output", "id": "to_1", "call_id": "s1", "status": "completed", "tools": _TOOLS},
-    {"type": "compaction", "id": "cmp_1", "encrypted_content": "of its own issuer"},
+    {"type": "compaction", "id": "cmp_1", "encrypted_content": "of its own origin"},
     {"type": "brand_new", "content": 3},
 ]
 

@@ -23,7 +23,7 @@ from tests.museum.lines import (
     relay,
 )
 from tests.museum.texts import read_all
-from tests.museum.turns import NAMES, Called, Spoken, Telling, Told, cut, has_tags, letters, objects, turns, words
+from tests.museum.turns import NAMES, Called, RawFrame, Spoken, Telling, cut, has_tags, letters, objects, turns, words
 from tests.support.frames import rs
 from toolwire import ToolCallAggregator
 from toolwire.assembly import ToolRules
@@ -40,7 +40,7 @@ def _folded(data: bytes, rules: ToolRules = RULES) -> Answer:
 
 
 @given(turns(), st.randoms(use_true_random=False))
-def test_any_chunking_gives_the_same_bytes(told: Told, rnd: random.Random) -> None:
+def test_any_chunking_gives_the_same_bytes(told: RawFrame, rnd: random.Random) -> None:
     data = told.data
     cuts = sorted(rnd.sample(range(len(data)), min(len(data), 20)))
     pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
@@ -56,8 +56,8 @@ def test_any_chunking_gives_the_same_bytes(told: Told, rnd: random.Random) -> No
 )
 def test_any_bytes_are_framed_alike_whole_and_one_by_one(data: bytes) -> None:
     whole, single = FrameReader(), FrameReader()
-    one_by_one = [frame for place in range(len(data)) for frame in single.feed(data[place : place + 1])]
-    assert [*one_by_one, *single.end()] == [*whole.feed(data), *whole.end()]
+    split_batch = [frame for place in range(len(data)) for frame in single.feed(data[place : place + 1])]
+    assert [*split_batch, *single.end()] == [*whole.feed(data), *whole.end()]
 
 
 _RULES = (
@@ -71,13 +71,13 @@ _RULES = (
 
 
 @given(turns(), st.sampled_from(_RULES))
-def test_the_stream_folds_to_the_plain_answer(told: Told, rules: ToolRules) -> None:
+def test_the_stream_folds_to_the_plain_answer(told: RawFrame, rules: ToolRules) -> None:
     answered = answer_once(told.data, ASKED, rules)  # compares the two
     assert answered.finish == ("tool_calls" if told.calls else "stop")
 
 
 @given(turns())
-def test_a_plain_reply_means_what_its_items_say(told: Told) -> None:
+def test_a_plain_reply_means_what_its_items_say(told: RawFrame) -> None:
     plain = plain_answer({"status": "completed", "output": told.output}, ASKED)
     spoken = "".join(item.text for item in told.items if isinstance(item, Spoken))
     content, calls = _said(plain)
@@ -86,12 +86,12 @@ def test_a_plain_reply_means_what_its_items_say(told: Told) -> None:
 
 
 @given(turns())
-def test_every_character_has_one_owner(told: Told) -> None:
+def test_every_character_has_one_owner(told: RawFrame) -> None:
     _has_one_owner(told)
 
 
 @given(turns(st.sampled_from(("item_id", "output_index"))))
-def test_one_key_is_enough_to_know_an_item(told: Told) -> None:
+def test_one_key_is_enough_to_know_an_item(told: RawFrame) -> None:
     """Servers leave out `output_index`, or the items' ids."""
     _has_one_owner(told)
 
@@ -101,10 +101,10 @@ def test_any_text_is_the_input_of_a_custom_call(text: str) -> None:
     for telling in (Telling(), Telling(deltas=False), Telling(deltas=False, done=False)):
         item = Called("find", text, [text], telling, custom=True)
         frames = [rs(type, **fields) for type, fields in item.steps(0)]
-        _has_one_owner(Told([item], [*frames, rs("completed", response={"status": "completed"})]))
+        _has_one_owner(RawFrame([item], [*frames, rs("completed", response={"status": "completed"})]))
 
 
-def _has_one_owner(told: Told) -> None:
+def _has_one_owner(told: RawFrame) -> None:
     answered = _folded(told.data)
     content, calls = _said(answered)
     assert (content.replace("\n\n", ""), calls) == (told.text.replace("\n\n", ""), told.calls)
@@ -223,7 +223,7 @@ def _aggregated(chunks: list[Any]) -> Any:
 
 
 @given(turns(), st.data())
-def test_a_stream_that_is_cut_ends_once_and_with_an_error(told: Told, data: st.DataObject) -> None:
+def test_a_stream_that_is_cut_ends_once_and_with_an_error(told: RawFrame, data: st.DataObject) -> None:
     kept = data.draw(st.integers(0, len(told.data) - len(told.frames[-1])))
     answered = _folded(told.data[:kept])
     assert answered.finish is None
@@ -232,7 +232,7 @@ def test_a_stream_that_is_cut_ends_once_and_with_an_error(told: Told, data: st.D
 
 
 @given(turns(), st.sampled_from(("length", "content_filter")))
-def test_an_incomplete_turn_keeps_its_reason(told: Told, finish: str) -> None:
+def test_an_incomplete_turn_keeps_its_reason(told: RawFrame, finish: str) -> None:
     reason = {"length": "max_output_tokens"}.get(finish, finish)
     ending = rs("incomplete", response={"status": "incomplete", "incomplete_details": {"reason": reason}})
     # A call of which nothing came may have been cut, and a cut item can only be the last.
@@ -244,14 +244,14 @@ def test_an_incomplete_turn_keeps_its_reason(told: Told, finish: str) -> None:
 
 
 @given(turns(), st.data())
-def test_what_follows_the_end_changes_nothing(told: Told, data: st.DataObject) -> None:
+def test_what_follows_the_end_changes_nothing(told: RawFrame, data: st.DataObject) -> None:
     late = data.draw(st.lists(st.sampled_from(told.frames), max_size=4))
     for asked in BOTH:
         assert carry([told.data, *late], asked).data == carry([told.data], asked).data
 
 
 @given(turns(), st.data())
-def test_nothing_is_lost_in_silence(told: Told, data: st.DataObject) -> None:
+def test_nothing_is_lost_in_silence(told: RawFrame, data: st.DataObject) -> None:
     """Frames that cannot be read and items chat has no place for: dropped, and each one noted."""
     hosted = {
         "type": "web_search_call",
@@ -274,14 +274,14 @@ def test_nothing_is_lost_in_silence(told: Told, data: st.DataObject) -> None:
 
 
 @given(turns(), st.integers(1, 3))
-def test_a_cap_is_exact_and_says_what_it_took(told: Told, most: int) -> None:
+def test_a_cap_is_exact_and_says_what_it_took(told: RawFrame, most: int) -> None:
     answered = _folded(told.data, ToolRules(max_calls=most))
     assert len(answered.calls) == min(most, len(told.calls))
     assert answered.notes.count("call_capped") == max(0, len(told.calls) - most)
 
 
 @given(turns())
-def test_what_goes_out_is_bounded_by_what_came_in(told: Told) -> None:
+def test_what_goes_out_is_bounded_by_what_came_in(told: RawFrame) -> None:
     chat, responses = (carry([told.data], asked).data for asked in BOTH)
     assert len(chat) <= 2 * len(told.data) + 2000
     assert len(responses) <= 12 * len(told.data) + 6000  # three response objects, and every item told four times

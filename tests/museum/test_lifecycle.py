@@ -31,7 +31,7 @@ from toolwire.core.events import (
     TurnEnded,
     TurnStarted,
 )
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.dialects import responses
 
@@ -60,7 +60,7 @@ class _Event(msgspec.Struct):
 
 @theme.row("rs-completed-empty")
 def _() -> None:
-    turn = stream(created(), text("Hm.", place=1), _done("{}"))
+    turn = stream(created(), text("Hm.", index=1), _done("{}"))
     for ending in (
         completed(usage=_USAGE),
         rs("completed", response={"id": "r", "status": "completed", "usage": _USAGE}),
@@ -214,7 +214,7 @@ def _numbered(data: bytes, number: Any) -> bytes:
 def _() -> None:
     # That numbers are 0, 1, 2 … is checked wherever a stream is read; here is what might disturb them.
     turn = stream(
-        created(), text("One."), call("a", "f", "{}", place=1), call("b", "f", '{"x":', "1}", place=2),
+        created(), text("One."), call("a", "f", "{}", index=1), call("b", "f", '{"x":', "1}", index=2),
         text("Two.", "msg_2", 3), completed(),
     )  # fmt: skip
     failed = stream(turn[: -len(completed())], rs("failed", response={"status": "failed", "error": {"message": "x"}}))
@@ -225,7 +225,7 @@ def _() -> None:
     quoted = '{"t":"\\"sequence_number\\":77,"}'
     called = answer(_numbered(stream(created(), call("a", "f", quoted), completed()), 5))
     assert called.calls == [("a", "f", quoted)]
-    encoder = responses.StreamEncoder(Request("m", ()), "resp_1", 0, Tally())
+    encoder = responses.StreamEncoder(Request("m", ()), "resp_1", 0, TurnStats())
     steps = (
         encoder.keepalive(61.0),
         encoder.feed(TurnStarted()),

@@ -12,7 +12,7 @@ from tests.museum.clients import Json
 from tests.museum.lines import ask, cc, part
 from tests.museum.routes import ASK, KINDS, began, chunks, hear, over, sent, tools_sent, use
 from tests.support.frames import call, completed, created, stream
-from toolwire.core.names import Limits
+from toolwire.adapt.names import Limits
 from toolwire.core.request import Request
 
 theme = Theme("limits")
@@ -73,7 +73,7 @@ def _() -> None:
 @given(st.lists(st.text(min_size=1, max_size=70), min_size=1, max_size=5, unique=True))
 @example(["a.b", "a:b", "a_b"])
 def test_any_ids_stay_apart_and_paired(ids: list[str]) -> None:
-    limits = Limits(id_letters="A-Za-z0-9_-")
+    limits = Limits(id_chars="A-Za-z0-9_-")
     fitted = [limits.id(id) for id in ids]
     assert len({*fitted}) == len(ids)
     assert all(_LETTERS.fullmatch(id) for id in fitted)
@@ -114,7 +114,7 @@ def _calling(kind: str, *names: str) -> bytes:
         parts = [part("{}", index=place, id=id, name=name) for place, (id, name) in enumerate(pairs)]
         return chunks(cc(*parts), cc(finish="tool_calls"))
     if kind == "responses":
-        calls = [call(id, name, "{}", place=place) for place, (id, name) in enumerate(pairs)]
+        calls = [call(id, name, "{}", index=place) for place, (id, name) in enumerate(pairs)]
         return stream(created(), *calls, completed())
     return stream(began(), *(use(place, id, name, "{}") for place, (id, name) in enumerate(pairs)), over("tool_use"))
 

@@ -92,7 +92,7 @@ def _() -> None:
     chunks = cc(part("{}", index=0, id="a", name="roll_die")), cc(part("{}", index=1, id="b", name="roll_die"))
     expected = [("a", "roll_die", "{}"), ("b", "roll_die", "{}")]
     assert aggregate(*chunks).calls == relay(*chunks).calls == expected
-    streamed = stream(created(), call("a", "roll_die", "{}"), call("b", "roll_die", "{}", place=1), completed())
+    streamed = stream(created(), call("a", "roll_die", "{}"), call("b", "roll_die", "{}", index=1), completed())
     assert answer(streamed).calls == expected
 
 

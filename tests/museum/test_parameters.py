@@ -21,7 +21,7 @@ from tests.museum.lines import (
     sent_upstream,
 )
 from tests.support.frames import call, completed, created, stream, text
-from toolwire.assembly import as_ruled
+from toolwire.assembly import apply_rules
 from toolwire.backends.responses import OPENAI
 from toolwire.backends.responses.encode import encode_request
 from toolwire.core.errors import BadRequest
@@ -29,7 +29,7 @@ from toolwire.core.request import Request
 
 theme = Theme("parameters")
 
-_TWO = stream(created(), call("a", "f", "{}"), call("b", "g", "{}", place=1), completed())
+_TWO = stream(created(), call("a", "f", "{}"), call("b", "g", "{}", index=1), completed())
 
 
 def _dropped(request: Request) -> list[str]:
@@ -142,7 +142,7 @@ def _() -> None:
 
 @theme.row("obs-native-required")
 def _(wire: Wire) -> None:
-    turn = stream(created(), text("Hm."), call("a", "f", '{"q":1}', place=1), completed())
+    turn = stream(created(), text("Hm."), call("a", "f", '{"q":1}', index=1), completed())
     model = wire.script(turn)
     for door in wire.doors:
         for mode in ("openai-json", "obsidian-xml"):
@@ -165,7 +165,7 @@ def _() -> None:
     output = {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "x", **marker}]}
     called = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     declared = {"type": "function", "name": "f", **marker}
-    marked = sent_for(as_ruled(ask_responses(input=[item, called, output], tools=(declared,)), RULES))
+    marked = sent_for(apply_rules(ask_responses(input=[item, called, output], tools=(declared,)), RULES))
     assert (marked["input"], marked["tools"]) == ([item, called, output], [declared])
     for plain in (ask(tools=("f",)), ask_responses(tools=("f",))):
         assert "cache_control" not in json.dumps(sent_for(plain))  # and never added

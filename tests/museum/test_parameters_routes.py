@@ -48,7 +48,7 @@ def _() -> None:
 
 
 _TWO: dict[Kind, bytes] = {
-    "responses": stream(created(), call("a", "f", "{}"), call("b", "g", "{}", place=1), completed()),
+    "responses": stream(created(), call("a", "f", "{}"), call("b", "g", "{}", index=1), completed()),
     "chat": chunks(
         cc(part("{}", index=0, id="a", name="f")), cc(part("{}", index=1, id="b", name="g")), cc(finish="tool_calls")
     ),

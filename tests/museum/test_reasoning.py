@@ -1,4 +1,4 @@
-"""Thoughts and their seals: back to whoever made them, in their place, and to nobody else."""
+"""ReasoningCache and their signatures: back to whoever made them, in their place, and to nobody else."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from toolwire.core.request import Request
 theme = Theme("reasoning")
 
 _USER: Json = {"role": "user", "content": "Go."}
-_SEALED: Json = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "sealed by A"}
+_SEALED: Json = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "signed by A"}
 _PAIR: list[Json] = [
     {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
     {"type": "function_call_output", "call_id": "c1", "output": "ok"},
@@ -68,7 +68,7 @@ _SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "SIG"}
 
 
 def _as_answered(dialect: str, plain: Json) -> list[Json]:
-    """What a client that carries seals adds to its history: the answer as it came, and the result."""
+    """What a client that carries signatures adds to its history: the answer as it came, and the result."""
     if dialect == "responses":
         return [*plain["output"], _PAIR[1]]
     result = {"type": "tool_result", "tool_use_id": "c1", "content": "ok"}
@@ -82,7 +82,7 @@ def _next_turn(dialect: str, plain: Json) -> Request:
 
 @theme.row("rz-thinking-first")
 def _(routes: Routes) -> None:
-    # Clients that carry seals bring it back themselves.
+    # Clients that carry signatures bring it back themselves.
     for dialect in ("responses", "messages"):
         answered = hear("messages", _THINKS, ASK[dialect](tools=("f",)))
         _, assistant, _ = sent("messages", _next_turn(dialect, answered.plain)).body["messages"]
@@ -158,7 +158,7 @@ _FOREIGN = {
     "encrypted by OpenAI": (
         ask_responses(input=[_USER, _SEALED_WITH_WORDS, *_PAIR], tools=("f",)),
         ("chat", "messages"),
-        "sealed by A",
+        "signed by A",
     ),
     "signed by Anthropic": (_blocks(_SIGNED), ("chat", "responses"), "SIG"),
     "redacted by Anthropic": (_blocks({"type": "redacted_thinking", "data": "SIG"}), ("chat", "responses"), "SIG"),
@@ -167,21 +167,21 @@ _FOREIGN = {
 
 @theme.row("rz-foreign-sig")
 def _() -> None:
-    for what, (request, kinds, seal) in _FOREIGN.items():
+    for what, (request, kinds, signature) in _FOREIGN.items():
         for kind in kinds:
             shown = sent(kind, request)
-            assert seal not in shown.text, (what, kind)
+            assert signature not in shown.text, (what, kind)
             assert shown.codes == ["reasoning_dropped"]
         [own] = set(KINDS) - set(kinds)
-        assert seal in sent(own, request).text
-    # Not even the words of a sealed thought go to a server that would take them for its own.
+        assert signature in sent(own, request).text
+    # Not even the words of a signed thought go to a server that would take them for its own.
     left = sent("chat", _blocks(_SIGNED), reasoning="reasoning_content")
     assert "Hm." not in left.text
     assert left.codes == ["reasoning_dropped"]
-    # A package of ours is opened for the issuer, and goes to nobody else as it is either.
+    # A package of ours is opened for the origin, and goes to nobody else as it is either.
     carried = _next_turn("responses", hear("messages", _THINKS, ask_responses(tools=("f",))).plain)
     for kind in ("chat", "responses"):
-        assert "toolwire.seal" not in sent(kind, carried).text
+        assert "toolwire.signature" not in sent(kind, carried).text
         assert "SIG" not in sent(kind, carried).text
 
 
@@ -190,7 +190,7 @@ def _() -> None:
 _SEALS = stream(
     created(),
     rs("output_item.done", output_index=0, item=_SEALED),
-    call("c1", "f", "{}", place=1),
+    call("c1", "f", "{}", index=1),
     completed(),
 )
 _REFUSED = Reply(
@@ -242,19 +242,19 @@ _BROUGHT = {"input": [_USER, _SEALED, *_PAIR]}
 @theme.row("rz-wrong-provider-400")
 def _(accounts: Accounts, routes: Routes) -> None:
     accounts.turn(accounts.chat, "A", "sealing")
-    assert "sealed by A" in accounts.turn(accounts.chat, "A", "sealing", messages=[_USER, *_CALLED])
-    assert "sealed by A" in accounts.turn(accounts.responses, "A", "sealing", **_BROUGHT)
+    assert "signed by A" in accounts.turn(accounts.chat, "A", "sealing", messages=[_USER, *_CALLED])
+    assert "signed by A" in accounts.turn(accounts.responses, "A", "sealing", **_BROUGHT)
     # A request that is refused for another reason is not asked again.
     model = routes.script("responses", Reply([b'{"error":{"message":"no"}}'], 400, "application/json"))
     assert routes.responses.plain(model, ("f",), **_BROUGHT).status_code == 400
     assert len(routes.asked(model)) == 1
     # To another account go neither what was kept,
-    assert "sealed by A" not in accounts.turn(accounts.chat, "B", "sealing", messages=[_USER, *_CALLED])
+    assert "signed by A" not in accounts.turn(accounts.chat, "B", "sealing", messages=[_USER, *_CALLED])
     # nor what a client carried.
     answered = accounts.responses.plain("A/sealing", ("f",)).json()
     history = {"input": [_USER, *answered["output"], _PAIR[1]]}
-    assert "sealed by A" in accounts.turn(accounts.responses, "A", "sealing", **history)
-    assert "sealed by A" not in accounts.turn(accounts.responses, "B", "sealing", **history)
+    assert "signed by A" in accounts.turn(accounts.responses, "A", "sealing", **history)
+    assert "signed by A" not in accounts.turn(accounts.responses, "B", "sealing", **history)
 
 
 @pytest.mark.parametrize("stream_it", [True, False], ids=["streamed", "plain"])
@@ -264,8 +264,8 @@ def test_a_refused_seal_is_left_out_once(routes: Routes, *, stream_it: bool) -> 
     status = door.stream(model, **asked).status if stream_it else door.plain(model, **asked).status_code
     assert status == 200
     first, second = routes.asked(model)
-    assert "sealed by A" in json.dumps(first.body)
-    assert "sealed by A" not in json.dumps(second.body)
+    assert "signed by A" in json.dumps(first.body)
+    assert "signed by A" not in json.dumps(second.body)
 
 
 test_museum = theme.test()

@@ -12,7 +12,7 @@ from tests.support.upstream import Reply
 
 theme = Theme("state")
 
-_CALLS = stream(created(), text("Hm."), call("c1", "f", '{"x":1}', place=1), completed())
+_CALLS = stream(created(), text("Hm."), call("c1", "f", '{"x":1}', index=1), completed())
 _SAYS = stream(created("resp_2"), text("Done."), completed())
 
 

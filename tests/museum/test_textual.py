@@ -230,7 +230,7 @@ def _() -> None:
 
 @theme.row("tx-double-source")
 def _() -> None:
-    structured = call("c1", "vaultSearch", '{"q": "x"}', place=1)
+    structured = call("c1", "vaultSearch", '{"q": "x"}', index=1)
     textual = text("<use_tool><name>vaultSearch</name><q>x</q></use_tool>")
     request = ask(tools=("vaultSearch",))
     # Whichever comes first is delivered, in its place; the other is dropped.
@@ -245,7 +245,7 @@ def _() -> None:
     # One for one: a second textual call has no partner left, and equal calls from one source are two.
     twice = answer(stream(created(), textual, structured, textual, completed()), request)
     assert twice.named == [("vaultSearch", '{"q":"x"}'), ("vaultSearch", '{"q":"x"}')]
-    both = stream(created(), structured, call("c2", "vaultSearch", '{"q": "x"}', place=2), textual, completed())
+    both = stream(created(), structured, call("c2", "vaultSearch", '{"q": "x"}', index=2), textual, completed())
     assert [id for id, _, _ in answer(both, request).calls] == ["c1", "c2"]
     same_source = say(_block("f", '{"q":1}') * 2, ask(tools=("f",)))
     assert same_source.named == [("f", '{"q":1}')] * 2

@@ -18,7 +18,7 @@ from tests.museum.lines import (
     sent_upstream,
 )
 from tests.support.frames import call_item, completed, created, rs, stream, text
-from toolwire.assembly import ToolRules, as_ruled, without_hosted_tools
+from toolwire.assembly import ToolRules, apply_rules, without_hosted_tools
 from toolwire.core.errors import BadRequest
 
 theme = Theme("tools")
@@ -72,14 +72,14 @@ _HISTORY: list[Json] = [
 
 def _mended(*items: Json) -> tuple[list[tuple[str, str]], list[str]]:
     """What becomes of a history: its items by type and call, and the notes."""
-    request = as_ruled(ask_responses(input=list(items)), RULES)
+    request = apply_rules(ask_responses(input=list(items)), RULES)
     sent = [(item["type"], item["call_id"]) for item in sent_for(request)["input"] if "call_id" in item]
     return sent, [note.code for note in request.notes]
 
 
 @theme.row("cu-history")
 def _() -> None:
-    assert sent_for(as_ruled(ask_responses(input=_HISTORY), RULES))["input"] == _HISTORY
+    assert sent_for(apply_rules(ask_responses(input=_HISTORY), RULES))["input"] == _HISTORY
     # Each family has its own form of output: one that came in the other's is put right.
     user, called, output = _HISTORY
     function = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
@@ -208,7 +208,7 @@ def _(wire: Wire) -> None:
     # They return as they were.
     history = [{"role": "user", "content": "Go."}, *items]
     history += [{"type": "function_call_output", "call_id": item["call_id"], "output": "ok"} for item in items]
-    assert sent_for(as_ruled(ask_responses(input=history), RULES))["input"] == history
+    assert sent_for(apply_rules(ask_responses(input=history), RULES))["input"] == history
     output = wire.responses.plain("demo", _NAMESPACES[1:]).json()["output"]
     assert [item["namespace"] for item in output if item["type"] == "function_call"] == ["mcp__mail__"]
 

@@ -13,7 +13,7 @@ from tests.museum.lines import answer
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
 from tests.support.gateway import Gateway, backend
 from tests.support.upstream import Cut, Pause, Reply
-from toolwire.service.delivery import Pace
+from toolwire.gateway.sinks import Pace
 
 theme = Theme("transport")
 
@@ -115,7 +115,7 @@ def _(impatient: Wire) -> None:
 @theme.row("sse-forced-stream")
 def _(wire: Wire) -> None:
     usage = {"input_tokens": 1, "output_tokens": 2}
-    told = stream(created(), text("Hm."), call("a", "f", '{"x":', "1}", place=1), completed(usage=usage))
+    told = stream(created(), text("Hm."), call("a", "f", '{"x":', "1}", index=1), completed(usage=usage))
     for content_type in ("text/event-stream", "text/event-stream; charset=utf-8", "application/octet-stream"):
         model = wire.script(Reply([told], content_type=content_type))
         for door in wire.doors:

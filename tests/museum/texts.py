@@ -6,7 +6,8 @@ import msgspec
 
 from tests.support.chunks import in_any_chunking
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Note, TextDelta, TurnEnded
-from toolwire.notations.read import ReadTextCalls, Telling
+from toolwire.notations.emit import EmitMode
+from toolwire.notations.read import ReadTextCalls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
 from toolwire.notations.values import Schemas
@@ -48,8 +49,8 @@ def read_all(words: str, names: Iterable[str] | None = None, schemas: Schemas | 
     return first
 
 
-def reader(telling: Telling, names: Iterable[str] | None = None, schemas: Schemas | None = None) -> ReadTextCalls:
-    return ReadTextCalls((USE_TOOL, TOOL_CALL), SEED, schemas or Schemas(()), names, telling=telling)
+def reader(mode: EmitMode, names: Iterable[str] | None = None, schemas: Schemas | None = None) -> ReadTextCalls:
+    return ReadTextCalls((USE_TOOL, TOOL_CALL), SEED, schemas or Schemas(()), names, mode=mode)
 
 
 def _read(pieces: Iterable[str], policy: ReadTextCalls) -> Reading:

@@ -77,7 +77,7 @@ class Thought(msgspec.Struct, frozen=True):
 
     def item(self, place: int) -> dict[str, Any]:
         summary = [{"type": "summary_text", "text": part} for part in self.parts]
-        return {"type": "reasoning", "id": f"rs_{place}", "summary": summary, "encrypted_content": f"seal {place}"}
+        return {"type": "reasoning", "id": f"rs_{place}", "summary": summary, "encrypted_content": f"signature {place}"}
 
     def steps(self, place: int) -> list[Step]:
         where = {"item_id": f"rs_{place}", "output_index": place}
@@ -129,7 +129,7 @@ def _item_done(item: dict[str, Any], place: int) -> Step:
     return "output_item.done", {"output_index": place, "item": item}
 
 
-class Told(msgspec.Struct, frozen=True):
+class RawFrame(msgspec.Struct, frozen=True):
     """A turn as it goes over the wire, and what it means."""
 
     items: list[Item]
@@ -188,7 +188,7 @@ def _items(draw: st.DrawFn, telling: st.SearchStrategy[Telling]) -> Item:
 
 
 @st.composite
-def turns(draw: st.DrawFn, keys: st.SearchStrategy[Keys] = BOTH) -> Told:
+def turns(draw: st.DrawFn, keys: st.SearchStrategy[Keys] = BOTH) -> RawFrame:
     """A turn that the server finishes, with or without saying everything again at the end."""
     final = draw(st.booleans())
     items = draw(st.lists(_items(tellings), max_size=5))
@@ -197,9 +197,9 @@ def turns(draw: st.DrawFn, keys: st.SearchStrategy[Keys] = BOTH) -> Told:
     key = draw(keys)
     frames = [rs(type, **_with_keys(key, fields)) for type, fields in _merged(draw, items)]
     usage = {"input_tokens": draw(st.integers(0, 9)), "output_tokens": 3}
-    output = Told(items, []).output if final else []
+    output = RawFrame(items, []).output if final else []
     ending = rs("completed", response={"id": "resp_1", "status": "completed", "output": output, "usage": usage})
-    told = Told(items, [created(), *frames, ending])
+    told = RawFrame(items, [created(), *frames, ending])
     assume(not has_tags(told.text))
     return told
 

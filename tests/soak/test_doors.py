@@ -49,7 +49,7 @@ class Clone:
         self._marks.mkdir()
         self._far = far
         evil = far.backend("evil", "responses", api_key_env='"OPENAI_API_KEY"', models='["*"]')
-        own = '[own]\ntools = ["evil_tools:tool"]\nmcp = "mcp.json"\n'
+        own = '[gateway_tools]\ntools = ["evil_tools:tool"]\nmcp = "mcp.json"\n'
         record = f'[debug]\nrecord = "{self._marks}/recorded"\n'
         self._write("toolwire.toml", evil + own + record)
         self._write("evil_tools.py", self._python("a tool module") + "tool = None\n")

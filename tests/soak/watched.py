@@ -3,7 +3,8 @@
 `SOAK_STEPS` names a file that gets a line for every time the event loop was held: the CPU seconds that this process
 spent, in whichever thread, between two moments at which the loop could have served somebody. CPU time and not time, so
 that a busy machine does not count; of the whole process, because a thread that keeps the interpreter's lock holds the
-loop as well. `SIGUSR1` lets the clock jump forward by `SOAK_JUMP` seconds, `SIGUSR2` back by as much.
+loop as well. `SOAK_WAITING` names one that gets a line with the most bytes that waited in this process to be written to
+one client, as often as that grows. `SIGUSR1` lets the clock jump forward by `SOAK_JUMP` seconds, `SIGUSR2` back by as much.
 """
 
 import asyncio
@@ -31,6 +32,17 @@ async def watch(path: str) -> None:
             if now - last > LEAST:
                 out.write(f"{now - last:.4f}\n")
             last = time.process_time()
+
+
+async def watch_writes(path: str, connections: set[Any]) -> None:
+    most = 0
+    with open(path, "a", buffering=1) as out:  # noqa: ASYNC230 - a few lines
+        while True:
+            await asyncio.sleep(PAUSE)
+            now = max((each.transport.get_write_buffer_size() for each in connections), default=0)
+            if now > most:
+                most = now
+                out.write(f"{most}\n")
 
 
 def jumping(seconds: float) -> Callable[[], float]:
@@ -64,6 +76,8 @@ def main() -> None:
         await startup(server, sockets)
         if path:
             tasks.append(asyncio.get_running_loop().create_task(watch(path)))
+        if waiting := os.environ.get("SOAK_WAITING", ""):
+            tasks.append(asyncio.create_task(watch_writes(waiting, server.server_state.connections)))
 
     uvicorn.Server.startup = watched  # type: ignore[method-assign]
     sys.argv[0] = "toolwire"

@@ -7,18 +7,18 @@ give them to `StreamCheck` itself.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from toolwire.check.turns.frames import DONE, Heard
-from toolwire.check.turns.rule import Asked
-from toolwire.check.turns.streams import check_heard
+from toolwire.check.turns.frames import DONE, ReceivedFrame
+from toolwire.check.turns.rule import RequestFacts
+from toolwire.check.turns.streams import check_frames
 
 Json = dict[str, Any]
 Named = tuple[str | None, Json]
 """The name of an SSE event, None over WebSocket, and its data."""
 
 NOT_OF_FORM = {
-    "chat": ("usage.told", "usage.parts", "calls.json"),
-    "responses": ("usage.told", "usage.parts", "calls.json"),
-    "messages": ("usage.told",),
+    "chat": ("usage.reported", "usage.parts", "calls.json"),
+    "responses": ("usage.reported", "usage.parts", "calls.json"),
+    "messages": ("usage.reported",),
 }
 """A gateway tells the tokens that it was told of. Whether it mends arguments is for its operator to say, but for Messages,
 where there is no place for what is no object."""
@@ -28,13 +28,15 @@ def chat_faults(frames: Iterable[tuple[str, Any]], *, usage: bool) -> list[str]:
     """What is wrong with a chat stream. Frames are (`data`, value) and (`comment`, text), as `read_sse` gives them."""
     data = [value for kind, value in frames if kind == "data"]
     chunks = [value for value in data if value != DONE and "error" not in value]
-    return _broken([(None, value) for value in data], Asked("chat", usage=usage)) or [*_chat_habits(chunks, usage)]
+    return _broken([(None, value) for value in data], RequestFacts("chat", usage=usage)) or [
+        *_chat_habits(chunks, usage)
+    ]
 
 
 def messages_faults(frames: Iterable[Named]) -> list[str]:
     """What is wrong with a Messages stream."""
     named = [*frames]
-    return _broken(named, Asked("messages")) or [*_messages_habits([data for _, data in named])]
+    return _broken(named, RequestFacts("messages")) or [*_messages_habits([data for _, data in named])]
 
 
 def responses_faults(frames: Iterable[Named], *, done: bool | None, extended: bool = False) -> list[str]:
@@ -44,19 +46,19 @@ def responses_faults(frames: Iterable[Named], *, done: bool | None, extended: bo
     wait.
     """
     named = [*frames]
-    asked = Asked("responses", extended=extended, socket=done is None)
+    facts = RequestFacts("responses", extended=extended, socket=done is None)
     marker: list[tuple[str | None, Any]] = [(None, DONE)] if done else []
-    return _broken([*named, *marker], asked) or [*_responses_habits([data for _, data in named])]
+    return _broken([*named, *marker], facts) or [*_responses_habits([data for _, data in named])]
 
 
-def _broken(frames: Iterable[tuple[str | None, Any]], asked: Asked) -> list[str]:
-    heard = [_heard(place, name, value) for place, (name, value) in enumerate(frames)]
-    found, _ = check_heard(heard, asked)
-    return [str(finding) for finding in found if finding.rule not in NOT_OF_FORM[asked.api]]
+def _broken(frames: Iterable[tuple[str | None, Any]], facts: RequestFacts) -> list[str]:
+    received = [_received_frame(index, name, value) for index, (name, value) in enumerate(frames)]
+    found, _ = check_frames(received, facts)
+    return [str(finding) for finding in found if finding.rule not in NOT_OF_FORM[facts.api]]
 
 
-def _heard(place: int, name: str | None, value: Any) -> Heard:
-    return Heard(place, 0.0, name, DONE) if value == DONE else Heard(place, 0.0, name, "", value)
+def _received_frame(index: int, name: str | None, value: Any) -> ReceivedFrame:
+    return ReceivedFrame(index, 0.0, name, DONE) if value == DONE else ReceivedFrame(index, 0.0, name, "", value)
 
 
 # Habits: what no rule asks for, and we do all the same. Only a stream that breaks no rule is looked at.

@@ -29,21 +29,21 @@ def completed(output: list[dict[str, Any]] | None = None, usage: dict[str, Any] 
     return rs("completed", response=response)
 
 
-def text(words: str, item: str = "msg_1", place: int = 0) -> bytes:
-    return rs("output_text.delta", item_id=item, output_index=place, content_index=0, delta=words)
+def text(words: str, item: str = "msg_1", index: int = 0) -> bytes:
+    return rs("output_text.delta", item_id=item, output_index=index, content_index=0, delta=words)
 
 
 def call_item(id: str, name: str, arguments: str, item: str = "fc_1", **fields: Any) -> dict[str, Any]:
     return {"type": "function_call", "id": item, "call_id": id, "name": name, "arguments": arguments, **fields}
 
 
-def call(id: str, name: str, *pieces: str, item: str = "", place: int = 0) -> bytes:
+def call(id: str, name: str, *pieces: str, item: str = "", index: int = 0) -> bytes:
     """A whole streamed call: added, deltas, done, item done."""
     item = item or f"fc_{id}"
     arguments = "".join(pieces)
     return stream(
-        rs("output_item.added", output_index=place, item=call_item(id, name, "", item)),
-        *(rs("function_call_arguments.delta", item_id=item, output_index=place, delta=piece) for piece in pieces),
-        rs("function_call_arguments.done", item_id=item, output_index=place, arguments=arguments),
-        rs("output_item.done", output_index=place, item=call_item(id, name, arguments, item)),
+        rs("output_item.added", output_index=index, item=call_item(id, name, "", item)),
+        *(rs("function_call_arguments.delta", item_id=item, output_index=index, delta=piece) for piece in pieces),
+        rs("function_call_arguments.done", item_id=item, output_index=index, arguments=arguments),
+        rs("output_item.done", output_index=index, item=call_item(id, name, arguments, item)),
     )

@@ -4,8 +4,8 @@ from typing import Any
 
 import httpx
 
+from tests.support.client_readers import PATHS, Held, Refused, hold
 from tests.support.gateway import Gateway
-from tests.support.hands import PATHS, Held, Refused, hold
 from tests.support.scripts import DECLARED, NAMES, Declared, Name
 from tests.support.upstream import Upstream
 

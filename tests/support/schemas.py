@@ -1,65 +1,155 @@
-"""Responses objects and stream events held against every published description of them.
+"""Responses objects and stream events held against the types of the installed `openai` package, made strict.
 
-The types of the installed `openai` package always judge. Where the specifications lie beside the repository, the Open
-Responses document and OpenAI's own do too. A value is sound when no description that knows its type complains.
+The types let nearly everything be left out or be null. The tables here say what is always there and what may be null,
+which is the sum of what OpenAI and Open Responses ask for: a client of either finds every field that it reads.
 """
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, get_args
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent, Tool
+from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 
-from tests.conftest import SHARED
+Json = dict[str, Any]
+Table = Mapping[str, Any]
+"""By the name of a type, something about its fields."""
 
-SPECS = SHARED / "specs"
-OPEN_RESPONSES = "open-responses.openapi.json"
-OPENAI = "openai-chat-and-responses.openapi.json"
-HAS_SPECS = (SPECS / OPEN_RESPONSES).exists() and (SPECS / OPENAI).exists()
-"""Whether the documents are there. Tests that need them are skipped without them."""
+ERROR: Json = {
+    "type": "object",
+    "properties": {
+        "message": {"type": "string"},
+        "type": {"type": "string"},
+        "param": {"type": ["string", "null"]},
+        "code": {"type": ["string", "null"]},
+    },
+    "required": ["message", "type", "param", "code"],
+    "additionalProperties": False,
+}
+"""What is told of an error, on Chat and on Responses."""
 
-# Four differences between the documents need no exception, since both allow fields that they do not know and the sum
-# of the fields satisfies both: `error` is flat at OpenAI and nested in Open Responses, `function_call_arguments.done`
-# has a `name` only at OpenAI, `output_text` events need `logprobs` only at OpenAI, and `required_action` in a response
-# object is unknown to either.
+# Fields that the types let be left out, and that are always there.
+ALWAYS: Table = {
+    "Response": (
+        *("background", "completed_at", "error", "frequency_penalty", "incomplete_details", "instructions"),
+        *("max_output_tokens", "max_tool_calls", "metadata", "presence_penalty", "previous_response_id"),
+        *("prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "status", "store", "temperature"),
+        *("text", "top_logprobs", "top_p", "truncation", "usage"),
+    ),
+    "FunctionTool": ("description", "parameters", "strict"),
+    "IncompleteDetails": ("reason",),
+    "Reasoning": ("effort", "summary"),
+    "ResponseCustomToolCall": ("id", "status"),
+    "ResponseErrorEvent": ("code", "error", "param"),
+    "ResponseFormatTextJSONSchemaConfig": ("description", "strict"),
+    "ResponseFunctionCallArgumentsDoneEvent": ("name",),
+    "ResponseFunctionToolCall": ("id", "status"),
+    "ResponseFunctionToolCallOutputItem": ("call_id",),
+    "ResponseOutputText": ("logprobs",),
+    "ResponseOutputTextAnnotationAddedEvent": ("annotation",),
+    "ResponseTextConfig": ("format",),
+    "ResponseToolSearchCall": ("call_id",),
+}
+# Fields that the types lack, or are looser about than clients are.
+FIELDS: Table = {
+    "Response": {
+        "created_at": {"type": "integer"},
+        "completed_at": {"type": ["integer", "null"]},
+        "frequency_penalty": {"type": "number"},
+        "instructions": {"type": ["string", "null"]},
+        "presence_penalty": {"type": "number"},
+        "safety_identifier": {"type": ["string", "null"], "maxLength": 64},
+        "store": {"type": "boolean"},
+        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+        "top_logprobs": {"type": "integer", "minimum": 0, "maximum": 20},
+        "top_p": {"type": "number", "minimum": 0, "maximum": 1},
+    },
+    "ResponseCustomToolCall": {"status": {"enum": ["in_progress", "completed", "incomplete"]}},
+    "ResponseErrorEvent": {"error": ERROR},
+    "ResponseFunctionCallArgumentsDoneEvent": {"name": {"type": "string"}},
+}
+# The fields that may be null of those that may be left out, for the objects that we write ourselves.
+NULLABLE: Table = {
+    "Response": (
+        *("completed_at", "conversation", "error", "incomplete_details", "instructions", "max_output_tokens"),
+        *("max_tool_calls", "metadata", "moderation", "previous_response_id", "prompt", "prompt_cache_key"),
+        *("prompt_cache_retention", "reasoning", "safety_identifier", "usage"),
+    ),
+    "CustomTool": ("allowed_callers",),
+    "FunctionTool": ("allowed_callers", "description", "output_schema", "parameters", "strict"),
+    "IncompleteDetails": (),
+    "Reasoning": ("context", "effort", "generate_summary", "summary"),
+    "ResponseCompactionItem": (),
+    "ResponseCustomToolCall": ("caller",),
+    "ResponseErrorEvent": ("code", "param"),
+    "ResponseFormatTextJSONSchemaConfig": ("description",),
+    "ResponseFunctionToolCall": ("caller",),
+    "ResponseFunctionToolCallOutputItem": ("caller",),
+    "ResponseOutputMessage": (),
+    "ResponseOutputText": (),
+    "ResponseReasoningItem": (),
+    "ResponseReasoningSummaryPartDoneEvent": (),
+    "ResponseTextConfig": (),
+}
 
 
-def event_errors(data: dict[str, Any]) -> list[str]:
-    """What is wrong with one stream event, a sentence for each fault; the schema is chosen by `type`."""
-    type = str(data.get("type"))
-    if type not in package_events():
-        return [f"openai package: there is no event {type!r}"]
-    found = complaints("openai package", package_schema(package_events()[type]), data)
-    # A document that lacks the event is silent: Open Responses has neither `reasoning_text` nor custom calls nor
-    # hosted tools, and OpenAI's document may be older than the package.
-    if HAS_SPECS and type in open_responses_events():
-        found += complaints("Open Responses", open_responses_schema(open_responses_events()[type]), data)
-    if HAS_SPECS and type in openai_events():
-        found += complaints("OpenAI document", openai_schema(openai_events()[type]), data)
-    return found
+def event_errors(data: Json) -> list[str]:
+    """What is wrong with one stream event, a sentence for each fault; the type is chosen by `type`."""
+    known = events().get(str(data.get("type")))
+    return faults(validator(known), [data]) if known else [f"there is no event {str(data.get('type'))!r}"]
 
 
-def response_errors(data: dict[str, Any]) -> list[str]:
+def response_errors(data: Json) -> list[str]:
     """What is wrong with one response object, a sentence for each fault."""
-    found = complaints("openai package", package_schema(Response), data)
-    if HAS_SPECS:
-        found += complaints("Open Responses", open_responses_schema("ResponseResource"), data)
-        found += complaints("OpenAI document", openai_schema("Response"), data)
-    return found
+    return faults(validator(Response), [data])
 
 
-def load(name: str) -> dict[str, Any]:
-    """A document of the specifications, fresh, so that its reader may amend it."""
-    return json.loads((SPECS / name).read_bytes())
+@lru_cache
+def events() -> dict[str, type[BaseModel]]:
+    """The events of the package by `type`."""
+    return {name: model for model in models(ResponseStreamEvent) for name in type_names(model)}
 
 
-def component(document: dict[str, Any], name: str) -> Draft202012Validator:
-    """A validator for one schema of an OpenAPI document."""
-    return Draft202012Validator({**document, "$ref": f"#/components/schemas/{name}"})
+@lru_cache
+def validator(type: Any) -> Draft202012Validator:
+    """A validator for a type of Responses. Fields that the type does not know may be there, as servers add some."""
+    return Draft202012Validator(described(type, ALWAYS, FIELDS, NULLABLE))
+
+
+def described(type: Any, always: Table, fields: Table, nullable: Table) -> Json:
+    """The JSON schema of a package's type, with the fields of these tables."""
+    schema = TypeAdapter(type).json_schema()
+    for name, part in objects(schema):
+        known: Json = part["properties"]
+        for key in set(known) - {*part.get("required", ()), *nullable.get(name, known)}:
+            known[key] = without_null(known[key])
+        known |= fields.get(name, {})
+        part["required"] = [*part.get("required", ()), *(key for key in always.get(name, ()) if key in known)]
+    return schema
+
+
+def objects(schema: Json) -> Iterator[tuple[str, Json]]:
+    """The objects that a schema describes, by the names of their types."""
+    return ((part["title"], part) for part in (schema, *schema.get("$defs", {}).values()) if "properties" in part)
+
+
+def without_null(schema: Json) -> Json:
+    others = [branch for branch in schema.get("anyOf", ()) if branch != {"type": "null"}]
+    return {**schema, "anyOf": others} if others else schema
+
+
+def models(union: Any) -> list[type[BaseModel]]:
+    """The members of a union of the package that are objects, however it is wrapped."""
+    if isinstance(union, type) and issubclass(union, BaseModel):
+        return [union]
+    return [model for member in get_args(union) for model in models(member)]
+
+
+def type_names(union: Any) -> list[str]:
+    """What `type` may be in the members of a union of the package."""
+    return [name for model in models(union) for name in get_args(model.model_fields["type"].annotation)]
 
 
 def faults(validator: Draft202012Validator, values: Iterable[Any]) -> list[str]:
@@ -79,91 +169,3 @@ def explained(error: ValidationError) -> list[ValidationError]:
 
 def speaks_of_another_type(error: ValidationError) -> bool:
     return error.validator in ("type", "enum", "const") and list(error.relative_path) in ([], ["type"])
-
-
-def complaints(judge: str, validator: Draft202012Validator, data: dict[str, Any]) -> list[str]:
-    return [f"{judge}: {fault}" for fault in faults(validator, [data])]
-
-
-@lru_cache
-def package_schema(type: Any) -> Draft202012Validator:
-    return Draft202012Validator(TypeAdapter(type).json_schema())
-
-
-@lru_cache
-def package_events() -> dict[str, type[BaseModel]]:
-    """The events of the package by `type`."""
-    return {name: model for model in models(ResponseStreamEvent) for name in type_names(model)}
-
-
-def models(union: Any) -> list[type[BaseModel]]:
-    """The members of a union of the package that are objects, however it is wrapped."""
-    if isinstance(union, type) and issubclass(union, BaseModel):
-        return [union]
-    return [model for member in get_args(union) for model in models(member)]
-
-
-def type_names(union: Any) -> list[str]:
-    """What `type` may be in the members of a union of the package."""
-    return [name for model in models(union) for name in get_args(model.model_fields["type"].annotation)]
-
-
-@lru_cache
-def open_responses_schema(name: str) -> Draft202012Validator:
-    return component(open_responses_document(), name)
-
-
-@lru_cache
-def openai_schema(name: str) -> Draft202012Validator:
-    return component(openai_document(), name)
-
-
-@lru_cache
-def open_responses_events() -> dict[str, str]:
-    document = open_responses_document()
-    reply = document["paths"]["/responses"]["post"]["responses"]["200"]
-    return schemas_by_type(document, reply["content"]["text/event-stream"]["schema"]["oneOf"])
-
-
-@lru_cache
-def openai_events() -> dict[str, str]:
-    document = openai_document()
-    return schemas_by_type(document, document["components"]["schemas"]["ResponseStreamEvent"]["anyOf"])
-
-
-def schemas_by_type(document: dict[str, Any], branches: list[dict[str, Any]]) -> dict[str, str]:
-    """The names of the schemas in a union, by the `type` that each of them asks for."""
-    schemas = document["components"]["schemas"]
-    names = [branch["$ref"].rpartition("/")[2] for branch in branches]
-    objects = [name for name in names if "type" in schemas[name].get("properties", ())]
-    return {type: name for name in objects for type in schemas[name]["properties"]["type"]["enum"]}
-
-
-@lru_cache
-def openai_document() -> dict[str, Any]:
-    document = load(OPENAI)
-    whole = document["components"]["schemas"]["Response"]["allOf"][-1]["properties"]
-    # The document wants an object whenever `usage` is there. The service sends null until the tokens are counted, and
-    # Open Responses requires the key.
-    whole["usage"] = {"anyOf": [whole["usage"], {"type": "null"}]}
-    return document
-
-
-@lru_cache
-def open_responses_document() -> dict[str, Any]:
-    document = load(OPEN_RESPONSES)
-    schemas = document["components"]["schemas"]
-    choice = schemas["ResponseResource"]["properties"]["tool_choice"]
-    # Open Responses describes functions only. Custom and hosted tools are OpenAI's, with OpenAI's names, and have been
-    # judged by OpenAI's schemas; a type that neither side knows stays an error.
-    let_through(document, schemas["ItemField"], type_names(ResponseOutputItem))
-    let_through(document, schemas["Tool"], type_names(Tool))
-    let_through(document, schemas["AllowedToolChoice"]["properties"]["tools"]["items"], type_names(Tool))
-    let_through(document, choice, type_names(Response.model_fields["tool_choice"].annotation))
-    return document
-
-
-def let_through(document: dict[str, Any], union: dict[str, Any], types: list[str]) -> None:
-    """Adds a branch to a union for the types of the package that it has no branch for."""
-    foreign = sorted(set(types) - set(schemas_by_type(document, union["oneOf"])))
-    union["oneOf"].append({"type": "object", "required": ["type"], "properties": {"type": {"enum": foreign}}})

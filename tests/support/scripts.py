@@ -29,10 +29,10 @@ class Declines(msgspec.Struct, frozen=True):
 
 
 class Thinks(msgspec.Struct, frozen=True):
-    """A thought: what is shown of it, and the seal with which its issuer knows it again."""
+    """A thought: what is shown of it, and the signature with which its origin knows it again."""
 
     text: str = ""
-    seal: str = ""
+    signature: str = ""
     redacted: bool = False
 
 
@@ -74,7 +74,7 @@ LOOK, FIND = Declared("look"), Declared("find")
 class Script(msgspec.Struct, frozen=True):
     """One turn. One that is `cut` lacks its end, as if the service had gone away in the middle.
 
-    `letters` is about how long the pieces of its stream are; `recorded` names a recording of it.
+    `chars` is about how long the pieces of its stream are; `recorded` names a recording of it.
     """
 
     items: tuple[Item, ...] = ()
@@ -83,7 +83,7 @@ class Script(msgspec.Struct, frozen=True):
     tools: tuple[Declared, ...] = (LOOK, FIND)
     dialects: tuple[Name, ...] = NAMES
     kinds: tuple[Name, ...] = NAMES
-    letters: int = 5
+    chars: int = 5
     recorded: str = ""
 
     @property
@@ -91,12 +91,12 @@ class Script(msgspec.Struct, frozen=True):
         return tuple(item for item in self.items if isinstance(item, Calls))
 
 
-def pieces(text: str, letters: int) -> list[str]:
-    """The text in pieces of about this many letters, cut anywhere, the same way each time."""
-    rnd = random.Random(f"{letters} {text[:200]} {len(text)}")
+def pieces(text: str, chars: int) -> list[str]:
+    """The text in pieces of about this many chars, cut anywhere, the same way each time."""
+    rnd = random.Random(f"{chars} {text[:200]} {len(text)}")
     out: list[str] = []
     while text:
-        size = rnd.randint(1, 2 * letters)
+        size = rnd.randint(1, 2 * chars)
         out.append(text[:size])
         text = text[size:]
     return out
@@ -122,8 +122,8 @@ class Seen(msgspec.Struct, frozen=True):
     text: str = ""
     refusal: str = ""
     reasoning: str = ""
-    sealed: int = 0
-    """How many thoughts came with a seal, for the client to bring back."""
+    signed: int = 0
+    """How many thoughts came with a signature, for the client to bring back."""
     calls: tuple[Call, ...] = ()
     finish: Finish = "stop"
     tokens: Tokens | None = None
@@ -151,8 +151,8 @@ def told(script: Script, kind: Name, *, stream: bool) -> Seen:
         # A Messages server declines in plain text, with a stop reason.
         refusal=declined if kind != "messages" else "",
         reasoning="\n\n".join(item.text for item in thoughts if item.text),
-        # Chat servers seal nothing, and have no word for a thought that cannot be seen.
-        sealed=sum(1 for item in thoughts if item.seal) if kind != "chat" else 0,
+        # Chat servers signature nothing, and have no word for a thought that cannot be seen.
+        signed=sum(1 for item in thoughts if item.signature) if kind != "chat" else 0,
         calls=tuple(_made(call, "" if lost else call.arguments) for call in script.calls),
         finish=_finish(script, kind, declined),
         tokens=script.tokens if script.end not in ("error", "cut") else None,
@@ -184,7 +184,7 @@ def _finish(script: Script, kind: Name, declined: str) -> Finish:
 def shown(seen: Seen, dialect: Name) -> Seen:
     """The turn as far as this dialect has a place for it."""
     if dialect == "chat":
-        return msgspec.structs.replace(seen, sealed=0)
+        return msgspec.structs.replace(seen, signed=0)
     if dialect == "messages" and seen.finish in ("filter", "refused"):
         return msgspec.structs.replace(seen, text=seen.text + seen.refusal, refusal="", finish="refused")
     return seen

@@ -15,7 +15,7 @@ from tests.support.shapes import request_errors
 
 Json = dict[str, Any]
 Issued = Mapping[str, str]
-"""The seals a service has issued, with the texts they seal."""
+"""The signatures a service has issued, with the texts they signature."""
 
 NAME_64 = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 NAME_128 = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -52,7 +52,7 @@ def _parts(content: Any) -> list[Json]:
 
 
 def refusals_of_chat(body: Json, issued: Issued | None = None) -> list[str]:
-    """The reasons of a Chat Completions service. It seals nothing, so it has issued nothing."""
+    """The reasons of a Chat Completions service. It signatures nothing, so it has issued nothing."""
     names = [tool[tool["type"]]["name"] for tool in body.get("tools", ())]
     return [
         *_tool_fields("chat", body, names),
@@ -229,10 +229,10 @@ def _responses_thoughts(items: list[Json], issued: Issued) -> Iterator[str]:
     for place, item in enumerate(items):
         if item["type"] != "reasoning":
             continue
-        seal = item.get("encrypted_content")
-        if not seal:
+        signature = item.get("encrypted_content")
+        if not signature:
             yield f"thoughts: input[{place}] has no encrypted content and is stored nowhere."
-        elif seal not in issued:
+        elif signature not in issued:
             yield f"thoughts: the encrypted content of input[{place}] could not be verified."
         following = items[place + 1] if place + 1 < len(items) else {"type": "nothing"}
         by_model = following["type"] in OF_THE_MODEL and following.get("role", "assistant") == "assistant"

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from tests.support.backend_writers import name_told
+from tests.support.conversations import Client, Result, ScriptedConversation, compact
 from tests.support.scripts import Calls, Declines, Name, Says, Script, Thinks, wrapped
-from tests.support.talks import Client, Result, Talk, compact
-from tests.support.tellers import name_told
 
 Json = dict[str, Any]
 
@@ -26,9 +26,9 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True):
-    """One turn of the model: the seals of its thoughts, its words, its calls (number, name, arguments)."""
+    """One turn of the model: the signatures of its thoughts, its words, its calls (number, name, arguments)."""
 
-    seals: tuple[str, ...] = ()
+    signatures: tuple[str, ...] = ()
     text: str = ""
     calls: tuple[tuple[int, str, str], ...] = ()
 
@@ -55,8 +55,8 @@ class Writer:
     def user(self, text: str) -> None:
         self.lines.append(User(text))
 
-    def thought(self, seal: str) -> None:
-        self._add(Model((seal,)))
+    def thought(self, signature: str) -> None:
+        self._add(Model((signature,)))
 
     def said(self, text: str) -> None:
         self._add(Model((), text))
@@ -87,7 +87,7 @@ class Writer:
         turn = self.lines[-1] if self.lines else None
         if isinstance(turn, Model):
             self.lines.pop()
-            more = Model(turn.seals + more.seals, turn.text + more.text, turn.calls + more.calls)
+            more = Model(turn.signatures + more.signatures, turn.text + more.text, turn.calls + more.calls)
         self.lines.append(more)
 
 
@@ -198,12 +198,12 @@ def transcript(kind: Name, body: Json) -> list[Line]:
 # What had to be told
 
 
-def expected(talk: Talk, client: Client, kind: Name, *, until: int) -> list[Line]:
+def expected(conversation: ScriptedConversation, client: Client, kind: Name, *, until: int) -> list[Line]:
     """The conversation as a service of this kind must know it when it gives the turn of step `until`."""
     out = Writer()
-    if talk.system:
-        out.system(talk.system)
-    for place, step in enumerate(talk.steps[: until + 1]):
+    if conversation.system:
+        out.system(conversation.system)
+    for place, step in enumerate(conversation.steps[: until + 1]):
         for result in step.results:
             _expect_result(result, out)
         if step.user:
@@ -224,10 +224,10 @@ def _expect_result(result: Result, out: Writer) -> None:
 def _expect_turn(turn: Script, client: Client, kind: Name, out: Writer) -> None:
     for item in turn.items:
         match item:
-            case Thinks(seal=seal):
-                # A Chat service seals nothing, and a Chat client has its thoughts kept for it by their calls.
-                if kind != "chat" and seal and (client != "chat" or turn.calls):
-                    out.thought(seal)
+            case Thinks(signature=signature):
+                # A Chat service signatures nothing, and a Chat client has its thoughts kept for it by their calls.
+                if kind != "chat" and signature and (client != "chat" or turn.calls):
+                    out.thought(signature)
             case Says(text) | Declines(text):
                 # Messages takes no block that says nothing.
                 out.said(text if text.strip() or "messages" not in (client, kind) else "")

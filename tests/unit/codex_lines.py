@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from toolwire.backends import codex
-from toolwire.core.backend import Ask, Waiting
+from toolwire.core.backend import Ask, PendingTurn
 from toolwire.core.collect import Turn, collect
 from toolwire.core.events import Event, Note
 from toolwire.core.jsonrpc import LineReader
@@ -113,13 +113,18 @@ def probed(status: str) -> bytes:
     return answered("probe", thread={"id": THREAD, "status": {"type": status}})
 
 
+def ids(keys: Iterable[Any]) -> list[str]:
+    """The ids in the keys of calls."""
+    return [key[1] for key in keys]
+
+
 # Who hears it
 
 
 class Talk:
     """A conversation: what it made of the lines, in legal order, and what it said in return."""
 
-    def __init__(self, request: Request = ASKING, waiting: Waiting | None = None, **profile: Any) -> None:
+    def __init__(self, request: Request = ASKING, waiting: PendingTurn | None = None, **profile: Any) -> None:
         self._conversation = codex.Conversation(
             request, "S", codex.Profile(**profile), "me", (waiting,) if waiting is not None else ()
         )

@@ -22,10 +22,10 @@ from toolwire.core.events import (
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Tool
 from toolwire.core.stage import Pipeline
-from toolwire.notations.known import CALLS, HERMES, THOUGHTS
+from toolwire.notations.emit import EmitMode
 from toolwire.notations.read import ReadTextCalls
-from toolwire.notations.tell import Telling
-from toolwire.notations.thoughts import ReadThoughts
+from toolwire.notations.reasoning import ReadReasoning
+from toolwire.notations.registry import CALLS, HERMES, REASONING
 from toolwire.notations.values import Schemas
 
 
@@ -60,21 +60,21 @@ def schema(**properties: str | list[str]) -> msgspec.Raw:
 TOOLS = (Tool("find", parameters=schema(q="string", n="integer", tags="array")), Tool("now"))
 
 
-def stages(names, *, telling: Telling = "live", tools=TOOLS, declared=None) -> Pipeline:
+def stages(names, *, mode: EmitMode = "live", tools=TOOLS, declared=None) -> Pipeline:
     """The stages that a profile with these notations asks for."""
     openers = [opener for name in names for opener in (HERMES.reads if name == "hermes" else CALLS.get(name, ()))]
     declared = tuple(tool.name for tool in tools) if declared is None else declared
-    line = [ReadThoughts(THOUGHTS[name]) for name in names if name in THOUGHTS]
+    line = [ReadReasoning(REASONING[name]) for name in names if name in REASONING]
     if openers:
-        line.append(ReadTextCalls(openers, "S", Schemas(tools), declared, telling=telling))
+        line.append(ReadTextCalls(openers, "S", Schemas(tools), declared, mode=mode))
     return Pipeline(*line)
 
 
-def reading(text: str, *names: str, telling: Telling = "live", **options) -> Reading:
+def reading(text: str, *names: str, mode: EmitMode = "live", **options) -> Reading:
     """The same in any chunking, with a lawful order of events."""
 
     def run(pieces: list[str]) -> Reading:
-        line = stages(names, telling=telling, **options)
+        line = stages(names, mode=mode, **options)
         events = [out for piece in pieces for out in line.feed(TextDelta(piece))]
         return told([*events, *line.feed(TurnEnded())])
 
@@ -88,7 +88,7 @@ def told(events: list[Event]) -> Reading:
     name, arguments = "", ""
     thinking = False
     for event in (TurnStarted(), *events):
-        order.see(event)
+        order.see((event,))
         match event:
             case TextDelta(text):
                 found.append(f"{found.pop()}{text}" if found and isinstance(found[-1], str) else text)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolwire.adapt.arguments import ArgumentJudge, CheckArguments, RepairArguments
 from toolwire.assembly import ToolRules, policies_for
-from toolwire.core.arguments import CheckArguments, Declared, RepairArguments
 from toolwire.core.collect import collect
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -25,10 +25,11 @@ from toolwire.core.events import (
     Usage,
 )
 from toolwire.core.order import TurnOrder
+from toolwire.core.policies import Policies
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame
-from toolwire.runs.flags import HEADERS, FlagError, with_flags
-from toolwire.runs.schemas import problems
+from toolwire.turns.flags import HEADERS, FlagError, with_flags
+from toolwire.turns.schemas import problems
 
 
 def schema(**properties) -> msgspec.Raw:
@@ -57,9 +58,9 @@ def through(*events: Event, rules: ToolRules = REPAIR, request: Request = REQUES
     out: list[Event] = []
     for event in (TurnStarted(), *events):
         for passed in assembly.policies.feed(event):
-            order.see(passed)
+            order.see((passed,))
             out.append(passed)
-    notes = [(note.code, note.subject) for note in assembly.tally.notes]
+    notes = [(note.code, note.subject) for note in assembly.stats.notes]
     return out, notes
 
 
@@ -187,7 +188,7 @@ def test_what_fits_is_never_changed(value, indent):
 
 def test_pieces_that_fit_keep_their_frames():
     frame = Frame(b"x", b"{}")
-    policy = RepairArguments(Declared(REQUEST.tools, problems))
+    policy = Policies(RepairArguments(ArgumentJudge(REQUEST.tools, problems)))
     told = [CallStarted("a", "book"), CallArgs("a", "{", frame), CallArgs("a", "}", frame), CallEnded("a")]
     assert [out for event in told for out in policy.feed(event)] == told
 
@@ -256,13 +257,13 @@ def test_a_turn_that_fails_inside_a_call_shows_what_came_of_it():
 
 
 def test_too_much_behind_a_call_that_waits_lets_it_go(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("toolwire.core.arguments.HELD_LIMIT", 10)
+    monkeypatch.setattr("toolwire.adapt.arguments.HELD_LIMIT", 10)
     out, _ = through(*called(OPEN, complete=False), TextDelta("x" * 20))
     assert out[-2:] == [CallEnded("a", complete=False), TextDelta("x" * 20)]
 
 
 def test_arguments_without_end_are_not_looked_at(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("toolwire.core.arguments.LONGEST", 10)
+    monkeypatch.setattr("toolwire.adapt.arguments.MAX_CHECKED", 10)
     assert through(*called('{"nights": 12345}'), TurnEnded())[1] == [("arguments_unchecked", "book")]
 
 
@@ -280,10 +281,9 @@ def test_the_header_says_what_is_done():
         with_flags(REPAIR, HEADERS, {header: "mend"})
 
 
-def test_a_policy_that_is_done_has_nothing_left():
-    declared = Declared(REQUEST.tools, problems)
-    assert [*CheckArguments(declared).end(), *RepairArguments(declared).end()] == []
-    assert list(CheckArguments(declared).feed(CallEnded("a"))) == [CallEnded("a")]
+def test_an_end_without_a_beginning_passes():
+    policies = Policies(CheckArguments(ArgumentJudge(REQUEST.tools, problems)))
+    assert [*policies.feed(CallEnded("a")), *policies.end()] == [CallEnded("a")]
 
 
 def test_notes_name_no_values():

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.core.repair import mend
-from toolwire.core.retype import Problem, retyped
+from toolwire.adapt.repair import repair_json
+from toolwire.adapt.retype import Problem, retyped
 
 MENDED = [
     ("{'city': 'Oslo'}", '{"city": "Oslo"}', "quotes"),
@@ -59,7 +59,7 @@ UNCERTAIN = {
 
 @pytest.mark.parametrize(("given", "expected", "fixes"), MENDED)
 def test_what_is_certain_is_mended(given: str, expected: str, fixes: str):
-    mended = mend(given)
+    mended = repair_json(given)
     assert mended is not None
     assert (mended.text, mended.fixes) == (expected, tuple(fixes.split()))
     json.loads(mended.text)
@@ -67,7 +67,7 @@ def test_what_is_certain_is_mended(given: str, expected: str, fixes: str):
 
 @pytest.mark.parametrize("text", UNCERTAIN.values(), ids=UNCERTAIN.keys())
 def test_what_is_not_certain_is_left_alone(text: str):
-    assert mend(text) is None
+    assert repair_json(text) is None
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -78,7 +78,7 @@ objects = st.dictionaries(st.text(), values, max_size=4)
 @given(values, st.sampled_from([None, 1]), st.booleans())
 def test_json_is_never_changed(value, indent, ascii_only):
     text = json.dumps(value, indent=indent, ensure_ascii=ascii_only)
-    mended = mend(text)
+    mended = repair_json(text)
     assert mended is not None
     assert (mended.text, mended.fixes) == (text, ())
 
@@ -93,7 +93,7 @@ plain_values = st.recursive(
 @given(st.dictionaries(st.text(string.ascii_letters), plain_values, max_size=4))
 def test_what_python_writes_is_read_as_python_reads_it(value):
     written = repr(value)
-    mended = mend(written)
+    mended = repair_json(written)
     assert mended is not None
     assert json.loads(mended.text) == ast.literal_eval(written) == value
 
@@ -103,7 +103,7 @@ def test_a_text_that_is_cut_anywhere_says_no_other_value(value, data):
     """Closing brackets may leave out what had not come yet, but what is there is as it was written."""
     text = json.dumps(value)
     cut = data.draw(st.integers(0, len(text)))
-    mended = mend(text[:cut])
+    mended = repair_json(text[:cut])
     if mended is not None:
         assert _is_part(json.loads(mended.text), value)
 
@@ -120,7 +120,7 @@ def _is_part(part, whole) -> bool:
 
 @given(st.text("{}[]:,'\"\\ \n0123abtrufalsenN`-._", max_size=40))
 def test_anything_at_all_gives_json_or_nothing(text):
-    mended = mend(text)
+    mended = repair_json(text)
     if mended is not None:
         json.loads(mended.text)
         assert mended.fixes or mended.text == text

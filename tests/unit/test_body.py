@@ -1,4 +1,4 @@
-"""Request bodies: what is refused, and when."""
+"""Bodies: what is refused of a request, and how an answer is sent."""
 
 import asyncio
 import gzip
@@ -12,11 +12,12 @@ import pytest
 from starlette.types import Message
 
 from toolwire.core import bounds
-from toolwire.core.bounds import FEW, LARGE, Bounds, check_parts, finished
+from toolwire.core.bounds import ENTRIES_PER_STEP, LARGE, Bounds, check_parts, run_steps
 from toolwire.core.errors import BadRequest
 from toolwire.dialects import chat, messages, responses
-from toolwire.service.body import read_body
-from toolwire.service.flight import Claim, Flight, Overloaded
+from toolwire.gateway.body import read_body
+from toolwire.gateway.flight import Claim, Flight, Overloaded
+from toolwire.gateway.http import WHOLE, send_pieces
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -176,19 +177,45 @@ def _decoding(dialect: Any, body: bytes, most: Bounds) -> Any:
 def test_entries_and_tools_have_a_bound(dialect):
     most = Bounds(entries=1000, tools=20)
     field = "input" if dialect is responses else "messages"
-    assert len(finished(_decoding(dialect, _history(dialect, [USER] * 1000, 20), most)).entries) == 1000
+    assert len(run_steps(_decoding(dialect, _history(dialect, [USER] * 1000, 20), most)).entries) == 1000
     with pytest.raises(BadRequest) as refused:
-        finished(_decoding(dialect, _history(dialect, [USER] * 1001), most))
+        run_steps(_decoding(dialect, _history(dialect, [USER] * 1001), most))
     assert (refused.value.param, refused.value.code) == (field, "too_many_entries")
     with pytest.raises(BadRequest) as refused:
-        finished(_decoding(dialect, _history(dialect, [USER], 21), most))
+        run_steps(_decoding(dialect, _history(dialect, [USER], 21), most))
     assert (refused.value.param, refused.value.code) == ("tools", "too_many_tools")
+
+
+@pytest.mark.parametrize("dialect", [chat, messages, responses])
+def test_what_stands_beside_the_conversation_has_a_bound(dialect):
+    small, large = (_history(dialect, [{**USER, "content": "x" * 5000}], count) for count in (1, 100))
+    most = Bounds(preamble=3000)
+    assert run_steps(_decoding(dialect, small, most)).tools
+    with pytest.raises(BadRequest, match=r"server\.max_preamble") as refused:
+        run_steps(_decoding(dialect, large, most))
+    assert (refused.value.code, refused.value.status) == ("request_too_large", 413)
+
+
+@pytest.mark.parametrize("field", ["instructions", "input", "functions"])
+def test_instructions_and_tools_elsewhere_are_bounded_too(field):
+    parameters = {"type": "object", "description": "x" * 3000}
+    declared = {"type": "additional_tools", "tools": [{"type": "function", "name": "f", "parameters": parameters}]}
+    value: Any = {
+        "instructions": "x" * 3000,
+        "input": [declared],
+        "functions": [{"name": "f", "parameters": parameters}],
+    }
+    dialect = chat if field == "functions" else responses
+    body = {**json.loads(_history(dialect, [USER])), field: value[field]}
+    del body["tools"]
+    with pytest.raises(BadRequest, match=r"server\.max_preamble"):
+        run_steps(_decoding(dialect, json.dumps(body).encode(), Bounds(preamble=3000)))
 
 
 @pytest.mark.parametrize("dialect", [chat, messages, responses])
 def test_parts_count_as_entries(dialect):
     part = {"type": "input_text" if dialect is responses else "text", "text": "x"}
-    request = finished(_decoding(dialect, _history(dialect, [{**USER, "content": [part] * 50}] * 2), Bounds()))
+    request = run_steps(_decoding(dialect, _history(dialect, [{**USER, "content": [part] * 50}] * 2), Bounds()))
     check_parts(request, 100)
     with pytest.raises(BadRequest, match=r"server\.max_entries"):
         check_parts(request, 99)
@@ -196,7 +223,26 @@ def test_parts_count_as_entries(dialect):
 
 @pytest.mark.parametrize("dialect", [chat, messages, responses])
 def test_many_entries_are_decoded_in_steps(dialect, monkeypatch):
-    monkeypatch.setattr(bounds, "FEW", 10)
+    monkeypatch.setattr(bounds, "ENTRIES_PER_STEP", 10)
     steps = sum(1 for _ in _decoding(dialect, _history(dialect, [USER] * 200), Bounds()))
-    assert FEW > 10
+    assert ENTRIES_PER_STEP > 10
     assert steps >= 20
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(
+    "sizes", [[3], [], [100, 0, 65_536], [200_000, 1], [300_000], [1] * 400_000, [10, 700_000, 10]]
+)
+def test_a_body_is_sent_as_it_is_and_a_large_part_in_slices(sizes: list[int], last: bool):
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    pieces = [bytes([65 + number % 26]) * size for number, size in enumerate(sizes)]
+    asyncio.run(send_pieces(send, pieces, last=last))
+    assert b"".join(each["body"] for each in sent) == b"".join(pieces)
+    assert [each["more_body"] for each in sent] == [True] * (len(sent) - 1) + [not last]
+    assert max(len(each["body"]) for each in sent) <= WHOLE
+    # Before anything else is sent the client has taken what is large: whoever sends after it waits for that.
+    assert len(sent) == 1 or sent[-1]["body"] == b""

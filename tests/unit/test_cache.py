@@ -16,10 +16,10 @@ from toolwire.backends import chat as chat_backend
 from toolwire.backends import codex
 from toolwire.backends import messages as messages_backend
 from toolwire.core.cache import LARGEST, MOST, Cache
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.dialects import chat, messages, responses
-from toolwire.runs.schemas import problems
+from toolwire.turns.schemas import problems
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -55,7 +55,7 @@ def _messages(tools: list[Fields]) -> Request:
 def _responses(tools: list[Fields]) -> Request:
     body = {"model": "m", "input": "x", "tools": [{"type": "function", **tool} for tool in tools]}
     request = responses.decode_request(msgspec.json.encode(body))
-    responses.StreamEncoder(request, "resp_1", 0, Tally())
+    responses.StreamEncoder(request, "resp_1", 0, TurnStats())
     return request
 
 

@@ -7,13 +7,14 @@ import msgspec
 import pytest
 
 from tests.support.chunks import in_any_chunking
+from toolwire.adapt.lowering import lowered
+from toolwire.adapt.names import Limits
 from toolwire.backends.chat import OPENAI, Conversation, Profile, profile_from
-from toolwire.backends.chat.encode import encode_request
+from toolwire.backends.chat.encode import OPENING, encode_request
 from toolwire.backends.chat.reasoning import LIMIT
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, collect
+from toolwire.core.errors import MAX_CALLS, TooManyCalls
 from toolwire.core.events import Note, Usage
-from toolwire.core.lowering import lowered
-from toolwire.core.names import Limits
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import (
     AudioPart,
@@ -33,6 +34,7 @@ from toolwire.core.request import (
     TextPart,
     Tool,
     ToolChoice,
+    ToolsEntry,
 )
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
@@ -332,7 +334,7 @@ def reasoning(*chunks: bytes) -> Any:
 
     def run(pieces: list[bytes]) -> str:
         conversation = Conversation(Request("m", (), stream=True), "S")
-        line = Pipeline(FrameReader(flowing=conversation.flowing), conversation)
+        line = Pipeline(FrameReader(delta_fields=conversation.delta_fields), conversation)
         for piece in pieces:
             line.feed(piece)
         return conversation.reasoning()
@@ -813,3 +815,60 @@ def test_frames_are_counted_from_the_finish_reason_on_and_heartbeats_are_not(chu
         return conversation.finishing
 
     assert in_any_chunking(b"".join(chunks), run) == frames
+
+
+# Seldom seen
+
+
+def test_a_thought_in_the_middle_of_the_answer_does_not_part_it():
+    result = turn(cc(content="a"), cc(reasoning_content="hm"), cc(content="b"), cc("stop"), DONE)
+    assert (result.text, result.reasoning) == ("ab", "hm")
+
+
+def test_a_model_that_ran_out_of_room_says_that_its_window_is_full():
+    conversation = Conversation(Request("m", ()), "S")
+    Pipeline(FrameReader(), conversation).feed(cc(content="a") + cc("model_length") + DONE)
+    assert conversation.context_window.is_full
+
+
+def test_a_model_whose_text_is_read_tells_of_its_window_and_its_thoughts_too():
+    conversation = Conversation(Request("m", ()), "S", profile_from({"notations": ["think"]}))
+    Pipeline(FrameReader(), conversation).feed(cc(reasoning_content="hm") + cc("model_length") + DONE)
+    assert conversation.context_window.is_full
+    assert json.loads(conversation.reasoning()) == {"reasoning_content": "hm"}
+
+
+def test_a_choice_without_a_message_says_nothing():
+    result = turn(sent(id="x", model="m", choices=[{"index": 0, "finish_reason": "stop"}]), cc(content="late"), DONE)
+    assert result.text in ("", "late")
+
+
+@pytest.mark.parametrize("way", ["calls", "choices"])
+def test_more_than_any_model_makes_is_refused(way: str):
+    call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
+    many = [call] * (MAX_CALLS + 1)
+    choices = [{"index": 0, "delta": {"tool_calls": many}}] if way == "calls" else [{"index": 0}] * (MAX_CALLS + 1)
+    with pytest.raises(TooManyCalls):
+        Pipeline(FrameReader(), Conversation(Request("m", ()), "S")).feed(sent(id="x", model="m", choices=choices))
+
+
+def test_a_history_that_nothing_can_be_said_of_begins_with_the_user():
+    assert asked(entries=(OtherEntry("web_search_call", SCHEMA),)) == (
+        {"model": "m", "messages": [{"role": "user", "content": OPENING}], "stream": False},
+        ["web_search_call", "user"],
+    )
+
+
+def test_custom_tools_and_their_calls_go_to_a_server_that_has_them():
+    tool = Tool("patch", "Changes files.", kind="custom")
+    body, _ = asked(
+        entries=(CallEntry("a", "patch", "raw", "custom"), ResultEntry("a", (TextPart("ok"),))), tools=(tool,)
+    )
+    assert body["tools"] == [{"type": "custom", "custom": {"name": "patch", "description": "Changes files."}}]
+    assert body["messages"][0]["tool_calls"] == [
+        {"id": "a", "type": "custom", "custom": {"name": "patch", "input": "raw"}}
+    ]
+
+
+def test_tools_that_are_declared_on_the_way_leave_no_message():
+    assert told(ToolsEntry(SCHEMA, SCHEMA), Message("user", (TextPart("Go."),))) == [{"role": "user", "content": "Go."}]

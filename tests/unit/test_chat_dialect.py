@@ -22,7 +22,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -253,7 +253,7 @@ EVENTS = [
 
 
 def streamed(events, request: Request) -> dict:
-    encoder = chat.StreamEncoder(request, "chatcmpl-1", 7, Tally())
+    encoder = chat.StreamEncoder(request, "chatcmpl-1", 7, TurnStats())
     wire = b"".join(piece for event in events for piece in encoder.feed(event)).decode()
     frames = []
     for line in wire.split("\n"):

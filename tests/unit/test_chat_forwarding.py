@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.museum.clients import read_frames
+from tests.support.backend_writers import frame
 from tests.support.checked import chat_faults
-from tests.support.tellers import frame
-from tests.unit.test_pieces import RULES, ask, carried_ways
+from tests.unit.test_batches import RULES, ask, carried_ways
 from toolwire.assembly import ToolRules, policies_for
 from toolwire.backends.chat import Conversation
 from toolwire.core.collect import collect

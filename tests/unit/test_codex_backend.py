@@ -25,6 +25,7 @@ from tests.unit.codex_lines import (
     ended,
     failed,
     failing,
+    ids,
     message,
     noted,
     played,
@@ -43,6 +44,7 @@ from tests.unit.codex_lines import (
     with_results,
 )
 from toolwire.backends import codex
+from toolwire.backends.codex.wire import UNASSIGNED
 from toolwire.core.collect import Reasoning, Text
 from toolwire.core.events import (
     MessageEnded,
@@ -54,7 +56,7 @@ from toolwire.core.events import (
     TurnFailed,
     Usage,
 )
-from toolwire.core.jsonrpc import UNASSIGNED, notification
+from toolwire.core.jsonrpc import notification
 from toolwire.core.request import Request
 
 CallTold: TypeAlias = tuple[str, str, str]
@@ -270,7 +272,7 @@ def test_calls_come_in_the_models_order_whatever_order_they_are_asked_for_in(dra
     assert made.is_over, "the last of them ends the turn"
     assert made.turn.notes == ()
     assert made.dialogue.waiting is not None
-    assert made.dialogue.waiting.calls == ("c0", "c1", "c2")
+    assert ids(made.dialogue.waiting.calls) == ["c0", "c1", "c2"]
 
 
 def test_a_request_may_come_before_all_raw_items():
@@ -391,7 +393,7 @@ def test_without_raw_events_calls_are_told_as_they_are_asked_for():
     made.hear(probed("active"))
     assert made.is_over
     assert made.dialogue.waiting is not None
-    assert made.dialogue.waiting.calls == ("c2", "c1")
+    assert ids(made.dialogue.waiting.calls) == ["c2", "c1"]
 
 
 def test_a_call_without_id_or_name_is_answered_and_not_told():
@@ -549,13 +551,13 @@ def thought(kind: str, text: str, item: str, **place: int) -> bytes:
     return told(f"item/reasoning/{kind}", itemId=item, delta=text, **place)
 
 
-def raw_thought(item: str, seal: str | None = None, *summary: str, content: tuple[str, ...] = ()) -> bytes:
+def raw_thought(item: str, signature: str | None = None, *summary: str, content: tuple[str, ...] = ()) -> bytes:
     return raw(
         type="reasoning",
         id=item,
         summary=[{"type": "summary_text", "text": text} for text in summary],
         content=[{"type": "reasoning_text", "text": text} for text in content] or None,
-        encrypted_content=seal,
+        encrypted_content=signature,
     )
 
 
@@ -580,10 +582,10 @@ def test_thoughts_come_in_pieces_and_end_with_their_seal():
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        ((raw_thought("rs_1", "SEAL"),), Reasoning(id="rs_1", seal="SEAL", issuer="responses")),
+        ((raw_thought("rs_1", "SEAL"),), Reasoning(id="rs_1", signature="SEAL", origin="responses")),
         (
             (raw_thought("rs_1", "SEAL", "One", "Two"),),
-            Reasoning(("One", "Two"), id="rs_1", seal="SEAL", issuer="responses"),
+            Reasoning(("One", "Two"), id="rs_1", signature="SEAL", origin="responses"),
         ),
         ((raw_thought("rs_1", None, content=("Deep",)),), Reasoning(content=("Deep",), id="rs_1")),
         ((thought("textDelta", "Deep", "rs_1"), raw_thought("rs_1")), Reasoning(content=("Deep",), id="rs_1")),
@@ -609,7 +611,7 @@ def test_two_thoughts_are_two():
     first, second = made.turn.items
     assert isinstance(first, Reasoning)
     assert isinstance(second, Reasoning)
-    assert (first.summary, second.summary, second.seal) == (("One",), ("Two",), "SEAL")
+    assert (first.summary, second.summary, second.signature) == (("One",), ("Two",), "SEAL")
 
 
 def test_recorded_thoughts_are_told_apart():
@@ -626,11 +628,11 @@ def test_recorded_thoughts_are_told_apart():
 def test_a_recorded_thought_has_its_seal():
     [scene] = scenes("34")
     thoughts = [item for item in played(scene)[0].turn.items if isinstance(item, Reasoning)]
-    [sealed] = [
+    [signed] = [
         each["item"] for each in heard("34", "rawResponseItem/completed") if each["item"]["type"] == "reasoning"
     ]
-    assert [(each.id, each.seal, each.issuer) for each in thoughts] == [
-        (sealed["id"], sealed["encrypted_content"], "responses")
+    assert [(each.id, each.signature, each.origin) for each in thoughts] == [
+        (signed["id"], signed["encrypted_content"], "responses")
     ]
 
 
@@ -963,7 +965,7 @@ def test_whatever_comes_in_whatever_order_is_a_legal_turn(lines: list[bytes]):
     assert len(calls) == len(set(calls)), "no two calls have one id"
     if made.dialogue.waiting is not None:
         assert made.turn.failure is None
-        assert set(made.dialogue.waiting.calls) <= set(calls)
+        assert set(ids(made.dialogue.waiting.calls)) <= set(calls)
 
 
 # Messages, and lines of nobody

@@ -17,6 +17,7 @@ from tests.unit.codex_lines import (
     counted,
     delta,
     ended,
+    ids,
     message,
     raw_call,
     raw_output,
@@ -27,13 +28,13 @@ from tests.unit.codex_lines import (
     tokens,
     told,
 )
+from toolwire.adapt.history import NO_RESULT, repair_pairs
 from toolwire.assembly import ToolRules, policies_for
 from toolwire.backends.codex import awaited
 from toolwire.backends.codex.resume import WITHHELD
-from toolwire.core.backend import Waiting
+from toolwire.core.backend import PendingTurn
 from toolwire.core.collect import Turn, collect
 from toolwire.core.events import TurnFailed, TurnStarted, Usage
-from toolwire.core.history import NO_RESULT, closed
 from toolwire.core.request import (
     CallEntry,
     FilePart,
@@ -207,7 +208,7 @@ def called(*calls: Call, first: int = 0) -> list[bytes]:
     return [*items, *requests, completed(tokens(100, 20))]
 
 
-def parked(request: Request) -> Waiting:
+def parked(request: Request) -> PendingTurn:
     """A thread that has said something, called twice, and waits."""
     made = talk(delta("Let me "), delta("check."), message("Let me check."), *called(ONE, TWO), request=request)
     assert [call.id for call in made.turn.calls] == ["c1", "c2"]
@@ -215,7 +216,7 @@ def parked(request: Request) -> Waiting:
     return made.dialogue.waiting
 
 
-def goes_on(dialect: Name, story: Story, before: Story = STORY) -> Talk:
+def resume(dialect: Name, story: Story, before: Story = STORY) -> Talk:
     """The conversation of the next request of a client."""
     return Talk(asked_by(dialect, story), parked(asked_by(dialect, before)))
 
@@ -225,7 +226,7 @@ def is_same(made: Talk) -> bool:
     said = made.said()
     assert said
     new = [each for each in said if isinstance(each, tuple) and each[0] == "thread/start"]
-    assert (made.dialogue.goes_on is None) == bool(new)
+    assert (made.dialogue.resume is None) == bool(new)
     return not new
 
 
@@ -235,7 +236,7 @@ def words(text: str) -> Json:
 
 def test_a_turn_that_ended_with_calls_waits_for_them():
     waiting = parked(asked_by("chat", STORY))
-    assert (waiting.thread, waiting.calls) == (THREAD, ("c1", "c2"))
+    assert (waiting.thread, ids(waiting.calls)) == (THREAD, ["c1", "c2"])
 
 
 @pytest.mark.parametrize("lines", [[delta("Hi."), completed(), ended()], [raw_call("c1"), asked(0, "c1")]])
@@ -245,16 +246,16 @@ def test_a_turn_that_did_not_end_with_calls_waits_for_nothing(lines: list[bytes]
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_results_are_the_answers_to_the_requests_of_their_calls(dialect: Name):
-    made = goes_on(dialect, NEXT)
+    made = resume(dialect, NEXT)
     assert made.said() == [{"id": 0, "result": words("one")}, {"id": 1, "result": words("two")}]
-    assert made.dialogue.goes_on is not None
-    assert made.dialogue.goes_on.thread == THREAD
+    assert made.dialogue.resume is not None
+    assert made.dialogue.resume.thread == THREAD
     assert (made.dialogue.owner, made.dialogue.model) == ("me", "m")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_follows_is_told_as_a_turn_of_its_own(dialect: Name):
-    made = goes_on(dialect, NEXT)
+    made = resume(dialect, NEXT)
     events = made.hear(
         told("item/completed", item={"type": "dynamicToolCall", "id": "c1"}),
         raw_output("c1"),
@@ -275,19 +276,19 @@ def test_what_follows_is_told_as_a_turn_of_its_own(dialect: Name):
 
 
 def test_tokens_of_a_response_that_broke_off_are_told_with_the_turn_that_goes_on():
-    made = goes_on("chat", NEXT)
+    made = resume("chat", NEXT)
     made.hear(counted(tokens(400, 60)), delta("Done."), completed(tokens(150, 10)), ended())
     assert made.turn.usage == Usage(300, 40)
 
 
 def test_a_failed_result_says_so():
-    made = goes_on("messages", STORY.then(Round((ONE, TWO), (Result("c1", "it broke", failed=True), Result("c2")))))
+    made = resume("messages", STORY.then(Round((ONE, TWO), (Result("c1", "it broke", failed=True), Result("c2")))))
     assert made.answers() == {0: {**words("Error: it broke"), "success": False}, 1: words("21")}
 
 
 @pytest.mark.parametrize("dialect", ["responses", "messages"])
 def test_an_image_of_a_result_goes_along(dialect: Name):
-    made = goes_on(dialect, STORY.then(Round((ONE, TWO), (Result("c1", "See:", image=True), Result("c2")))))
+    made = resume(dialect, STORY.then(Round((ONE, TWO), (Result("c1", "See:", image=True), Result("c2")))))
     image = {"type": "inputImage", "imageUrl": DATA}
     assert made.answers()[0] == {"contentItems": [{"type": "inputText", "text": "See:"}, image], "success": True}
 
@@ -311,7 +312,7 @@ def with_entries(request: Request, *entries: Any) -> Request:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_words_beside_results_are_said_first_and_results_follow(dialect: Name):
-    made = goes_on(dialect, STORY.then(msgspec.structs.replace(ROUND, words="In French.")))
+    made = resume(dialect, STORY.then(msgspec.structs.replace(ROUND, words="In French.")))
     steering = {"threadId": THREAD, "expectedTurnId": TURN, "input": [{"type": "text", "text": "In French."}]}
     assert made.said() == [("turn/steer", steering)]
     assert made.hear(answered("steer", turnId=TURN)) == []
@@ -321,7 +322,7 @@ def test_words_beside_results_are_said_first_and_results_follow(dialect: Name):
 
 
 def test_words_that_are_refused_are_a_failure_and_nothing_is_answered():
-    made = goes_on("chat", STORY.then(msgspec.structs.replace(ROUND, words="In French.")))
+    made = resume("chat", STORY.then(msgspec.structs.replace(ROUND, words="In French.")))
     made.said()
     [event] = made.hear(refused("steer", "no active turn to steer"))
     assert isinstance(event, TurnFailed)
@@ -375,7 +376,7 @@ def test_words_too_long_to_be_said_in_a_turn_give_a_new_thread(lengths: list[int
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_call_that_was_withheld_is_answered_all_the_same(dialect: Name):
-    made = goes_on(dialect, STORY.then(Round((ONE,), (Result("c1", "one"),), ROUND.said)))
+    made = resume(dialect, STORY.then(Round((ONE,), (Result("c1", "one"),), ROUND.said)))
     found = made.answers()
     assert found[0] == words("one")
     assert (text_of(found[1]), found[1]["success"]) == (WITHHELD, False)
@@ -410,8 +411,8 @@ EDITS: dict[str, Story] = {
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("edit", EDITS)
 def test_a_story_that_was_edited_gives_a_new_thread(dialect: Name, edit: str):
-    made = goes_on(dialect, EDITS[edit])
-    assert made.dialogue.goes_on is None
+    made = resume(dialect, EDITS[edit])
+    assert made.dialogue.resume is None
     [(method, params)] = made.said()
     assert method == "thread/start"
     assert params["model"] == EDITS[edit].model
@@ -433,9 +434,9 @@ KEPT: dict[str, Story] = {
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("change", KEPT)
 def test_a_story_that_says_the_same_goes_on(dialect: Name, change: str):
-    made = goes_on(dialect, KEPT[change])
+    made = resume(dialect, KEPT[change])
     assert {id: text_of(result) for id, result in made.answers().items()} == {0: "one", 1: "two"}
-    assert made.dialogue.goes_on is not None
+    assert made.dialogue.resume is not None
 
 
 def test_a_history_may_come_with_its_thoughts_or_without_them():
@@ -443,7 +444,7 @@ def test_a_history_may_come_with_its_thoughts_or_without_them():
     before, without = Story((earlier,)), Story((msgspec.structs.replace(earlier, thought=""),))
     for dialect in ("responses", "messages"):
         for one, other in ((before, without), (without, before)):
-            assert is_same(goes_on(dialect, other.then(ROUND), one))
+            assert is_same(resume(dialect, other.then(ROUND), one))
 
 
 @pytest.mark.parametrize(
@@ -479,7 +480,7 @@ def test_another_kind_of_summary_gives_a_new_thread():
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_result_that_was_put_in_for_a_missing_one_is_an_answer(dialect: Name):
     request = asked_by(dialect, STORY.then(msgspec.structs.replace(ROUND, results=ROUND.results[:1])))
-    entries, _ = closed(request.entries, "repair")
+    entries, _ = repair_pairs(request.entries, "repair")
     made = Talk(msgspec.structs.replace(request, entries=entries), parked(asked_by(dialect, STORY)))
     assert [text_of(result) for result in made.answers().values()] == ["one", NO_RESULT]
 
@@ -564,7 +565,7 @@ def test_a_call_without_arguments_is_known_again(arguments: str):
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_thread_goes_on_round_after_round(dialect: Name):
-    story, made = NEXT, goes_on(dialect, NEXT)
+    story, made = NEXT, resume(dialect, NEXT)
     assert sorted(made.answers()) == [0, 1]
     for number in range(2, 6):
         made.hear(*(raw_output(call.id) for call in story.rounds[-1].calls), counted(tokens(0, 0)))
@@ -574,7 +575,7 @@ def test_a_thread_goes_on_round_after_round(dialect: Name):
         assert made.calls == [(call.id, "f", call.arguments)]
         assert made.turn.usage == Usage(100, 20)
         assert made.dialogue.waiting is not None
-        assert made.dialogue.waiting.calls == (call.id,)
+        assert ids(made.dialogue.waiting.calls) == [call.id]
         assert made.turn.notes == () or {code for code, _ in made.notes} == {"field_dropped"}
         story = story.then(Round((call,), (Result(call.id, text),), text))
         made = Talk(asked_by(dialect, story), made.dialogue.waiting)
@@ -585,7 +586,7 @@ def test_a_thread_goes_on_round_after_round(dialect: Name):
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_result_of_an_earlier_round_that_was_edited_gives_a_new_thread(dialect: Name):
-    made = goes_on(dialect, NEXT)
+    made = resume(dialect, NEXT)
     call = Call("c3")
     made.hear(raw_output("c1"), raw_output("c2"), *called(call, first=2))
     assert made.dialogue.waiting is not None
@@ -595,7 +596,7 @@ def test_a_result_of_an_earlier_round_that_was_edited_gives_a_new_thread(dialect
 
 
 def test_a_turn_that_goes_on_is_looked_after_as_a_new_one_is():
-    made = goes_on("chat", NEXT)
+    made = resume("chat", NEXT)
     made.said()
     made.hear(told("applyPatchApproval", 7), raw_call("c3", "stranger"), completed(), raw_output("c3"))
     assert made.answers() == {7: {"decision": "denied"}}
@@ -608,7 +609,7 @@ def test_a_turn_that_goes_on_is_looked_after_as_a_new_one_is():
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_new_thread_is_told_the_whole_story(dialect: Name):
-    made = goes_on(dialect, EDITS["what the user said"])
+    made = resume(dialect, EDITS["what the user said"])
     made.said()
     made.hear(answered("thread", thread={"id": "th_2"}))
     (inject, injected), (start, params) = made.said()
@@ -624,9 +625,9 @@ def test_a_new_thread_is_told_the_whole_story(dialect: Name):
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_the_calls_of_which_a_request_brings_results_come_last_first(dialect: Name):
-    assert awaited(asked_by(dialect, STORY)) == ()
+    assert awaited(asked_by(dialect, STORY), "me") == []
     story = NEXT.then(Round((Call("c3"),), (Result("c3"),)))
-    assert awaited(asked_by(dialect, story)) == ("c3", "c2", "c1")
+    assert ids(awaited(asked_by(dialect, story), "me")) == ["c3", "c2", "c1"]
 
 
 # A call that the model also writes as text
@@ -651,7 +652,7 @@ def test_the_result_of_a_textual_call_answers_the_twin_that_waits(dialect: Name,
     assert [call.name for call in shown.calls] == ["f", "g"]
     textual = shown.calls[0].id
     assert first.dialogue.waiting is not None
-    assert first.dialogue.waiting.calls == (textual, "c2")
+    assert ids(first.dialogue.waiting.calls) == [textual, "c2"]
     calls = (Call(textual, "f", '{"n": 1}'), TWO)
     answers = (Result(textual, "one"), Result("c2", "two"))
     made = Talk(asked_by(dialect, STORY.then(Round(calls, answers, shown.text))), first.dialogue.waiting)

@@ -23,9 +23,14 @@ from tests.unit.codex_lines import (
     raw_call,
     recorded,
 )
+from toolwire.adapt.schemas import adjusted
 from toolwire.backends import codex
+from toolwire.backends.codex import protocol
+from toolwire.backends.codex.config import version_of
+from toolwire.backends.codex.declined import declined
 from toolwire.backends.codex.encode import ONE_AT_A_TIME, ONLY_JSON
-from toolwire.backends.codex.profile import LIMITS
+from toolwire.backends.codex.profile import LIMITS, OLDEST
+from toolwire.backends.codex.wire import UNASSIGNED
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -46,12 +51,11 @@ from toolwire.core.request import (
     Tool,
     ToolChoice,
 )
-from toolwire.core.schemas import adjusted
 
 DATA = "data:image/png;base64,AA"
 
 
-class Opened(msgspec.Struct):
+class ResumedRequest(msgspec.Struct):
     """What app-server was asked for one request."""
 
     start: dict[str, Any]
@@ -64,7 +68,7 @@ class Opened(msgspec.Struct):
         return {tool["name"]: tool for tool in self.start["dynamicTools"]}
 
 
-def opened(*entries: Entry, summary: str = "auto", **fields: Any) -> Opened:
+def opened(*entries: Entry, summary: str = "auto", **fields: Any) -> ResumedRequest:
     made = Talk(Request("m", entries or (USER,), **fields), summary=summary)
     [(method, start)] = made.said()
     assert method == "thread/start"
@@ -75,7 +79,7 @@ def opened(*entries: Entry, summary: str = "auto", **fields: Any) -> Opened:
     items = [item for _, params in injected for item in params["items"]]
     assert [method for method, _ in injected] == ["thread/inject_items"] * bool(items)
     made.hear(STARTED)
-    return Opened(start, items, turn, made.notes)
+    return ResumedRequest(start, items, turn, made.notes)
 
 
 def text(role: str, *texts: str) -> Message:
@@ -91,7 +95,7 @@ def shown(role: str, *texts: str) -> dict[str, Any]:
 
 
 def test_nothing_is_asked_that_was_not():
-    assert opened() == Opened(
+    assert opened() == ResumedRequest(
         start={
             "model": "m",
             "modelProvider": "toolwire",
@@ -741,7 +745,7 @@ def test_everything_that_is_dropped_is_noted():
 )
 @pytest.mark.parametrize("id", [0, "a"])
 def test_a_request_is_declined_in_its_own_way(method: str, result: Any, id: int | str):
-    line = codex.declined(method, id, "Why.")
+    line = declined(method, id, "Why.")
     assert line.endswith(b"\n")
     expected = {"result": result} if result is not None else {"error": {
         "code": -32601, "message": f"Toolwire does not serve {method}."}}  # fmt: skip
@@ -866,14 +870,14 @@ def test_overrides_of_inner_tables_have_dots():
     ],
 )
 def test_a_worker_says_its_version(agent: str, version: tuple[int, int, int] | None):
-    assert codex.version_of(agent) == version
+    assert version_of(agent) == version
 
 
 def test_the_recorded_version_will_do():
     [agent] = [row["msg"]["result"]["userAgent"] for row in recorded("01") if "userAgent" in str(row.get("msg"))]
-    version = codex.version_of(agent)
+    version = version_of(agent)
     assert version is not None
-    assert version >= codex.OLDEST
+    assert version >= OLDEST
 
 
 def test_a_profile_is_read_and_refuses_what_it_does_not_know():
@@ -886,3 +890,83 @@ def test_a_thread_is_started_with_the_provider_of_its_workers():
     for named, expected in (({}, "toolwire"), ({"provider": "mine"}, "mine")):
         [opened] = codex.Conversation(Request("m", (USER,)), "S", **named).start().outbox
         assert opened.params["modelProvider"] == expected
+
+
+# Whose a line is, and how a thread is left
+
+
+def envelope(**message: Any) -> protocol.Envelope:
+    return protocol.read(json.dumps(message).encode())
+
+
+def test_a_line_names_its_thread_or_the_request_that_it_answers():
+    told = envelope(method="turn/started", params={"threadId": "t", "turn": {"id": "u"}})
+    assert (told.thread, told.is_answer, told.refusal, told.unassigned) == ("t", False, b"", b"")
+    answer = envelope(id="3.turn", result={"turn": {"id": "u"}})
+    assert (answer.id, answer.is_answer, answer.refusal, answer.unassigned) == ("3.turn", True, b"", b"")
+    limits = envelope(method="account/rateLimits/updated", params={"rateLimits": {}})
+    assert (limits.holds_limits, limits.thread, limits.unassigned) == (True, "", b"")
+
+
+def test_a_request_can_be_declined_and_one_of_no_thread_is_told_to_all():
+    call = envelope(id=4, method="item/tool/call", params={"threadId": "t", "callId": "c"})
+    assert call.is_call
+    assert call.refusal == declined("item/tool/call", 4)
+    assert call.unassigned == b""
+    other = envelope(id=5, method="some/request")
+    assert other.refusal == declined("some/request", 5)
+    assert json.loads(other.unassigned) == {"method": UNASSIGNED, "params": {"message": "some/request"}}
+
+
+@pytest.mark.parametrize(
+    ("line", "refusal"),
+    [
+        (b'{"id":6,"method":"item/tool/call","params":{"threadId":7}}', declined("item/tool/call", 6)),
+        (b'{"method":"turn/started","params":[]}', b""),
+        (b"nothing", b""),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_told_to_all_threads_and_a_request_declined(line: bytes, refusal: bytes):
+    unread = protocol.read(line)
+    assert unread.refusal == refusal
+    assert json.loads(unread.unassigned) == {"method": UNASSIGNED, "params": {"message": ""}}
+    assert protocol.read(unread.unassigned).unassigned == b""
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        ({"result": {"userAgent": "toolwire/0.166.0 (Linux)"}}, ""),
+        ({"result": {"userAgent": "toolwire/0.120.0 (Linux)"}}, "version 0.120.0 is too old, at least 0.166.0 is needed"),
+        ({"result": {"userAgent": "other"}}, "it calls itself 'other', which names no version"),
+        ({"error": {"code": 1, "message": "No."}}, "it calls itself '', which names no version"),
+    ],
+)  # fmt: skip
+def test_a_worker_says_whether_it_can_be_used(answer: dict[str, Any], why: str):
+    assert protocol.why_unusable(envelope(id="1.hello", **answer)) == why
+    assert protocol.initialize("9.9").params["clientInfo"]["version"] == "9.9"
+
+
+def test_a_turn_is_interrupted_once_and_when_its_id_is_known():
+    tracker = protocol.ThreadTracker()
+    tracker.sent(protocol.start_thread({}))
+    assert not tracker.is_running
+    tracker.feed(envelope(id="1.thread", result={"thread": {"id": "t"}}))
+    tracker.sent(protocol.start_turn("t", {}))
+    assert (tracker.thread, tracker.is_running, tracker.interrupt()) == ("t", True, None)
+    tracker.feed(envelope(method="turn/started", params={"threadId": "t", "turn": {"id": "u"}}))
+    asked = tracker.interrupt()
+    assert asked is not None
+    assert (asked.method, asked.params) == ("turn/interrupt", {"threadId": "t", "turnId": "u"})
+    assert tracker.interrupt() is None
+    tracker.feed(envelope(method="turn/completed", params={"threadId": "t", "turn": {"id": "u"}}))
+    assert not tracker.is_running
+    assert tracker.unsubscribe().params == tracker.probe().params == {"threadId": "t"}
+
+
+@pytest.mark.parametrize(("name", "runs"), [("turn", False), ("interrupt", False), ("steer", True), ("probe", True)])
+def test_a_turn_that_cannot_be_started_or_interrupted_does_not_run(name: str, runs: bool):
+    tracker = protocol.ThreadTracker()
+    tracker.sent(protocol.start_turn("t", {}))
+    tracker.feed(envelope(id=f"1.{name}", error={"code": 1, "message": "No."}))
+    assert tracker.is_running is runs

@@ -2,7 +2,7 @@
 
 import json
 
-from toolwire.core.collect import Call, Collector, Reasoning, Refusal, Text, collect
+from toolwire.core.collect import Call, CallAssembler, Collector, Reasoning, Refusal, Text, collect, whole_calls
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -18,17 +18,17 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.notes import CODES, KEPT, Tally
+from toolwire.core.notes import CODES, KEPT, TurnStats
 
 
 def test_items_keep_the_models_order():
     turn = collect([
-        TurnStarted("r", "m"), ReasoningDelta("a"), ReasoningDelta("b", part=1), ReasoningEnded("rs", "seal"),
+        TurnStarted("r", "m"), ReasoningDelta("a"), ReasoningDelta("b", part=1), ReasoningEnded("rs", "signature"),
         TextDelta("x"), TextDelta("y"), CallStarted("c", "f"), CallArgs("c", "{"), CallArgs("c", "}"), CallEnded("c"),
         TextDelta("z"), RefusalDelta("no"), Usage(1, 2), Note("retried"), TurnEnded("calls"),
     ])  # fmt: skip
     assert turn.items == (
-        Reasoning(("a", "b"), id="rs", seal="seal"),
+        Reasoning(("a", "b"), id="rs", signature="signature"),
         Text("xy"),
         Call("c", "f", "{}"),
         Text("z"),
@@ -49,16 +49,31 @@ def test_a_call_without_an_end_is_incomplete():
     assert turn.failure == failure
 
 
+def test_an_assembler_gives_each_call_whole_and_once():
+    assembler = CallAssembler()
+    started = CallStarted("c", "f", "custom", "space", "item", "signature")
+    assert [assembler.feed(event) for event in (started, CallArgs("c", "{"), TextDelta("x"))] == [None, None, None]
+    assert assembler.open == started
+    whole = Call("c", "f", "{}", "custom", True, "space", "item", "signature")
+    assert [assembler.feed(event) for event in (CallArgs("c", "}"), CallEnded("c"))] == [None, whole]
+    assert (assembler.open, assembler.feed(CallEnded("c"))) == (None, None)
+
+
+def test_a_call_that_is_cut_leaves_nothing_to_the_next():
+    events = [CallStarted("c", "f"), CallArgs("c", "{"), CallStarted("d", "g"), CallArgs("d", "[]"), CallEnded("d")]
+    assert whole_calls(events) == [Call("d", "g", "[]")]
+
+
 def test_a_collector_gives_nothing_before_the_end():
     assert Collector().feed(TextDelta("x")) == ()
 
 
 def test_the_comment_and_the_headers_tell_the_same_numbers():
-    tally = Tally("first")
+    stats = TurnStats("first")
     for event in (CallStarted("c", "f"), Note("call_capped", "d"), TurnEnded("calls")):
-        tally.feed(event)
-    comment = json.loads(tally.comment())
-    headers = {name.decode(): value.decode() for name, value in tally.headers()}
+        stats.feed(event)
+    comment = json.loads(stats.comment())
+    headers = {name.decode(): value.decode() for name, value in stats.headers()}
     assert comment == {
         "tool_call_count": 1,
         "tool_call_truncated": True,
@@ -72,12 +87,12 @@ def test_the_comment_and_the_headers_tell_the_same_numbers():
 
 
 def test_notes_are_bounded_and_fit_a_header():
-    tally = Tally()
+    stats = TurnStats()
     for number in range(KEPT + 10):
-        tally.note(Note("text_block_kept", f"é\n{number}" * 50))
-    assert len(tally.notes) == KEPT
-    assert tally.counts["text_block_kept"] == KEPT + 10
-    value = dict(tally.headers())[b"x-toolwire-notes"]
+        stats.note(Note("text_block_kept", f"é\n{number}" * 50))
+    assert len(stats.notes) == KEPT
+    assert stats.counts["text_block_kept"] == KEPT + 10
+    value = dict(stats.headers())[b"x-toolwire-notes"]
     assert value.isascii()
     assert b"\n" not in value
     assert len(value) < 4096

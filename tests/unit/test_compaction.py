@@ -41,7 +41,7 @@ def compacted(*events: Event, request: Request | None = None) -> Any:
     """The stream of a turn that was asked to compact."""
     asked = compaction.summarising(request or ask(TRIGGER))
     assembly = policies_for(asked, ToolRules(), "S", tuple, (compaction.IntoCompaction("cmp_S"),))
-    encoder = responses.StreamEncoder(asked, "resp_7", 7, assembly.tally)
+    encoder = responses.StreamEncoder(asked, "resp_7", 7, assembly.stats)
     passed = [out for event in (TurnStarted(), *events) for out in assembly.policies.feed(event)]
     return received(b"".join(piece for event in passed for piece in encoder.feed(event)))
 
@@ -69,7 +69,7 @@ def test_the_item_that_a_turn_gives_is_the_item_that_a_request_takes():
 
 def test_only_the_answer_goes_into_it():
     told = compacted(
-        ReasoningDelta("Hm."), ReasoningEnded("rs_1", "seal"), TextDelta("Sum."),
+        ReasoningDelta("Hm."), ReasoningEnded("rs_1", "signature"), TextDelta("Sum."),
         CallStarted("c", "f"), CallArgs("c", "{}"), CallEnded("c"), TurnEnded(),
     )  # fmt: skip
     assert [item["type"] for item in told.output] == ["compaction"]

@@ -7,6 +7,7 @@ import pytest
 from toolwire.backends import demo
 from toolwire.core.backend import Break, Refuse
 from toolwire.core.collect import collect
+from toolwire.core.errors import BadRequest
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
 from toolwire.core.sse import FrameReader
@@ -181,3 +182,22 @@ def test_a_plain_body_is_understood():
 def test_forced_choice_of_mode_none_is_no_call():
     request = Request("demo", (), tools=(Tool("f"),), tool_choice=ToolChoice("none"))
     assert turn(request).calls == ()
+
+
+def test_a_situation_that_there_is_not_is_told_with_those_that_there_are():
+    with pytest.raises(BadRequest, match="no situation 'odd'; there are demo, ") as refused:
+        demo.Conversation(asking("Hello", "demo-odd"), "S")
+    assert refused.value.status == 404
+
+
+def test_a_custom_tool_gets_the_topic_as_it_is():
+    request = asking('Say "good day".', tools=[{"type": "custom", "custom": {"name": "say"}}])
+    assert [(call.name, call.kind, call.arguments) for call in turn(request).calls] == [("say", "custom", "good day")]
+
+
+def test_a_schema_without_an_end_is_filled_so_far():
+    deep: dict = {"type": "object", "properties": {}}
+    for _ in range(10):
+        deep = {"type": "object", "properties": {"in": deep}}
+    tool = {"type": "function", "function": {"name": "dig", "parameters": deep}}
+    assert arguments(asking("Dig.", tools=[tool])) == [{"in": {"in": {"in": {"in": {}}}}}]

@@ -1,18 +1,21 @@
 """The documents are true."""
 
+import pkgutil
 import re
 from pathlib import Path
 
 import msgspec
 import pytest
+import typer
 
 from toolwire.assembly import ToolRules
 from toolwire.backends.demo import MODELS
+from toolwire.cli import app
 from toolwire.core.notes import CODES
 from toolwire.core.order import TRANSITIONS
-from toolwire.runs.flags import FLAGS
-from toolwire.runs.settings import Backend, Debug, Own, Server, Settings, Store
-from toolwire.transport.reply import Timeouts
+from toolwire.turns.flags import FLAGS
+from toolwire.turns.settings import Backend, Debug, GatewayTools, Server, Settings, Store
+from toolwire.upstream.reply import Timeouts
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -30,7 +33,7 @@ def test_every_flag_is_in_the_example_and_explained():
         assert [flag for flag in FLAGS if flag not in text(name)] == []
 
 
-@pytest.mark.parametrize("table", [Server, Store, Debug, Own, Backend, Timeouts, ToolRules, Settings])
+@pytest.mark.parametrize("table", [Server, Store, Debug, GatewayTools, Backend, Timeouts, ToolRules, Settings])
 def test_every_setting_is_explained(table: type[msgspec.Struct]):
     assert [field for field in table.__struct_fields__ if f"`{field}`" not in text("docs/configuration.md") and f"[{field}]" not in text(
         "docs/configuration.md") and f"[[{field}]]" not in text("docs/configuration.md")] == []  # fmt: skip
@@ -46,6 +49,70 @@ def test_every_event_is_explained():
 
 
 def test_every_link_between_documents_leads_somewhere():
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page}: {link}"
+
+
+PAGES = sorted(
+    str(page.relative_to(ROOT)) for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+)
+SOURCES = (ROOT, ROOT / "src" / "toolwire", ROOT / "src", ROOT / "tests")
+FOLDERS = ("src/", "tests/", "docs/", "scripts/", "bench/")
+MODULE_FILES = {path.name for top in ("src", "tests", "scripts", "bench") for path in (ROOT / top).rglob("*.py")}
+NO_MODULES = ("toolwire.toml", "toolwire.db", "toolwire.example.toml", "toolwire.signature", "toolwire.tools")
+"""What only looks like a module: files, the beginning of packed reasoning, and the group of entry points."""
+
+
+def code(page: str, languages: str = r"\w*") -> list[str]:
+    """The code of a page: spans between backticks, and the lines of blocks in some languages."""
+    blocks = re.findall(rf"^```{languages}\n(.*?)^```", text(page), re.DOTALL | re.MULTILINE)
+    spans = re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text(page), flags=re.DOTALL | re.MULTILINE))
+    return [*spans, *(line for block in blocks for line in block.splitlines())]
+
+
+def missing_paths(page: str) -> list[str]:
+    """Paths of our own files that are not there: `gateway/app.py`, `tests/unit`, or a file `app.py` by its name alone."""
+    named = {path for line in code(page) for path in re.findall(r"(?<![\w/.~*-])[\w./-]+", line)}
+    paths = {path for path in named if path.startswith(FOLDERS) or ("/" in path and path.endswith(".py"))}
+    missing = {path for path in paths if not any((top / path).exists() for top in (*SOURCES, (ROOT / page).parent))}
+    alone = {path for path in named - paths if re.fullmatch(r"\w+\.py", path)}
+    return sorted(missing | (alone - MODULE_FILES - {"mytools.py"}))
+
+
+def missing_modules(page: str) -> list[str]:
+    named = {
+        name for line in code(page) for name in re.findall(r"(?<![\w./-])toolwire(?:\.[A-Za-z_]\w*)+(?![\w/-])", line)
+    }
+    return sorted(name for name in named if name not in NO_MODULES and not resolves(name))
+
+
+def resolves(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
+    return True
+
+
+def missing_commands(page: str) -> list[str]:
+    """Commands and options of `toolwire`, and targets of make, that are not there."""
+    commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+    options = {name: {flag for each in command.params for flag in (*each.opts, *each.secondary_opts, "--help")} for name, command in commands.items()}  # fmt: skip
+    targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
+    missing: list[str] = []
+    for line in code(page, "sh"):
+        for name, rest in re.findall(r"(?:^|[ /`(])toolwire (?!ready on)([a-z][\w-]*)([^|;`]*)", line):
+            if name in options:
+                flags = re.findall(r"(?<!\S)--[a-z-]+", re.sub(r"'[^']*'|\"[^\"]*\"", "", rest))
+                missing += [f"toolwire {name} {flag}" for flag in flags if flag not in options[name]]
+            elif re.match(r"(?:\S*/)?toolwire ", line):
+                missing.append(f"toolwire {name}")
+        missing += [f"make {name}" for name in re.findall(r"^make ([a-z-]+)", line) if name not in targets]
+    return missing
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_path_module_and_command_in_a_document_exists(page: str):
+    assert [*missing_paths(page), *missing_modules(page), *missing_commands(page)] == []

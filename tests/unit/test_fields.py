@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.fields import BODIES, OTHERS, changed, places, written
-from toolwire.assembly import ToolRules, as_ruled
+from toolwire.assembly import ToolRules, apply_rules
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import codex, demo
 from toolwire.backends import messages as messages_backend
@@ -14,7 +14,7 @@ from toolwire.backends import responses as responses_backend
 from toolwire.core.collect import Collector
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, TextDelta, TurnEnded, TurnStarted, Usage
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.dialects import chat, messages, responses
 
@@ -33,7 +33,7 @@ TURN = [
 
 def answer(dialect: Any, request: Request) -> None:
     """Write a turn in answer to the request, streamed and plain."""
-    encoder = dialect.StreamEncoder(request, dialect.new_id(SEED), 1, Tally())
+    encoder = dialect.StreamEncoder(request, dialect.new_id(SEED), 1, TurnStats())
     collector = Collector()
     for event in TURN:
         encoder.feed(event)
@@ -44,7 +44,7 @@ def answer(dialect: Any, request: Request) -> None:
 
 def ask(request: Request) -> None:
     """Ask every backend."""
-    fitted = as_ruled(request, ToolRules(), pairs_apart=False)
+    fitted = apply_rules(request, ToolRules(), results_anywhere=False)
     for backend in (chat_backend, responses_backend, messages_backend, codex):
         backend.Conversation(fitted, SEED).start()
     for _ in demo.Conversation(fitted, SEED).start().steps:

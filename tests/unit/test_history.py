@@ -2,9 +2,9 @@
 
 import pytest
 
+from toolwire.adapt.history import NO_RESULT, repair_pairs
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
-from toolwire.core.history import NO_RESULT, closed
 from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
 
 USER = Message("user", (TextPart("go on"),))
@@ -23,41 +23,41 @@ NO_ANSWER = ResultEntry("a", (TextPart(NO_RESULT),), failed=True)
 
 def test_a_whole_history_is_left_alone():
     history = (USER, call("a"), call("b"), result("a"), result("b"), USER)
-    assert closed(history, "strict") == (history, [])
+    assert repair_pairs(history, "strict") == (history, [])
 
 
 def test_a_missing_result_is_put_right_after_its_batch():
-    entries, notes = closed((call("a"), call("b"), result("b"), USER), "repair")
+    entries, notes = repair_pairs((call("a"), call("b"), result("b"), USER), "repair")
     assert entries == (call("a"), call("b"), result("b"), NO_ANSWER, USER)
     assert notes == [Note("result_missing", "a")]
 
 
 def test_a_result_behind_other_messages_is_moved_to_its_call():
-    entries, notes = closed((call("a"), USER, result("a")), "strict")
+    entries, notes = repair_pairs((call("a"), USER, result("a")), "strict")
     assert (entries, notes) == ((call("a"), result("a"), USER), [Note("result_moved", "a")])
 
 
 def test_an_id_may_be_used_again_once_its_call_is_answered():
     history = (call("a"), result("a"), USER, call("a"), result("a", "second"))
-    assert closed(history, "strict") == (history, [])
+    assert repair_pairs(history, "strict") == (history, [])
 
 
 def test_a_result_before_its_call_answers_nothing():
-    entries, notes = closed((result("a"), call("a")), "repair")
+    entries, notes = repair_pairs((result("a"), call("a")), "repair")
     assert entries == (call("a"), NO_ANSWER)
     assert [note.code for note in notes] == ["result_dropped", "result_missing"]
 
 
 def test_a_missing_result_at_the_end_is_added_there():
-    assert closed((USER, call("a")), "repair")[0] == (USER, call("a"), NO_ANSWER)
+    assert repair_pairs((USER, call("a")), "repair")[0] == (USER, call("a"), NO_ANSWER)
 
 
 def test_an_orphan_result_is_left_out():
-    assert closed((USER, result("x")), "repair") == ((USER,), [Note("result_dropped", "x")])
+    assert repair_pairs((USER, result("x")), "repair") == ((USER,), [Note("result_dropped", "x")])
 
 
 def test_a_second_result_for_one_call_is_left_out():
-    entries, notes = closed((call("a"), result("a"), result("a", "again")), "repair")
+    entries, notes = repair_pairs((call("a"), result("a"), result("a", "again")), "repair")
     assert (entries, notes) == ((call("a"), result("a")), [Note("result_dropped", "a")])
 
 
@@ -66,7 +66,7 @@ def test_a_second_result_for_one_call_is_left_out():
 )
 def test_strict_refuses_and_names_the_call(history):
     with pytest.raises(BadRequest, match="c9"):
-        closed(history, "strict")
+        repair_pairs(history, "strict")
 
 
 SYSTEM = Message("system", (TextPart("be kind"),))
@@ -75,7 +75,7 @@ SYSTEM = Message("system", (TextPart("be kind"),))
 @pytest.mark.parametrize("before", [(), (SYSTEM,)], ids=["alone", "behind-the-system"])
 def test_orphan_results_that_are_all_there_is_are_said_by_the_user(before):
     failed = ResultEntry("y", (TextPart("no luck"),), failed=True)
-    entries, notes = closed((*before, result("x", "42"), failed), "repair")
+    entries, notes = repair_pairs((*before, result("x", "42"), failed), "repair")
     said = Message("user", (TextPart("42"),)), Message("user", (TextPart("Error: no luck"),))
     assert entries == (*before, *said)
     assert notes == [Note("result_as_message", "x"), Note("result_as_message", "y")]
@@ -83,9 +83,28 @@ def test_orphan_results_that_are_all_there_is_are_said_by_the_user(before):
 
 def test_a_lone_orphan_result_that_says_nothing_is_refused():
     with pytest.raises(BadRequest, match="'x' is empty"):
-        closed((SYSTEM, result("x", "")), "repair")
+        repair_pairs((SYSTEM, result("x", "")), "repair")
 
 
 def test_a_lone_orphan_result_is_refused_where_histories_must_be_whole():
     with pytest.raises(BadRequest, match="'x'"):
-        closed((result("x"),), "strict")
+        repair_pairs((result("x"),), "strict")
+
+
+def test_the_same_call_again_before_its_result_is_one_call():
+    entries, notes = repair_pairs((USER, call("a"), call("a"), result("a")), "repair")
+    assert entries == (USER, call("a"), result("a"))
+    assert [note.code for note in notes] == ["call_duplicate"]
+
+
+def test_a_result_behind_the_next_call_of_the_same_id_is_not_taken_for_the_first():
+    history = (call("a"), USER, call("a"), result("a"))
+    entries, notes = repair_pairs(history, "repair")
+    assert [type(entry).__name__ for entry in entries] == [
+        "CallEntry",
+        "ResultEntry",
+        "Message",
+        "CallEntry",
+        "ResultEntry",
+    ]
+    assert "result_missing" in [note.code for note in notes]

@@ -6,6 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from toolwire.adapt.history import repair_pairs
+from toolwire.adapt.lowering import lowered
+from toolwire.adapt.names import Limits
+from toolwire.adapt.repair import repair_json
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
@@ -20,20 +24,16 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
-from toolwire.core.history import closed
-from toolwire.core.lowering import lowered
-from toolwire.core.names import Limits
-from toolwire.core.repair import mend
 from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart, Tool
-from toolwire.core.seals import Seal, pack, unpack
+from toolwire.core.signatures import PackedSignature, pack, unpack
 from toolwire.core.sse import Frame
 from toolwire.core.text import is_begun_object
 from toolwire.dialects import chat, messages
-from toolwire.notations.known import THOUGHTS
-from toolwire.notations.thoughts import ReadThoughts
+from toolwire.memory.reasoning import KeepSignedReasoning, ReasoningCache
+from toolwire.notations.reasoning import ReadReasoning
+from toolwire.notations.registry import REASONING
 from toolwire.notations.values import Schemas
-from toolwire.runs.schemas import problems
-from toolwire.runs.thoughts import KeepThoughts, Thoughts
+from toolwire.turns.schemas import problems
 
 ASK = chat.decode_request(b'{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true}')
 DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
@@ -61,7 +61,7 @@ def test_a_plain_reply_that_goes_too_deep_is_a_failure(backend: Any):
 
 
 def test_as_many_thoughts_as_a_model_likes():
-    reader = ReadThoughts(THOUGHTS["think"])
+    reader = ReadReasoning(REASONING["think"])
     events = [*reader.feed(TextDelta("<think>a</think>" * 3000 + "b")), *reader.feed(TurnEnded())]
     assert "".join(event.text for event in events if isinstance(event, ReasoningDelta)) == "a" * 3000
     assert [event.text for event in events if isinstance(event, TextDelta)] == ["b"]
@@ -114,7 +114,7 @@ def test_null_is_no_thinking_and_no_choice():
 
 def test_ids_that_come_again_and_again_stay_apart():
     history = (call("a", "f", "1"), call("a", "f", "2"), result("a"), call("a", "f", "3"), result("a"), result("a"))
-    entries, notes = closed(history, "repair")
+    entries, notes = repair_pairs(history, "repair")
     ids = [entry.id for entry in entries if isinstance(entry, CallEntry)]
     assert len(set(ids)) == 3
     assert sorted(entry.call_id for entry in entries if isinstance(entry, ResultEntry)) == sorted(ids)
@@ -123,7 +123,7 @@ def test_ids_that_come_again_and_again_stay_apart():
 
 def test_a_new_id_is_never_one_that_somebody_has():
     history = (call("a", "f", "1"), call("a", "f", "2"), call("a_2"), result("a"), result("a"), result("a_2"))
-    entries, _ = closed(history, "repair")
+    entries, _ = repair_pairs(history, "repair")
     assert len({entry.id for entry in entries if isinstance(entry, CallEntry)}) == 3
 
 
@@ -133,33 +133,33 @@ def test_instructions_of_a_chat_client_reach_a_chat_server():
 
 
 def test_a_thought_of_an_attempt_that_failed_is_not_kept():
-    thoughts = Thoughts()
-    KeepThoughts(thoughts, "me", ()).feed(ReasoningEnded("", "lost", "messages"))
-    again = KeepThoughts(thoughts, "me", ())
+    thoughts = ReasoningCache()
+    KeepSignedReasoning(thoughts, "me", ()).feed(ReasoningEnded("", "lost", "messages"))
+    again = KeepSignedReasoning(thoughts, "me", ())
     again.feed(ReasoningEnded("", "kept", "messages"))
     again.feed(CallStarted("c", "f"))
     restored = thoughts.restored("me", msgspec.structs.replace(ASK, entries=(call("c"),)))
-    assert [getattr(entry, "seal", "") for entry in restored.entries] == ["kept", ""]
+    assert [getattr(entry, "signature", "") for entry in restored.entries] == ["kept", ""]
 
 
 def test_a_call_is_known_by_its_name_too():
-    thoughts = Thoughts()
-    keeper = KeepThoughts(thoughts, "me", ())
+    thoughts = ReasoningCache()
+    keeper = KeepSignedReasoning(thoughts, "me", ())
     keeper.feed(ReasoningEnded("", "S", "messages"))
     keeper.feed(CallStarted("call_0", "f"))
     asked = msgspec.structs.replace(ASK, entries=(call("call_0", "g"),))
     assert thoughts.restored("me", asked) is asked
 
 
-def thought_of(thoughts: Thoughts, seal: str, *entries: Any) -> None:
-    keeper = KeepThoughts(thoughts, "me", entries)
-    keeper.feed(ReasoningEnded("", seal, "messages"))
+def thought_of(thoughts: ReasoningCache, signature: str, *entries: Any) -> None:
+    keeper = KeepSignedReasoning(thoughts, "me", entries)
+    keeper.feed(ReasoningEnded("", signature, "messages"))
     keeper.feed(CallStarted("call_0", "f"))
 
 
 def test_the_thoughts_of_servers_that_count_return_to_their_own_calls():
     """Every response of theirs has a `call_0`."""
-    thoughts = Thoughts()
+    thoughts = ReasoningCache()
     one, other = (Message("user", (TextPart(words),)) for words in ("one", "other"))
     asked = (call("call_0"), result("call_0"))
     thought_of(thoughts, "a", one)
@@ -167,15 +167,15 @@ def test_the_thoughts_of_servers_that_count_return_to_their_own_calls():
     thought_of(thoughts, "c", one, *asked, *asked, other)
     entries = (one, *asked, *asked, other, *asked)
     restored = thoughts.restored("me", msgspec.structs.replace(ASK, entries=entries)).entries
-    seals = [getattr(entry, "seal", "") for entry in restored]
-    assert [seal for seal in seals if seal] == ["a", "b", "c"]
-    assert [place for place, seal in enumerate(seals) if seal] == [1, 4, 8]
+    signatures = [getattr(entry, "signature", "") for entry in restored]
+    assert [signature for signature in signatures if signature] == ["a", "b", "c"]
+    assert [place for place, signature in enumerate(signatures) if signature] == [1, 4, 8]
     foreign = msgspec.structs.replace(ASK, entries=(Message("user", (TextPart("third"),)), *asked))
     assert thoughts.restored("me", foreign) is foreign
 
 
 def test_a_package_that_says_it_is_a_chat_server_s_is_none():
-    forged = pack(Seal("chat", "", (), '{"content":"x"'))
+    forged = pack(PackedSignature("chat", "", (), '{"content":"x"'))
     assert unpack(forged) is None
 
 
@@ -189,8 +189,8 @@ def test_a_frame_that_cannot_be_read_is_noted_before_the_end():
 
 
 def test_a_fence_without_end_is_no_fence():
-    assert mend("```json\n" + " " * 200_000) is None
-    assert mend('```json\n{"a": 1}\n```') is not None
+    assert repair_json("```json\n" + " " * 200_000) is None
+    assert repair_json('```json\n{"a": 1}\n```') is not None
 
 
 @pytest.mark.parametrize("moves", [True, False])
@@ -198,7 +198,7 @@ def test_a_long_history_out_of_order_is_put_in_order(moves: bool):
     count = 600
     calls = [call(f"c{number}") for number in range(count)]
     said = [Message("assistant", (TextPart("so"),))] * count
-    entries, notes = closed((*calls, *said, *(result(each.id) for each in calls)), "strict", moves=moves)
+    entries, notes = repair_pairs((*calls, *said, *(result(each.id) for each in calls)), "strict", moves=moves)
     assert (len(entries), notes) == (3 * count, [])
 
 
@@ -216,7 +216,7 @@ def test_a_tool_with_a_field_called_tools_is_no_namespace():
 
 def test_a_result_without_a_call_is_refused_by_name():
     with pytest.raises(BadRequest, match="nobody"):
-        closed((result("nobody"),), "strict")
+        repair_pairs((result("nobody"),), "strict")
 
 
 @pytest.mark.parametrize("text", ["{", '{"a', '{"a":1', '{"a":-', '{"é":1.', '{"a":"\\', '{"a":nul', '{"a":1, '])

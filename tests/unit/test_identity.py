@@ -3,9 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
+from toolwire.core.calls import CallTable, Fragment
 from toolwire.core.errors import BackendFault
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Note
-from toolwire.core.identity import CallTable, Fragment
 
 
 def fed(*fragments: Fragment, names=(), cut=None):

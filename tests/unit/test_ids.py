@@ -2,7 +2,7 @@
 
 import os
 
-from toolwire.service.ids import AT_ONCE, RandomHex
+from toolwire.gateway.ids import AT_ONCE, RandomHex
 
 
 def test_digits_are_never_given_out_twice():

@@ -1,7 +1,7 @@
 """Results of the gateway's own tools that wait for a client's have bounds in bytes, and each owner has a share."""
 
 from toolwire.core.request import CallEntry, ResultEntry, TextPart
-from toolwire.service.own.kept import KEPT_BYTES, KeptResults
+from toolwire.memory.results import KEPT_BYTES, KeptResults
 
 LARGE = KEPT_BYTES // 8
 
@@ -10,7 +10,7 @@ def turn(kept: KeptResults, owner: str, number: int, size: int) -> CallEntry:
     """A turn that calls a tool of ours and one of the client's; returns the client's."""
     ours, theirs = CallEntry(f"ours{number}", "weather", "{}"), CallEntry(f"theirs{number}", "find", "{}")
     answer = ResultEntry(ours.id, (TextPart("x" * size),))
-    kept.keep(owner, (), [ours, theirs], [answer])
+    kept.keep(owner, (), (), [ours, theirs], [answer])
     return theirs
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.steps import Meter, counted, metered
-from toolwire.notations.known import CALLS, TEACHABLE, THOUGHTS
+from toolwire.notations.registry import CALLS, PROMPT_NOTATIONS, REASONING
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
 
@@ -23,13 +23,13 @@ MOST = 6
 """How many times the steps the larger one may take: four, and something for what is only reached late."""
 
 READERS = {"usual": (USE_TOOL, TOOL_CALL), **{name: calls for name, calls in CALLS.items() if name != "glm"}}
-WRITERS = ("use_tool", "tool_call", *TEACHABLE)
+WRITERS = ("use_tool", "tool_call", *PROMPT_NOTATIONS)
 
 
 @cache
 def loaded() -> tuple[Meter, dict[str, Any]]:
     return metered(
-        ("core.events", "core.request", "notations.known", "notations.read", "notations.thoughts", "notations.tool_call",
+        ("core.events", "core.request", "notations.registry", "notations.read", "notations.reasoning", "notations.tool_call",
          "notations.use_tool", "notations.values", "notations.write")
     )  # fmt: skip
 
@@ -171,11 +171,11 @@ def _tools(modules: dict[str, Any]) -> Any:
     return tuple(request.Tool(name, parameters=request.msgspec.Raw(schema)) for name in ("a", "typed"))
 
 
-def _read(name: str, text: Callable[[int], str], way: str, telling: str, size: int = SIZE) -> str:
+def _read(name: str, text: Callable[[int], str], way: str, mode: str, size: int = SIZE) -> str:
     meter, modules = loaded()
     events = modules["core.events"]
     usual = (modules["notations.use_tool"].USE_TOOL, modules["notations.tool_call"].TOOL_CALL)
-    openers = usual if name == "usual" else modules["notations.known"].CALLS[name]
+    openers = usual if name == "usual" else modules["notations.registry"].CALLS[name]
     tools = _tools(modules)
 
     def steps(size: int) -> int:
@@ -183,8 +183,8 @@ def _read(name: str, text: Callable[[int], str], way: str, telling: str, size: i
 
         def read() -> None:
             schemas = modules["notations.values"].Schemas(tools)
-            names = ("a", "typed") if telling == "whole" else None
-            reader = modules["notations.read"].ReadTextCalls(openers, "s", schemas, names, telling=telling)
+            names = ("a", "typed") if mode == "whole" else None
+            reader = modules["notations.read"].ReadTextCalls(openers, "s", schemas, names, mode=mode)
             for piece in (*pieces, events.TurnEnded()):
                 reader.feed(piece)
 
@@ -194,12 +194,12 @@ def _read(name: str, text: Callable[[int], str], way: str, telling: str, size: i
 
 
 @pytest.mark.parametrize(
-    ("way", "telling"), [("whole", "whole"), ("whole", "live"), ("by letter", "whole"), ("at random", "live")]
+    ("way", "mode"), [("whole", "whole"), ("whole", "live"), ("by letter", "whole"), ("at random", "live")]
 )
 @pytest.mark.parametrize("name", READERS)
-def test_reading(name: str, way: str, telling: str) -> None:
+def test_reading(name: str, way: str, mode: str) -> None:
     size = SIZE // 2 if way == "by letter" else SIZE
-    found = {what: grown for what, text in _texts(name).items() if (grown := _read(name, text, way, telling, size))}
+    found = {what: grown for what, text in _texts(name).items() if (grown := _read(name, text, way, mode, size))}
     assert not found
 
 
@@ -265,7 +265,7 @@ def _write(writer: str, arguments: Callable[[int], dict[str, Any]]) -> str:
         "use_tool": modules["notations.use_tool"].write_use_tool,
         "tool_call": modules["notations.tool_call"].write_tool_call,
     }
-    write = own[writer] if writer in own else modules["notations.known"].TEACHABLE[writer].write
+    write = own[writer] if writer in own else modules["notations.registry"].PROMPT_NOTATIONS[writer].write
 
     def steps(size: int) -> int:
         text = json.dumps(arguments(size))
@@ -288,11 +288,11 @@ def test_names_are_written_as_fast_as_values() -> None:
 
 
 @pytest.mark.parametrize("way", ["whole", "by letter", "at random"])
-@pytest.mark.parametrize("name", THOUGHTS)
+@pytest.mark.parametrize("name", REASONING)
 def test_thoughts(name: str, way: str) -> None:
     meter, modules = loaded()
-    events, thought = modules["core.events"], modules["notations.known"].THOUGHTS[name]
-    open, close = THOUGHTS[name].open, THOUGHTS[name].close
+    events, thought = modules["core.events"], modules["notations.registry"].REASONING[name]
+    open, close = REASONING[name].open, REASONING[name].close
     texts = {
         "spaces": _same(" "),
         "openings": _same(open),
@@ -311,7 +311,7 @@ def test_thoughts(name: str, way: str) -> None:
             pieces = [events.TextDelta(piece) for piece in _cut(text(size), way)]
 
             def read() -> None:
-                reader = modules["notations.thoughts"].ReadThoughts(thought)
+                reader = modules["notations.reasoning"].ReadReasoning(thought)
                 for piece in (*pieces, events.TurnEnded()):
                     reader.feed(piece)
 

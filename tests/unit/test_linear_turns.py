@@ -23,14 +23,14 @@ BACKENDS = ("chat", "responses", "messages", "codex")
 def loaded() -> tuple[Meter, dict[str, Any]]:
     modules = [f"dialects.{name}" for name in DIALECTS] + [f"backends.{name}" for name in BACKENDS]
     return metered(
-        (*modules, "aggregator", "assembly", "core.collect", "core.events", "core.jsonrpc", "core.repair",
-         "core.schemas", "core.sse", "runs.thoughts")
+        (*modules, "aggregator", "assembly", "core.collect", "core.events", "core.jsonrpc", "adapt.repair",
+         "adapt.schemas", "core.sse", "memory.reasoning")
     )  # fmt: skip
 
 
-def _grown(steps: Callable[[int], int], size: int = SIZE) -> str:
+def _grown(steps: Callable[[int], int], size: int = SIZE, most: float = MOST) -> str:
     small, large = steps(size), steps(4 * size)
-    return f"{small} → {large} steps, × {large / small:.1f}" if large > MOST * small else ""
+    return f"{small} → {large} steps, × {large / small:.1f}" if large > most * small else ""
 
 
 def _too_fast(cases: Iterable[tuple[str, Callable[[int], int]]]) -> dict[str, str]:
@@ -154,14 +154,14 @@ def test_requests(dialect: str) -> None:
     decode, assembly, thoughts = (
         modules[f"dialects.{dialect}"].decode_request,
         modules["assembly"],
-        modules["runs.thoughts"],
+        modules["memory.reasoning"],
     )
 
     def cases() -> Iterable[tuple[str, Callable[[int], int]]]:
         for what, body in _bodies(dialect).items():
 
             def request(size: int, body: Callable[[int], bytes] = body) -> Any:
-                return assembly.as_ruled(decode(body(size)), assembly.ToolRules(), pairs_apart=False)
+                return assembly.apply_rules(decode(body(size)), assembly.ToolRules(), results_anywhere=False)
 
             def decoding(size: int, body: Callable[[int], bytes] = body) -> int:
                 data = body(size)
@@ -169,11 +169,11 @@ def test_requests(dialect: str) -> None:
 
             def ruling(size: int, body: Callable[[int], bytes] = body) -> int:
                 read = decode(body(size))
-                return counted(meter, lambda: assembly.as_ruled(read, assembly.ToolRules(), pairs_apart=False))
+                return counted(meter, lambda: assembly.apply_rules(read, assembly.ToolRules(), results_anywhere=False))
 
             def remembering(size: int, request: Callable[[int], Any] = request) -> int:
-                known, asked = thoughts.Thoughts(), request(size)
-                known.issued("owner", "seal", "b")
+                known, asked = thoughts.ReasoningCache(), request(size)
+                known.issued("owner", "signature", "b")
                 return counted(meter, lambda: (known.fit_for("b", "owner", asked), known.restored("owner", asked)))
 
             yield from ((f"decoding {what}", decoding), (f"closing {what}", ruling), (f"restoring {what}", remembering))
@@ -254,8 +254,8 @@ def test_replies(length: int) -> None:
                     conversation = modules["backends.chat"].Conversation(request, "s")
                     assembly = modules["assembly"]
                     made = assembly.policies_for(request, assembly.ToolRules(dedup=True), "s", lambda one, other: None)
-                    encoder = modules[f"dialects.{dialect}"].StreamEncoder(request, "id", 0, made.tally)
-                    reader = modules["core.sse"].FrameReader(flowing=conversation.flowing)
+                    encoder = modules[f"dialects.{dialect}"].StreamEncoder(request, "id", 0, made.stats)
+                    reader = modules["core.sse"].FrameReader(delta_fields=conversation.delta_fields)
                     conversation.start()
                     passed: list[Any] = []
                     read = [frame for piece in pieces for frame in reader.feed(piece)] + reader.end()
@@ -276,6 +276,118 @@ def test_replies(length: int) -> None:
             if grown:
                 cases[f"{what} to {dialect}"] = grown
     assert not cases
+
+
+def _line(method: str, id: int | None = None, /, **params: Any) -> bytes:
+    message: Json = {"method": method, "params": {"threadId": "t", "turnId": "u", **params}}
+    return json.dumps(message if id is None else {**message, "id": id}).encode() + b"\n"
+
+
+def _answer(name: str, **result: Any) -> bytes:
+    return json.dumps({"id": f"1.{name}", "result": result}).encode() + b"\n"
+
+
+def _raw(**item: Any) -> bytes:
+    return _line("rawResponseItem/completed", item=item)
+
+
+def _item(number: int, id: str = "", name: str = "a") -> bytes:
+    return _raw(type="function_call", id=f"fc{number}", call_id=id or f"c{number}", name=name, arguments="{}")
+
+
+def _request(number: int, id: str = "") -> bytes:
+    return _line("item/tool/call", number, callId=id or f"c{number}", tool="a", arguments={})
+
+
+def _output(id: str) -> bytes:
+    return _raw(type="function_call_output", call_id=id, output="r")
+
+
+def _message(text: str) -> bytes:
+    return _line("item/completed", item={"type": "agentMessage", "id": "m", "text": text})
+
+
+_SILENT = _answer("probe", thread={"id": "t", "status": {"type": "active"}})
+_COMPLETED = _line("rawResponse/completed", usage=None)
+
+LINES: dict[str, Callable[[range], Iterable[bytes]]] = {
+    "text": lambda units: (_line("item/agentMessage/delta", itemId="m", delta="x") for _ in units),
+    "messages": lambda units: (_line("item/agentMessage/delta", itemId=f"m{each}", delta="x") for each in units),
+    "a message that is whole again and again": lambda units: (
+        *(_line("item/agentMessage/delta", itemId="m", delta="x") for _ in units),
+        *(_message("y") for _ in units),
+    ),
+    "reasoning": lambda units: (
+        _line("item/reasoning/textDelta", itemId=f"r{each}", delta="x", contentIndex=0) for each in units
+    ),
+    "calls": lambda units: (*map(_item, units), *map(_request, units), _COMPLETED),
+    "calls one by one": lambda units: (
+        *(line for each in units for line in (_item(each), _request(each))),
+        _COMPLETED,
+    ),
+    "calls in the other order": lambda units: (*map(_item, units), *map(_request, reversed(units)), _COMPLETED),
+    "requests before their items": lambda units: (
+        _item(-1),
+        *map(_request, units),
+        *map(_item, reversed(units)),
+        _request(-1),
+        _COMPLETED,
+    ),
+    "requests without items": lambda units: (*map(_request, units), _COMPLETED),
+    "calls of one id": lambda units: (
+        *(_item(each, "c") for each in units),
+        *(_request(each, "c") for each in units),
+        _COMPLETED,
+    ),
+    "requests for one call": lambda units: (_item(0), *(_request(each, "c0") for each in units), _COMPLETED),
+    "items that are told again": lambda units: (_item(0) for _ in units),
+    "calls of unknown tools": lambda units: (
+        *(_item(each, name="z") for each in units),
+        *(_output(f"c{each}") for each in units),
+        *map(_request, units),
+        _COMPLETED,
+    ),
+    "results that app-server gives by itself": lambda units: (
+        *map(_item, units),
+        *(_output(f"c{each}") for each in reversed(units)),
+    ),
+    "results of one id": lambda units: (*(_item(each, "c") for each in units), *(_output("c") for _ in units)),
+    "results of no call": lambda units: (_output(f"x{each}") for each in units),
+    "silence": lambda units: (*map(_item, units), *(_SILENT for _ in units)),
+    "silence after requests": lambda units: (*map(_request, units), *(_SILENT for _ in units)),
+    "requests that nobody serves": lambda units: (_line("item/other", each) for each in units),
+    "retries": lambda units: (_line("error", error={"message": "x"}, willRetry=True) for _ in units),
+    "warnings": lambda units: (_line("warning", message="x") for _ in units),
+    "what cannot be read": lambda units: (b"{nope\n" for _ in units),
+    "lines after the end": lambda units: (_item(0), _request(0), _COMPLETED, *map(_request, units)),
+}
+
+
+def test_lines_of_codex() -> None:
+    """A turn of app-server from its lines to its events, and what is kept of it while its calls wait."""
+    meter, modules = loaded()
+    body = json.dumps(_responses([_said("user")], [{"type": "function", "name": "a"}])).encode()
+
+    def steps(size: int, lines: Callable[[range], Iterable[bytes]]) -> int:
+        request = modules["dialects.responses"].decode_request(body)
+        started = _line("turn/started", turn={"id": "u", "status": "inProgress", "error": None})
+        data = b"".join((_answer("thread", thread={"id": "t"}), started, *lines(range(size))))
+
+        def converse() -> None:
+            conversation = modules["backends.codex"].Conversation(request, "s")
+            dialogue = conversation.start()
+            for frame in modules["core.jsonrpc"].LineReader().feed(data):
+                conversation.feed(frame)
+            for number in range(size):
+                conversation.stand_in(f"c{number}", f"d{number}")
+            conversation.end()
+            assert dialogue.waiting is None or dialogue.waiting.calls
+
+        return counted(meter, converse)
+
+    # A line costs many steps, so that those for each of the others before it are seen late.
+    grown = {what: _grown(lambda size, lines=lines: steps(size, lines), 2 * SIZE, 4.5) for what, lines in LINES.items()}
+    assert not {what: found for what, found in grown.items() if found}
 
 
 def test_the_aggregator() -> None:
@@ -326,9 +438,10 @@ REPAIRED: dict[str, Callable[[int], str]] = {
 
 def test_mending_arguments() -> None:
     meter, modules = loaded()
-    mend = modules["core.repair"].mend
+    repair_json = modules["adapt.repair"].repair_json
     cases = (
-        (what, lambda size, make=make: counted(meter, lambda: mend(make(size)))) for what, make in REPAIRED.items()
+        (what, lambda size, make=make: counted(meter, lambda: repair_json(make(size))))
+        for what, make in REPAIRED.items()
     )
     assert not _too_fast(cases)
 
@@ -347,7 +460,7 @@ SCHEMAS: dict[str, Callable[[range], Json]] = {
 
 def test_fitting_schemas() -> None:
     meter, modules = loaded()
-    schemas = modules["core.schemas"]
+    schemas = modules["adapt.schemas"]
     needs = tuple(schemas.CHANGES)
 
     def cases() -> Iterable[tuple[str, Callable[[int], int]]]:

@@ -96,7 +96,7 @@ def turn(server: Any, *frames: bytes, dialect: Any = "", **profile: Any) -> Turn
 
     def run(pieces: list[bytes]) -> Turn:
         conversation = server.kind.Conversation(request, "S", server.kind.Profile(**profile))
-        line = Pipeline(FrameReader(flowing=conversation.flowing), conversation, TurnOrder())
+        line = Pipeline(FrameReader(delta_fields=conversation.delta_fields), conversation, TurnOrder())
         return collect([event for piece in pieces for event in line.feed(piece)] + list(line.end()))
 
     return in_any_chunking(b"".join(frames), run)

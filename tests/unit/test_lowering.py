@@ -1,4 +1,4 @@
-"""A request for a server that knows less, and the way back: names, ids, namespaces, custom tools, seals."""
+"""A request for a server that knows less, and the way back: names, ids, namespaces, custom tools, signatures."""
 
 import json
 from typing import Any
@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolwire.adapt.lowering import lowered
+from toolwire.adapt.names import Limits
+from toolwire.adapt.unwrap import Unwrap, wrap
 from toolwire.backends import messages, responses
 from toolwire.core.backend import Post
-from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note
-from toolwire.core.lowering import lowered
-from toolwire.core.names import Limits
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded
 from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
-from toolwire.core.seals import Seal, pack, unpack
-from toolwire.core.unwrap import Unwrap, wrap
+from toolwire.core.signatures import PackedSignature, pack, unpack
 from toolwire.dialects import messages as messages_dialect
 from toolwire.dialects import responses as dialect
 
-NARROW = Limits(name_length=64, id_letters="A-Za-z0-9_-")
+NARROW = Limits(name_length=64, id_chars="A-Za-z0-9_-")
 USER = Message("user", (TextPart("Go."),))
 
 
@@ -121,10 +121,10 @@ def test_what_is_no_wrapper_is_the_input_itself(given: str, text: str):
 
 
 def test_a_seal_is_carried_whole_and_only_ours_is_opened():
-    seal = Seal("messages", "", ("Hm.",), "SEAL", redacted=False)
-    assert unpack(pack(seal)) == seal
+    signature = PackedSignature("messages", "", ("Hm.",), "SEAL", redacted=False)
+    assert unpack(pack(signature)) == signature
     assert unpack("SEAL") is None
-    assert unpack(pack(seal)[:-3] + "!!!") is None
+    assert unpack(pack(signature)[:-3] + "!!!") is None
 
 
 def test_the_name_of_one_tool_is_never_given_to_another():
@@ -291,3 +291,31 @@ def test_strict_is_taken_from_a_messages_client_where_the_server_does_not_know_i
     plain = json.dumps({"content": [], "stop_reason": "end_turn"}).encode()
     notes = [event for event in conversation.feed_plain(plain) if isinstance(event, Note)]
     assert notes == ([Note("field_dropped", "f.strict")] if strict else [])
+
+
+def test_calls_of_a_server_that_counts_anew_in_each_turn_get_ids_of_their_own():
+    history = tuple(
+        entry
+        for words in ("one", "two")
+        for entry in (
+            Message("user", (TextPart("Go."),)),
+            CallEntry("call_0", "f", "{}"),
+            ResultEntry("call_0", (TextPart(words),)),
+        )
+    )
+    lower, _ = lowered(Request("m", history, tools=(Tool("f"),)), Limits(unique_ids=True))
+    pairs = [
+        entry.id if isinstance(entry, CallEntry) else entry.call_id
+        for entry in lower.entries
+        if not isinstance(entry, Message)
+    ]
+    assert pairs[0] == pairs[1] == "call_0"
+    assert pairs[2] == pairs[3] != "call_0"
+
+
+def test_a_tool_is_called_by_the_clients_name_again():
+    _, restore = lowered(Request("m", (), tools=(Tool("my tool"),)), Limits())
+    [shown] = restore.table
+    assert (restore.name(*shown), restore.name("", "other")) == ("my tool", "other")
+    assert list(restore.feed(TurnEnded("stop"))) == [TurnEnded("stop")]
+    assert list(restore.end()) == []

@@ -15,11 +15,11 @@ from pydantic import TypeAdapter
 from tests.support.chunks import in_any_chunking
 from tests.support.frames import sse, stream
 from tests.support.schemas import faults
-from toolwire.backends.messages import ANTHROPIC, Conversation, Profile
+from toolwire.backends.messages import ANTHROPIC, Conversation, Profile, count_tokens
 from toolwire.backends.messages.decode import Decoder
 from toolwire.backends.messages.encode import encode_request
 from toolwire.core.collect import Call, Reasoning, Text, collect
-from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.errors import MAX_CALLS, BadRequest, Failure, TooManyCalls
 from toolwire.core.events import (
     CallArgs,
     CallEnded,
@@ -35,9 +35,10 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import (
+    NO_PARAMETERS,
     AudioPart,
     CallEntry,
     Caller,
@@ -55,8 +56,9 @@ from toolwire.core.request import (
     TextPart,
     Tool,
     ToolChoice,
+    ToolsEntry,
 )
-from toolwire.core.seals import Seal, pack, unpack
+from toolwire.core.signatures import PackedSignature, pack, unpack
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
 from toolwire.dialects import messages
@@ -106,8 +108,8 @@ def test_messages_become_entries():
     ]  # fmt: skip
     assert bare(decoded(history).entries) == (
         Message("user", (TextPart("U"),)),
-        ReasoningEntry(summary=("why",), seal="S", issuer="messages"),
-        ReasoningEntry(seal="R", issuer="messages", redacted=True),
+        ReasoningEntry(summary=("why",), signature="S", origin="messages"),
+        ReasoningEntry(signature="R", origin="messages", redacted=True),
         Message("assistant", (TextPart("T", msgspec.Raw(b'{"type": "ephemeral"}')),)),
         CallEntry("a", "f", '{"x": 1}'),
         CallEntry("b", "f", "{}"),
@@ -157,13 +159,13 @@ def test_images_and_documents_in_all_their_forms():
 
 
 def test_a_foreign_seal_is_unpacked_again():
-    seal = pack(Seal("responses", "rs_1", ("true words",), "E"))
-    assert bare(said("assistant", {"type": "thinking", "thinking": "edited", "signature": seal})) == (
-        ReasoningEntry("rs_1", ("true words",), seal="E", issuer="responses"),
+    signature = pack(PackedSignature("responses", "rs_1", ("true words",), "E"))
+    assert bare(said("assistant", {"type": "thinking", "thinking": "edited", "signature": signature})) == (
+        ReasoningEntry("rs_1", ("true words",), signature="E", origin="responses"),
     )
-    hidden = pack(Seal("responses", "rs_1", (), "E"))
+    hidden = pack(PackedSignature("responses", "rs_1", (), "E"))
     assert bare(said("assistant", {"type": "redacted_thinking", "data": hidden})) == (
-        ReasoningEntry("rs_1", seal="E", issuer="responses"),
+        ReasoningEntry("rs_1", signature="E", origin="responses"),
     )
 
 
@@ -350,7 +352,7 @@ def schema(type: Any) -> Draft202012Validator:
 
 def written(events: Any, encoder: Any = None) -> list[dict[str, Any]]:
     """The events on the wire, each named as it is typed and sound."""
-    encoder = encoder or messages.StreamEncoder(Request("m", ()), "msg_1", 7, Tally())
+    encoder = encoder or messages.StreamEncoder(Request("m", ()), "msg_1", 7, TurnStats())
     wire = b"".join(piece for event in events for piece in encoder.feed(event)) + b"".join(encoder.end())
     return read(wire)
 
@@ -470,7 +472,7 @@ def test_any_stream_adds_up(events):
 
 def test_a_foreign_seal_travels_in_a_package():
     turn = [TurnStarted(), ReasoningDelta("a"), ReasoningEnded("rs_1", "E", "responses"), TurnEnded()]
-    assert unpack(folded(written(turn))["content"][0]["signature"]) == Seal("responses", "rs_1", ("a",), "E")
+    assert unpack(folded(written(turn))["content"][0]["signature"]) == PackedSignature("responses", "rs_1", ("a",), "E")
 
 
 def test_every_fragment_is_passed_on():
@@ -553,7 +555,7 @@ def test_usage_is_there_when_nobody_counted():
 
 
 def test_a_ping_keeps_the_stream_alive():
-    encoder = messages.StreamEncoder(Request("m", ()), "msg_1", 7, Tally())
+    encoder = messages.StreamEncoder(Request("m", ()), "msg_1", 7, TurnStats())
     first, second = read(b"".join(encoder.keepalive(15))), read(b"".join(encoder.keepalive(30)))
     assert [event["type"] for event in first + second] == ["message_start", "ping", "ping"]
     rest = written([TurnStarted(), TextDelta("x"), TurnEnded()], encoder)
@@ -653,8 +655,8 @@ def test_a_stream_becomes_a_turn_and_equals_the_plain_message():
         over("tool_use", output_tokens=4),
     )
     assert streamed.items == (
-        Reasoning(("why",), seal="SIG", issuer="messages"),
-        Reasoning(seal="HID", issuer="messages", redacted=True),
+        Reasoning(("why",), signature="SIG", origin="messages"),
+        Reasoning(signature="HID", origin="messages", redacted=True),
         Text("Hi"),
         Call("a", "f", '{"x":1}'),
         Text("and"),
@@ -761,7 +763,7 @@ def test_blocks_without_a_stop_end_where_the_next_begins():
         over("tool_use"),
     )
     assert streamed.items == (
-        Reasoning(("why",), seal="SIG", issuer="messages"),
+        Reasoning(("why",), signature="SIG", origin="messages"),
         Text("Hi"),
         Call("a", "f", '{"x": 1}'),
         Call("b", "f", '{"x":2}'),
@@ -890,8 +892,8 @@ def test_roles_alternate_and_results_come_first():
             Message("developer", (TextPart("D"),)),
             Message("user", (TextPart("one"),)),
             Message("user", (TextPart("two"),)),
-            ReasoningEntry(summary=("why",), seal="SIG", issuer="messages"),
-            ReasoningEntry(seal="HID", issuer="messages", redacted=True),
+            ReasoningEntry(summary=("why",), signature="SIG", origin="messages"),
+            ReasoningEntry(signature="HID", origin="messages", redacted=True),
             Message("assistant", (TextPart("A"),)),
             CallEntry("a", "f", '{"x":1.50}'),
             CallEntry("b", "f", " "),
@@ -937,9 +939,9 @@ def test_an_empty_result_is_kept():
 @pytest.mark.parametrize(
     "entry",
     [
-        ReasoningEntry("rs_1", ("s",), seal="E", issuer="responses"),
+        ReasoningEntry("rs_1", ("s",), signature="E", origin="responses"),
         ReasoningEntry("rs_1", ("s",)),
-        ReasoningEntry("rs_1", ("s",), issuer="messages"),
+        ReasoningEntry("rs_1", ("s",), origin="messages"),
     ],
 )
 def test_a_thought_goes_only_to_its_issuer(entry):
@@ -1092,3 +1094,99 @@ def test_frames_are_counted_from_the_stop_reason_on_and_heartbeats_are_not(
         return conversation.finishing
 
     assert in_any_chunking(began() + b"".join(events), run) == frames
+
+
+# Seldom seen
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        am("content_block_delta", index=0),
+        b"data: [DONE]\n\n",
+        am("message_start", message={"id": "msg_2", "model": "other"}),
+        am("vendor_event", about="nothing"),
+    ],
+    ids=["delta-of-nothing", "done", "second-start", "unknown"],
+)
+def test_a_frame_that_says_nothing_changes_nothing(frame: bytes):
+    made = turn(began(), frame, said_text("Hi"), over())
+    assert (made.id, made.text, made.reason) == ("msg_1", "Hi", "stop")
+
+
+def test_an_unknown_event_with_an_error_fails_the_turn():
+    made = turn(began(), am("vendor_event", error="Out of order."))
+    assert made.failure is not None
+    assert "Out of order." in made.failure.message
+
+
+def test_citations_of_a_server_are_not_for_clients_of_other_dialects():
+    cited = {"type": "char_location", "cited_text": "x"}
+    streamed = turn(
+        began(),
+        start(0, "text", text=""),
+        delta(0, "citations_delta", citation=cited),
+        stop(0),
+        said_text("Hi", 1),
+        over(),
+    )
+    whole = plain(id="m", content=[{"type": "text", "text": "Hi", "citations": [cited]}], stop_reason="end_turn")
+    for made in (streamed, whole):
+        assert (made.text, [note.code for note in made.notes]) == ("Hi", ["annotations_dropped"])
+
+
+def test_more_blocks_than_any_model_makes_are_refused():
+    with pytest.raises(TooManyCalls):
+        plain(id="m", content=[{"type": "text", "text": "x"}] * (MAX_CALLS + 1), stop_reason="end_turn")
+
+
+def test_a_refusal_of_the_server_keeps_its_status():
+    refused = Conversation(Request("m", ()), "S").refused(401, {}, b'{"error":{"message":"No."}}')
+    assert (refused.status, refused.message) == (401, "No.")
+
+
+def test_counting_asks_for_what_is_counted_only():
+    request = Request("m", (Message("user", (TextPart("Go."),)),), tools=(Tool("f"),))
+    post = count_tokens(request, ANTHROPIC)
+    assert post.path == "/messages/count_tokens"
+    assert set(json.loads(post.body)) == {"model", "messages", "tools"}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_there"),
+    [("temperature", True), ("top_k", False), ("tools.strict", True), ("tools.cache_control", False)],
+)
+def test_what_a_server_refuses_is_left_out_with_a_note_where_it_was(name: str, is_there: bool):
+    refuses = msgspec.structs.replace(ANTHROPIC, refuses=(name,))
+    tool = Tool("f", parameters=NO_PARAMETERS, strict=True)
+    user = Message("user", (TextPart("Go."),))
+    body, notes = asked(refuses, entries=(user,), tools=(tool,), sampling=Sampling(temperature=0.5))
+    assert [note.subject for note in notes] == ([name] if is_there else [])
+    assert ("temperature" in body, "strict" in body["tools"][0]) == (name != "temperature", name != "tools.strict")
+
+
+def test_tools_that_are_declared_on_the_way_leave_no_message():
+    user = Message("user", (TextPart("Go."),))
+    assert asked_messages(ToolsEntry(NO_PARAMETERS, NO_PARAMETERS), user) == [
+        {"role": "user", "content": [text("Go.")]}
+    ]
+
+
+def test_a_result_without_words_gets_those_of_the_profile():
+    profile = msgspec.structs.replace(ANTHROPIC, empty_result="(nothing)")
+    entries = (Message("user", (TextPart("Go."),)), CallEntry("a", "f", "{}"), ResultEntry("a", ()))
+    body, _ = asked(profile, entries=entries)
+    assert body["messages"][-1]["content"] == [result("a", "(nothing)")]
+
+
+def test_the_cache_mark_of_a_result_stands_on_its_block():
+    mark = msgspec.Raw(b'{"type":"ephemeral"}')
+    entries = (CallEntry("a", "f", "{}"), ResultEntry("a", (TextPart("ok", mark),)))
+    made = asked_messages(Message("user", (TextPart("Go."),)), *entries)[-1]["content"]
+    assert made == [{**result("a", "ok"), "cache_control": {"type": "ephemeral"}}]
+
+
+def test_an_image_that_is_written_out_is_coded():
+    image = ImagePart("data:image/svg+xml,%3Csvg/%3E")
+    [message] = asked_messages(Message("user", (image,)))
+    assert message["content"][0]["source"] == {"type": "base64", "media_type": "image/svg+xml", "data": "PHN2Zy8+"}

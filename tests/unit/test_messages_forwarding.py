@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.tellers import frame
-from tests.unit.test_pieces import RULES, Way, ask, carried_ways
+from tests.support.backend_writers import frame
+from tests.unit.test_batches import RULES, Way, ask, carried_ways
 from toolwire.assembly import ToolRules, policies_for
 from toolwire.backends.messages import Conversation
 from toolwire.core.collect import collect
+from toolwire.core.events import RawFrame
 from toolwire.core.request import Request
+from toolwire.core.sse import Frame
 from toolwire.dialects import messages
 
 Json = dict[str, Any]
@@ -522,3 +524,21 @@ def test_letters_arrive_as_they_are():
     words = ["é", "😀", '"', "\\", "\n", "\t", "\u2028", "</x>", "@toolwire@", '"@toolwire@"']
     told = through(begun(), text(0, *words), ended(), request=ask("messages"))
     assert [delta["text"] for _, delta in told.deltas] == words
+
+
+@pytest.mark.parametrize(
+    ("block", "answers"),
+    [
+        ({"type": "tool_result", "tool_use_id": "y"}, "y"),
+        ({"type": "tool_result"}, ""),
+        ({"type": "tool_result", "tool_use_id": 5}, None),
+        (FOUND, None),
+        (TEXT, None),
+    ],
+)
+def test_a_block_names_the_call_that_it_answers(block: Json, answers: str | None):
+    data = json.dumps({"type": "content_block_start", "index": 0, "content_block": block}).encode()
+    body = json.dumps({"type": "message", "content": [block], "stop_reason": "end_turn"}).encode()
+    streamed, whole = Conversation(ask("messages"), "S"), Conversation(ask("messages"), "S")
+    for events in (streamed.feed(Frame(b"", data)), whole.feed_plain(body)):
+        assert [event.answers for event in events if isinstance(event, RawFrame) and event.item] == [answers]

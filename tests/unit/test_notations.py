@@ -24,10 +24,10 @@ from toolwire.core.events import (
 )
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request, Tool
-from toolwire.notations.read import LAYOUT, PATIENCE, ReadTextCalls, extract_calls
+from toolwire.notations.read import LAYOUT, MAX_FALSE_BLOCKS, ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL, survives, write_use_tool
-from toolwire.notations.values import Schemas
+from toolwire.notations.values import Schemas, typed
 
 
 def schema(**properties) -> msgspec.Raw:
@@ -46,7 +46,7 @@ def reading(text: str, *, live: bool = False, names=("find", "now")):
     """The turn a text makes, the same in any chunking."""
 
     def run(pieces: list[str]):
-        reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), names, telling="live" if live else "whole")
+        reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), names, mode="live" if live else "whole")
         events = [out for piece in pieces for out in reader.feed(TextDelta(piece))]
         return collect([TurnStarted(), *events, *reader.feed(TurnEnded())])
 
@@ -145,7 +145,7 @@ def test_tags_of_two_kinds_are_no_call(body, tag):
         '<tool_call>{"name":"now","arguments":{"a":',
         "<use_tool><name>now</name>",
         "<use_tool><name>find</name><q>abc</use_tool>",
-        "<tool_call>" * (PATIENCE + 5),
+        "<tool_call>" * (MAX_FALSE_BLOCKS + 5),
     ],
 )
 def test_what_is_no_call_stays_text_letter_by_letter(text):
@@ -182,7 +182,7 @@ def test_a_call_told_live_that_breaks_off_is_incomplete():
 
 
 def test_a_live_value_flows_before_it_is_whole():
-    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), telling="live")
+    reader = ReadTextCalls(NOTATIONS, "S", Schemas(TOOLS), ("find",), mode="live")
     told = [len(reader.feed(TextDelta(piece))) for piece in ("<use_tool><name>find</name><q>aaa", "bbb", "ccc</")]
     assert told == [2, 1, 1]
 
@@ -219,10 +219,10 @@ def test_a_structured_call_settles_an_open_block():
 BLOCK = "<use_tool><name>find</name><q>x</q></use_tool>"
 
 
-def structured(id: str, arguments: str, name: str = "find", seal: str = ""):
+def structured(id: str, arguments: str, name: str = "find", signature: str = ""):
     half = len(arguments) // 2
     pieces = [CallArgs(id, piece) for piece in (arguments[:half], arguments[half:]) if piece]
-    return CallStarted(id, name, seal=seal), *pieces, CallEnded(id)
+    return CallStarted(id, name, signature=signature), *pieces, CallEnded(id)
 
 
 def through(*events):
@@ -231,7 +231,7 @@ def through(*events):
     order = TurnOrder()
     out = [TurnStarted(), *(passed for event in (*events, TurnEnded()) for passed in reader.feed(event))]
     for event in out:
-        order.see(event)
+        order.see((event,))
     order.end()
     return out
 
@@ -254,7 +254,7 @@ def test_a_textual_call_is_delivered_in_its_place():
 
 
 def test_a_structured_call_that_follows_its_text_is_dropped_one_for_one():
-    out = through(TextDelta(BLOCK), *structured("c1", '{ "q": "x" }', seal="s"), *structured("c2", '{"q":"x"}'))
+    out = through(TextDelta(BLOCK), *structured("c1", '{ "q": "x" }', signature="s"), *structured("c2", '{"q":"x"}'))
     assert ids(out) == ["call_St01", "c2"]
     assert codes(out) == ["text_call_twin"]
     assert [event for event in out if isinstance(event, CallTwin)] == [CallTwin("call_St01", "c1", "s")]
@@ -459,3 +459,19 @@ def test_what_survives_is_read_back_equal(arguments):
     written = write_use_tool("f", json.dumps(arguments))
     if not written.changed:
         assert [(name, json.loads(text)) for name, text in extract_calls(written.text, NOTATIONS)] == [("f", arguments)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "expected"),
+    [
+        ({"type": "object", "properties": {"x": True}}, "5", '"5"'),
+        ({"type": "object", "properties": {"x": {"enum": ["a", "b"]}}}, "5", '"5"'),
+        ({"type": "object", "properties": "none"}, "5", '"5"'),
+        ({"type": "object", "properties": {"x": {"type": ["integer", "string"]}}}, "5", '"5"'),
+        ({"type": "object", "properties": {"x": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}, "5", "5"),
+    ],
+    ids=["a-schema-of-anything", "words", "no-properties", "also-a-string", "a-number-or-null"],
+)
+def test_a_value_is_more_than_a_string_only_where_the_schema_leaves_no_doubt(schema, text: str, expected: str):
+    tool = Tool("f", parameters=msgspec.Raw(json.dumps(schema).encode()))
+    assert typed(text, Schemas([tool]).types("f", "x")) == expected

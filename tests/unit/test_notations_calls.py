@@ -20,8 +20,8 @@ from toolwire.core.events import (
     TurnFailed,
 )
 from toolwire.core.request import Request, Tool
-from toolwire.notations.known import CALLS
-from toolwire.notations.read import PATIENCE, ReadTextCalls
+from toolwire.notations.read import MAX_FALSE_BLOCKS, ReadTextCalls
+from toolwire.notations.registry import CALLS
 from toolwire.notations.source import LIMIT
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
@@ -70,7 +70,7 @@ BARE = {
 """A call without arguments."""
 
 each = pytest.mark.parametrize("name", ONE)
-telling = pytest.mark.parametrize("telling", ["live", "whole"])
+mode = pytest.mark.parametrize("mode", ["live", "whole"])
 
 
 def same(arguments: str) -> object:
@@ -78,18 +78,18 @@ def same(arguments: str) -> object:
 
 
 @each
-@telling
-def test_a_call_is_read_with_the_text_around_it(name, telling):
-    found = reading(f"Let me see. {ONE[name]} Done.", name, telling=telling)
+@mode
+def test_a_call_is_read_with_the_text_around_it(name, mode):
+    found = reading(f"Let me see. {ONE[name]} Done.", name, mode=mode)
     [(called, arguments)] = found.calls
     assert (found.text, called, same(arguments), found.notes) == ("Let me see.  Done.", "find", {"q": "x"}, ())
 
 
 @each
-@telling
-def test_two_calls_in_a_row_are_two(name, telling):
+@mode
+def test_two_calls_in_a_row_are_two(name, mode):
     for gap in ("", "\n", " and "):
-        found = reading(ONE[name] + gap + BARE[name], name, telling=telling)
+        found = reading(ONE[name] + gap + BARE[name], name, mode=mode)
         assert [(called, same(arguments)) for called, arguments in found.calls] == [("find", {"q": "x"}), ("now", {})]
         assert (found.text, found.notes) == (gap if gap.strip() else "", ())
 
@@ -100,10 +100,10 @@ def test_no_arguments_are_an_empty_object(name):
 
 
 @each
-@telling
-def test_a_name_that_is_not_declared_stays_text(name, telling):
+@mode
+def test_a_name_that_is_not_declared_stays_text(name, mode):
     words = f"a {ONE[name]} b".replace("find", "lose")
-    found = reading(words, name, telling=telling)
+    found = reading(words, name, mode=mode)
     assert (found.text, found.calls) == (words, [])
     assert {*found.notes} == {("text_block_kept", "not a declared tool")}
 
@@ -115,17 +115,17 @@ def test_code_is_not_read(name):
 
 
 @each
-@telling
-def test_a_call_that_is_cut_before_its_name_stays_text(name, telling):
+@mode
+def test_a_call_that_is_cut_before_its_name_stays_text(name, mode):
     words = ONE[name][: ONE[name].index("find") + 2]
-    found = reading(words, name, telling=telling)
+    found = reading(words, name, mode=mode)
     assert (found.text, found.calls, {*found.codes}) == (words, [], {"text_block_kept"})
 
 
 @each
 def test_a_call_that_is_cut_in_its_arguments_is_text_if_held_and_incomplete_if_told(name):
     words = ONE[name][: ONE[name].rindex("x")]
-    held = reading(words, name, telling="whole")
+    held = reading(words, name, mode="whole")
     assert (held.text, held.calls) == (words, [])
     [(called, _, complete)] = reading(words, name).pieces
     assert (called, complete) == ("find", False)
@@ -151,7 +151,7 @@ def test_a_call_that_also_comes_in_structure_is_delivered_once(name):
     structured = (CallStarted("c", "find"), CallArgs("c", '{"q":"x"}'), CallEnded("c"))
     text = TextDelta(ONE[name] + "\n" + ONE[name])
     for events in ((text, *structured), (*structured, text)):
-        line = stages([name], telling="whole")
+        line = stages([name], mode="whole")
         found = told([out for event in (*events, TurnEnded()) for out in line.feed(event)])
         assert (len(found.calls), found.codes, found.text) == (2, ["text_call_twin"], "")
 
@@ -172,7 +172,7 @@ def test_a_thought_in_the_midst_of_a_call_cuts_it(name):
     out = [*line.feed(TextDelta(begun)), *line.feed(ReasoningDelta("hm")), *line.feed(TurnEnded())]
     [call, thought] = told(out).pieces
     assert (call[2], thought) == (False, {"hm"})
-    held = stages([name], telling="whole")
+    held = stages([name], mode="whole")
     assert [*held.feed(TextDelta(begun)), *held.feed(ReasoningDelta("hm"))] == [ReasoningDelta("hm")]
 
 
@@ -196,7 +196,7 @@ def test_a_long_string_flows_before_it_is_whole(name, before):
 
 @each
 def test_a_value_that_never_ends_is_let_go(name):
-    line = stages([name], telling="whole")
+    line = stages([name], mode="whole")
     head = ONE[name][: ONE[name].rindex("x")]
     out = [event for _ in range(5) for event in line.feed(TextDelta("x" * (LIMIT // 2)))]
     out = [
@@ -208,7 +208,7 @@ def test_a_value_that_never_ends_is_let_go(name):
 
 @each
 def test_enough_that_is_no_call_ends_the_search(name):
-    words = ONE[name].replace("find", "lose") * (PATIENCE + 1) + ONE[name]
+    words = ONE[name].replace("find", "lose") * (MAX_FALSE_BLOCKS + 1) + ONE[name]
     line = stages([name])
     found = told([*line.feed(TextDelta(words)), *line.feed(TurnEnded())])
     assert (found.text, found.calls) == (words, [])
@@ -217,7 +217,7 @@ def test_enough_that_is_no_call_ends_the_search(name):
 def test_strict_parsing_fails_the_turn_in_any_notation():
     rules = ToolRules(strict_parsing=True)
     for name in CALLS:
-        line = stages([name], telling="whole", declared=("now",))
+        line = stages([name], mode="whole", declared=("now",))
         policies = policies_for(Request("m", (), tools=TOOLS), rules, "S", tuple).policies
         events = [out for event in line.feed(TextDelta(f"{ONE[name]} x")) for out in policies.feed(event)]
         assert isinstance(events[0], TurnFailed)
@@ -225,7 +225,7 @@ def test_strict_parsing_fails_the_turn_in_any_notation():
 
 def test_arguments_that_are_not_json_stay_text_at_the_end_too():
     words = '<tool_call>{"name":"now","arguments":{"x":NaN}}'
-    assert reading(words, "hermes", telling="whole").text == words
+    assert reading(words, "hermes", mode="whole").text == words
     assert reading(words, "hermes").pieces == (("now", '{"x":NaN}', False),)
 
 
@@ -234,7 +234,7 @@ def test_any_text_is_read_alike_in_any_chunking(text, place):
     name = [*ONE][place]
     reading(text, name)
     reading(ONE[name][: len(text)] + text + ONE[name], name)
-    reading(ONE[name][: len(text)] + text + ONE[name], name, telling="whole")
+    reading(ONE[name][: len(text)] + text + ONE[name], name, mode="whole")
 
 
 @given(st.text(st.characters(exclude_characters="<[`~\n", exclude_categories=("Cs",)), min_size=1))
@@ -249,7 +249,7 @@ def test_any_text_without_markers_passes_unchanged_and_at_once(text):
 # Mistral
 
 
-@telling
+@mode
 @pytest.mark.parametrize(
     ("words", "calls"),
     [
@@ -261,8 +261,8 @@ def test_any_text_without_markers_passes_unchanged_and_at_once(text):
         ('[TOOL_CALLS] find [ARGS] {"q": "x"}', ["find"]),
     ],
 )
-def test_mistral_has_two_forms(words, calls, telling):
-    found = reading(words, "mistral", telling=telling)
+def test_mistral_has_two_forms(words, calls, mode):
+    found = reading(words, "mistral", mode=mode)
     assert ([name for name, _ in found.calls], found.text, found.notes) == (calls, "", ())
 
 
@@ -277,7 +277,7 @@ def test_a_list_without_its_end_is_recovered():
 )
 def test_what_mistral_does_not_write_stays_text(rest):
     words = "[TOOL_CALLS]" + rest
-    assert reading(words, "mistral", telling="whole").pieces == (words,)
+    assert reading(words, "mistral", mode="whole").pieces == (words,)
 
 
 def test_what_follows_a_call_of_a_list_and_is_none_stays_text():
@@ -291,13 +291,13 @@ def test_what_follows_a_call_of_a_list_and_is_none_stays_text():
 # Invoke
 
 
-@telling
+@mode
 @pytest.mark.parametrize("prefix", ["", "antml:", "minimax:", f"{BAR}DSML{BAR}", "|DSML|"])
 @pytest.mark.parametrize("wrapper", ["", "function_calls", "tool_calls"])
-def test_invoke_may_have_a_prefix_and_a_wrapper(prefix, wrapper, telling):
+def test_invoke_may_have_a_prefix_and_a_wrapper(prefix, wrapper, mode):
     inner = f"\n{invoke('find', prefix, q='x')}\n{invoke('now', prefix)}\n"
     words = f"<{prefix}{wrapper}>{inner}</{prefix}{wrapper}>" if wrapper else inner
-    found = reading(f"a{words}b", "invoke", telling=telling)
+    found = reading(f"a{words}b", "invoke", mode=mode)
     assert (found.calls, found.notes) == ([("find", '{"q":"x"}'), ("now", "{}")], ())
     assert found.text == ("ab" if wrapper else "a\n\nb")
 
@@ -336,7 +336,7 @@ def test_values_of_invoke_have_the_type_that_is_said(parameter, arguments):
     ],
 )  # fmt: skip
 def test_what_invoke_is_not_stays_text(words):
-    found = reading(words, "invoke", telling="whole")
+    found = reading(words, "invoke", mode="whole")
     assert (found.text, found.calls) == (words, [])
 
 
@@ -346,7 +346,7 @@ def test_a_wrapper_without_its_end_is_recovered_and_a_cut_call_in_it_is_text():
         found = reading(words + end, "invoke")
         assert (found.pieces, found.codes) == ((("now", "{}", True),), ["text_call_recovered"])
     for end in ("<invoke ", "<inv", '<invoke name="fi'):
-        found = reading(words + end, "invoke", telling="whole")
+        found = reading(words + end, "invoke", mode="whole")
         assert (found.pieces, {*found.codes}) == ((("now", "{}", True), end), {"text_block_kept"})
 
 
@@ -370,7 +370,7 @@ def test_glm_pairs_are_typed_by_the_schema():
 )
 def test_what_glm_does_not_write_stays_text(inside):
     words = f"<tool_call>{inside}</tool_call>"
-    assert reading(words, "glm", telling="whole").pieces == (words,)
+    assert reading(words, "glm", mode="whole").pieces == (words,)
 
 
 def test_glm_reads_the_json_of_its_relatives():
@@ -400,7 +400,7 @@ def test_a_parameter_before_its_name_is_typed_later():
 )
 def test_json_that_is_none_stays_text(inside):
     words = f"<tool_call>{inside}</tool_call>"
-    assert reading(words, "hermes", telling="whole").pieces == (words,)
+    assert reading(words, "hermes", mode="whole").pieces == (words,)
 
 
 @pytest.mark.parametrize(("parameter", "piece"), [("q", " "), ("n", "1")])

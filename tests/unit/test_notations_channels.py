@@ -17,14 +17,14 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.notations.thoughts import PATIENCE
+from toolwire.notations.reasoning import MAX_LEADING_SPACE
 
 ANALYSIS = "<|channel|>analysis<|message|>"
 FINAL = "<|start|>assistant<|channel|>final<|message|>"
 CALL = '<|start|>assistant<|channel|>commentary to=functions.find <|constrain|>json<|message|>{"q":"x"}'
 
 
-# Thoughts
+# ReasoningCache
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ CALL = '<|start|>assistant<|channel|>commentary to=functions.find <|constrain|>j
         ("<thi", [], "<thi"),
         ("  \n", [], "  \n"),
         ("", [], ""),
-        (" " * PATIENCE + "<think>a</think>b", ["a"], "b"),
-        (" " * (PATIENCE + 1) + "<think>a</think>b", [], " " * (PATIENCE + 1) + "<think>a</think>b"),
+        (" " * MAX_LEADING_SPACE + "<think>a</think>b", ["a"], "b"),
+        (" " * (MAX_LEADING_SPACE + 1) + "<think>a</think>b", [], " " * (MAX_LEADING_SPACE + 1) + "<think>a</think>b"),
     ],
 )
 def test_a_thought_stands_before_the_answer(words, thoughts, text):
@@ -120,11 +120,11 @@ def test_any_text_is_thought_alike_in_any_chunking(text):
 # Harmony
 
 
-@pytest.mark.parametrize("telling", ["live", "whole"])
+@pytest.mark.parametrize("mode", ["live", "whole"])
 @pytest.mark.parametrize("ending", ["", "<|call|>", "<|end|>", "<|return|>"])
 @pytest.mark.parametrize("thought", ["<|end|>", ""])
-def test_harmony_is_read_channel_by_channel(telling, ending, thought):
-    found = reading(f"{ANALYSIS}think{thought}{CALL}{ending}", "harmony", telling=telling)
+def test_harmony_is_read_channel_by_channel(mode, ending, thought):
+    found = reading(f"{ANALYSIS}think{thought}{CALL}{ending}", "harmony", mode=mode)
     assert (found.thoughts, found.text, found.calls, found.notes) == (["think"], "", [("find", '{"q":"x"}')], ())
 
 
@@ -202,5 +202,5 @@ def test_without_tools_there_are_still_channels():
 
 @given(st.lists(st.sampled_from(["<|start|>", "assistant", "<|channel|>", "analysis", "final", "commentary", " to=functions.find", "<|message|>", "<|end|>", "<|call|>", '{"q":1}', "a", "`", "\n", "<|"]), max_size=14))  # fmt: skip
 def test_any_messages_are_read_alike_in_any_chunking(tokens):
-    for telling in ("live", "whole"):
-        reading("".join(tokens), "harmony", telling=telling)
+    for mode in ("live", "whole"):
+        reading("".join(tokens), "harmony", mode=mode)

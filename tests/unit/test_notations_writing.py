@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tests.unit.notated import reading, schema, unguarded
 from toolwire.core.request import Tool
 from toolwire.notations import glm, invoke
-from toolwire.notations.known import HERMES, TEACHABLE
+from toolwire.notations.registry import HERMES, PROMPT_NOTATIONS
 from toolwire.notations.write import guarded
 
-TAUGHT = {"hermes": HERMES, **TEACHABLE}
+TAUGHT = {"hermes": HERMES, **PROMPT_NOTATIONS}
 GUARDED = {"invoke": invoke.GUARDED, "glm": glm.GUARDED}
 NASTY = "ab <>/&\"'[]{}:,\n\r\\|\u00e4\U0001f600"
 WORDS = (

@@ -10,7 +10,7 @@ from toolwire.core.order import TurnOrder
 def seen(*events):
     order = TurnOrder()
     for event in events:
-        order.see(event)
+        order.see((event,))
     return order
 
 

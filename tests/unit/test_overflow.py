@@ -8,11 +8,11 @@ import pytest
 from toolwire.backends import codex, responses
 from toolwire.backends.codex.failures import turn_failure
 from toolwire.backends.codex.wire import TurnError
-from toolwire.backends.failures import Error, failed, refusal
+from toolwire.backends.failures import Error, http_failure, stream_failure
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED
 from toolwire.core.request import Message, Request, TextPart
 from toolwire.core.sse import Frame
-from toolwire.runs.windows import window_in
+from toolwire.turns.windows import window_in
 
 Json = dict[str, Any]
 
@@ -50,7 +50,7 @@ SAID = pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
 @SAID
 @pytest.mark.parametrize("status", [400, 413, 422, 500])
 def test_a_refusal_has_the_one_code(message: str, status: int):
-    failure = refusal(status, {}, json.dumps({"error": {"message": message, "type": "BadRequestError"}}).encode())
+    failure = http_failure(status, {}, json.dumps({"error": {"message": message, "type": "BadRequestError"}}).encode())
     assert (failure.code, failure.retryable, failure.message) == (CONTEXT_LENGTH_EXCEEDED, False, message)
     assert failure.status == (status if status < 500 else 400)
 
@@ -58,7 +58,7 @@ def test_a_refusal_has_the_one_code(message: str, status: int):
 @SAID
 @pytest.mark.parametrize("error", [{"code": 400}, {"type": "invalid_request_error"}, {"code": "server_error"}, {}])
 def test_a_failure_inside_a_stream_has_it_too(message: str, error: Json):
-    failure = failed(Error(message, **error))
+    failure = stream_failure(Error(message, **error))
     assert (failure.status, failure.code, failure.retryable) == (400, CONTEXT_LENGTH_EXCEEDED, False)
 
 
@@ -84,8 +84,8 @@ def test_app_server_has_a_word_for_it():
     ],
 )
 def test_a_word_of_the_servers_own_is_enough(error: Json):
-    assert refusal(400, {}, json.dumps({"error": error}).encode()).code == CONTEXT_LENGTH_EXCEEDED
-    assert failed(Error(**error)).code == CONTEXT_LENGTH_EXCEEDED
+    assert http_failure(400, {}, json.dumps({"error": error}).encode()).code == CONTEXT_LENGTH_EXCEEDED
+    assert stream_failure(Error(**error)).code == CONTEXT_LENGTH_EXCEEDED
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_word_of_the_servers_own_is_enough(error: Json):
     ],
 )
 def test_other_failures_keep_their_own(status: int, error: Json):
-    failure = refusal(status, {}, json.dumps({"error": error}).encode())
+    failure = http_failure(status, {}, json.dumps({"error": error}).encode())
     assert (failure.status, failure.code) == (status, error.get("code", ""))
     assert failure.retryable == (status in (429, 500))
 

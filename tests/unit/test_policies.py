@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from toolwire.assembly import ToolRules, as_ruled, output_mode, policies_for
+from toolwire.assembly import ToolRules, apply_rules, output_mode, policies_for
 from toolwire.core.collect import collect
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
@@ -14,9 +14,9 @@ from toolwire.core.events import (
     CallStarted,
     CallTwin,
     Note,
+    RawFrame,
     ReasoningDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
@@ -38,7 +38,7 @@ def called(id: str, name: str = "f", text: str = "{}", complete: bool = True):
 
 
 def through(*events, rules: ToolRules = RULES, request: Request = REQUEST):
-    assembly = policies_for(as_ruled(request, rules), rules, "S", nobody)
+    assembly = policies_for(apply_rules(request, rules), rules, "S", nobody)
     out = [passed for event in (TurnStarted(), *events) for passed in assembly.policies.feed(event)]
     return collect(out), assembly
 
@@ -64,14 +64,14 @@ def test_length_and_filter_stay_the_truth_even_after_a_call(reason):
 def test_a_turn_with_a_cut_call_ends_with_length():
     result, assembly = through(*called("a", text='{"x":', complete=False), TurnEnded("stop"))
     assert result.reason == "length"
-    assert assembly.tally.counts == {"call_incomplete": 1}
+    assert assembly.stats.counts == {"call_incomplete": 1}
 
 
 def test_a_nameless_call_gets_the_only_declared_name():
     one = Request("m", (), tools=(Tool("only"),))
     result, assembly = through(*called("a", ""), TurnEnded(), request=one)
     assert result.calls[0].name == "only"
-    assert assembly.tally.counts == {"name_inferred": 1}
+    assert assembly.stats.counts == {"name_inferred": 1}
 
 
 def test_a_nameless_call_gets_the_forced_name():
@@ -97,12 +97,12 @@ def test_a_nameless_call_is_named_by_position_only_on_demand():
 def test_the_cap_is_exact_and_says_so():
     result, assembly = through(*called("a"), *called("b"), *called("c"), TurnEnded(), rules=ToolRules(max_calls=2))
     assert [call.id for call in result.calls] == ["a", "b"]
-    assert assembly.tally.truncated
-    assert assembly.tally.call_count == 2
+    assert assembly.stats.truncated
+    assert assembly.stats.call_count == 2
 
 
 def test_a_cap_that_nothing_exceeds_truncates_nothing():
-    assert not through(*called("a"), TurnEnded(), rules=ToolRules(max_calls=1))[1].tally.truncated
+    assert not through(*called("a"), TurnEnded(), rules=ToolRules(max_calls=1))[1].stats.truncated
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_text_after_a_call_is_dropped_by_suppress_tail():
     result, assembly = through(TextDelta("a"), *called("c"), TextDelta("b"), TextDelta("c"), TurnEnded(),
                                rules=ToolRules(suppress_tail=True))  # fmt: skip
     assert result.text == "a"
-    assert assembly.tally.counts == {"tail_withheld": 1}
+    assert assembly.stats.counts == {"tail_withheld": 1}
 
 
 @pytest.mark.parametrize("follows", [TextDelta("x"), ReasoningDelta("r"), CallStarted("b", "g")])
@@ -146,13 +146,13 @@ def test_stop_after_first_closes_where_something_follows(follows):
     result, assembly = through(*called("a"), follows, rules=rules)
     assert assembly.policies.closed
     assert (result.reason, [call.id for call in result.calls]) == ("calls", ["a"])
-    assert assembly.tally.truncated == isinstance(follows, CallStarted)
+    assert assembly.stats.truncated == isinstance(follows, CallStarted)
 
 
 def test_stop_after_first_lets_a_single_call_end_by_itself():
     result, assembly = through(*called("a"), TurnEnded(), rules=ToolRules(stop_after=True, stop_after_mode="first"))
     assert result.reason == "calls"
-    assert not assembly.tally.counts
+    assert not assembly.stats.counts
 
 
 def test_a_burst_waits_only_between_calls():
@@ -183,9 +183,9 @@ def test_a_textual_call_counts_where_it_stands():
     assert [call.name for call in turn(*events).calls] == ["f", "g"]
     first, assembly = through(*events, rules=ToolRules(stop_after=True, stop_after_mode="first"))
     assert ([call.name for call in first.calls], first.text, assembly.policies.closed) == (["f"], "a ", True)
-    assert assembly.tally.counts == {"tail_withheld": 1}
+    assert assembly.stats.counts == {"tail_withheld": 1}
     capped, assembly = through(*events, rules=ToolRules(max_calls=1))
-    assert ([call.name for call in capped.calls], assembly.tally.truncated) == (["f"], True)
+    assert ([call.name for call in capped.calls], assembly.stats.truncated) == (["f"], True)
 
 
 def test_a_twin_is_no_second_call_to_any_rule():
@@ -197,8 +197,8 @@ def test_a_twin_is_no_second_call_to_any_rule():
         ToolRules(output_mode="obsidian-xml"),
     ):
         result, assembly = through(*events, rules=rules)
-        assert ([call.name for call in result.calls], assembly.tally.counts) == (["f"], {"text_call_twin": 1})
-        assert (assembly.tally.truncated, assembly.tally.call_count) == (False, 1)
+        assert ([call.name for call in result.calls], assembly.stats.counts) == (["f"], {"text_call_twin": 1})
+        assert (assembly.stats.truncated, assembly.stats.call_count) == (False, 1)
 
 
 def test_the_backend_hears_which_call_stands_for_its_own():
@@ -223,7 +223,7 @@ def test_a_failure_after_complete_calls_finishes_only_on_demand():
     assert turn(*called("a"), FAILED).failure is not None
     result, assembly = through(*called("a"), FAILED, rules=ToolRules(finish_after_calls=True))
     assert (result.failure, result.reason) == (None, "calls")
-    assert assembly.tally.counts == {"failure_after_calls": 1}
+    assert assembly.stats.counts == {"failure_after_calls": 1}
 
 
 def test_a_failure_inside_a_call_is_never_hidden():
@@ -289,14 +289,14 @@ NAMED = msgspec.structs.replace(REQUEST, tool_choice=ToolChoice("required", "g")
 def test_with_a_named_tool_calls_of_others_are_withheld():
     folded, assembly = through(*called("a"), *called("b", "g"), TurnEnded("stop"), request=NAMED)
     assert [(call.id, call.name) for call in folded.calls] == [("b", "g")]
-    assert (folded.reason, assembly.tally.notes) == ("calls", [Note("call_not_allowed", "f")])
+    assert (folded.reason, assembly.stats.notes) == ("calls", [Note("call_not_allowed", "f")])
 
 
 def test_a_textual_call_of_another_than_the_named_tool_is_withheld_too():
     block = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     folded, assembly = through(TextDelta(block), TurnEnded("stop"), request=NAMED)
     assert (folded.calls, folded.reason) == ((), "stop")
-    assert [note.code for note in assembly.tally.notes] == ["call_not_allowed", "call_missing"]
+    assert [note.code for note in assembly.stats.notes] == ["call_not_allowed", "call_missing"]
 
 
 @pytest.mark.parametrize("choice", [ToolChoice("required", "g"), ToolChoice("required")])
@@ -304,7 +304,7 @@ def test_a_turn_without_the_call_that_is_demanded_says_so(choice):
     request = msgspec.structs.replace(REQUEST, tool_choice=choice)
     folded, assembly = through(TextDelta("No."), TurnEnded("stop"), request=request)
     assert (folded.text, folded.reason) == ("No.", "stop")
-    assert assembly.tally.notes == [Note("call_missing", choice.name)]
+    assert assembly.stats.notes == [Note("call_missing", choice.name)]
 
 
 @pytest.mark.parametrize(
@@ -327,36 +327,32 @@ def test_a_turn_without_the_call_that_is_demanded_says_so(choice):
     ids=["called", "cut", "failed", "no-choice", "auto", "hosted"],
 )
 def test_a_turn_that_owes_no_call_says_nothing(events, request_):
-    assert through(*events, request=request_)[1].tally.notes == []
+    assert through(*events, request=request_)[1].stats.notes == []
 
 
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
 
 
-def shown(event: str, item: str, /, type: str, *, name: str = "item", **fields: object) -> Told:
-    return Told(event, item, msgspec.json.encode({name: {"type": type, **fields}}), type)
+def shown(event: str, item: str, answers: str | None = None) -> RawFrame:
+    return RawFrame(event, item, b"{}", answers)
 
 
 @pytest.mark.parametrize("item", ["fco_1", ""])
 def test_a_result_that_answers_no_call_of_the_turn_is_dropped_and_noted_once(item):
-    output = {"type": "function_call_output", "call_id": "x", "output": "unknown MCP server"}
-    block = shown("content_block_start", "0", name="content_block", type="tool_result", tool_use_id="y")
-    end = Told("content_block_stop", "0", b"{}")
-    said = [shown(ADDED, item, **output), shown(DONE, item, **output), block, end]
+    block, end = shown("content_block_start", "0", "y"), shown("content_block_stop", "0")
+    said = [shown(ADDED, item, "x"), shown(DONE, item, "x"), block, end]
     assembly = policies_for(REQUEST, RULES, "S", tuple)
     assert [out for event in (TurnStarted(), *said) for out in assembly.policies.feed(event)] == [TurnStarted()]
-    assert assembly.tally.notes == [Note("output_dropped", "x"), Note("output_dropped", "y")]
+    assert assembly.stats.notes == [Note("output_dropped", "x"), Note("output_dropped", "y")]
 
 
 def test_every_other_frame_passes():
     said = [
         *called("x"),
-        shown(DONE, "fco_1", type="function_call_output", call_id="x"),
-        shown(DONE, "ws_1", type="web_search_call", note="not a function_call_output"),
-        shown("content_block_start", "1", name="content_block", type="web_search_tool_result", tool_use_id="srv"),
-        shown("content_block_start", "2", name="content_block", type="tool_result", tool_use_id=5),
-        shown("content_block_start", "3", name="other", type="tool_result"),
-        Told("response.completed", "", b'{"response":{"output":[{"type":"function_call_output"}]}}'),
+        shown(DONE, "fco_1", "x"),
+        shown(DONE, "ws_1"),
+        shown("content_block_start", "1"),
+        shown("response.completed", ""),
     ]
     assembly = policies_for(REQUEST, RULES, "S", tuple)
     assert [out for event in (TurnStarted(), *said) for out in assembly.policies.feed(event)] == [TurnStarted(), *said]

@@ -10,8 +10,8 @@ import pytest
 from toolwire.agent.items import user_message
 from toolwire.agent.session import Session
 from toolwire.core.sse import Frame
-from toolwire.transport.private import make_folders, open_private
-from toolwire.transport.record import Recorder
+from toolwire.memory.private import make_folders, open_private
+from toolwire.upstream.record import Recorder
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from toolwire.core.request import Request
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
 from toolwire.replay import show
-from toolwire.transport.record import Recorder
+from toolwire.upstream.record import Recorder
 
 
 def recorded(tmp_path, data: bytes, status: int = 200, kind: str = "responses") -> bytes:
@@ -102,3 +102,12 @@ def test_secrets_are_blanked():
 def test_anything_else_is_refused(text, said):
     with pytest.raises(ValueError, match=said):
         show(text, io.StringIO())
+
+
+def test_a_replayed_turn_knows_what_its_backend_knows(tmp_path):
+    recording = read_recording(recorded(tmp_path, TURN))
+    conversation = replay.Conversation(Request("m", ()), "S", recording, replay.Profile())
+    assert conversation.delta_fields
+    assert not conversation.context_window.is_full
+    assert conversation.reasoning() == ""
+    conversation.stand_in("a", "b")

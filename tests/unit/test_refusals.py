@@ -2,8 +2,8 @@
 
 import pytest
 
+from toolwire.backends.refusals import Refused, refused
 from toolwire.core.errors import Failure
-from toolwire.runs.refusals import Refused, refused
 
 ALWAYS = Refused("reasoning", always=True)
 ONCE = Refused("reasoning", always=False)

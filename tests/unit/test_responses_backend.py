@@ -10,7 +10,8 @@ from tests.support.frames import call, call_item, completed, created, rs, sse, s
 from toolwire.backends.responses import CHATGPT, OPENAI, Conversation, Profile, profile_from
 from toolwire.backends.responses.encode import encode_request
 from toolwire.core.collect import Call, Reasoning, Text, collect
-from toolwire.core.events import MessageEnded, Note, Usage
+from toolwire.core.errors import MAX_CALLS, TooManyCalls
+from toolwire.core.events import MessageEnded, Note, TurnFailed, Usage
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import (
     AudioPart,
@@ -195,16 +196,16 @@ def test_text_reasoning_and_calls_come_in_order():
         rs("reasoning_summary_text.delta", item_id="rs", output_index=0, summary_index=1, delta="b"),
         rs("output_item.done", output_index=0, item={"type": "reasoning", "id": "rs", "encrypted_content": "E",
            "summary": [{"type": "summary_text", "text": "a"}, {"type": "summary_text", "text": "b"}]}),
-        text("Hi", place=1),
+        text("Hi", index=1),
         rs("output_text.done", item_id="msg_1", output_index=1, content_index=0, text="Hi"),
         rs("output_item.done", output_index=1, item={"type": "message", "id": "msg_1", "content": [{"type": "output_text", "text": "Hi"}]}),
-        call("c1", "f", '{"a"', ":1}", place=2),
+        call("c1", "f", '{"a"', ":1}", index=2),
         completed(usage={"input_tokens": 10, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 1},
                          "output_tokens_details": {"reasoning_tokens": 3}}),
     )  # fmt: skip
     result = turn(data)
     assert result.items == (
-        Reasoning(("a", "b"), id="rs", seal="E", issuer="responses"),
+        Reasoning(("a", "b"), id="rs", signature="E", origin="responses"),
         Text("Hi"),
         Call("c1", "f", '{"a":1}'),
     )
@@ -369,7 +370,7 @@ def test_frames_after_the_end_are_dropped():
 def test_outputs_and_unknown_items_are_dropped_and_noted():
     noise = {"type": "function_call_output", "call_id": "x", "output": "resources/list failed: unknown MCP server"}
     result = turn(
-        stream(created(), rs("output_item.done", output_index=0, item=noise), text("a", place=1), completed())
+        stream(created(), rs("output_item.done", output_index=0, item=noise), text("a", index=1), completed())
     )
     assert (result.text, result.calls) == ("a", ())
     assert result.notes == (Note("item_dropped", "function_call_output"),)
@@ -407,7 +408,7 @@ def test_a_plain_call_without_arguments_ends_before_what_follows_it():
 
 ONE, TWO = ({"type": "message", "id": id, "content": [{"type": "output_text", "text": text}]} for id, text in
             (("msg_1", "Let me look."), ("msg_2", "It is 42.")))  # fmt: skip
-APART = (Text("Let me look."), MessageEnded(""), Text("It is 42."))
+TWO_MESSAGES = (Text("Let me look."), MessageEnded(""), Text("It is 42."))
 
 
 def test_two_messages_of_a_turn_are_kept_apart():
@@ -420,15 +421,15 @@ def test_two_messages_of_a_turn_are_kept_apart():
         (first.replace(b'"item_id": "msg_1", ', b""), second.replace(b'"item_id": "msg_2", ', b"")),
         (first, done[0], text("It is 42.", "msg_1", 1)),
     ):
-        assert turn(stream(created(), *events, completed())).items == APART
-        assert turn(stream(created(), *events, completed([ONE, TWO]))).items == APART
-    assert turn(stream(created(), completed([ONE, TWO]))).items == APART
+        assert turn(stream(created(), *events, completed())).items == TWO_MESSAGES
+        assert turn(stream(created(), *events, completed([ONE, TWO]))).items == TWO_MESSAGES
+    assert turn(stream(created(), completed([ONE, TWO]))).items == TWO_MESSAGES
 
 
 def test_messages_of_a_plain_reply_that_share_an_id_are_all_told():
     same = {**TWO, "id": "msg_1"}
-    assert plain(status="completed", output=[ONE, same]).items == APART
-    assert turn(stream(created(), completed([ONE, same]))).items == APART
+    assert plain(status="completed", output=[ONE, same]).items == TWO_MESSAGES
+    assert turn(stream(created(), completed([ONE, same]))).items == TWO_MESSAGES
 
 
 def test_a_new_id_in_every_event_is_no_new_message():
@@ -479,7 +480,7 @@ DONE = b"data: [DONE]\n\n"
 def test_done_alone_ends_a_turn_with_a_note_and_what_is_open_is_incomplete():
     opened = rs("output_item.added", output_index=1, item=call_item("c", "f", ""))
     begun = rs("function_call_arguments.delta", item_id="fc_1", output_index=1, delta='{"a":')
-    whole = [rs("output_item.done", output_index=0, item=ONE), call("c", "f", "{}", place=1)]
+    whole = [rs("output_item.done", output_index=0, item=ONE), call("c", "f", "{}", index=1)]
     for events, reason, complete in (
         ([text("a")], "length", []),
         ([text("a"), rs("output_text.done", item_id="msg_1", output_index=0, content_index=0, text="a")], "stop", []),
@@ -528,3 +529,81 @@ def test_an_expired_login_says_what_to_do():
     assert (
         "codex login" in Conversation(Request("m", ()), "S", CHATGPT).refused(401, {}, b'{"detail":"expired"}').message
     )
+
+
+# Frames that are odd, and say little
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        rs("output_text.delta", item_id="msg_1", output_index=0, content_index=0, delta=""),
+        rs("refusal.delta", item_id="msg_1", output_index=0, content_index=0, delta=""),
+        rs("reasoning_summary_text.delta", item_id="rs_1", output_index=0, summary_index=0, delta=""),
+        rs("output_item.added", output_index=0),
+        rs("output_item.done", output_index=0),
+        rs("output_text.done", item_id="msg_9", output_index=0, content_index=0, text=""),
+    ],
+    ids=["text", "refusal", "reasoning", "added", "done", "text-done"],
+)
+def test_a_frame_without_what_it_is_about_says_nothing(frame: bytes):
+    result = turn(stream(created(), frame, text("Hi"), completed()))
+    assert (result.text, result.reason, result.notes) == ("Hi", "stop", ())
+
+
+def test_half_a_letter_whose_other_half_never_comes_is_replaced_with_a_note():
+    half = text("a@").replace(b"@", rb"\ud83d")
+    result = turn(stream(created(), half, text("b"), completed()))
+    assert (result.text, [note.code for note in result.notes]) == ("a\ufffdb", ["letter_replaced"])
+
+
+def test_a_letter_in_two_frames_is_whole():
+    halves = [text("@").replace(b"@", half) for half in (rb"\ud83d", rb"\ude00")]
+    assert turn(stream(created(), *halves, completed())).text == "\U0001f600"
+
+
+def test_an_end_whose_output_cannot_be_read_is_still_the_end():
+    odd = rs("completed", response={"id": "resp_1", "status": "completed", "output": "none"})
+    result = turn(stream(created(), text("Hi"), odd))
+    assert (result.text, result.reason) == ("Hi", "stop")
+    assert [note.code for note in result.notes] == ["frame_skipped"]
+
+
+def test_a_frame_that_cannot_be_read_and_is_no_end_is_left_out():
+    odd = rs("output_item.added", output_index="first", item=5)
+    result = turn(stream(created(), text("Hi"), odd, completed()))
+    assert (result.text, result.reason) == ("Hi", "stop")
+
+
+def test_citations_of_a_server_are_not_for_clients_of_other_dialects():
+    part = {"type": "output_text", "text": "Hi", "annotations": [{"type": "url_citation", "url": "http://x.test"}]}
+    item = {"type": "message", "id": "msg_1", "role": "assistant", "content": [part]}
+    result = plain(id="r", model="m", status="completed", output=[item])
+    assert (result.text, [note.code for note in result.notes]) == ("Hi", ["annotations_dropped"])
+
+
+def test_an_item_of_an_unknown_type_with_content_is_read_as_a_message():
+    item = {"type": "answer", "id": "a_1", "content": [{"type": "output_text", "text": "Hi"}]}
+    assert plain(id="r", model="m", status="completed", output=[item]).text == "Hi"
+
+
+def test_a_thought_that_ends_under_another_name_ends_the_one_that_was_open():
+    thinking = rs("reasoning_summary_text.delta", item_id="rs_1", output_index=0, summary_index=0, delta="why")
+    other = {"type": "reasoning", "id": "rs_2", "summary": [{"type": "summary_text", "text": "then"}]}
+    result = turn(stream(created(), thinking, rs("output_item.done", output_index=1, item=other), completed()))
+    assert result.reasoning == "why\n\nthen"
+
+
+def test_more_items_than_any_model_makes_are_refused():
+    with pytest.raises(TooManyCalls):
+        plain(id="r", model="m", status="completed", output=[{"type": "message"}] * (MAX_CALLS + 1))
+
+
+def test_a_plain_body_that_is_broken_fails_the_turn():
+    events = list(Conversation(Request("m", ()), "S").feed_plain(b'{"id":"r","output":[{"type":"\\ud83d"},'))
+    assert isinstance(events[-1], TurnFailed)
+
+
+def test_what_a_server_refuses_is_not_asked_for():
+    body, _ = asked(msgspec.structs.replace(OPENAI, refuses=("include",)))
+    assert "include" not in body

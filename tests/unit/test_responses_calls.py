@@ -43,7 +43,7 @@ def turn(events: Sequence[Json], end: bytes | None = None, tools: tuple[Tool, ..
         assembly = policies_for(request, ToolRules(), "S", conversation.stand_in)
         line = Pipeline(FrameReader(), conversation, assembly.policies, TurnOrder())
         made = collect([event for piece in pieces for event in line.feed(piece)] + list(line.end()))
-        return replace(made, notes=tuple(assembly.tally.notes))
+        return replace(made, notes=tuple(assembly.stats.notes))
 
     return in_any_chunking(data, run)
 

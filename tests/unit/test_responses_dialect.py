@@ -126,7 +126,7 @@ ITEMS: list[tuple[Json, Any]] = [
     ({"type": "reasoning", "id": "rs_1", "summary": None, "content": None}, ReasoningEntry("rs_1")),
     # Whatever else there is
     ({"type": "web_search_call", "id": "ws", "action": {"type": "search"}}, OtherEntry("web_search_call", raw(None))),
-    ({"type": "compaction", "encrypted_content": "of another issuer"}, OtherEntry("compaction", raw(None))),
+    ({"type": "compaction", "encrypted_content": "of another origin"}, OtherEntry("compaction", raw(None))),
     ({"type": "compaction_trigger"}, OtherEntry("compaction_trigger", raw(None))),
     ({"type": "brand_new", "role": "user", "content": "x"}, OtherEntry("brand_new", raw(None))),
     ({"type": "brand_new", "name": {"a": 1}, "content": 3}, OtherEntry("brand_new", raw(None))),

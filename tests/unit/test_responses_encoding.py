@@ -15,6 +15,7 @@ from toolwire.core.events import (
     CallStarted,
     Event,
     MessageEnded,
+    RawFrame,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
@@ -24,7 +25,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
 from toolwire.core.stage import Pipeline
@@ -41,7 +42,7 @@ ASKED = ask(tools=[{"type": "function", "name": "f"}])
 
 def written(events: list[Event], request: Request = ASKED, **options: Any) -> bytes:
     """The stream of these events, with their order checked. Event by event and in one piece it is the same."""
-    one, other = (responses.StreamEncoder(request, "resp_7", 7, Tally(), lambda: 9, **options) for _ in range(2))
+    one, other = (responses.StreamEncoder(request, "resp_7", 7, TurnStats(), lambda: 9, **options) for _ in range(2))
     order = TurnOrder()
     data = b"".join(piece for event in events for each in order.feed(event) for piece in one.feed(each))
     order.end()
@@ -147,14 +148,14 @@ def test_reasoning_has_summaries_raw_text_and_its_seal():
             ReasoningDelta("a", item="rs_1"),
             ReasoningDelta("b", part=1, item="rs_1"),
             ReasoningDelta("raw", "content", 0, "rs_1"),
-            ReasoningEnded("rs_1", "seal"),
+            ReasoningEnded("rs_1", "signature"),
             ReasoningEnded("rs_2", "bare"),
         )
     )
     first, second = stream.response["output"]
     assert [part["text"] for part in first["summary"]] == ["a", "b"]
     assert first["content"] == [{"type": "reasoning_text", "text": "raw"}]
-    assert (first["encrypted_content"], second["encrypted_content"]) == ("seal", "bare")
+    assert (first["encrypted_content"], second["encrypted_content"]) == ("signature", "bare")
     assert "reasoning_text.delta" in stream.types
     assert "reasoning_summary_part.done" in stream.types
 
@@ -239,7 +240,7 @@ def test_a_code_that_no_client_knows_is_a_server_error_in_the_response_only():
 
 
 def test_a_turn_that_was_given_up_keeps_what_there_was():
-    encoder = responses.StreamEncoder(ASKED, "resp_7", 7, Tally())
+    encoder = responses.StreamEncoder(ASKED, "resp_7", 7, TurnStats())
     for event in said(*called("a", "{}"), TextDelta("Half"))[:-1]:
         encoder.feed(event)
     encoder.cancel()
@@ -250,7 +251,7 @@ def test_a_turn_that_was_given_up_keeps_what_there_was():
 
 
 def test_a_response_may_wait_in_a_queue():
-    encoder = responses.StreamEncoder(ASKED, "resp_7", 7, Tally())
+    encoder = responses.StreamEncoder(ASKED, "resp_7", 7, TurnStats())
     encoder.response.status = "queued"
     pieces = [*encoder.begin(), *(piece for event in said(TextDelta("x")) for piece in encoder.feed(event))]
     assert received(b"".join(pieces)).types[:3] == ["created", "queued", "in_progress"]
@@ -271,7 +272,7 @@ def test_an_error_has_the_type_of_its_status(status: int, type: str):
 
 
 def test_silence_is_a_comment_and_from_a_minute_on_an_event():
-    encoder = responses.StreamEncoder(ASKED, "resp_7", 7, Tally())
+    encoder = responses.StreamEncoder(ASKED, "resp_7", 7, TurnStats())
     steps = [
         encoder.keepalive(15.0), encoder.keepalive(60.0), encoder.feed(TurnStarted()), encoder.feed(TextDelta("a")),
         encoder.keepalive(59.0), encoder.keepalive(61.0), encoder.feed(TurnEnded()),
@@ -282,10 +283,10 @@ def test_silence_is_a_comment_and_from_a_minute_on_an_event():
 
 
 def test_extended_streams_ping_and_sockets_repeat_that_they_work():
-    extended = responses.StreamEncoder(ASKED, "resp_7", 7, Tally(), extended=True)
+    extended = responses.StreamEncoder(ASKED, "resp_7", 7, TurnStats(), extended=True)
     pinged = b"".join(piece for step in (extended.keepalive(2.0), extended.feed(TurnEnded())) for piece in step)
     assert "ping" in received(pinged, extended=True).types
-    socket = responses.StreamEncoder(ASKED, "resp_7", 7, Tally(), socket=True)
+    socket = responses.StreamEncoder(ASKED, "resp_7", 7, TurnStats(), socket=True)
     messages = [*socket.keepalive(15.0), *socket.keepalive(15.0), *socket.feed(TurnEnded())]
     assert received_messages([message.decode() for message in messages]).types.count("in_progress") == 2
 
@@ -352,3 +353,15 @@ def test_a_message_that_was_cut_is_incomplete(reason: Any):
         assert [item["status"] for item in streamed(made).output] == statuses
         assert [item["status"] for item in finished(made)["output"]] == statuses
     assert [item["status"] for item in streamed(said(TextDelta("a"))).output] == ["completed"]
+
+
+def test_a_text_that_another_item_follows_was_not_cut():
+    encoder = responses.StreamEncoder(ASKED, "resp_7", 7, TurnStats())
+    added = (
+        b'{"type":"response.output_item.added","item":{"type":"web_search_call","id":"ws_1","status":"in_progress"}}'
+    )
+    follows = RawFrame("response.output_item.added", "ws_1", added)
+    for event in (TurnStarted(), TextDelta("Hi."), follows, TurnEnded("length")):
+        encoder.feed(event)
+    assert [json.loads(bytes(item))["status"] for item in encoder.output] == ["completed", "failed"]
+    assert encoder.response.status == "incomplete"

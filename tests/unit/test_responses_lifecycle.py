@@ -7,7 +7,7 @@ from tests.unit.test_responses_encoding import ASKED, finished, streamed, writte
 from tests.unit.walks import FAILED, turns
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, collect, events_of
 from toolwire.core.events import Event, MessageEnded, Note, TurnEnded, TurnStarted, Usage
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.order import TurnOrder
 from toolwire.dialects import responses
 
@@ -51,8 +51,8 @@ def test_nothing_is_lost_or_told_twice(events: list[Event]):
     assert "".join(part["text"] for item in thoughts for part in (*item["summary"], *item.get("content", ()))) == (
         "".join("".join(item.parts) for item in turn.items if isinstance(item, Reasoning))
     )
-    seals = [item.seal for item in turn.items if isinstance(item, Reasoning) and item.seal]
-    assert [item["encrypted_content"] for item in thoughts if "encrypted_content" in item] == seals
+    signatures = [item.signature for item in turn.items if isinstance(item, Reasoning) and item.signature]
+    assert [item["encrypted_content"] for item in thoughts if "encrypted_content" in item] == signatures
 
 
 @given(turns(same_dialect=True))
@@ -61,14 +61,14 @@ def test_a_turn_of_its_own_events_is_the_same_turn(events: list[Event]):
     again = list(events_of(turn))
     order = TurnOrder()
     for event in again:
-        order.see(event)
+        order.see((event,))
     order.end()
     assert collect(again) == turn
 
 
 @given(turns(same_dialect=False))
 def test_a_socket_tells_the_same_without_names_comments_and_marker(events: list[Event]):
-    encoder = responses.StreamEncoder(ASKED, "resp_7", 7, Tally(), lambda: 9, socket=True)
+    encoder = responses.StreamEncoder(ASKED, "resp_7", 7, TurnStats(), lambda: 9, socket=True)
     messages = [piece.decode() for event in events for piece in encoder.feed(event)]
     on_socket, on_stream = received_messages(messages), streamed(events)
     *before, last = on_socket.events
@@ -93,7 +93,7 @@ def test_extended_events_are_lawful_where_they_were_asked_for(events: list[Event
 
 def test_a_collected_turn_and_its_events_are_inverse():
     items = (
-        Reasoning(("a", "b"), ("c",), "rs_1", "seal"),
+        Reasoning(("a", "b"), ("c",), "rs_1", "signature"),
         Text("Hi", "msg_1", 0),
         Text("there", "msg_1", 1),
         Refusal("no", "msg_2", 0),

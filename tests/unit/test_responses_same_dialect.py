@@ -12,11 +12,11 @@ from tests.unit.test_responses_encoding import ask
 from toolwire.assembly import ToolRules, policies_for
 from toolwire.backends.responses import Conversation
 from toolwire.core.collect import collect
-from toolwire.core.events import Note
-from toolwire.core.notes import Tally
+from toolwire.core.events import Note, RawFrame
+from toolwire.core.notes import TurnStats
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
-from toolwire.core.sse import FrameReader
+from toolwire.core.sse import Frame, FrameReader
 from toolwire.dialects import responses
 
 Change = Callable[[list[Json]], list[Json]]
@@ -36,7 +36,7 @@ def carried(pieces: list[bytes], request: Request, rules: ToolRules = RULES) -> 
     conversation, reader, order = Conversation(request, "S"), FrameReader(), TurnOrder()
     conversation.start()
     assembly = policies_for(request, rules, "S", conversation.stand_in)
-    encoder = responses.StreamEncoder(request, "resp_7", 7, assembly.tally)
+    encoder = responses.StreamEncoder(request, "resp_7", 7, assembly.stats)
     frames = [frame for piece in pieces for frame in reader.feed(piece)] + reader.end()
     events = [event for frame in frames for event in conversation.feed(frame)] + [*conversation.end()]
     passed = [out for event in events for out in assembly.policies.feed(event)]
@@ -437,7 +437,7 @@ def test_frames_over_several_lines_leave_on_one(end: bytes):
 def test_a_plain_reply_over_several_lines_can_become_a_stream():
     request = ask()
     body = json.dumps({**RESPONSE, "status": "completed", "output": ITEMS, "usage": USAGE}, indent=1)
-    encoder = responses.StreamEncoder(request, "resp_7", 7, Tally())
+    encoder = responses.StreamEncoder(request, "resp_7", 7, TurnStats())
     events = Conversation(request, "S").feed_plain(body.encode())
     told = received(b"".join(piece for event in events for piece in encoder.feed(event)))
     assert told.output == ITEMS
@@ -575,3 +575,21 @@ def test_a_tool_choice_is_enforced(choice: Any, passed: list[str]):
     assert [item["name"] for item in told.output] == passed
     assert told.response["status"] == "completed"
     assert ("required_action" in told.response) == bool(passed)
+
+
+@pytest.mark.parametrize(
+    ("item", "answers"),
+    [
+        ({"type": "function_call_output", "call_id": "x", "output": "unknown MCP server"}, "x"),
+        ({"type": "custom_tool_call_output", "call_id": "x", "output": "y"}, "x"),
+        ({"type": "function_call_output", "output": "z"}, ""),
+        ({"type": "web_search_call", "id": "ws_1", "note": "not a function_call_output"}, None),
+    ],
+)
+def test_an_item_names_the_call_that_it_answers(item: Json, answers: str | None):
+    data = json.dumps({"type": "response.output_item.done", "output_index": 0, "item": item}).encode()
+    body = json.dumps({"object": "response", "status": "completed", "output": [item]}).encode()
+    streamed, whole = Conversation(ask(), "S"), Conversation(ask(), "S")
+    for events in (streamed.feed(Frame(b"", data)), whole.feed_plain(body)):
+        done = [each for each in events if isinstance(each, RawFrame) and each.type.endswith("item.done")]
+        assert [each.answers for each in done] == [answers]

@@ -1,10 +1,10 @@
 """Who fails is not asked again without end, nor by everybody at once."""
 
 from toolwire.core.errors import Failure
-from toolwire.runs.retries import MOST, RESERVE, RetryBudget
-from toolwire.service.flight import Overloaded
-from toolwire.transport.pauses import SPREAD, retry_after, spread
-from toolwire.transport.store import StoreFailed
+from toolwire.gateway.flight import Overloaded
+from toolwire.memory.store import StoreFailed
+from toolwire.pauses import SPREAD, retry_after, spread
+from toolwire.turns.retries import MOST, RESERVE, RetryBudget
 
 
 def _spent(budget: RetryBudget, now: float = 1.0) -> int:

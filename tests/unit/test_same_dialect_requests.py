@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolwire.assembly import ToolRules, as_ruled
+from toolwire.assembly import ToolRules, apply_rules
 from toolwire.backends import chat as chat_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
@@ -42,7 +42,7 @@ def sent_to_responses(items: list[Json], profile: responses_backend.Profile = re
 
 
 def ruled(request: Request) -> Request:
-    return as_ruled(request, ToolRules())
+    return apply_rules(request, ToolRules())
 
 
 def changed(history: list[Json], place: int, **fields: Any) -> list[Json]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolwire.core.schemas import CHANGES, adjusted
-from toolwire.runs.schemas import plain_pattern, problems
+from toolwire.adapt.schemas import CHANGES, adjusted
+from toolwire.turns.schemas import plain_pattern, problems
 
 Json = dict[str, Any]
 
@@ -219,7 +219,7 @@ def test_a_schema_that_cannot_be_used_says_so(schema: Any, monkeypatch: pytest.M
 def told(schema: Any, value: Any) -> list[tuple[str, tuple[str, ...]]]:
     found = problems(json.dumps(schema).encode(), json.dumps(value))
     assert found is not None
-    return [(str(problem), problem.wanted) for problem in found]
+    return [(str(problem), problem.expected) for problem in found]
 
 
 def test_problems_say_where_and_what():

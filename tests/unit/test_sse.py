@@ -61,6 +61,13 @@ def test_an_event_beyond_the_limit_is_an_error_that_names_it(pieces: list[bytes]
         frames(pieces, limit=64)
 
 
+def test_an_event_of_too_many_lines_is_an_error_that_names_the_limit():
+    lines = b"data: 1\n" * (sse.MOST_LINES + 2)
+    with pytest.raises(BackendFault, match=f"limit of {sse.MOST_LINES} lines"):
+        frames([lines, b"\n"])
+    assert len(frames([lines[:800], b"\n"])) == 1
+
+
 @given(st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), max_size=5), st.data())
 def test_what_is_written_is_read_back(texts: list[str], data: st.DataObject):
     wire = b"".join(sse.write(text.encode()) + sse.write_comment(b"x") for text in texts)

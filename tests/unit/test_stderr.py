@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolwire.service.stderr import LIMIT, StderrWriter, dropped_lines, written_aside
+from toolwire.gateway.stderr import LIMIT, StderrWriter, dropped_lines, written_aside
 
 
 @pytest.fixture

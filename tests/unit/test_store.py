@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from toolwire.transport.store import Conversation, Effects, KeptItem, Record, SqliteStore, StoreFailed, TooLarge
+from toolwire.memory.sqlite import SqliteStore
+from toolwire.memory.store import Conversation, Effects, EventChunk, KeptItem, KeptRow, Record, StoreFailed, TooLarge
 
 Raw = msgspec.Raw
 ANN, BEN = "ann", "ben"
@@ -42,8 +43,8 @@ class Kept:
         self._closed = True
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            return asyncio.run(getattr(self.store, name)(*given))
+        def call(*given: Any, **named: Any) -> Any:
+            return asyncio.run(getattr(self.store, name)(*given, **named))
 
         return call
 
@@ -119,11 +120,31 @@ def present(kept: Kept, *ids: str) -> list[str]:
 
 
 def test_a_saved_response_comes_back_as_it_was(kept):
-    saved = record("r1", "r0", conversation="conv", continuation="r2", frames=b"event: x\ndata: {}\n\n")
+    saved = record("r1", "r0", conversation="conv", continuation="r2")
     kept.save(ANN, saved, items("a", "b"), items("c"))
     assert kept.load(ANN, "r1") == saved
     assert kept.input(ANN, "r1") == [item("a").raw, item("b").raw]
     assert kept.output(ANN, "r1") == [item("c").raw]
+
+
+def test_events_are_read_by_number_chunk_by_chunk(kept):
+    chunks = [EventChunk(0, b"event: a\n\nevent: b\n\n"), EventChunk(2, b"event: c\n\n")]
+    kept.save(ANN, record("r1"), (), (), events=iter(chunks))
+    assert [kept.events(ANN, "r1", number) for number in range(4)] == [chunks[0], chunks[0], chunks[1], chunks[1]]
+    assert kept.events(BEN, "r1", 0) is None
+    assert kept.delete(ANN, "r1")
+    assert kept.events(ANN, "r1", 0) is None
+
+
+def test_events_count_as_bytes_of_their_owner(open_store, clock):
+    kept = open_store(max_size=10_000)
+    put(kept, "r1")
+    clock.now += 1
+    kept.save(ANN, record("r2"), (), (), events=[EventChunk(0, b"e" * 9_990)])
+    assert present(kept, "r1", "r2") == ["r2"]
+    clock.now += 1
+    put(kept, "r3")
+    assert kept.events(ANN, "r2", 0) is None
 
 
 def test_bytes_are_kept_letter_by_letter(kept):
@@ -144,8 +165,9 @@ def test_what_was_never_saved_is_not_there(kept):
 
 def test_a_new_state_replaces_the_old_one_and_leaves_the_input(kept):
     kept.save(ANN, record("r1", status="queued", response=b"1"), items("a"), ())
-    kept.save(ANN, record("r1", status="completed", response=b"2", frames=b"f"), None, items("b"))
-    assert kept.load(ANN, "r1") == record("r1", status="completed", response=b"2", frames=b"f")
+    kept.save(ANN, record("r1", status="completed", response=b"2"), None, items("b"), events=[EventChunk(0, b"f")])
+    assert kept.load(ANN, "r1") == record("r1", status="completed", response=b"2")
+    assert kept.events(ANN, "r1", 0) == EventChunk(0, b"f")
     assert (ids_of(kept.input(ANN, "r1")), ids_of(kept.output(ANN, "r1"))) == (["a"], ["b"])
 
 
@@ -834,3 +856,54 @@ def test_a_directory_in_which_nothing_can_be_written_is_a_clear_error(tmp_path, 
         pytest.skip("there is no directory that this user cannot write to")
     with opener(f"sqlite:{folder / 'kept.db'}", clock) as opened, pytest.raises(sqlite3.OperationalError):
         opened().store.check()
+
+
+# What a turn leaves to the next
+
+
+def row(owner: str, key: str, value: bytes = b"1", kind: str = "call") -> KeptRow:
+    return KeptRow(owner, kind, key.encode(), value)
+
+
+def values(kept: Kept, owner: str, *keys: str, kind: str = "call") -> list[bytes | None]:
+    return kept.get_kept(owner, [(kind, key.encode()) for key in keys])
+
+
+def test_a_kept_value_is_found_by_its_owner_kind_and_key_alone(open_store: Open):
+    kept = open_store()
+    kept.put_kept([row(ANN, "a"), row(ANN, "b", b"2"), row(ANN, "a", b"3", "origin")])
+    kept.put_kept([row(ANN, "b", b"4")])
+    assert values(kept, ANN, "b", "c", "a") == [b"4", None, b"1"]
+    assert values(kept, ANN, "a", kind="origin") == [b"3"]
+    assert values(kept, BEN, "a", "b") == [None, None]
+
+
+def test_a_kept_value_outlives_the_process_and_grows_old(open_file: Open, clock: Clock):
+    first = open_file()
+    first.put_kept([row(ANN, "a")])
+    first.close()
+    again = open_file()
+    assert values(again, ANN, "a") == [b"1"]
+    clock.now += DAY + 1
+    assert values(again, ANN, "a") == [None]
+
+
+def test_kept_values_and_responses_share_their_bounds(open_store: Open, clock: Clock):
+    """Whoever keeps most gives way, with what was used longest ago."""
+    kept = open_store(max_size=10_000)
+    kept.put_kept([row(BEN, "quiet", b"q" * 1000)])
+    for number in range(20):
+        clock.now += 1
+        kept.put_kept([row(ANN, str(number), b"x" * 1000)])
+    found = values(kept, ANN, *map(str, range(20)))
+    assert found[-1] is not None
+    assert found[0] is None
+    assert sum(value is not None for value in found) < 9
+    assert values(kept, BEN, "quiet") == [b"q" * 1000]
+
+
+def test_no_more_kept_bytes_are_read_at_once_than_may_be(open_store: Open):
+    kept = open_store()
+    kept.put_kept([row(ANN, key, b"x" * 100) for key in "abc"])
+    found = kept.get_kept(ANN, [("call", key.encode()) for key in "abc"], 150)
+    assert [value is not None for value in found] == [True, True, False]

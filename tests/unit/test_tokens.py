@@ -18,7 +18,7 @@ from toolwire.core.request import (
     TextPart,
     Tool,
 )
-from toolwire.core.tokens import LETTERS, PER_ENTRY, PER_IMAGE, estimated_tokens
+from toolwire.core.tokens import CHARS_PER_TOKEN, TOKENS_PER_ENTRY, TOKENS_PER_IMAGE, estimated_tokens
 
 RAW = msgspec.Raw(b'{"type":"object","properties":{"where":{"type":"string"}}}')
 WORDS = "x" * 400
@@ -39,15 +39,15 @@ def test_nothing_is_nothing():
         (Message("assistant", (TextPart(WORDS), RefusalPart(WORDS))), 200),
         (Message("user", ()), 0),
         (ResultEntry("c", (TextPart(WORDS),)), 100),
-        (ResultEntry("c", (TextPart(WORDS), ImagePart("u"))), 100 + PER_IMAGE),
-        (Message("user", (ImagePart("u"), FilePart("d"))), 2 * PER_IMAGE),
+        (ResultEntry("c", (TextPart(WORDS), ImagePart("u"))), 100 + TOKENS_PER_IMAGE),
+        (Message("user", (ImagePart("u"), FilePart("d"))), 2 * TOKENS_PER_IMAGE),
         (CallEntry("c", "f" * 4, WORDS), 101),
         (ReasoningEntry("rs", (WORDS,), (WORDS,)), 200),
-        (OtherEntry("x", msgspec.Raw(b'"' + WORDS.encode() + b'"')), 402 // LETTERS),
+        (OtherEntry("x", msgspec.Raw(b'"' + WORDS.encode() + b'"')), 402 // CHARS_PER_TOKEN),
     ],
 )
 def test_every_entry_counts_its_letters_and_a_frame(entry: Entry, expected: int):
-    assert tokens(entry) == expected + PER_ENTRY
+    assert tokens(entry) == expected + TOKENS_PER_ENTRY
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_every_entry_counts_its_letters_and_a_frame(entry: Entry, expected: int)
     ],
 )
 def test_instructions_and_tools_count(fields: dict[str, object]):
-    assert tokens(**fields) >= len(RAW) // LETTERS
+    assert tokens(**fields) >= len(RAW) // CHARS_PER_TOKEN
 
 
 def test_more_is_never_less():

@@ -15,11 +15,11 @@ from toolwire.core.events import (
     Event,
     MessageEnded,
     Note,
+    RawFrame,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
@@ -54,13 +54,13 @@ class Walk:
     def _something_came_inside(self) -> bool:
         """An item of another kind may have begun since the call did."""
         kinds = [type(event) for event in self.events]
-        return Told in kinds[len(kinds) - kinds[::-1].index(CallStarted) :]
+        return RawFrame in kinds[len(kinds) - kinds[::-1].index(CallStarted) :]
 
     @property
     def state(self) -> State:
         order = TurnOrder()
         for event in self.events:
-            order.see(event)
+            order.see((event,))
         return order.state
 
     def run(self) -> list[Event]:
@@ -73,7 +73,7 @@ class Walk:
     def _may_come(self, kind: type[Event]) -> bool:
         if kind in (TurnEnded, TurnFailed) or (self._cut and kind not in (Note, Usage)):
             return False
-        return self._same_dialect or kind not in (Told, MessageEnded)
+        return self._same_dialect or kind not in (RawFrame, MessageEnded)
 
     def _finish(self) -> None:
         if self.state is State.WAITING and self._draw(st.booleans()):
@@ -109,7 +109,7 @@ class Walk:
         return ReasoningDelta(self._draw(texts), kind, self._part(kind), name)
 
     def _thought_ended(self) -> Event:
-        return ReasoningEnded(self._name(), self._draw(st.sampled_from(("", "seal"))))
+        return ReasoningEnded(self._name(), self._draw(st.sampled_from(("", "signature"))))
 
     def _call(self) -> Event:
         self._calls += 1
@@ -151,12 +151,14 @@ class Walk:
         Usage: _usage,
         Note: lambda self: Note("retried"),
         CallTwin: lambda self: CallTwin("call_1", "call_9"),
-        Told: _told,
+        RawFrame: _told,
     }
 
 
-def told(type: str, about: str = "", **fields: Any) -> Told:
-    return Told(f"response.{type}", about, json.dumps({"type": f"response.{type}", "x_event": 1, **fields}).encode())
+def told(type: str, about: str = "", **fields: Any) -> RawFrame:
+    return RawFrame(
+        f"response.{type}", about, json.dumps({"type": f"response.{type}", "x_event": 1, **fields}).encode()
+    )
 
 
 SEARCH = {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "x"}}

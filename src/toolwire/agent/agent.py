@@ -17,27 +17,27 @@ from types import TracebackType
 from typing import Any
 
 from toolwire.agent.approval import Approvals, Approver
-from toolwire.agent.call import ToolCall
 from toolwire.agent.events import AgentEvent, ApprovalAsked, TaskEnded, TaskStarted, Tokens
 from toolwire.agent.feed import Feed
 from toolwire.agent.history import History
 from toolwire.agent.images import image_url
 from toolwire.agent.items import user_message
-from toolwire.agent.loop import Loop, Setup
+from toolwire.agent.loop import AgentConfig, Loop
 from toolwire.agent.model import Model, with_backend
-from toolwire.agent.registry import Context, Registry, Tool, as_tool
 from toolwire.agent.session import Session
 from toolwire.agent.task import Task
-from toolwire.runs.settings import Settings, load
-from toolwire.transport.environment import inherited
+from toolwire.turns.settings import Settings, load
+from toolwire.turns.tools.call import ToolCall
+from toolwire.turns.tools.registry import Context, Registry, Tool, as_tool
+from toolwire.upstream.environment import inherited
 
 
 class Agent:
-    """Works off one prompt after the other, with a memory of all of them.
+    """Works on one prompt after another, in one conversation.
 
-    `tools` are tools or plain functions. `backend` is the name of a configured one, or `KIND:URL`. `settings` are those
-    of the user's configuration file and the environment unless they are given. `approver` is asked where the set-up
-    wants that. `session` may be one that is resumed; without one nothing is written to a disk.
+    `tools` are tools or plain functions. `backend` is the name of a configured backend, or `KIND:URL`. `settings`
+    default to the user's configuration file and the environment. `approver` is asked where `config` requires approval.
+    `session` may be a resumed one; without one nothing is written to disk.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Agent:
         model: str = "demo",
         *,
         tools: Iterable[Tool | Callable[..., Any]] = (),
-        setup: Setup | None = None,
+        config: AgentConfig | None = None,
         backend: str = "",
         settings: Settings | None = None,
         cwd: str | Path = ".",
@@ -53,15 +53,15 @@ class Agent:
         session: Session | None = None,
     ) -> None:
         chosen, name = with_backend(settings or load(None), backend, model)
-        self.setup = setup or Setup()
+        self.config = config or AgentConfig()
         self.cwd = Path(cwd).resolve()
         self.registry = Registry(as_tool(each) for each in tools)
         self.session = session or Session.begin(name, self.cwd, None)
         self._inherit = partial(inherited, chosen.secret_variables, chosen.agent.inherit)
-        self._model = Model(chosen, name, idle=self.setup.idle)
+        self._model = Model(chosen, name, idle=self.config.idle)
         self._approver = approver
-        asks = self._asked if approver is not None else None
-        self._approvals = Approvals(self.setup.approve, asks, read_only=self.setup.read_only)
+        asks = self._ask_approver if approver is not None else None
+        self._approvals = Approvals(self.config.approve, asks, read_only=self.config.read_only)
         self._feed: Feed | None = None
         self._task: asyncio.Task[None] | None = None
         self._closers: list[Callable[[], Any]] = []
@@ -77,7 +77,7 @@ class Agent:
         await self.close()
 
     async def close(self) -> None:
-        """Stop whatever runs, and let go of everything."""
+        """Stop the running task and release all resources."""
         self.cancel()
         if self._task is not None:
             await asyncio.wait([self._task])
@@ -88,11 +88,12 @@ class Agent:
         self.session.close()
 
     def on_close(self, closer: Callable[[], Any]) -> None:
-        """Something to be awaited when the agent is closed, such as the servers its tools come from."""
+        """Register a coroutine function to await when the agent is closed, such as closing MCP servers."""
         self._closers.append(closer)
 
     @property
     def history(self) -> History:
+        """The items of the conversation."""
         return self.session.history
 
     @property
@@ -101,7 +102,7 @@ class Agent:
         return self.session.usage
 
     async def stream(self, prompt: str, images: Sequence[str | Path] = ()) -> AsyncIterator[AgentEvent]:
-        """Work on a prompt, and tell everything that happens. Whoever stops listening cancels the task.
+        """Work on a prompt and yield everything that happens. Leaving the iteration cancels the task.
 
         Images are files, or URLs as text.
         """
@@ -112,8 +113,9 @@ class Agent:
         self._feed = feed = Feed()
         feed.put(TaskStarted(self.session.id, self._model.name, prompt))
         self.session.add([user_message(prompt, tuple(map(image_url, images)))])
-        work = Task(self._model, self.session, self.registry, self._approvals, self._context, feed)
-        self._task = task = asyncio.get_running_loop().create_task(Loop(work, self.setup).work())
+        tools = self.registry, self._approvals, self._context, self.config.limits
+        work = Task(self._model, self.session, feed, *tools)
+        self._task = task = asyncio.get_running_loop().create_task(Loop(work, self.config).work())
         task.add_done_callback(_ended(feed))
         try:
             async for event in feed:
@@ -124,7 +126,7 @@ class Agent:
                 await asyncio.wait([task])
 
     async def run(self, prompt: str, images: Sequence[str | Path] = ()) -> TaskEnded:
-        """Work on a prompt to its end."""
+        """Work on a prompt until it is done, and return how it ended."""
         ended: TaskEnded | None = None
         async for event in self.stream(prompt, images):
             if isinstance(event, TaskEnded):
@@ -133,14 +135,14 @@ class Agent:
         return ended
 
     def cancel(self) -> None:
-        """Stop the task that runs. Its tools are stopped too, and the history stays whole."""
+        """Stop the running task and its tools; every call in the history gets a result."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
 
     def _context(self, call: ToolCall, emit: Callable[[str], None]) -> Context:
-        return Context(self.cwd, emit, not self.setup.read_only, inherit=self._inherit)
+        return Context(self.cwd, emit, not self.config.read_only, inherit=self._inherit)
 
-    async def _asked(self, tool: Tool, call: ToolCall) -> bool:
+    async def _ask_approver(self, tool: Tool, call: ToolCall) -> bool:
         assert self._approver is not None
         if self._feed is not None:
             self._feed.put(ApprovalAsked(call.call_id, call.name, call.text))
@@ -148,7 +150,7 @@ class Agent:
 
 
 def _ended(feed: Feed) -> Callable[["asyncio.Task[None]"], None]:
-    """However the task ends, the feed does too."""
+    """A done callback that ends the feed however the task ended."""
 
     def end(task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()

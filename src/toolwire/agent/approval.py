@@ -1,13 +1,13 @@
-"""Whether a call may run: by policy, and by asking somebody where the policy wants that."""
+"""Decides whether a call may run: by policy, and by asking the user where the policy requires it."""
 
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
-from toolwire.agent.call import LocalShellPayload, ToolCall
-from toolwire.agent.registry import Tool
+from toolwire.turns.tools.call import LocalShellPayload, ToolCall
+from toolwire.turns.tools.registry import Tool
 
 Policy: TypeAlias = Literal["never", "on-write", "always"]
-"""When somebody is asked: never (everything runs), before anything that may write, or before every call."""
+"""When the user is asked: never, before calls that may write, or before every call."""
 
 Approver: TypeAlias = Callable[[Tool, ToolCall], Awaitable[bool]]
 
@@ -17,7 +17,7 @@ READ_ONLY = "read-only mode: {} may change something, and is off."
 
 
 class Approvals:
-    """The policy, and whom to ask."""
+    """Applies an approval policy."""
 
     def __init__(self, policy: Policy, approver: Approver | None = None, *, read_only: bool = False) -> None:
         self._policy: Policy = policy
@@ -25,7 +25,7 @@ class Approvals:
         self._read_only = read_only
 
     async def why_not(self, tool: Tool, call: ToolCall) -> str:
-        """Why a call may not run; nothing if it may."""
+        """Why a call may not run; empty if it may."""
         if self._read_only and tool.writes:
             return READ_ONLY.format(call.name)
         if not self._asks(tool, call):

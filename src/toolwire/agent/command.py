@@ -15,16 +15,16 @@ import msgspec
 from toolwire.agent.agent import Agent
 from toolwire.agent.approval import Policy
 from toolwire.agent.events import AgentEvent, TaskEnded, as_line
-from toolwire.agent.limits import Limits
-from toolwire.agent.loop import REPEATED_CALLS, Setup
+from toolwire.agent.loop import REPEATED_CALLS, AgentConfig
 from toolwire.agent.mcp import Server, Servers, read_config
 from toolwire.agent.model import GIVEN
-from toolwire.agent.registry import Tool
 from toolwire.agent.screen import CANCELLED, Interrupts, Screen
 from toolwire.agent.session import Session, folder
 from toolwire.agent.tools import Close, builtin
 from toolwire.core.terminal import clean
-from toolwire.runs.settings import DEMO, Settings, address_fault, load
+from toolwire.turns.settings import DEMO, Settings, address_fault, load
+from toolwire.turns.tools.loop import Limits
+from toolwire.turns.tools.registry import Tool
 
 INSTRUCTIONS = (
     "You help with the files and programs in the working directory. Use the tools to look before you answer, "
@@ -32,19 +32,19 @@ INSTRUCTIONS = (
 )
 NONE = "none"
 STDIN = "-"
-"""The prompt that stands for standard input."""
-GO_ON = "Go on."
-"""A prompt for whoever goes on with a session."""
+"""The prompt argument that means standard input."""
+CONTINUE = "Go on."
+"""The prompt in the command that resumes a session."""
 FAILED = 1
 """The exit code of a run that failed."""
 
 
-class OrderError(Exception):
-    """An order that cannot be carried out, in one line."""
+class UsageError(Exception):
+    """The command line cannot be carried out; the message is one line for the user."""
 
 
-class Order(msgspec.Struct, frozen=True):
-    """What was asked for on the command line."""
+class Options(msgspec.Struct, frozen=True):
+    """The options of the command line."""
 
     prompt: str
     model: str = ""
@@ -52,36 +52,36 @@ class Order(msgspec.Struct, frozen=True):
     tools: str | None = None
     mcp: str = ""
     cwd: str = ""
-    config: str | None = None
+    settings_path: str | None = None
     resume: str = ""
     as_json: bool = False
-    setup: Setup = Setup(instructions=INSTRUCTIONS, approve="on-write")
+    agent_config: AgentConfig = AgentConfig(instructions=INSTRUCTIONS, approve="on-write")
 
 
-def setup_from(approve: str, effort: str, rounds: int, context_window: int, *, read_only: bool) -> Setup:
-    """The set-up that the options ask for."""
+def config_from(approve: str, effort: str, max_turns: int, context_window: int, *, read_only: bool) -> AgentConfig:
+    """The agent configuration for these options. Raises `UsageError`."""
     if approve not in get_args(Policy):
-        raise OrderError(f"--approve: {approve!r} is none of {', '.join(get_args(Policy))}")
-    for option, number in (("--rounds", rounds), ("--context-window", context_window)):
+        raise UsageError(f"--approve: {approve!r} is none of {', '.join(get_args(Policy))}")
+    for option, number in (("--max-turns", max_turns), ("--context-window", context_window)):
         if number < 0:
-            raise OrderError(f"{option}: {number} is less than 0")
-    return Setup(
+            raise UsageError(f"{option}: {number} is less than 0")
+    return AgentConfig(
         instructions=INSTRUCTIONS,
         effort=effort,
-        limits=Limits(rounds=rounds),
+        limits=Limits(max_turns=max_turns),
         context_window=context_window,
         approve=msgspec.convert(approve, Policy),
         read_only=read_only,
     )
 
 
-def run(order: Order) -> int:
-    """Carry the order out; the exit code."""
+def run(options: Options) -> int:
+    """Run the agent and return the exit code."""
     if sys.stdout is None:
-        raise OrderError("stdout is closed")
+        raise UsageError("stdout is closed")
     try:
-        return asyncio.run(_run(order, _prompt(order.prompt)))
-    except (asyncio.CancelledError, KeyboardInterrupt):  # before there was anything to do, or somebody has left
+        return asyncio.run(_run(options, _prompt(options.prompt)))
+    except (asyncio.CancelledError, KeyboardInterrupt):  # before the task began, or after a second Ctrl-C
         print("toolwire: cancelled", file=sys.stderr)
         return CANCELLED
     except OSError as error:  # what we write cannot be written
@@ -92,19 +92,19 @@ def run(order: Order) -> int:
         return FAILED
 
 
-async def _run(order: Order, prompt: str) -> int:
+async def _run(options: Options, prompt: str) -> int:
     interrupts = Interrupts()
     async with contextlib.AsyncExitStack() as stack:
-        session = Session.resume(order.resume, folder()) if order.resume else None
+        session = Session.resume(options.resume, folder()) if options.resume else None
         if session is not None:
             stack.callback(session.close)
-        servers = _servers(order.mcp)
-        screen = None if order.as_json else Screen()
-        agent = await stack.enter_async_context(_agent(order, session, screen))
+        servers = _servers(options.mcp)
+        screen = None if options.as_json else Screen()
+        agent = await stack.enter_async_context(_agent(options, session, screen))
         if screen is not None:
             await stack.enter_async_context(screen)
             interrupts.after_cancelling = screen.cancelling
-            screen.hung_up = agent.cancel
+            screen.on_hangup = agent.cancel
             screen.wait_for("MCP servers" if servers else "the model")
         if servers:
             connected = await stack.enter_async_context(Servers(servers, _say))
@@ -115,24 +115,24 @@ async def _run(order: Order, prompt: str) -> int:
             agent.session.hold()
         interrupts.cancel = agent.cancel
         if screen is not None:
-            screen.last_words = _way_on(order, agent.session.id)
+            screen.closing_line = _resume_command(options, agent.session.id)
             if session is not None:
                 screen.resume(session.usage)
             interrupts.before_leaving = screen.close
         return await _watch(agent, prompt, _write_line if screen is None else screen.show)
 
 
-def _agent(order: Order, session: Session | None, screen: Screen | None) -> Agent:
-    settings = load(order.config)
-    model, backend = _choice(order, session, settings)
-    tools, close = _tools(order.tools)
+def _agent(options: Options, session: Session | None, screen: Screen | None) -> Agent:
+    settings = load(options.settings_path)
+    model, backend = _choice(options, session, settings)
+    tools, close = _tools(options.tools)
     agent = Agent(
         model,
         tools=tools,
-        setup=order.setup,
+        config=options.agent_config,
         backend=backend,
         settings=settings,
-        cwd=_directory(order.cwd, session),
+        cwd=_directory(options.cwd, session),
         approver=screen.approver if screen is not None else None,
         session=session,
     )
@@ -140,82 +140,82 @@ def _agent(order: Order, session: Session | None, screen: Screen | None) -> Agen
     return agent
 
 
-# What was asked for
+# Options
 
 
 def _prompt(given: str) -> str:
     prompt = _typed() if given == STDIN else given
     if not prompt.strip():
-        raise OrderError("the prompt is empty")
-    if any("\ud800" <= letter <= "\udfff" for letter in prompt):
-        raise OrderError("the prompt is not UTF-8")
+        raise UsageError("the prompt is empty")
+    if any("\ud800" <= char <= "\udfff" for char in prompt):
+        raise UsageError("the prompt is not UTF-8")
     return prompt
 
 
 def _typed() -> str:
     """All of standard input."""
     if sys.stdin is None:
-        raise OrderError("stdin is closed")
+        raise UsageError("stdin is closed")
     try:
         return sys.stdin.buffer.read().decode("utf-8", "surrogateescape").rstrip("\n")
     except OSError as error:
-        raise OrderError(f"stdin: {error.strerror}") from None
+        raise UsageError(f"stdin: {error.strerror}") from None
     except KeyboardInterrupt:
         print(file=sys.stderr)  # after the `^C` of a terminal
         raise
 
 
 def _directory(cwd: str, session: Session | None) -> Path:
-    """The working directory that was given, that of the session, or the one that we are in."""
+    """The working directory: the given one, that of the session, or the current one."""
     if session is not None and session.cwd and not cwd:
         if not Path(session.cwd).is_dir():
             fault = f"the directory of the session is gone: {session.cwd}"
-            raise OrderError(f"--resume: {fault}; choose another with --cwd")
+            raise UsageError(f"--resume: {fault}; choose another with --cwd")
         return Path(session.cwd)
     try:
         path = Path(cwd or ".").resolve()
         if path.is_dir():
             return path
     except FileNotFoundError:
-        raise OrderError("the directory that you are in is gone; choose another with --cwd") from None
+        raise UsageError("the directory that you are in is gone; choose another with --cwd") from None
     except OSError as error:
-        raise OrderError(f"--cwd: {cwd}: {error.strerror}") from None
-    raise OrderError(f"--cwd: there is no directory {cwd!r}")
+        raise UsageError(f"--cwd: {cwd}: {error.strerror}") from None
+    raise UsageError(f"--cwd: there is no directory {cwd!r}")
 
 
-def _choice(order: Order, session: Session | None, settings: Settings) -> tuple[str, str]:
-    """The model, and the backend to look for it."""
-    _check_address(order.backend)
-    if order.model or session is None:
-        if order.backend not in ("", DEMO.name) and not order.model:
-            raise OrderError("--backend: say with --model which of its models")
-        return order.model or "demo", order.backend
+def _choice(options: Options, session: Session | None, settings: Settings) -> tuple[str, str]:
+    """The model, and the name of its backend if one was given."""
+    _check_address(options.backend)
+    if options.model or session is None:
+        if options.backend not in ("", DEMO.name) and not options.model:
+            raise UsageError("--backend: say with --model which of its models")
+        return options.model or "demo", options.backend
     name, slash, inner = session.model.partition("/")
     is_known = any(each.name == name for each in settings.backends)
-    if slash and name == GIVEN and not is_known and not order.backend:
-        raise OrderError("--resume: say again with --backend where the model is")
+    if slash and name == GIVEN and not is_known and not options.backend:
+        raise UsageError("--resume: say again with --backend where the model is")
     # A backend replaces that of the session.
-    model = inner if order.backend and slash and (is_known or name == GIVEN) else session.model
-    return model, order.backend
+    model = inner if options.backend and slash and (is_known or name == GIVEN) else session.model
+    return model, options.backend
 
 
 def _check_address(backend: str) -> None:
     url = backend.partition(":")[2]
     fault = address_fault(url) if "://" in url else ""
     if fault:
-        raise OrderError(f"--backend: {url!r} is not an address: {fault}")
+        raise UsageError(f"--backend: {url!r} is not an address: {fault}")
 
 
 def _tools(chosen: str | None) -> tuple[list[Tool], Close]:
     names = [name.strip().lower() for name in (chosen or "").split(",") if name.strip()]
     if chosen is not None and not names:
-        raise OrderError(f"--tools: {chosen!r} names no tool; {NONE} is the word for no tools")
+        raise UsageError(f"--tools: {chosen!r} names no tool; {NONE} is the word for no tools")
     if NONE in names and names != [NONE]:
-        raise OrderError(f"--tools: {NONE} goes with no other name")
+        raise UsageError(f"--tools: {NONE} goes with no other name")
     try:
         tools, close = builtin(() if names == [NONE] else names)
     except ValueError as error:
-        raise OrderError(f"--tools: {error}") from None
+        raise UsageError(f"--tools: {error}") from None
     return ([] if names == [NONE] else tools), close
 
 
@@ -223,38 +223,38 @@ def _servers(path: str) -> tuple[Server, ...]:
     try:
         return read_config(Path(path).read_text("utf-8"), beside=Path(path).absolute().parent) if path else ()
     except OSError as error:
-        raise OrderError(f"--mcp: {path}: {error.strerror}") from None
+        raise UsageError(f"--mcp: {path}: {error.strerror}") from None
     except ValueError as error:
-        raise OrderError(f"--mcp: {path}: {error}") from None
+        raise UsageError(f"--mcp: {path}: {error}") from None
 
 
-# What is said at the end
+# The closing line
 
 
-def _way_on(order: Order, id: str) -> str:
-    """A line to paste, which goes on with the session. It has what the session does not know: that is how it began."""
-    options = {"--config": order.config or ""}
-    if order.resume or ":" in order.backend:
-        options["--backend"] = order.backend
-    if order.resume:
-        options |= {"--model": order.model, "--cwd": order.cwd}
-    words = [word for option, value in options.items() if value for word in (option, value)]
-    return f'{shlex.join((*_program(), "run", "--resume", id, *words))} "{GO_ON}"'
+def _resume_command(options: Options, id: str) -> str:
+    """A command to paste that resumes the session, with the options that the session does not store."""
+    given = {"--config": options.settings_path or ""}
+    if options.resume or ":" in options.backend:
+        given["--backend"] = options.backend
+    if options.resume:
+        given |= {"--model": options.model, "--cwd": options.cwd}
+    words = [word for option, value in given.items() if value for word in (option, value)]
+    return f'{shlex.join((*_program(), "run", "--resume", id, *words))} "{CONTINUE}"'
 
 
 def _program() -> tuple[str, ...]:
-    """How we were called."""
+    """The command that started this program."""
     called = sys.argv[0]
     if Path(called).name != "toolwire":
         return sys.orig_argv[0], "-m", "toolwire"
     return ("toolwire" if called == shutil.which("toolwire") else called,)
 
 
-# Who watches
+# Output
 
 
 async def _watch(agent: Agent, prompt: str, show: Callable[[AgentEvent], Awaitable[None]]) -> int:
-    """Show all that happens; the exit code."""
+    """Show all events and return the exit code."""
     ended: TaskEnded | None = None
     async for event in agent.stream(prompt):
         await show(event)

@@ -1,6 +1,6 @@
-"""Everything that happens while an agent works, for whoever watches: a terminal, a page, a log.
+"""The events of an agent, for a terminal, a page or a log.
 
-Each event is a frozen value with a `type`, so that one line of JSON says all of it. A *task* is one prompt, worked off
+Each event is a frozen struct with a `type`, which is written as one line of JSON. A *task* is the work on one prompt,
 in as many turns as it takes.
 """
 
@@ -13,11 +13,11 @@ from toolwire.core.terminal import escaped
 
 
 def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name).lstrip("_")
 
 
 Tokens: TypeAlias = Usage
-"""Token counts, as the backends tell them."""
+"""Token counts, as the backend reports them."""
 
 
 class Window(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,45 +36,47 @@ class RateLimit(msgspec.Struct, frozen=True, omit_defaults=True):
     secondary: Window | None = None
 
 
-class Happening(msgspec.Struct, frozen=True, tag_field="type", tag=_snake):
+class _Base(msgspec.Struct, frozen=True, tag_field="type", tag=_snake):
     """The base of all events."""
 
 
-class TaskStarted(Happening, frozen=True):
+class TaskStarted(_Base, frozen=True):
+    """Work on a prompt begins."""
+
     session: str
     model: str
     prompt: str
 
 
-class TurnStarted(Happening, frozen=True):
+class TurnStarted(_Base, frozen=True):
     """A request to the model begins; `number` counts from 1 within the task."""
 
     number: int
 
 
-class ResponseCreated(Happening, frozen=True):
+class ResponseCreated(_Base, frozen=True):
     """The model's server has begun to answer; `response_id` and `model` are its own names."""
 
     response_id: str
     model: str
 
 
-class ItemStarted(Happening, frozen=True):
-    """An item of the answer begins that is no call: `kind` is its type, such as `message` or `web_search_call`."""
+class ItemStarted(_Base, frozen=True):
+    """An item that is no call begins: `kind` is its type, such as `message` or `web_search_call`."""
 
     item_id: str
     kind: str
 
 
-class ItemCompleted(Happening, frozen=True):
-    """It is whole, as the Responses API writes it. An item that breaks off with its stream is never completed."""
+class ItemCompleted(_Base, frozen=True):
+    """An item is complete, as the Responses API writes it; an item whose stream broke off is never completed."""
 
     item_id: str
     kind: str
     item: msgspec.Raw
 
 
-class TextDelta(Happening, frozen=True):
+class TextDelta(_Base, frozen=True):
     """A piece of the answer, in the part `content_index` of its item."""
 
     text: str
@@ -82,7 +84,7 @@ class TextDelta(Happening, frozen=True):
     content_index: int = 0
 
 
-class ReasoningDelta(Happening, frozen=True):
+class ReasoningDelta(_Base, frozen=True):
     """A piece of reasoning: of a summary or of the reasoning itself. `index` is that of the summary or content part."""
 
     text: str
@@ -91,29 +93,31 @@ class ReasoningDelta(Happening, frozen=True):
     index: int = 0
 
 
-class CallStarted(Happening, frozen=True):
-    """The model has asked for a tool; it runs as soon as the others let it."""
+class CallStarted(_Base, frozen=True):
+    """The model has made a call; its tool runs when it may."""
 
     call_id: str
     name: str
     arguments: str
 
 
-class ToolStarted(Happening, frozen=True):
-    """The tool runs."""
+class ToolStarted(_Base, frozen=True):
+    """The tool of a call has started."""
 
     call_id: str
     name: str
 
 
-class ToolOutput(Happening, frozen=True):
-    """A piece of what a running tool puts out."""
+class ToolOutput(_Base, frozen=True):
+    """A piece of output of a running tool."""
 
     call_id: str
     text: str
 
 
-class CallEnded(Happening, frozen=True):
+class CallEnded(_Base, frozen=True):
+    """A call has its result."""
+
     call_id: str
     name: str
     result: str
@@ -122,26 +126,28 @@ class CallEnded(Happening, frozen=True):
     """How long the tool ran; null if it never did."""
 
 
-class ApprovalAsked(Happening, frozen=True):
-    """Somebody is asked whether a call may run."""
+class ApprovalAsked(_Base, frozen=True):
+    """The user is asked whether a call may run."""
 
     call_id: str
     name: str
     arguments: str
 
 
-class UsageUpdated(Happening, frozen=True):
+class UsageUpdated(_Base, frozen=True):
     """The tokens of the last turn and of the session."""
 
     last: Tokens
     total: Tokens
 
 
-class LimitsUpdated(Happening, frozen=True):
+class LimitsUpdated(_Base, frozen=True):
+    """The rate limits of the account have changed."""
+
     limits: tuple[RateLimit, ...]
 
 
-class Retrying(Happening, frozen=True):
+class Retrying(_Base, frozen=True):
     """The stream failed and the model is asked again, for the `attempt`-th time of at most `most`."""
 
     attempt: int
@@ -150,29 +156,31 @@ class Retrying(Happening, frozen=True):
     reason: str
 
 
-class Compacted(Happening, frozen=True):
+class Compacted(_Base, frozen=True):
     """The history was summarised; the numbers are its items before and after."""
 
     before: int
     after: int
 
 
-class Noted(Happening, frozen=True):
-    """A deviation that the backend's side noted."""
+class Noted(_Base, frozen=True):
+    """A note: something was changed or lost between the model and the agent."""
 
     code: str
     subject: str = ""
 
 
-class TurnEnded(Happening, frozen=True):
+class TurnEnded(_Base, frozen=True):
+    """A turn of the model is complete, including its calls."""
+
     number: int
     calls: int
     response_id: str = ""
 
 
-class TaskEnded(Happening, frozen=True):
+class TaskEnded(_Base, frozen=True):
     """The task is over. `reason`: `done`, `cancelled`, `failed`, `length` or `filter` (the model was cut short),
-    `repeated_calls` (the same call failed again and again), or the limit that was reached: `rounds`, `tokens`,
+    `repeated_calls` (the same call failed again and again), or the limit that was reached: `max_turns`, `tokens`,
     `seconds`, `cost`."""
 
     reason: str
@@ -205,5 +213,5 @@ AgentEvent: TypeAlias = (
 
 
 def as_line(event: AgentEvent) -> bytes:
-    """The event as one line of JSON, in which nothing steers a terminal."""
+    """The event as one line of JSON without control characters."""
     return escaped(msgspec.json.encode(event).decode()).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Events on their way to whoever watches: bounded, so that a slow watcher slows the stream and not the memory."""
+"""A bounded queue of events: a slow reader slows the stream instead of filling memory."""
 
 import asyncio
 from collections import deque
@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 from toolwire.agent.events import AgentEvent, TaskEnded, ToolOutput
 
 BOUND = 1600
-"""Events that may wait before the stream does."""
+"""Events that may wait before the stream has to."""
 
 
 class Feed:
-    """One task's events. The engine puts them in and waits for room; the watcher iterates until the task has ended."""
+    """The events of one task: the agent puts them in, the reader iterates until the task has ended."""
 
     def __init__(self) -> None:
         self._events: deque[AgentEvent] = deque()
@@ -20,7 +20,7 @@ class Feed:
         self._ended = False
 
     def put(self, event: AgentEvent) -> None:
-        """Never waits. What running tools put out is left out when far too much of it waits: results have it too."""
+        """Add an event without waiting; output of running tools is dropped when far too many events wait."""
         if isinstance(event, ToolOutput) and len(self._events) >= 2 * BOUND:
             return
         self._events.append(event)
@@ -28,7 +28,7 @@ class Feed:
         self._arrived.set()
 
     async def room(self) -> None:
-        """Wait until the watcher has caught up."""
+        """Wait until there is room for more events."""
         while len(self._events) >= BOUND:
             self._taken.clear()
             await self._taken.wait()

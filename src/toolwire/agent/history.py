@@ -1,10 +1,9 @@
-"""What a conversation has come to: items in order, every call with its result."""
+"""The history of a conversation: items in order, every call with its result."""
 
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from toolwire.agent.call import ToolCall
 from toolwire.agent.items import (
     CALLS,
     AnyItem,
@@ -19,12 +18,13 @@ from toolwire.agent.items import (
     user_message,
     with_output,
 )
-from toolwire.agent.registry import Result
-from toolwire.agent.runtime import shortened
 from toolwire.core.request import TextPart
+from toolwire.turns.tools.call import ToolCall
+from toolwire.turns.tools.calls import shortened
+from toolwire.turns.tools.registry import Result
 
 ABORTED = Result((TextPart("aborted"),), failed=True)
-"""The result of a call that nobody remembers the end of."""
+"""The result of a call whose outcome is unknown."""
 
 
 class History:
@@ -38,16 +38,20 @@ class History:
 
     @property
     def items(self) -> Sequence[AnyItem]:
+        """The items in order."""
         return self._items
 
     @property
     def raw(self) -> list[msgspec.Raw]:
+        """The items as JSON."""
         return [item.raw for item in self._items]
 
     def add(self, items: Iterable[AnyItem]) -> None:
+        """Append items."""
         self._items += items
 
     def replace(self, items: Iterable[AnyItem]) -> None:
+        """Put other items in index of all."""
         self._items = list(items)
 
     def open_calls(self) -> list[ToolCall]:
@@ -55,11 +59,11 @@ class History:
         return [*self._open_calls().values()]
 
     def _open_calls(self) -> dict[int, ToolCall]:
-        """The same by their place. A result belongs to the first call of its id that stands before it and has none."""
+        """The same by index. A result belongs to the first earlier call with its id that has none."""
         waiting: dict[int, ToolCall] = {}
-        for place, item in enumerate(self._items):
+        for index, item in enumerate(self._items):
             if isinstance(item, FunctionCallItem | CustomCallItem | LocalShellCallItem):
-                waiting[place] = call_of(item)
+                waiting[index] = call_of(item)
             elif isinstance(item, OutputItem):
                 answered = next((at for at, call in waiting.items() if call.call_id == item.call_id), None)
                 if answered is not None:
@@ -67,25 +71,25 @@ class History:
         return waiting
 
     def close_calls(self) -> list[OutputItem]:
-        """Give every call that has none a result; those that were made."""
-        made = {place: output_item(call, ABORTED) for place, call in self._open_calls().items()}
+        """Add a result to every call that has none, and return the added ones."""
+        made = {index: output_item(call, ABORTED) for index, call in self._open_calls().items()}
         out: list[AnyItem] = []
         waiting: list[OutputItem] = []
-        for place, item in enumerate(self._items):
+        for index, item in enumerate(self._items):
             if waiting and not isinstance(item, (*CALLS, OutputItem)):
                 out += waiting
                 waiting = []
             out.append(item)
-            if place in made:
-                waiting.append(made[place])
+            if index in made:
+                waiting.append(made[index])
         self._items = [*out, *waiting]
         return [*made.values()]
 
     def tail(self) -> list[AnyItem]:
-        """The items from the last message of the user on."""
-        for place in range(len(self._items) - 1, -1, -1):
-            if _is_prompt(self._items[place]):
-                return self._items[place:]
+        """The items from the last user message on."""
+        for index in range(len(self._items) - 1, -1, -1):
+            if _is_prompt(self._items[index]):
+                return self._items[index:]
         return []
 
 
@@ -97,19 +101,19 @@ def size_of(items: Iterable[AnyItem]) -> int:
     return sum(len(bytes(item.raw)) for item in items)
 
 
-def newest(items: Sequence[AnyItem], letters: int) -> list[AnyItem]:
-    """The last items that fit, from the beginning of a turn on, so that calls keep their reasoning and results.
+def newest(items: Sequence[AnyItem], max_chars: int) -> list[AnyItem]:
+    """The last items that fit, beginning with a turn, so that calls keep their reasoning and results.
 
-    Of long results the ends are kept.
+    Long results are shortened in their middle.
     """
-    items = [_shortened(item, letters // 4) for item in items]
+    items = [_shortened(item, max_chars // 4) for item in items]
     start, size = len(items), 0
-    for place in range(len(items) - 1, 0, -1):
-        size += size_of(items[place : place + 1])
-        if size > letters and start < len(items):
+    for index in range(len(items) - 1, 0, -1):
+        size += size_of(items[index : index + 1])
+        if size > max_chars and start < len(items):
             break
-        if _begins_a_turn(items[place - 1], items[place]):
-            start = place
+        if _begins_a_turn(items[index - 1], items[index]):
+            start = index
     return items[start:] if start < len(items) and _is_prompt(items[start]) else [LEFT_OUT, *items[start:]]
 
 
@@ -123,11 +127,12 @@ def _is_prompt(item: AnyItem) -> bool:
     return isinstance(item, MessageItem) and item.role == "user"
 
 
-def _shortened(item: AnyItem, letters: int) -> AnyItem:
-    if not isinstance(item, OutputItem) or len(bytes(item.raw)) <= letters:
+def _shortened(item: AnyItem, max_chars: int) -> AnyItem:
+    if not isinstance(item, OutputItem) or len(bytes(item.raw)) <= max_chars:
         return item
-    return with_output(item, shortened(item.text, letters))
+    return with_output(item, shortened(item.text, max_chars))
 
 
 def read_items(raw: Iterable[bytes | msgspec.Raw]) -> list[AnyItem]:
+    """Read items of any kind from JSON."""
     return [read_item(each) for each in raw]

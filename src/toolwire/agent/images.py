@@ -1,17 +1,17 @@
 """Images for a model to look at, as data URLs.
 
-What a file is, its first bytes say, not its name: servers refuse an image whose type is told wrong.
+The type is detected from the first bytes, not from the name: servers refuse an image with a wrong type.
 """
 
 from base64 import b64encode
 from pathlib import Path
 
 MAX_BYTES = 5 * 1024 * 1024 // 4 * 3
-"""What fits into 5 MB of base64, the least that a server is known to take of one image (Anthropic)."""
+"""What fits into 5 MB of base64, the smallest known limit for one image (Anthropic)."""
 
 
 def data_url(data: bytes, name: str) -> str:
-    """An image as a URL. Raises `ValueError` if it is none, or too large."""
+    """An image as a data URL. Raises `ValueError` if it is no image or too large."""
     kind = _kind(data)
     if not kind:
         raise ValueError(f"{name} is not a PNG, JPEG, GIF or WebP image")

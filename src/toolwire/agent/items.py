@@ -1,18 +1,18 @@
-"""The items of a conversation, as typed values. Each keeps the JSON it came as, which is what goes back.
+"""The items of a conversation as typed structs; each keeps its original JSON, which is what is sent back.
 
-The form is that of the Responses API, because it is the richest: every backend's turn can be told in it, and what we
-have no word for (snapshots, searches, items of later versions) is kept untouched.
+The format is that of the Responses API, because every backend's turn can be expressed in it. Items of unknown types are
+kept unchanged.
 """
 
 from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.agent.call import LOCAL_SHELL, CustomPayload, FunctionPayload, LocalShellPayload, ToolCall
-from toolwire.agent.registry import Result
 from toolwire.backends.responses.encode import encoded_entry
 from toolwire.core.request import ImagePart, Message, ResultEntry, TextPart
 from toolwire.core.text import arguments_text
+from toolwire.turns.tools.call import LOCAL_SHELL, CustomPayload, FunctionPayload, LocalShellPayload, ToolCall
+from toolwire.turns.tools.registry import Result
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -22,26 +22,34 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class MessageItem(Item, frozen=True):
+    """A message."""
+
     role: str
     text: str
 
 
 class ReasoningItem(Item, frozen=True):
+    """Reasoning of the model."""
+
     id: str
     summary: tuple[str, ...]
     encrypted_content: str = ""
 
 
 class FunctionCallItem(Item, frozen=True):
+    """A function call."""
+
     call_id: str
     name: str
     arguments: str
     namespace: str = ""
     is_cut: bool = False
-    """The model was stopped while it wrote the call, which is not to be run."""
+    """The call was truncated and must not run."""
 
 
 class CustomCallItem(Item, frozen=True):
+    """A call of a custom tool, whose input is free text."""
+
     call_id: str
     name: str
     input: str
@@ -49,8 +57,10 @@ class CustomCallItem(Item, frozen=True):
 
 
 class LocalShellCallItem(Item, frozen=True):
+    """A call of the `local_shell` tool."""
+
     call_id: str
-    """Its own id, where it has no other."""
+    """The id of the item if it has no `call_id`."""
     action: LocalShellPayload
     is_cut: bool = False
 
@@ -67,6 +77,8 @@ class OutputItem(Item, frozen=True):
 
 
 class OtherItem(Item, frozen=True):
+    """An item of any other type."""
+
     type: str
 
 
@@ -125,7 +137,7 @@ OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_
 
 
 def read_item(raw: bytes | msgspec.Raw) -> AnyItem:
-    """An item of any kind. One that is not as it should be is kept as something else."""
+    """Read an item of any type; a malformed one becomes an `OtherItem`."""
     raw = raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(raw)
     try:
         fields = _decode(raw)
@@ -180,13 +192,13 @@ def _shell(action: _Action) -> LocalShellPayload:
 
 
 def user_message(text: str, images: tuple[str, ...] = ()) -> MessageItem:
-    """What a user says, with images as data URLs."""
+    """A user message, with images as data URLs."""
     raw = _encoded(encoded_entry(Message("user", (TextPart(text), *map(ImagePart, images)))))
     return MessageItem(raw, "user", text)
 
 
 def output_item(call: ToolCall, result: Result) -> OutputItem:
-    """The result of a call, in the form that belongs to its kind."""
+    """The result of a call, as the item type that matches the call."""
     fields: dict[str, Any]
     if isinstance(call.payload, LocalShellPayload):
         fields = {"type": "local_shell_call_output", "id": call.call_id, "output": result.text}
@@ -199,13 +211,13 @@ def output_item(call: ToolCall, result: Result) -> OutputItem:
 
 
 def with_output(item: OutputItem, text: str) -> OutputItem:
-    """The same result in other words."""
+    """The same result with another text."""
     fields = msgspec.json.decode(item.raw)
     return OutputItem(_encoded({**fields, "output": text}), item.call_id, text)
 
 
 def call_of(item: FunctionCallItem | CustomCallItem | LocalShellCallItem) -> ToolCall:
-    """The call in an item, of a tool by the name it has there."""
+    """The call in an item, with the tool name as the model wrote it."""
     match item:
         case FunctionCallItem(_, call_id, name, arguments):
             return ToolCall(name, call_id, FunctionPayload(arguments))

@@ -1,4 +1,4 @@
-"""Bounds of a task, and what is known of the account's rate limits."""
+"""What is known of the rate limits of an account."""
 
 import math
 import re
@@ -6,59 +6,21 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from toolwire.agent.events import RateLimit, Tokens, Window
-
-
-class Prices(msgspec.Struct, frozen=True):
-    """What a million tokens cost. Cached input is part of the input, and has its own price."""
-
-    input: float = 0.0
-    output: float = 0.0
-    cached: float | None = None
-
-    def of(self, tokens: Tokens) -> float:
-        cached = self.input if self.cached is None else self.cached
-        fresh = max(0, tokens.input - tokens.cached)
-        return (fresh * self.input + tokens.cached * cached + tokens.output * self.output) / 1_000_000
-
-
-class Limits(msgspec.Struct, frozen=True):
-    """When a task ends, whether or not it is done. 0 is no limit."""
-
-    rounds: int = 100
-    """Turns of the model."""
-    tokens: int = 0
-    seconds: float = 0.0
-    cost: float = 0.0
-    """In the currency of the prices."""
-    prices: Prices = Prices()
-
-    def reached(self, rounds: int, tokens: Tokens, seconds: float) -> str:
-        """The name of the limit that is reached, if one is."""
-        if self.rounds and rounds >= self.rounds:
-            return "rounds"
-        if self.tokens and tokens.total >= self.tokens:
-            return "tokens"
-        if self.seconds and seconds >= self.seconds:
-            return "seconds"
-        if self.cost and self.prices.of(tokens) >= self.cost:
-            return "cost"
-        return ""
-
+from toolwire.agent.events import RateLimit, Window
 
 _HEADER = re.compile(r"x-(.+)-(primary|secondary)-(used-percent|window-minutes|reset-at)")
 
 
 def limits_in(headers: Mapping[str, str]) -> tuple[RateLimit, ...]:
-    """The rate limits that a reply's headers tell: the family `codex`, and any other of the same form."""
+    """The rate limits in the headers of a reply: the family `codex`, and any other of the same form."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name, value in headers.items():
-        told = _HEADER.fullmatch(name.lower())
-        if told is None:
+        match = _HEADER.fullmatch(name.lower())
+        if match is None:
             continue
         number = _number(value)
         if number is not None:
-            found.setdefault(told[1], {}).setdefault(told[2], {})[told[3]] = number
+            found.setdefault(match[1], {}).setdefault(match[2], {})[match[3]] = number
     return _known(
         RateLimit(name, _window(windows.get("primary")), _window(windows.get("secondary")))
         for name, windows in found.items()
@@ -73,10 +35,10 @@ def _number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _window(told: dict[str, float] | None) -> Window | None:
-    if told is None or "used-percent" not in told:
+def _window(values: dict[str, float] | None) -> Window | None:
+    if values is None or "used-percent" not in values:
         return None
-    return Window(told["used-percent"], told.get("window-minutes"), told.get("reset-at"))
+    return Window(values["used-percent"], values.get("window-minutes"), values.get("reset-at"))
 
 
 def _known(limits: Iterable[RateLimit]) -> tuple[RateLimit, ...]:

@@ -1,4 +1,6 @@
-"""The turn loop: ask, run the tools while the stream goes on, keep their results, ask again, until nothing is left."""
+"""The agent's loop: asks the model turn by turn until a task is done, asks again when a stream fails, and summarises a
+history that gets too long. The tools, the limits and what repeats are those of the shared tool loop.
+"""
 
 import asyncio
 import time
@@ -10,23 +12,22 @@ import msgspec
 
 from toolwire.agent import events as happened
 from toolwire.agent.approval import Policy
-from toolwire.agent.call import Fatal
 from toolwire.agent.history import newest, read_items, size_of
 from toolwire.agent.items import AnyItem, OtherItem
-from toolwire.agent.limits import Limits
-from toolwire.agent.retry import pause
-from toolwire.agent.router import declared
 from toolwire.agent.session import SessionError
 from toolwire.agent.step import FOREVER, Step
 from toolwire.agent.task import Task
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
 from toolwire.core.events import TurnFailed, Usage
-from toolwire.core.tokens import LETTERS
+from toolwire.core.tokens import CHARS_PER_TOKEN
 from toolwire.dialects.responses import compaction
+from toolwire.pauses import backoff
+from toolwire.turns.tools.call import FatalToolError
+from toolwire.turns.tools.loop import REPEATED_CALLS, Limits
+from toolwire.turns.tools.router import declared
 
 Answer = TypeVar("Answer")
 
-REPEATED_CALLS = "repeated_calls"
 LEAST_WINDOW = 2048
 """Tokens; no model that can use tools takes fewer."""
 TOO_LARGE = 413
@@ -34,7 +35,7 @@ HALVINGS = 6
 """How often a history that is too long to be summarised is halved."""
 
 
-class Setup(msgspec.Struct, frozen=True):
+class AgentConfig(msgspec.Struct, frozen=True):
     """How an agent works."""
 
     instructions: str = ""
@@ -56,12 +57,11 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Loop:
-    """Works off one task: from a prompt in the history to the end of the model's work."""
+    """Works on one task: from a prompt in the history to the end of the model's work."""
 
-    def __init__(self, task: Task, setup: Setup) -> None:
+    def __init__(self, task: Task, setup: AgentConfig) -> None:
         self._task = task
         self._setup = setup
-        self._rounds = 0
         self._has_made_room = False  # by a summary, and the window is still full
 
     async def work(self) -> None:
@@ -74,27 +74,23 @@ class Loop:
             reason = "cancelled"
         except TimeoutError:
             reason = "seconds"
-        except (Fatal, SessionError, ToolwireError) as fault:
+        except (FatalToolError, SessionError, ToolwireError) as fault:
             reason, error = "failed", str(fault)
+        tools = self._task.tools
         if reason == REPEATED_CALLS:
-            error = self._task.repeats.reason
-        self._task.put(happened.TaskEnded(reason, self._task.text, self._task.spent, error))
+            error = tools.repeats.reason
+        self._task.put(happened.TaskEnded(reason, self._task.text, tools.usage or Usage(), error))
 
     async def _work(self) -> str:
-        task = self._task
-        while True:
-            limit = self._setup.limits.reached(self._rounds, task.spent, time.monotonic() - task.began)
-            if limit:
-                return limit
+        task, tools = self._task, self._task.tools
+        while not (stop_reason := tools.stop_reason):
             if not self._has_made_room and await self._is_full():
                 await self._compact(keeps_work=True)
-            self._rounds += 1
-            task.put(happened.TurnStarted(self._rounds))
+            number = tools.begin_turn()
+            task.put(happened.TurnStarted(number))
             step = await self._turn_that_fits()
-            task.put(happened.TurnEnded(self._rounds, step.calls, step.response_id))
+            task.put(happened.TurnEnded(number, step.calls, step.response_id))
             task.model.told_window(step.context_window.tokens)
-            if task.repeats.given_up is not None:
-                return REPEATED_CALLS
             if not step.calls and step.reason != "length":
                 return "filter" if step.reason == "filter" else "done"
             is_full = step.context_window.is_full or await self._is_full()
@@ -103,6 +99,7 @@ class Loop:
             self._has_made_room = self._has_made_room and is_full
             if not step.calls:
                 await self._compact(keeps_work=False)
+        return stop_reason
 
     async def _turn_that_fits(self) -> Step:
         """A turn. If the history does not fit into the model's window it is summarised, once."""
@@ -115,14 +112,14 @@ class Loop:
         return await self._asked(self._turn)
 
     async def _asked(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
-        """What the model answers, which is asked again when its stream fails."""
+        """What the model answers. It is asked again when its stream fails."""
         attempt = 0
         while True:
             try:
                 return await ask()
             except BackendFault as broken:
                 attempt += 1
-                seconds = pause(broken.failure, attempt, self._setup.longest_wait)
+                seconds = backoff(broken.failure, attempt, self._setup.longest_wait)
                 if seconds is None or attempt > self._setup.retries:
                     raise
                 reason = broken.failure.message
@@ -135,8 +132,8 @@ class Loop:
         return step
 
     def _fields(self) -> dict[str, Any]:
-        """What is asked, as a body of the Responses API."""
-        registry = self._task.registry
+        """The request, as a body of the Responses API."""
+        registry = self._task.tools.registry
         registry.refresh()
         fields: dict[str, Any] = {"input": self._task.session.history.raw}
         instructions = "\n\n".join(filter(None, (self._setup.instructions, registry.advice)))
@@ -150,7 +147,7 @@ class Loop:
         return fields
 
     async def _is_full(self) -> bool:
-        """Whether the last turn has nearly filled the model's window. Nobody is asked about it before it matters."""
+        """Whether the last turn has nearly filled the model's window, whose size is only looked up when it matters."""
         used, window = self._task.session.last.total, self._setup.context_window
         if not window and used >= LEAST_WINDOW * self._setup.compact_at:
             window = await self._task.model.context_window()
@@ -167,7 +164,7 @@ class Loop:
         session = self._task.session
         before, tail = len(session.history), session.history.tail()
         summary = await self._summary()
-        is_small = keeps_work and size_of(tail) // LETTERS < await self._window() // 5
+        is_small = keeps_work and size_of(tail) // CHARS_PER_TOKEN < await self._window() // 5
         session.replace([*summary, *(tail if is_small else tail[:1])])
         self._has_made_room = True
         self._task.put(happened.Compacted(before, len(session.history)))
@@ -178,15 +175,15 @@ class Loop:
     async def _summary(self) -> Sequence[AnyItem]:
         """The history as one item, made by the model. Of a history that is too long for that, the newest part is."""
         history = self._task.session.history
-        items, letters = list(history.items), size_of(history.items)
+        items, chars = list(history.items), size_of(history.items)
         for _ in range(HALVINGS):
             try:
                 return await self._asked(partial(self._summary_of, items))
             except BackendFault as broken:
                 if not _is_overflow(broken):
                     raise
-            letters //= 2
-            items = newest(history.items, letters)
+            chars //= 2
+            items = newest(history.items, chars)
         return await self._asked(partial(self._summary_of, items))
 
     async def _summary_of(self, items: Sequence[AnyItem]) -> Sequence[AnyItem]:

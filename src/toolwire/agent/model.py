@@ -1,7 +1,7 @@
-"""A model by name, on whatever backend serves it: the engine's end of the wire.
+"""A model by name, on any configured backend.
 
-The engine speaks Responses with itself: its history is items of that API, a request is decoded by that dialect, and the
-turn comes back as items through that dialect's encoder. So everything holds that holds for clients of the gateway.
+The agent uses the Responses dialect in process: its history consists of Responses items, a request is decoded by that
+dialect, and the turn comes back as items through its encoder, as for clients of the gateway.
 """
 
 import asyncio
@@ -15,23 +15,24 @@ import aiohttp
 import msgspec
 
 from toolwire.assembly import ToolRules
+from toolwire.core.errors import ReplyTooLarge
+from toolwire.core.events import Event
 from toolwire.core.policies import Policy
 from toolwire.core.request import Request
 from toolwire.dialects import responses
 from toolwire.dialects.responses import StreamEncoder
-from toolwire.runs.plan import Planning
-from toolwire.runs.routes import Router
-from toolwire.runs.run import Run
-from toolwire.runs.settings import Backend, Settings, SettingsError
-from toolwire.runs.thoughts import Thoughts
-from toolwire.runs.windows import listed_window
-from toolwire.transport.alarm import Alarm, Ticker
-from toolwire.transport.http import HttpUpstream, make_session
-from toolwire.transport.reply import Broken, Timeouts
+from toolwire.memory.reasoning import ReasoningCache
+from toolwire.turns.prepare import Engine, Options, prepare
+from toolwire.turns.routes import Router
+from toolwire.turns.run import Run
+from toolwire.turns.settings import HTTP_KINDS, Backend, Settings, SettingsError, bytes_of
+from toolwire.turns.windows import listed_window
+from toolwire.upstream.alarm import Alarm, Ticker
+from toolwire.upstream.http import make_session
+from toolwire.upstream.reply import Broken, Timeouts
 
 GIVEN = "given"
-"""What a backend is named that is given as `KIND:URL`."""
-USAGE_PATH = "/wham/usage"
+"""The name of a backend that is given as `KIND:URL`."""
 
 
 class _Nobody(msgspec.Struct, frozen=True):
@@ -39,6 +40,18 @@ class _Nobody(msgspec.Struct, frozen=True):
 
     owner: str = ""
     upstream_key: str = ""
+
+
+class BoundedEncoder(StreamEncoder):
+    """Makes items of a turn of at most so many bytes: all of it is held until the turn ends."""
+
+    max_reply = 0
+
+    def feed(self, event: Event) -> Sequence[bytes]:
+        written = super().feed(event)
+        if self.held > self.max_reply:
+            raise ReplyTooLarge(self.max_reply)
+        return written
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -49,7 +62,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Model:
-    """One model, ready to be asked."""
+    """One model that can be asked for turns."""
 
     def __init__(self, settings: Settings, name: str, *, idle: float = 0.0) -> None:
         self._settings = msgspec.structs.replace(settings, timeouts=_timeouts(settings.timeouts, idle))
@@ -57,11 +70,12 @@ class Model:
         self._session: aiohttp.ClientSession | None = None
         self._router: Router | None = None
         self._ticker: Ticker | None = None
-        self._thoughts = Thoughts()
+        self._thoughts = ReasoningCache()
         self._told_window = 0
         self._listed_window: int | None = None
 
     async def open(self) -> None:
+        """Open connections and find the backend of the model."""
         self._session = make_session(self._settings.timeouts)
         self._ticker = Ticker(asyncio.get_running_loop())
         try:
@@ -73,11 +87,13 @@ class Model:
 
     @property
     def is_open(self) -> bool:
+        """Whether it is open."""
         return self._session is not None and not self._session.closed
 
     async def close(self) -> None:
+        """Close all connections."""
         if self._router is not None:
-            await self._router.close()
+            await self._router.stop()
         if self._session is not None:
             await self._session.close()
 
@@ -86,27 +102,26 @@ class Model:
         return self.run(self.request(fields))
 
     def request(self, fields: Mapping[str, Any]) -> Request:
+        """Decode the body of a Responses request."""
         usual = {"store": False, "include": ["reasoning.encrypted_content"]}
         return responses.decode_request(msgspec.json.encode({**usual, **fields, "model": self.name, "stream": True}))
 
     def run(self, request: Request, policies: Sequence[Callable[[], Policy]] = ()) -> Turn:
+        """Start a turn for a decoded request."""
         assert self._router is not None
         assert self._ticker is not None
-        task = asyncio.current_task()
-        assert task is not None
         seed = token_hex(12)
         rules = msgspec.structs.replace(self._settings.tools, output_mode="openai-json", stop_after=False)
-        planning = Planning(
-            self._settings, self._router, self._thoughts, request, _own(rules), seed, _Nobody(), policies, {}
-        )
-        plan = msgspec.structs.replace(planning.plan(), retries=0)
-        run = Run(plan, asyncio.get_running_loop(), Alarm(self._ticker, task))
-        created = int(time.time())
-        return Turn(run, StreamEncoder(request, responses.new_id(seed), created, run.assembly.tally, time.time))
+        engine = Engine(self._settings, self._router, self._thoughts)
+        job = prepare(engine, request, _Nobody(), Options(_own(rules), seed, policies, retries=0))
+        run = Run(job, asyncio.get_running_loop(), Alarm(self._ticker))
+        encoder = BoundedEncoder(request, responses.new_id(seed), int(time.time()), run.assembly.stats, time.time)
+        encoder.max_reply = bytes_of(self._settings.server.max_reply)
+        return Turn(run, encoder)
 
     @property
     def compacts(self) -> bool:
-        """Whether the backend makes compactions by itself."""
+        """Whether the backend has a compaction endpoint."""
         assert self._router is not None
         return self._router.find(self.name)[0].compacts
 
@@ -124,14 +139,11 @@ class Model:
         return window or self._listed_window or 0
 
     async def usage(self) -> bytes:
-        """What the account behind a ChatGPT login has used, as its server tells it; nothing for any other backend."""
+        """The usage of the account behind a ChatGPT login, as its server reports it; empty for other backends."""
         assert self._router is not None
         route, _ = self._router.find(self.name)
-        upstream = route.upstream
-        if route.backend.auth != "codex" or not isinstance(upstream, HttpUpstream):
-            return b""
         with contextlib.suppress(Broken):
-            return await upstream.beside("codex").get_json(USAGE_PATH, "")
+            return await route.account_usage() if route.account_usage is not None else b""
         return b""
 
 
@@ -146,12 +158,12 @@ def _own(rules: ToolRules) -> ToolRules:
 
 
 def with_backend(settings: Settings, backend: str, model: str) -> tuple[Settings, str]:
-    """The settings and the model's full name for a backend that is named, or given as `KIND:URL`."""
+    """The settings and the full model name for a backend given by name or as `KIND:URL`."""
     if not backend:
         return settings, model
     kind, colon, url = backend.partition(":")
     if colon and url.startswith(("http://", "https://")):
-        if kind not in ("responses", "chat", "messages"):
+        if kind not in HTTP_KINDS:
             raise SettingsError(f"--backend: {kind!r} is none of responses, chat and messages")
         made = Backend(GIVEN, msgspec.convert(kind, Any), base_url=url)
         return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN}/{model}"

@@ -1,6 +1,6 @@
-"""The terminal itself: what is typed and when it is heard, questions and their answers, Ctrl-C and its like.
+"""The terminal: keyboard input, approval questions and Ctrl-C.
 
-What is drawn there is `view.py`'s. Whatever happens, the terminal is left as it was found.
+Drawing is done by `view.py`. The terminal is always restored.
 """
 
 import asyncio
@@ -19,38 +19,38 @@ from rich.console import Console
 from rich.text import Text
 
 from toolwire.agent.approval import Approver
-from toolwire.agent.call import ToolCall
+from toolwire.agent.display import rows_of
 from toolwire.agent.events import AgentEvent, Tokens
-from toolwire.agent.registry import Tool
 from toolwire.agent.view import SPINS, View
-from toolwire.agent.words import rows_of
 from toolwire.core.terminal import clean, escaped
+from toolwire.turns.tools.call import ToolCall
+from toolwire.turns.tools.registry import Tool
 
 CANCELLED = 130
 """The exit code of a run that was cancelled."""
-BREATH = 0.05
-"""Seconds before a question, in which is shown what has happened."""
-MOST_ROWS = 200
-"""Rows of a call that are shown before it is asked whether the others are wanted too."""
-AT_ONCE = 0.1
-"""Seconds in which everything that runs is killed when somebody leaves."""
+SETTLE_SECONDS = 0.05
+"""Seconds before a question, in which earlier events are shown."""
+MAX_ROWS = 200
+"""Rows of a call that are shown before the user is asked whether to show the rest."""
+EXIT_SECONDS = 0.1
+"""Seconds after a second Ctrl-C until the process exits."""
 
 
 class Screen:
-    """Shows what happens, and asks before calls run: one question at a time, while nothing else is shown."""
+    """Shows events and asks for approval, one question at a time."""
 
     def __init__(self) -> None:
         reconfigure = getattr(sys.stdout, "reconfigure", None)
         if reconfigure is not None:
-            reconfigure(errors="replace")  # a letter that the terminal has not is no reason to end
+            reconfigure(errors="replace")  # a character that the terminal cannot show is no reason to end
         self._view = View(Console(highlight=False, force_interactive=None if sys.stdout.isatty() else False))
         self._keys = Keys(self._view.console.is_interactive)
         self._one_question = asyncio.Lock()
         self._taken = asyncio.Lock()
         self._ticking: asyncio.Task[None] | None = None
-        self.last_words = ""
-        self.hung_up: Callable[[], object] = lambda: None
-        """Called when there is nobody left who could answer a question."""
+        self.closing_line = ""
+        self.on_hangup: Callable[[], object] = lambda: None
+        """Called when the terminal is gone."""
 
     async def __aenter__(self) -> "Screen":
         self._keys.hide()
@@ -64,22 +64,25 @@ class Screen:
         self.close()
 
     def wait_for(self, what: str) -> None:
+        """Show what is being waited for."""
         self._view.wait_for(what)
 
     def resume(self, total: Tokens) -> None:
+        """Show a resumed session with these tokens."""
         self._view.resume(total)
 
     def cancelling(self) -> None:
+        """Show that the task is being cancelled."""
         with contextlib.suppress(OSError):  # the terminal may be gone, and that be the reason
             self._view.cancelling()
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
-        words, self.last_words = self.last_words, ""
+        """Restore the terminal."""
+        line, self.closing_line = self.closing_line, ""
         try:
             self._view.close()
-            if words:
-                self._view.console.print(Text(clean(words), "dim"), soft_wrap=True)
+            if line:
+                self._view.console.print(Text(clean(line), "dim"), soft_wrap=True)
         finally:
             self._keys.show()
 
@@ -89,12 +92,13 @@ class Screen:
             self._view.refresh()
 
     async def show(self, event: AgentEvent) -> None:
+        """Show an event."""
         async with self._taken:
             self._view.show(event)
 
     @property
     def approver(self) -> Approver | None:
-        """Who is asked, if anybody is there who can see a question and answer it."""
+        """Asks the user; None without a terminal."""
         return self._ask if _is_terminal(sys.stdin) and self._asks_on is not None else None
 
     @property
@@ -107,26 +111,26 @@ class Screen:
         console = self._asks_on
         assert console is not None
         async with self._one_question:
-            await asyncio.sleep(BREATH)
+            await asyncio.sleep(SETTLE_SECONDS)
             try:
                 return await self._ask_now(console, call)
             except (OSError, termios.error):  # the terminal is gone
-                self.hung_up()
+                self.on_hangup()
                 raise asyncio.CancelledError from None
 
     async def _ask_now(self, console: Console, call: ToolCall) -> bool:
         async with self._taken:
-            with self._view.asking(call.call_id), self._keys.heard():
+            with self._view.asking(call.call_id), self._keys.echoing():
                 is_shown = await self._show_all(console, call)
                 return is_shown and await self._answer(console, "allow? [y/N] ") in ("y", "yes")
 
     async def _show_all(self, console: Console, call: ToolCall) -> bool:
-        """Show a call from its beginning to its end; whether somebody wanted to see all of it."""
+        """Show a call; whether the user has seen all of it."""
         console.print(Text.assemble((escaped(call.name), "bold yellow"), " wants to run:"))
         rows, count = rows_of(call, console.width), 0
-        while some := [*islice(rows, MOST_ROWS)]:
-            if count == MOST_ROWS:
-                console.print(f"This is not all of it: the call has {len(call.text):,} letters.")
+        while some := [*islice(rows, MAX_ROWS)]:
+            if count == MAX_ROWS:
+                console.print(f"This is not all of it: the call has {len(call.text):,} characters.")
                 if await self._answer(console, "show the rest? [s/N] ") not in ("s", "show"):
                     return False
             console.print(Text("\n".join(some)), soft_wrap=True)
@@ -136,7 +140,7 @@ class Screen:
         return True
 
     async def _answer(self, console: Console, prompt: str) -> str:
-        """What is typed after this prompt; what was typed before it is no answer to it."""
+        """The line typed after this prompt; what was typed before is discarded."""
         self._keys.flush()
         console.print(Text(prompt), end="")
         answer = b""
@@ -153,7 +157,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 async def _typed(terminal: int) -> bytes:
-    """The next line that is typed; nothing at its end. No thread waits for it, so that it can be cancelled.
+    """The next typed line; empty at the end of input. Uses no thread, so that it can be cancelled.
 
     Raises `OSError` when the terminal is gone.
     """
@@ -171,22 +175,25 @@ async def _typed(terminal: int) -> bytes:
 
 
 class Keys:
-    """What is typed while nobody asks: it is not shown, which would tear the rows that change, and is no answer."""
+    """Switches the echo of typed keys off while no question is asked: it would disturb the changing rows."""
 
     def __init__(self, is_interactive: bool) -> None:
         self._terminal = sys.stdin.fileno() if _is_terminal(sys.stdin) else None
         self._usual = termios.tcgetattr(self._terminal) if is_interactive and self._terminal is not None else []
 
     def hide(self) -> None:
+        """Switch the echo off."""
         if self._usual:
             *flags, local, speed_in, speed_out, characters = self._usual
             self._set([*flags, local & ~termios.ECHO, speed_in, speed_out, characters])
 
     def show(self) -> None:
+        """Switch the echo on."""
         self._set(self._usual)
 
     @contextlib.contextmanager
-    def heard(self) -> Generator[None]:
+    def echoing(self) -> Generator[None]:
+        """Switch the echo on for the duration of the context."""
         self.show()
         try:
             yield
@@ -194,19 +201,19 @@ class Keys:
             self.hide()
 
     def flush(self) -> None:
-        """Forget what was typed."""
+        """Discard typed input."""
         if self._terminal is not None:
             termios.tcflush(self._terminal, termios.TCIFLUSH)
 
     def _set(self, attributes: list[Any]) -> None:
-        """Unless we are in the background: the terminal is somebody else's then, and we would be stopped."""
+        """Set terminal attributes, unless we run in the background, where that would stop us."""
         with contextlib.suppress(OSError, termios.error):
             if attributes and self._terminal is not None and os.tcgetpgrp(self._terminal) == os.getpgrp():
                 termios.tcsetattr(self._terminal, termios.TCSANOW, attributes)
 
 
 class Interrupts:
-    """Ctrl-C cancels what runs; a second one leaves at once. Either way, nothing that was started is left running."""
+    """Ctrl-C cancels the task, a second one exits at once; in both cases all child processes are ended."""
 
     def __init__(self) -> None:
         task = asyncio.current_task()
@@ -231,10 +238,10 @@ class Interrupts:
         _kill_children()
         for task in asyncio.all_tasks():
             task.cancel()  # a command kills what it left behind
-        asyncio.get_running_loop().call_later(AT_ONCE, self._exit)
+        asyncio.get_running_loop().call_later(EXIT_SECONDS, self._exit)
 
     def _exit(self) -> None:
-        """Something does not want to end."""
+        """Exit although something has not ended."""
         try:
             self.before_leaving()
         finally:
@@ -242,12 +249,12 @@ class Interrupts:
 
 
 def _kill_children() -> None:
-    """Kill commands and MCP servers with all that they started."""
-    from toolwire.agent.tools.family import Family, marked  # noqa: PLC0415 - as the tools
+    """Kill commands and MCP servers with all their descendants."""
+    from toolwire.agent.tools.process_tree import ProcessTree, marked  # noqa: PLC0415 - as the tools
 
     for children in Path("/proc/self/task").glob("*/children"):
         for pid in children.read_text().split():
-            Family(int(pid)).signal(signal.SIGKILL)
+            ProcessTree(int(pid)).signal(signal.SIGKILL)
     for pid in marked(f"{os.getpid()}."):  # what has left them
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)

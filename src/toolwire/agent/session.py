@@ -1,4 +1,4 @@
-"""Sessions on disk: one file each, one line for each thing that happened, so that they can be resumed.
+"""Sessions on disk: one JSON Lines file each, so that they can be resumed.
 
 {"toolwire_session":1,"id":"…","model":"…","cwd":"…","created":1730000000}
 {"items":[…]}              added to the history
@@ -23,17 +23,16 @@ except ImportError:  # Windows
 from toolwire.agent.events import Tokens
 from toolwire.agent.history import History, read_items
 from toolwire.agent.items import AnyItem
-from toolwire.transport.private import make_folders, open_private
-from toolwire.transport.store_file import state_folder
+from toolwire.memory.private import make_folders, open_private, state_folder
 
 UNKNOWN = Tokens()
-"""The tokens of a history that no model has seen."""
+"""The token counts of a history that no model has read yet."""
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class SessionError(Exception):
-    """A session that cannot be read or written, in one line."""
+    """A session cannot be read or written; the message is one line for the user."""
 
 
 class _Head(msgspec.Struct):
@@ -52,41 +51,42 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 
 def folder() -> Path:
-    """Where sessions are kept."""
+    """The directory of session files."""
     return state_folder() / "sessions"
 
 
 def new_id() -> str:
+    """An id that begins with the time."""
     return time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(3)
 
 
 class Session:
-    """A session and its file. Without a path nothing is written."""
+    """A session and its file; without a path nothing is written."""
 
     def __init__(self, id: str, model: str, path: Path | None, cwd: str = "") -> None:
         self.id = id
         self.model = model
         self.cwd = cwd
-        """Where it was begun."""
+        """The working directory in which it began."""
         self.history = History()
         self.usage = Tokens()
         self.last = UNKNOWN
-        """The tokens of the last turn, which say how full the model's window is."""
+        """The token counts of the last turn, which show how full the context window is."""
         self._path = path
         self._lock: BufferedReader | None = None
 
     @classmethod
-    def begin(cls, model: str, cwd: Path, kept_in: Path | None) -> "Session":
-        """A new session, which is kept in this folder."""
+    def begin(cls, model: str, cwd: Path, directory: Path | None) -> "Session":
+        """Begin a new session in this directory; without one nothing is written."""
         id = new_id()
-        session = cls(id, model, kept_in / f"{id}.jsonl" if kept_in is not None else None, str(cwd))
+        session = cls(id, model, directory / f"{id}.jsonl" if directory is not None else None, str(cwd))
         session._write(_Head(1, id, model, str(cwd), time.time()))
         return session
 
     @classmethod
-    def resume(cls, id: str, kept_in: Path) -> "Session":
-        """A session as it was left. Calls whose end nobody knows count as aborted."""
-        path = kept_in / f"{id}.jsonl"
+    def resume(cls, id: str, directory: Path) -> "Session":
+        """Load a session; calls without a result count as aborted. Raises `SessionError`."""
+        path = directory / f"{id}.jsonl"
         if not _ID.fullmatch(id):
             raise SessionError(f"{id!r} is not the id of a session")
         session = cls(id, "", path)
@@ -95,7 +95,7 @@ class Session:
             first, *rest = path.read_bytes().splitlines()
             head = msgspec.json.decode(first, type=_Head)
         except (OSError, ValueError) as error:
-            raise SessionError(f"there is no session {id!r} in {kept_in}") from error
+            raise SessionError(f"there is no session {id!r} in {directory}") from error
         session.id, session.model, session.cwd = head.id, head.model, head.cwd
         for line in rest:
             session._take(line)
@@ -105,7 +105,7 @@ class Session:
         return session
 
     def close(self) -> None:
-        """Let others go on with it."""
+        """Release the lock on the file."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None
@@ -114,7 +114,7 @@ class Session:
         self.close()
 
     def hold(self) -> None:
-        """Keep it from others until it is closed: both would write what the other does not know."""
+        """Lock the file until it is closed: two processes would overwrite each other. Raises `SessionError`."""
         if self._path is None or self._lock is not None or fcntl is None:
             return
         self._lock = open(self._path, "rb")  # noqa: SIM115 - it is open as long as it is held
@@ -131,12 +131,13 @@ class Session:
             self._write(_Line(items=[item.raw for item in items]))
 
     def replace(self, items: Sequence[AnyItem], last: Tokens = UNKNOWN) -> None:
-        """Put another history in its place."""
+        """Put another history in place of the current one."""
         self.history.replace(items)
         self.last = last
         self._write(_Line(history=self.history.raw, last=last))
 
     def spend(self, tokens: Tokens) -> None:
+        """Add the token counts of a turn."""
         self.usage = self.usage.plus(tokens)
         self.last = tokens
         self._write(_Line(usage=self.usage, last=tokens))
@@ -156,7 +157,7 @@ class Session:
             self.last = read.last
 
     def _end_line(self) -> None:
-        """A last line that was cut must not swallow the next."""
+        """End a truncated last line, so that the next one is separate."""
         if self._path is not None and not self._path.read_bytes().endswith(b"\n"):
             with open_private(self._path, "a") as file:
                 file.write(b"\n")

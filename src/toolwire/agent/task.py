@@ -1,93 +1,85 @@
-"""A task: one prompt, and what it has come to so far. The loop and its steps tell here whatever they see."""
+"""A task: the work on one prompt. The loop and its steps report here."""
 
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from toolwire.agent import events as happened
+from toolwire.agent import events
 from toolwire.agent.approval import Approvals
-from toolwire.agent.call import ToolCall
 from toolwire.agent.events import RateLimit, Tokens
 from toolwire.agent.feed import Feed
 from toolwire.agent.items import AnyItem
 from toolwire.agent.limits import limits_from_usage
 from toolwire.agent.model import Model
-from toolwire.agent.registry import Context, Registry
-from toolwire.agent.repeats import Repeats
-from toolwire.agent.runtime import Finished, Runtime
 from toolwire.agent.session import Session
+from toolwire.turns.tools.call import ToolCall
+from toolwire.turns.tools.calls import CallHooks, Finished
+from toolwire.turns.tools.loop import Limits, ToolLoop
+from toolwire.turns.tools.registry import Context, Registry
 
 LOOK_EVERY = 60.0
-"""Seconds between two looks at the usage of an account."""
+"""Seconds between two requests for the usage of an account."""
 
 
 class Task:
-    """What a task works with, and its accounts."""
+    """What a task works with, and what it has used so far."""
 
     def __init__(
         self,
         model: Model,
         session: Session,
+        feed: Feed,
         registry: Registry,
         approvals: Approvals,
         context: Callable[[ToolCall, Callable[[str], None]], Context],
-        feed: Feed,
+        limits: Limits,
     ) -> None:
         self.model = model
         self.session = session
-        self.registry = registry
-        self.repeats = Repeats(registry)
-        self._approvals = approvals
-        self._context = context
-        self._feed = feed
         self.put = feed.put
         self.room = feed.room
-        self.began = time.monotonic()
-        self.spent = Tokens()
+        hooks = CallHooks(
+            lambda call: context(call, partial(self._put_out, call.call_id)),
+            lambda call: self.put(events.ToolStarted(call.call_id, call.name)),
+            self._call_ended,
+            approvals.why_not,
+        )
+        self.tools = ToolLoop(registry, hooks, limits)
         self.text = ""
-        """What the model said last."""
+        """The last text of the model."""
         self._limits: tuple[RateLimit, ...] = ()
         self._looked = 0.0
 
-    def runtime(self) -> Runtime:
-        """A runtime for the calls of one step."""
-        self.repeats.next_turn()
-        return Runtime(
-            self.registry,
-            lambda call: self._context(call, partial(self._put_out, call.call_id)),
-            lambda call: self.put(happened.ToolStarted(call.call_id, call.name)),
-            self._call_ended,
-            self._approvals.why_not,
-            self.repeats.judged,
-        )
-
     def _put_out(self, call_id: str, text: str) -> None:
-        self.put(happened.ToolOutput(call_id, text))
+        self.put(events.ToolOutput(call_id, text))
 
     def _call_ended(self, done: Finished) -> None:
         call, result = done.call, done.result
         seconds = round(done.seconds, 3) if done.seconds is not None else None
-        self.put(happened.CallEnded(call.call_id, call.name, result.text, result.failed, seconds))
+        self.put(events.CallEnded(call.call_id, call.name, result.text, result.failed, seconds))
 
     def keep(self, items: Sequence[AnyItem]) -> None:
+        """Add items to the session."""
         self.session.add(items)
 
     def spend(self, usage: Tokens) -> None:
-        self.spent = self.spent.plus(usage)
+        """Count the tokens of a turn, for the task and for its session."""
+        self.tools.spend(usage)
         self.session.spend(usage)
-        self.put(happened.UsageUpdated(usage, self.session.usage))
+        self.put(events.UsageUpdated(usage, self.session.usage))
 
     def saw_limits(self, limits: tuple[RateLimit, ...]) -> None:
+        """Report the account's rate limits, if they have changed."""
         if limits and limits != self._limits:
             self._limits = limits
-            self.put(happened.LimitsUpdated(limits))
+            self.put(events.LimitsUpdated(limits))
 
     async def look_at_usage(self) -> None:
-        """Ask, now and then, what the account has used."""
+        """Ask the server what the account has used, at most once in `LOOK_EVERY` seconds."""
         now = time.monotonic()
         if self._looked and now - self._looked < LOOK_EVERY:
             return
         self._looked = now
-        told = await self.model.usage()
-        if told:
-            self.saw_limits(limits_from_usage(told))
+        usage = await self.model.usage()
+        if usage:
+            self.saw_limits(limits_from_usage(usage))

@@ -1,8 +1,8 @@
-"""What an agent does, in a terminal: text as it comes, a line for every tool that runs, and the sums at the end.
+"""Shows the events of an agent in a terminal: text as it arrives, a row for each running tool, token counts at the end.
 
-Whole lines are printed for good, and those of the answer are left to the terminal to wrap, so that they can be copied;
-what still changes stands below them. Where nothing can be moved about, such as in a file, only the former is written,
-and the answer as it comes. Nothing that a model or a tool says steers the terminal.
+Complete lines are printed permanently, and the terminal wraps those of the answer, so that they can be copied; changing
+rows are drawn below them. In a file only permanent lines are written. Control characters from models and tools are
+removed.
 """
 
 import sys
@@ -16,35 +16,35 @@ from rich.live import Live
 from rich.text import Text
 
 from toolwire.agent import events
+from toolwire.agent.display import MAX_ERROR_CHARS, CallRow, Tail, argument_summary, outcome, refusal, short, span
 from toolwire.agent.events import AgentEvent, RateLimit, Tokens
-from toolwire.agent.words import LONGEST_ERROR, Call, Tail, outcome, refusal, short, span, told
 from toolwire.core.terminal import clean
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 SPINS = 10
-"""Pictures a second."""
+"""Spinner frames per second."""
 SOON = 0.5
-"""Seconds of silence that need no explanation."""
+"""Seconds of silence after which the view shows what it waits for."""
 
 
 class View:
-    """Shows one task. `refresh` is to be called some times a second."""
+    """Shows one task; `refresh` must be called several times a second."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self.console = console
         self._clock = clock
-        self._line = ""  # of the answer, not whole yet
+        self._line = ""  # an unfinished line of the answer
         self._blank = ""
         self._model = "the model"
         self._waits_for: tuple[str, float] | None = None
-        self._thoughts = Tail()
-        self._thought = ("", "", 0)  # the part of it that goes on
-        self._calls: dict[str, Call] = {}
+        self._reasoning = Tail()
+        self._reasoning_part = ("", "", 0)  # the part that the last delta belonged to
+        self._calls: dict[str, CallRow] = {}
         self._noted: set[str] = set()
         self._total = Tokens()
         self._is_resumed = False
         self._is_cancelling = False
-        self._has_said = False  # something, in the last turn
+        self._has_text = False  # in the last turn
         self._limits: tuple[RateLimit, ...] = ()
         self._answered: set[str] = set()
         self._live: Live | None = None
@@ -58,7 +58,7 @@ class View:
         self.close()
 
     def close(self) -> None:
-        """Take away what still changes, and leave the terminal as it was."""
+        """Remove the changing rows and restore the terminal."""
         self._is_closed = True
         try:
             self._finish_line()
@@ -68,7 +68,7 @@ class View:
     def _start(self) -> None:
         if self.console.is_interactive and not self._is_closed:
             # What others write to stderr stands above what still changes, unless it goes elsewhere.
-            redirects, moving = bool(sys.stderr and sys.stderr.isatty()), _Moving(self._rows)
+            redirects, moving = bool(sys.stderr and sys.stderr.isatty()), _ChangingRows(self._rows)
             self._live = Live(
                 moving, console=self.console, auto_refresh=False, transient=True, redirect_stderr=redirects
             )
@@ -80,52 +80,54 @@ class View:
             live.stop()
 
     def refresh(self) -> None:
+        """Draw the changing rows again."""
         if self._live is not None:
             self._live.refresh()
 
     @contextmanager
     def asking(self, call_id: str) -> Generator[None]:
-        """Leave the terminal to a question about a call. Nothing is to be shown meanwhile."""
+        """Pause drawing while the user is asked about a call."""
         self._finish_line()
         self._stop()
         try:
             yield
         finally:
             self._start()
-            self._answered.add(call_id)  # of which we may not have heard yet
+            self._answered.add(call_id)  # its event may not have arrived yet
             call = self._calls.get(call_id)
             if call is not None and call.began is not None:
                 call.began, call.is_asked = self._clock(), False
 
     def wait_for(self, what: str) -> None:
-        """Say, as long as nothing else is to be said, what is being waited for."""
+        """Show what is being waited for while nothing else is shown."""
         if not self._is_cancelling:
             self._waits_for = (f"waiting for {what}", self._clock())
 
     def resume(self, total: Tokens) -> None:
-        """The session has had these tokens before."""
+        """Show a resumed session that has used these tokens."""
         self._total, self._is_resumed = total, True
 
     def cancelling(self) -> None:
-        """Say of whatever still runs that it is to end."""
+        """Show that everything is being cancelled."""
         self._is_cancelling = True
         self._waits_for = ("cancelling", self._clock())
         self.refresh()
 
     def show(self, event: AgentEvent) -> None:
+        """Show an event."""
         match event:
             case events.TextDelta(text):
-                self._has_said = self._has_said or bool(text.strip())
+                self._has_text = self._has_text or bool(text.strip())
                 self.wait_for(self._model)
-                self._say(text)
+                self._write_text(text)
             case events.ReasoningDelta():
-                self._think(event)
+                self._add_reasoning(event)
             case events.CallStarted(id, name, arguments):
-                self._calls[id] = Call(name, told(arguments))
+                self._calls[id] = CallRow(name, argument_summary(arguments))
             case events.ToolStarted(id, name):
-                self._calls.setdefault(id, Call(name, "")).began = self._clock()
+                self._calls.setdefault(id, CallRow(name, "")).began = self._clock()
             case events.ApprovalAsked(id):
-                self._calls.setdefault(id, Call(event.name, "")).is_asked = id not in self._answered
+                self._calls.setdefault(id, CallRow(event.name, "")).is_asked = id not in self._answered
             case events.ToolOutput(id, text) if id in self._calls:
                 self._calls[id].output.add(text)
             case events.CallEnded():
@@ -145,7 +147,7 @@ class View:
             case events.TaskStarted(_, model):
                 self._model = model
             case events.TurnStarted():
-                self._has_said = False
+                self._has_text = False
                 self.wait_for(self._model)
             case events.TurnEnded():
                 self.wait_for(self._model)
@@ -160,26 +162,26 @@ class View:
             case _:
                 pass
 
-    # What is printed for good
+    # Permanent lines
 
     def note(self, text: str) -> None:
-        """Something that is not of the model."""
+        """Print a remark that does not come from the model."""
         self._print(Text(f"· {clean(text)}", "yellow"))
 
     def _print(self, text: Text) -> None:
         self._finish_line()
         self.console.print(text, soft_wrap=not self.console.is_interactive)
 
-    def _say(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         if self.console.is_interactive:
-            self._say_in_rows(clean(text))
+            self._print_lines(clean(text))
             return
         text = clean(text)
         self.console.file.write(text)
         self.console.file.flush()
         self._line = (self._line + text).rpartition("\n")[2]
 
-    def _say_in_rows(self, text: str) -> None:
+    def _print_lines(self, text: str) -> None:
         *lines, last = (self._blank + self._line + text).expandtabs().split("\n")
         self._line = self._blank = ""
         while lines and not lines[-1] and not last:  # blank lines wait for what comes after them
@@ -197,22 +199,22 @@ class View:
         elif line:
             self.console.file.write("\n")
 
-    def _think(self, event: events.ReasoningDelta) -> None:
+    def _add_reasoning(self, event: events.ReasoningDelta) -> None:
         part = (event.item_id, event.kind, event.index)
-        self._thoughts.add(event.text if part == self._thought else f"\n{event.text}")
-        self._thought = part
+        self._reasoning.add(event.text if part == self._reasoning_part else f"\n{event.text}")
+        self._reasoning_part = part
         if self._waits_for is not None and not self._is_cancelling:
             self._waits_for = ("thinking", self._waits_for[1])
 
     def _end_call(self, event: events.CallEnded) -> None:
         self.wait_for(self._model)
-        call = self._calls.pop(event.call_id, Call(event.name, ""))
+        call = self._calls.pop(event.call_id, CallRow(event.name, ""))
         time = f"{event.seconds:.1f} s" if event.seconds is not None else ""
         refused = refusal(event.name, event.result) if event.failed else ""
         if refused:
             self._print(self._row(("✗", "red"), call, "", refused, "yellow"))
         elif event.failed:
-            self._print(self._row(("✗", "red"), call, time, short(outcome(event.result), LONGEST_ERROR), ""))
+            self._print(self._row(("✗", "red"), call, time, short(outcome(event.result), MAX_ERROR_CHARS), ""))
         else:
             self._print(self._row(("✓", "green"), call, time, outcome(event.result, call.output.line), "dim"))
 
@@ -222,9 +224,9 @@ class View:
         if event.reason == "failed":
             self._print(Text.assemble(("failed:", "red"), " ", clean(event.error) or "nobody knows why"))
         elif event.reason != "done":
-            why = f": {clean(event.error)}" if event.error else ""
-            self._print(Text(f"stopped: {event.reason}{why}", "yellow"))
-        elif not self._has_said:
+            reason = f": {clean(event.error)}" if event.error else ""
+            self._print(Text(f"stopped: {event.reason}{reason}", "yellow"))
+        elif not self._has_text:
             self._print(Text("(no answer)", "dim"))
         self._print(Text(clean(self._sums()), "dim"))
 
@@ -237,7 +239,7 @@ class View:
             parts += [f"{limit.name} {span(window.window_minutes)}: {window.used_percent:g}%" for window in windows]
         return " · ".join(parts)
 
-    # What still changes
+    # Changing rows
 
     def _rows(self) -> Iterator[Text]:
         if self._live is None:
@@ -247,7 +249,7 @@ class View:
         yield from below
 
     def _open_rows(self, most: int) -> Iterator[Text]:
-        """The last rows of a line that is not whole yet, as the terminal will wrap it."""
+        """The last rows of an unfinished line, as the terminal will wrap it."""
         width = self.console.width
         start = max(0, len(self._line) - width * self.console.height) // width * width
         for row in chop_cells(self._line[start:], width)[-max(1, most) :]:
@@ -262,20 +264,20 @@ class View:
             elif call.began is None:
                 yield self._row(("·", "dim"), call, "", "", "dim")
             else:
-                said = "cancelling" if self._is_cancelling else call.output.line
-                yield self._row(spinner, call, f"{now - call.began:.1f} s", said, "dim")
+                status = "cancelling" if self._is_cancelling else call.output.line
+                yield self._row(spinner, call, f"{now - call.began:.1f} s", status, "dim")
         what, began = self._waits_for or ("", now)
         is_quiet = now - began > SOON and not self._line
         if what and not self._calls and (is_quiet or self._is_cancelling):
-            thought = self._thoughts.line if what == "thinking" else ""
-            yield self._row(spinner, Call("", what), f"{now - began:.1f} s", thought, "dim")
+            rest = self._reasoning.line if what == "thinking" else ""
+            yield self._row(spinner, CallRow("", what), f"{now - began:.1f} s", rest, "dim")
 
-    def _row(self, mark: tuple[str, str], call: Call, time: str, rest: str, style: str) -> Text:
+    def _row(self, mark: tuple[str, str], call: CallRow, time: str, rest: str, style: str) -> Text:
         return call.row(mark, time, rest, style, self.console.width if self.console.is_interactive else 0)
 
 
-class _Moving:
-    """Rows that are made anew each time they are drawn."""
+class _ChangingRows:
+    """Rows that are computed each time they are drawn."""
 
     def __init__(self, rows: Callable[[], Iterator[Text]]) -> None:
         self._rows = rows

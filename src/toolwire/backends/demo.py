@@ -1,8 +1,8 @@
 """The built-in model: a small deterministic script that calls tools, for a first try and for every situation.
 
-It speaks as a Responses server does, so a demo turn takes the same road as any other. `demo` looks at the request:
-with a tool result it answers from it, with tools it calls one (two, if two things are asked for), else it talks.
-`demo-SITUATION` gives what a client developer wants to see once; `SITUATIONS` lists them.
+It writes the stream of a Responses server, so a demo turn is processed like any other. `demo` looks at the request:
+with a tool result it answers from it, with tools it calls one (two, if the prompt names two things), else it answers
+with text. `demo-SITUATION` plays a situation for which a client should be tested; `SITUATIONS` lists them.
 """
 
 import re
@@ -30,28 +30,28 @@ class Conversation(responses.Conversation):
         super().__init__(request, seed)
         situation = request.model.removeprefix("demo").removeprefix("-")
         if situation not in SITUATIONS:
-            known = ", ".join(MODELS)
-            message = f"The demo model has no situation {situation!r}; there are {known}."
+            models = ", ".join(MODELS)
+            message = f"The demo model has no situation {situation!r}; there are {models}."
             raise BadRequest(message, "model", "model_not_found", status=404)
         self._script = SITUATIONS[situation]
-        self._voice = Voice(request, seed)
+        self._writer = DemoWriter(request, seed)
 
     def start(self) -> Script:
-        return Script(self._script(self._voice))
+        return Script(self._script(self._writer))
 
 
-class Voice:
+class DemoWriter:
     """Writes the events of a Responses stream for one turn."""
 
     def __init__(self, request: Request, seed: str) -> None:
         self.request = request
         self._seed = seed
         self._output: list[dict[str, Any]] = []
-        self._letters = 0
+        self._chars = 0
 
     @property
     def prompt(self) -> str:
-        """The last thing the user said."""
+        """The text of the last user message."""
         for entry in reversed(self.request.entries):
             if isinstance(entry, Message) and entry.role == "user":
                 return " ".join(part.text for part in entry.parts if isinstance(part, TextPart))
@@ -83,25 +83,31 @@ class Voice:
         return sorted(tools, key=lambda tool: -len(words & _words_of(tool)))
 
     def event(self, type: str, **fields: Any) -> bytes:
+        """One event of the stream."""
         return sse.write_named(type, _json({"type": type, **fields}))
 
     def created(self) -> bytes:
+        """The event that opens the stream."""
         return self.event("response.created", response=self._response("in_progress"))
 
     def reason(self, text: str) -> Iterator[bytes]:
+        """A reasoning item with this summary."""
         whole = {"type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
         yield from self._item("rs", whole, "summary", [], "reasoning_summary_text", _pieces(text), summary_index=0)
 
-    def say(self, text: str) -> Iterator[bytes]:
-        self._letters += len(text)
+    def text(self, text: str) -> Iterator[bytes]:
+        """A message with this text."""
+        self._chars += len(text)
         whole = _message({"type": "output_text", "text": text, "annotations": []})
         yield from self._item("msg", whole, "content", [], "output_text", _pieces(text), content_index=0)
 
     def refuse(self, text: str) -> Iterator[bytes]:
+        """A message with this refusal."""
         whole = _message({"type": "refusal", "refusal": text})
         yield from self._item("msg", whole, "content", [], "refusal", _pieces(text), content_index=0)
 
     def call(self, name: str, arguments: str, step: int = 12, namespace: str = "") -> Iterator[bytes]:
+        """A function call, with arguments in deltas of `step` characters."""
         whole = {"type": "function_call", "name": name}
         if namespace:
             whole["namespace"] = namespace
@@ -117,13 +123,16 @@ class Voice:
                 del whole["namespace"]
             yield from self._call("ctc", whole, "input", "custom_tool_call_input", topic, 12)
 
-    def _call(self, prefix: str, whole: dict[str, Any], noun: str, delta: str, text: str, step: int) -> Iterator[bytes]:
-        self._letters += len(text)
+    def _call(
+        self, prefix: str, whole: dict[str, Any], field: str, delta: str, text: str, step: int
+    ) -> Iterator[bytes]:
+        self._chars += len(text)
         id = f"call_{self._seed}{len(self._output) + 1:02d}"
         pieces = [text[start : start + step] for start in range(0, len(text), step)]
-        yield from self._item(prefix, {**whole, "call_id": id, noun: text}, noun, "", delta, pieces)
+        yield from self._item(prefix, {**whole, "call_id": id, field: text}, field, "", delta, pieces)
 
     def complete(self, status: str = "completed", **fields: Any) -> bytes:
+        """The event that ends the stream."""
         return self.event(f"response.{status}", response={**self._response(status), **fields})
 
     def _item(
@@ -136,15 +145,15 @@ class Voice:
         pieces: list[str],
         **fields: int,
     ) -> Iterator[bytes]:
-        """One item: added with its field empty, filled by deltas, done."""
-        place = len(self._output)
-        item = {"id": f"{prefix}_{self._seed}{place + 1:02d}", **whole}
+        """The events of one item: added with its field empty, filled by deltas, done."""
+        index = len(self._output)
+        item = {"id": f"{prefix}_{self._seed}{index + 1:02d}", **whole}
         self._output.append(item)
         opened = {**item, filled: empty, "status": "in_progress"}
-        yield self.event("response.output_item.added", output_index=place, item=opened)
+        yield self.event("response.output_item.added", output_index=index, item=opened)
         for piece in pieces:
-            yield self.event(f"response.{delta}.delta", item_id=item["id"], output_index=place, delta=piece, **fields)
-        yield self.event("response.output_item.done", output_index=place, item={**item, "status": "completed"})
+            yield self.event(f"response.{delta}.delta", item_id=item["id"], output_index=index, delta=piece, **fields)
+        yield self.event("response.output_item.done", output_index=index, item={**item, "status": "completed"})
 
     def _response(self, status: str) -> dict[str, Any]:
         response: dict[str, Any] = {"id": f"resp_{self._seed}", "model": self.request.model, "status": status}
@@ -153,7 +162,7 @@ class Voice:
             response["usage"] = {
                 "input_tokens": estimated_tokens(self.request),
                 "input_tokens_details": {"cached_tokens": 0},
-                "output_tokens": self._letters // 4 + 1,
+                "output_tokens": self._chars // 4 + 1,
                 "output_tokens_details": {"reasoning_tokens": 0},
             }
         return response
@@ -184,7 +193,7 @@ def fill(tool: Tool, topic: str) -> str:
 
 
 def _value(schema: Any, topic: str, depth: int) -> Any:
-    """A value for a schema. One that is no object, as `true` is, says nothing about it."""
+    """A value for a schema. One that is not an object, such as `true`, allows anything."""
     read = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
     if "const" in read:
         return read["const"]
@@ -229,7 +238,7 @@ def _object(schema: dict[str, Any], topic: str, depth: int) -> dict[str, Any]:
 
 
 def _topics(prompt: str) -> list[str]:
-    """The things a prompt asks for: `the weather in Paris and Rome` asks for two. What is quoted is not taken apart."""
+    """The topics of a prompt: `the weather in Paris and Rome` has two. Quoted text is not split."""
     quoted = [one or other for one, other in _QUOTED.findall(prompt)]
     if quoted:
         return quoted
@@ -243,7 +252,7 @@ _FILE = re.compile(r"(?<!\S)(?:/(?:[\w*.~-]+/)*[\w*.~-]+/?|(?:[\w*.~-]+/)*[\w*-]
 
 
 def _proper(text: str) -> str:
-    """The name of a file, which an absolute path is too, the last run of capitalised words, or nothing."""
+    """A file name or path in the text, else the last group of capitalised words, else nothing."""
     found = _FILE.findall(text) or re.findall(r"(?:\b[A-Z]\w*\s?)+", text[1:])
     return found[-1].strip() if found else ""
 
@@ -251,130 +260,130 @@ def _proper(text: str) -> str:
 # Situations
 
 
-def _usual(voice: Voice) -> Iterator[Step]:
-    yield voice.created()
-    result, tools = voice.result, voice.tools
+def _usual(writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    result, tools = writer.result, writer.tools
     if result is not None:
         name, text = result
-        yield from voice.say(f"According to {name}: {text}")
+        yield from writer.text(f"According to {name}: {text}")
     elif tools:
-        yield from voice.reason(f"The question fits the tool {tools[0].name}.")
-        for topic in _topics(voice.prompt)[: 1 if voice.request.parallel_calls is False else 2]:
-            yield from voice.call_tool(tools[0], topic)
+        yield from writer.reason(f"The question fits the tool {tools[0].name}.")
+        for topic in _topics(writer.prompt)[: 1 if writer.request.parallel_calls is False else 2]:
+            yield from writer.call_tool(tools[0], topic)
     else:
-        yield from voice.say(f"This is the demo model. You said: {voice.prompt}")
-    yield voice.complete()
+        yield from writer.text(f"This is the demo model. You said: {writer.prompt}")
+    yield writer.complete()
 
 
-def _until_answered(script: Callable[[Voice], Iterator[Step]]) -> Callable[[Voice], Iterator[Step]]:
-    """A situation with calls that ends with their results, so that an agent comes to an end."""
-    return lambda voice: script(voice) if voice.result is None else _usual(voice)
+def _unless_answered(script: Callable[[DemoWriter], Iterator[Step]]) -> Callable[[DemoWriter], Iterator[Step]]:
+    """The situation until results of its calls come, so that an agent comes to an end."""
+    return lambda writer: script(writer) if writer.result is None else _usual(writer)
 
 
-def _slow(voice: Voice) -> Iterator[Step]:
-    for step in _usual(voice):
+def _slow(writer: DemoWriter) -> Iterator[Step]:
+    for step in _usual(writer):
         yield step
         yield Wait(0.1)
 
 
-def _error(voice: Voice) -> Iterator[Step]:
+def _error(writer: DemoWriter) -> Iterator[Step]:
     yield Refuse(503, b'{"error":{"message":"The demo model is overloaded.","code":"server_is_overloaded"}}')
 
 
-def _rate_limit(voice: Voice) -> Iterator[Step]:
+def _rate_limit(writer: DemoWriter) -> Iterator[Step]:
     body = b'{"error":{"message":"The demo model is busy.","type":"rate_limit_error","code":"rate_limit_exceeded"}}'
     yield Refuse(429, body, {"retry-after": "60"})
 
 
-def _error_middle(voice: Voice) -> Iterator[Step]:
-    yield voice.created()
-    yield from voice.say("This answer will not be finished,")
+def _error_middle(writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    yield from writer.text("This answer will not be finished,")
     error = {"code": "server_error", "message": "The demo model broke down."}
-    yield voice.event("response.failed", response={"status": "failed", "error": error})
+    yield writer.event("response.failed", response={"status": "failed", "error": error})
 
 
-def _cut(voice: Voice) -> Iterator[Step]:
-    yield voice.created()
-    name, arguments = _any_call(voice)
-    steps = list(voice.call(name, arguments))
+def _cut(writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    name, arguments = _any_call(writer)
+    steps = list(writer.call(name, arguments))
     yield from steps[: max(2, len(steps) // 2)]
     yield Break()
 
 
-def _huge(voice: Voice) -> Iterator[Step]:
-    yield voice.created()
-    name, _ = _any_call(voice)
-    yield from voice.call(name, _json({"content": "0123456789abcdef" * 65536}).decode(), step=4096)
-    yield voice.complete()
+def _huge(writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    name, _ = _any_call(writer)
+    yield from writer.call(name, _json({"content": "0123456789abcdef" * 65536}).decode(), step=4096)
+    yield writer.complete()
 
 
-def _parallel(voice: Voice) -> Iterator[Step]:
-    yield voice.created()
-    tools = voice.tools
+def _parallel(writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    tools = writer.tools
     for number in range(3):
         if tools:
             tool = tools[number % len(tools)]
-            yield from voice.call_tool(tool, f"{voice.prompt or 'demo'} {number + 1}")
+            yield from writer.call_tool(tool, f"{writer.prompt or 'demo'} {number + 1}")
         else:
-            yield from voice.call("demo_tool", _json({"number": number + 1}).decode())
-    yield voice.complete()
+            yield from writer.call("demo_tool", _json({"number": number + 1}).decode())
+    yield writer.complete()
 
 
-def _text(voice: Voice) -> Iterator[Step]:
-    yield voice.created()
-    name, arguments = _any_call(voice)
-    yield from voice.say(f"Let me look.\n\n{write_use_tool(name, arguments).text}\n")
-    yield voice.complete()
+def _text(writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    name, arguments = _any_call(writer)
+    yield from writer.text(f"Let me look.\n\n{write_use_tool(name, arguments).text}\n")
+    yield writer.complete()
 
 
-def _refusal(voice: Voice) -> Iterator[Step]:
-    yield voice.created()
-    yield from voice.refuse("I cannot help with that.")
-    yield voice.complete()
+def _refusal(writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    yield from writer.refuse("I cannot help with that.")
+    yield writer.complete()
 
 
-def _length(voice: Voice) -> Iterator[Step]:
-    yield voice.created()
-    name, arguments = _any_call(voice)
-    steps = list(voice.call(name, arguments, step=4))
+def _length(writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    name, arguments = _any_call(writer)
+    steps = list(writer.call(name, arguments, step=4))
     yield from steps[:3]
-    yield voice.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
+    yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
 
 
-def _short(voice: Voice) -> Iterator[Step]:
-    yield voice.created()
-    steps = list(voice.say(f"This is the demo model. You said: {voice.prompt}"))
+def _short(writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    steps = list(writer.text(f"This is the demo model. You said: {writer.prompt}"))
     yield from steps[: max(2, len(steps) // 2)]
-    yield voice.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
+    yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
 
 
-def _silent(voice: Voice) -> Iterator[Step]:
-    yield voice.created()
+def _silent(writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
     yield Wait(3600)
 
 
-def _any_call(voice: Voice) -> tuple[str, str]:
-    tools = voice.tools
+def _any_call(writer: DemoWriter) -> tuple[str, str]:
+    tools = writer.tools
     if not tools:
-        return "demo_tool", _json({"query": voice.prompt}).decode()
-    return tools[0].name, fill(tools[0], _topics(voice.prompt)[0])
+        return "demo_tool", _json({"query": writer.prompt}).decode()
+    return tools[0].name, fill(tools[0], _topics(writer.prompt)[0])
 
 
-SITUATIONS: dict[str, Callable[[Voice], Iterator[Step]]] = {
+SITUATIONS: dict[str, Callable[[DemoWriter], Iterator[Step]]] = {
     "": _usual,
     "slow": _slow,
     "error": _error,
     "rate-limit": _rate_limit,
     "error-middle": _error_middle,
     "cut": _cut,
-    "huge": _until_answered(_huge),
-    "parallel": _until_answered(_parallel),
-    "use-tool": _until_answered(_text),
+    "huge": _unless_answered(_huge),
+    "parallel": _unless_answered(_parallel),
+    "use-tool": _unless_answered(_text),
     "refusal": _refusal,
     "length": _length,
     "short": _short,
     "silent": _silent,
 }
-"""What `demo-NAME` does: slow, an error before the turn, an error in its middle, a broken connection, and so on."""
+"""What each `demo-NAME` plays."""
 
 MODELS = tuple("demo" if not name else f"demo-{name}" for name in SITUATIONS)

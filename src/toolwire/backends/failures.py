@@ -1,13 +1,14 @@
 """Errors of a server, as failures.
 
 Three shapes occur: `{"error": {"message", "type", "param", "code"}}`, the ChatGPT backend's `{"detail": "…"}`, and
-whatever a proxy in between puts there. The status is kept as it came; a body that is not JSON is quoted, shortened.
+whatever a proxy in between sends. The status is kept; a body that is not JSON is quoted, shortened.
 
-One failure has the same code from every server, because clients mend it by themselves: `context_length_exceeded`.
+One failure has the same code from every server, because clients react to it: `context_length_exceeded`.
 """
 
 import re
 from collections.abc import Mapping
+from email.utils import formatdate, parsedate_to_datetime
 from math import ceil
 from typing import Any
 
@@ -40,7 +41,7 @@ STATUS = {
     "usage_not_included": 429,
     "vector_store_timeout": 504,
 }
-"""The HTTP status a code inside a stream would have had outside."""
+"""The HTTP status that corresponds to an error code inside a stream."""
 
 _RATE_LIMITS = frozenset(("rate_limit_exceeded", "rate_limit_error"))
 _RETRYABLE = _RATE_LIMITS | {"api_error", "overloaded_error", "server_error", "server_is_overloaded", "slow_down"}
@@ -49,6 +50,8 @@ _FINAL = frozenset(("insufficient_quota", "usage_limit_reached", "usage_not_incl
 
 
 class Error(msgspec.Struct):
+    """The error object of a server."""
+
     message: str | None = None
     type: str | None = None
     param: Any = None
@@ -64,39 +67,39 @@ class _Body(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Body).decode
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-    """The failure behind an HTTP error."""
+def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+    """The failure that an HTTP error means."""
     error = _read(body)
-    code = _word(error.code)
+    code = _text(error.code)
     message = error.message or f"The backend answered with status {status}."
-    return with_overflow(
+    return with_context_code(
         Failure(
-            status=status if 400 <= status < 600 else 502,  # none but these is an HTTP error
+            status=status if 400 <= status < 600 else 502,  # any other is no HTTP error
             code=code,
             message=message,
             type=error.type or "",
-            param=_word(error.param) or None,
-            retry_after=headers.get("retry-after", ""),
+            param=_text(error.param) or None,
+            retry_after=read_retry_after(headers.get("retry-after", "")),
             retryable=status in RETRYABLE_STATUS and not {code, error.type} & _FINAL,
         ),
         error.type or "",
     )
 
 
-def failed(error: Error | None) -> Failure:
-    """The failure behind an error inside a stream."""
+def stream_failure(error: Error | None) -> Failure:
+    """The failure that an error inside a stream means."""
     error = error or Error()
-    kind = _word(error.type)
-    code = _word(error.code) or kind or "server_error"
+    kind = _text(error.type)
+    code = _text(error.code) or kind or "server_error"
     message = error.message or "The backend failed without saying why."
     limited = code in _RATE_LIMITS
-    return with_overflow(
+    return with_context_code(
         Failure(
             STATUS.get(code, 502),
             code,
             message,
-            param=_word(error.param) or None,
-            retry_after=(pause_in(message) or "1") if limited else "",
+            param=_text(error.param) or None,
+            retry_after=(retry_delay_in(message) or "1") if limited else "",
             retryable=code in _RETRYABLE or (code not in STATUS and kind in _RETRYABLE),
         ),
         kind,
@@ -119,11 +122,11 @@ FAILED_REASONS: dict[str, int] = {
     "server_error": 502,
     "timeout": 504,
 }
-"""Reasons for the end of a turn that say it has failed, with the HTTP status that this would have had outside."""
+"""Finish reasons that mean failure, with the corresponding HTTP status."""
 
 
-def failed_reason(reason: str) -> Failure:
-    """The failure behind a turn that ended for such a reason."""
+def finish_failure(reason: str) -> Failure:
+    """The failure that such a finish reason means."""
     code = reason.lower()
     return Failure(FAILED_REASONS[code], code, f"The backend ended the turn with the reason {code!r}.", retryable=True)
 
@@ -141,28 +144,44 @@ _OVERFLOW = re.compile(
     r"|`inputs` tokens \+ `max_new_tokens` must be",  # Text Generation Inference
     re.IGNORECASE | re.DOTALL,
 )
-"""How servers say that a request does not fit into the model's context window. The first two lines are what OpenAI,
-OpenRouter, DeepSeek, Mistral, vLLM, SGLang, llama.cpp, Ollama and LM Studio have in common."""
+"""Error messages of servers for a request that exceeds the model's context window. The first two lines cover OpenAI,
+OpenRouter, DeepSeek, Mistral, vLLM, SGLang, llama.cpp, Ollama and LM Studio."""
 
-_OTHERWISE = frozenset((401, 403, 404, 429))
-"""Statuses of failures that have another reason, whatever the words: a limit of tokens per minute is no window."""
+_OTHER_CAUSES = frozenset((401, 403, 404, 429))
+"""Statuses of failures with another cause, whatever the message: tokens per minute are not a context window."""
 
 
-def with_overflow(failure: Failure, kind: str = "") -> Failure:
-    """The failure with the one code for a context that is too long, if its words or the server's `kind` say that."""
-    said = f"{failure.code} {kind} {failure.message}"
-    if failure.status in _OTHERWISE or not _OVERFLOW.search(said):
+def with_context_code(failure: Failure, kind: str = "") -> Failure:
+    """The failure with the code `context_length_exceeded`, if its message or the server's `kind` means that."""
+    text = f"{failure.code} {kind} {failure.message}"
+    if failure.status in _OTHER_CAUSES or not _OVERFLOW.search(text):
         return failure
     status = failure.status if failure.status < 500 else STATUS[CONTEXT_LENGTH_EXCEEDED]
     return msgspec.structs.replace(failure, status=status, code=CONTEXT_LENGTH_EXCEEDED, retryable=False)
 
 
-_PAUSE = re.compile(r"try again in (\d+(?:\.\d+)?)\s*(ms|s|seconds?|milliseconds?)\b", re.IGNORECASE)
-"""How a rate limit inside a stream says when to come back; outside, a header does."""
+_PAUSE = re.compile(r"try again in (\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|seconds?|milliseconds?)\b", re.IGNORECASE)
+"""How a rate limit inside a stream says when to retry; an HTTP error has a header for it."""
 
 
-def pause_in(message: str) -> str:
-    """The seconds that a message asks to wait, if it does."""
+_SECONDS = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_LONGEST_DATE = 40
+
+
+def read_retry_after(header: str) -> str:
+    """The seconds or the HTTP date of a `Retry-After` header, or nothing if it is neither."""
+    if _SECONDS.fullmatch(header):
+        return header
+    if len(header) > _LONGEST_DATE:
+        return ""
+    try:
+        return formatdate(parsedate_to_datetime(header).timestamp(), usegmt=True)
+    except (ValueError, OverflowError):
+        return ""
+
+
+def retry_delay_in(message: str) -> str:
+    """The seconds to wait according to an error message, or the empty string."""
     wait = _PAUSE.search(message)
     if wait is None:
         return ""
@@ -183,5 +202,5 @@ def _read(body: bytes) -> Error:
     return Error(message=message)
 
 
-def _word(value: Any) -> str:
+def _text(value: Any) -> str:
     return "" if value is None else str(value)

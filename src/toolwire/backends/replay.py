@@ -25,6 +25,8 @@ KINDS: dict[str, Callable[[Request, str], AnyConversation]] = {
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a recording is played: at once, or with its original timing."""
+
     timing: Literal["none", "original"] = "none"
 
 
@@ -40,8 +42,8 @@ class Conversation:
         return self._recording.script(timed=self._profile.timing == "original")
 
     @property
-    def flowing(self) -> Sequence[bytes]:
-        return self._inner.flowing
+    def delta_fields(self) -> Sequence[bytes]:
+        return self._inner.delta_fields
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         return self._inner.feed(frame)

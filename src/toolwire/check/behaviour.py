@@ -1,14 +1,14 @@
-"""The rules of behaviour: what only a conversation can show."""
+"""The rules of behaviour, which only a conversation with the endpoint can test."""
 
 from toolwire.check.turns.rule import Rule
 
 
-def _must(id: str, says: str, source: str, harm: str, explains: tuple[str, ...] = ()) -> Rule:
-    return Rule(id, "MUST", says, source, harm, on="talk", explains=explains)
+def _must(id: str, requirement: str, source: str, harm: str, explains: tuple[str, ...] = ()) -> Rule:
+    return Rule(id, "MUST", requirement, source, harm, on="conversation", explains=explains)
 
 
-def _should(id: str, says: str, source: str, harm: str, explains: tuple[str, ...] = ()) -> Rule:
-    return Rule(id, "SHOULD", says, source, harm, on="talk", explains=explains)
+def _should(id: str, requirement: str, source: str, harm: str, explains: tuple[str, ...] = ()) -> Rule:
+    return Rule(id, "SHOULD", requirement, source, harm, on="conversation", explains=explains)
 
 
 _ALL = "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages"
@@ -16,7 +16,7 @@ _AGENTS = "every agent"
 _SOCKETS = "Open Responses; Codex"
 _COMPACTION = "OpenAI Responses, Open Responses; Codex"
 _ECHO = ("responses.echo-tools",)
-"""A server that does not know what was chosen does not tell it either."""
+"""A server that ignores the choice does not repeat it in the response either."""
 
 RULES = (
     _must(
@@ -34,7 +34,7 @@ RULES = (
     ),
     _must(
         "stream.failure",
-        "A turn that fails in its middle is told as failed: by an error in the stream, or by the status.",
+        "A turn that fails in its middle is reported as failed: by an error in the stream, or by the status.",
         _ALL,
         "Half an answer is taken for a whole one, or for a broken connection.",
         explains=(
@@ -98,7 +98,7 @@ RULES = (
     ),
     _must(
         "arguments.unicode",
-        "Letters of every script and every quote and backslash arrive in arguments as they were asked for.",
+        "Characters of every script and every quote and backslash arrive in arguments as they were asked for.",
         _AGENTS,
         "Files get other names, and patches do not apply.",
     ),
@@ -111,14 +111,14 @@ RULES = (
     ),
     _must(
         "arguments.cut",
-        "A call that was cut by the token limit is told as cut.",
+        "A call that was cut by the token limit is reported as cut.",
         _AGENTS,
         "Half a call is run.",
         explains=("calls.json", "calls.finish", "responses.incomplete-item"),
     ),
     _should(
         "limits.output",
-        "A text that was cut by the token limit is told as cut.",
+        "A text that was cut by the token limit is reported as cut.",
         _ALL,
         "Half an answer is taken for a whole one.",
         explains=("responses.incomplete-details",),
@@ -175,7 +175,7 @@ RULES = (
         "errors.fields",
         "An error also has `type`, `param` and `code`, which may be null.",
         "OpenAI Chat Completions, OpenAI Responses; typed clients",
-        "Clients that tell errors apart by them cannot.",
+        "Clients that distinguish errors by them cannot.",
     ),
     _should(
         "errors.model",
@@ -217,7 +217,7 @@ RULES = (
     ),
     _should(
         "state.resume",
-        "A background response can be read again from behind any sequence number, and tells the same events.",
+        "A background response can be read again from behind any sequence number, and gives the same events.",
         "OpenAI Responses",
         "A client whose connection broke repeats or loses events.",
     ),

@@ -1,4 +1,4 @@
-"""Turns that were captured elsewhere: one stream or answer in a file, or the exchanges of a HAR archive."""
+"""Reads captured turns: one stream or answer in a file, or the exchanges of a HAR archive."""
 
 import base64
 import binascii
@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 
 from toolwire.check.apis import APIS
-from toolwire.check.exchange import Exchange, Sent, is_event_stream, is_framed
+from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
 from toolwire.check.turns.frames import FrameCheck
 from toolwire.check.turns.loose import Json, as_list, as_object, as_objects, as_text, parsed
-from toolwire.check.turns.rule import Asked, Finding
+from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck, api_of, check_plain
 from toolwire.core.events import Dialect
 
 
 class NothingFound(Exception):
-    """There is no turn in what was given, in one line."""
+    """The file holds no turn; the message is one line for the user."""
 
 
 def read_file(data: bytes, api: Dialect = "", request: bytes = b"") -> Exchange:
@@ -28,15 +28,15 @@ def read_file(data: bytes, api: Dialect = "", request: bytes = b"") -> Exchange:
         raise NothingFound("this is no stream and no answer of an API that is known here")
     if plain.get("error") and "object" not in plain:
         raise NothingFound("this is an error, and no turn")
-    sent = Sent("POST", APIS[api].path, request) if request else Sent("", "")
+    sent = SentRequest("POST", APIS[api].path, request) if request else SentRequest("", "")
     return _exchange(Exchange(1, "captured", api, sent, 200, "", data), is_stream=not plain)
 
 
 def _api_in(data: bytes) -> Dialect:
-    """Whose words are in an answer, streamed or not."""
+    """The API that an answer belongs to, streamed or not; empty if it is unknown."""
     plain = _object(data)
-    told = [plain] if plain else [each.fields for each in FrameCheck().feed(data + b"\n\n")]
-    apis: list[Dialect] = [*(api_of(each) for each in told if api_of(each)), ""]
+    objects = [plain] if plain else [each.fields for each in FrameCheck().feed(data + b"\n\n")]
+    apis: list[Dialect] = [*(api_of(each) for each in objects if api_of(each)), ""]
     return apis[0]
 
 
@@ -45,17 +45,17 @@ def _object(data: bytes) -> Json:
 
 
 def _exchange(about: Exchange, *, is_stream: bool, is_named: bool = True) -> Exchange:
-    asked = asked_in(about.api, _object(about.sent.body))
+    facts = request_facts(about.api, _object(about.sent.body))
     if not is_stream:
-        found, turn = check_plain(about.body, asked)
-        return msgspec.structs.replace(about, asked=asked, turn=turn, findings=tuple(found))
-    stream = StreamCheck(asked)
+        found, turn = check_plain(about.body, facts)
+        return msgspec.structs.replace(about, facts=facts, turn=turn, findings=tuple(found))
+    stream = StreamCheck(facts)
     stream.feed(about.body)
     found = [*stream.end()]
     if not is_named:
         found.append(Finding("sse.content-type", f"A stream has the content type {about.content_type!r}."))
     return msgspec.structs.replace(
-        about, asked=asked, heard=tuple(stream.heard), turn=stream.turn, findings=tuple(found)
+        about, facts=facts, received=tuple(stream.received), turn=stream.turn, findings=tuple(found)
     )
 
 
@@ -69,7 +69,7 @@ def read_har(data: bytes) -> list[Exchange]:
 
 
 def _read_entry(number: int, entry: Json) -> Iterator[Exchange]:
-    """The turn of an entry. Refused requests have none; answers that were not kept, and those of others, are passed."""
+    """The turn of an entry; none if the request was refused, the answer not stored, or the API is another one."""
     request, response = as_object(entry.get("request")), as_object(entry.get("response"))
     content = as_object(response.get("content"))
     url, method = as_text(request.get("url")), as_text(request.get("method"))
@@ -80,7 +80,7 @@ def _read_entry(number: int, entry: Json) -> Iterator[Exchange]:
     posted = as_text(as_object(request.get("postData")).get("text")).encode()
     kind = as_text(content.get("mimeType"))
     if body and ("model" in _object(posted) or _api_in(body) == api):
-        about = Exchange(number, "captured", api, Sent(method, url, posted), 200, kind, body)
+        about = Exchange(number, "captured", api, SentRequest(method, url, posted), 200, kind, body)
         is_stream = is_event_stream(kind) or is_framed(body)
         yield _exchange(about, is_stream=is_stream, is_named=not kind or is_event_stream(kind))
 
@@ -95,15 +95,15 @@ def _content(number: int, content: Json) -> bytes:
         raise NothingFound(f"the answer of entry {number} is no base64") from None
 
 
-def asked_in(api: Dialect, body: Json) -> Asked:
-    """What the rules have to know of a request."""
+def request_facts(api: Dialect, body: Json) -> RequestFacts:
+    """The facts about a request that the rules depend on."""
     if not body:
-        return Asked(api)
+        return RequestFacts(api)
     names = [_name(as_object(tool)) for tool in as_list(body.get("tools"))]
     streamed = api == "chat" and body.get("stream")
     usage = bool(as_object(body.get("stream_options")).get("include_usage")) if streamed else None
     forced = bool(_name(as_object(body.get("tool_choice"))))
-    return Asked(api, tuple(names) if all(names) else None, usage, forced=forced, fields=body)
+    return RequestFacts(api, tuple(names) if all(names) else None, usage, forced=forced, fields=body)
 
 
 def _name(tool: Json) -> str:

@@ -1,4 +1,4 @@
-"""`toolwire check`: what was ordered on the command line, carried out."""
+"""`toolwire check`: runs the check that the command line asks for."""
 
 import asyncio
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from toolwire.check.run import Report, check, check_captured, chosen_rules
 SOUND, BROKEN = 0, 1
 
 
-class OrderError(Exception):
-    """The check cannot run, in one line."""
+class UsageError(Exception):
+    """The command line cannot be carried out; the message is one line for the user."""
 
 
-class Order(msgspec.Struct, frozen=True):
-    """A check as it was ordered."""
+class Options(msgspec.Struct, frozen=True):
+    """The options of the command line."""
 
     url: str = ""
     file: Path | None = None
@@ -39,61 +39,61 @@ class Order(msgspec.Struct, frozen=True):
     timeout: float = 120.0
 
 
-def run(order: Order) -> int:
-    """Check, say what was found, and give the exit code. Raises `OrderError`."""
+def run(options: Options) -> int:
+    """Run a check, print its report and return the exit code. Raises `UsageError`."""
     try:
-        chosen_rules(order.only)
-        _check_reports(order.report)
-        report = _captured(order) if order.file or order.har else _live(order)
+        chosen_rules(options.only)
+        _check_reports(options.report)
+        report = _captured(options) if options.file or options.har else _live(options)
     except (ValueError, Unreachable, NothingFound) as error:
-        raise OrderError(text.readable(str(error))) from None
+        raise UsageError(text.readable(str(error))) from None
     text.show(report, Console(highlight=False))
-    for path in order.report:
+    for path in options.report:
         try:
             write_report(report, path)
         except OSError as error:
-            raise OrderError(f"--report: {path}: {error.strerror}") from None
+            raise UsageError(f"--report: {path}: {error.strerror}") from None
     return SOUND if report.is_sound else BROKEN
 
 
 def _check_reports(paths: Sequence[Path]) -> None:
-    """What cannot be written is said before anything is asked."""
+    """Refuse reports that cannot be written before any request is made."""
     for path in paths:
         if path.suffix not in FORMS:
-            raise OrderError(f"--report: {path}: the name must end with one of {', '.join(FORMS)}")
+            raise UsageError(f"--report: {path}: the name must end with one of {', '.join(FORMS)}")
         if not path.parent.is_dir():
-            raise OrderError(f"--report: {path.parent} is no directory")
+            raise UsageError(f"--report: {path.parent} is no directory")
 
 
-def _captured(order: Order) -> Report:
-    path = order.file or order.har
+def _captured(options: Options) -> Report:
+    path = options.file or options.har
     assert path is not None
-    if order.url or (order.file and order.har):
-        raise OrderError("give one of them: an address, --file or --har")
-    apis = _apis(order.apis)
+    if options.url or (options.file and options.har):
+        raise UsageError("give one of them: an address, --file or --har")
+    apis = _apis(options.apis)
     data = _read(path)
-    if order.har:
+    if options.har:
         exchanges = [each for each in read_har(data) if each.api in apis]
         if not exchanges:
             raise NothingFound(f"there is no turn of {', '.join(apis)} in this archive")
-        return check_captured(exchanges, str(path), order.only)
+        return check_captured(exchanges, str(path), options.only)
     request = path.with_suffix(".request.json")  # what --record has put beside it
-    asked = _read(request) if request.is_file() and request != path else b""
-    exchange = read_file(data, APIS[apis[0]].name if order.apis else "", asked)
-    return check_captured([exchange], str(path), order.only)
+    body = _read(request) if request.is_file() and request != path else b""
+    exchange = read_file(data, APIS[apis[0]].name if options.apis else "", body)
+    return check_captured([exchange], str(path), options.only)
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise OrderError(f"{path}: {error.strerror}") from None
+        raise UsageError(f"{path}: {error.strerror}") from None
 
 
-def _live(order: Order) -> Report:
-    if not order.url.startswith(("http://", "https://")):
-        raise OrderError("give the address of an endpoint, --file or --har")
-    target = Target(base_of(order.url), order.model, order.key, order.budget, order.timeout, order.record)
+def _live(options: Options) -> Report:
+    if not options.url.startswith(("http://", "https://")):
+        raise UsageError("give the address of an endpoint, --file or --har")
+    target = Target(base_of(options.url), options.model, options.key, options.budget, options.timeout, options.record)
     console = Console(stderr=True)
     bar = Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), console=console, transient=True,
@@ -102,18 +102,18 @@ def _live(order: Order) -> Report:
     with bar:
         task = bar.add_task("")
 
-        def told(step: Step) -> None:
+        def show_progress(step: Step) -> None:
             bar.update(task, completed=step.done, total=step.of, description=f"{step.api} {step.probe}")
 
         try:
-            return asyncio.run(check(target, _apis(order.apis), order.only, told))
+            return asyncio.run(check(target, _apis(options.apis), options.only, show_progress))
         except OSError as error:  # only records are written meanwhile
-            raise OrderError(f"--record: {order.record}: {error.strerror}") from None
+            raise UsageError(f"--record: {options.record}: {error.strerror}") from None
 
 
 def _apis(names: str) -> list[str]:
     chosen = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip())) or list(APIS)
     unknown = [name for name in chosen if name not in APIS]
     if unknown:
-        raise OrderError(f"--api: {unknown[0]!r} is none of {', '.join(APIS)}")
+        raise UsageError(f"--api: {unknown[0]!r} is none of {', '.join(APIS)}")
     return chosen

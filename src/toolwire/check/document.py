@@ -1,4 +1,4 @@
-"""The rules as a page: `python -m toolwire.check.document > docs/rules.md`."""
+"""Writes the rules as a page: `python -m toolwire.check.document > docs/rules.md`."""
 
 import sys
 from collections.abc import Iterator
@@ -7,20 +7,20 @@ from toolwire.check.rules import RULES
 from toolwire.check.turns.rule import Rule
 
 AREAS = {
-    "calls": "What every turn says about its calls, in every API, streamed or not.",
+    "calls": "How every turn reports its calls, in every API, streamed or not.",
     "plain": "Answers that are not streamed, in every API.",
     "stream": "How a stream behaves, in every API.",
     "usage": "Token counts, in every API.",
-    "choice": "What the client chooses about tools.",
+    "choice": "`tool_choice` and related settings.",
     "parallel": "Several calls in one turn.",
-    "arguments": "What arrives of arguments.",
-    "limits": "More than fits.",
-    "history": "Calls and results that come back.",
+    "arguments": "Arguments arrive as the model wrote them.",
+    "limits": "Answers and requests that are longer than the limit.",
+    "history": "Calls and results in the history of a request.",
     "errors": "Requests that cannot be served.",
     "legacy": "The contract from before tools, in Chat Completions.",
     "state": "Responses that are continued.",
     "socket": "Responses over a WebSocket, where there is one.",
-    "compact": "Histories of Responses that are made short, where there is such an endpoint.",
+    "compact": "Compaction of Responses histories, where there is such an endpoint.",
     "models": "The list of models.",
     "sse": "The framing of streams: server-sent events.",
     "chat": "The form of Chat Completions.",
@@ -31,11 +31,11 @@ AREAS = {
 HEAD = """\
 # The rules
 
-What `toolwire check` holds an endpoint to ([how to use it](check.md)).
+The rules that `toolwire check` tests an endpoint for ([how to use it](check.md)).
 This page is written by `python -m toolwire.check.document`.
 
 **MUST**: clients lose or mangle calls where it is broken.
-**SHOULD**: some client stumbles, or something is lost besides.
+**SHOULD**: some clients fail, or information other than calls is lost.
 Ids are stable.
 
 One fault can break several rules.
@@ -44,12 +44,13 @@ Reports show the cause first: `responses.output-index`, for example, before `res
 
 
 def as_markdown() -> str:
-    return "\n".join([HEAD, *(line for area, says in AREAS.items() for line in _area(area, says))])
+    """All rules as Markdown, a table for each area."""
+    return "\n".join([HEAD, *(line for area, description in AREAS.items() for line in _area(area, description))])
 
 
-def _area(area: str, says: str) -> Iterator[str]:
-    yield f"## {area}\n\n{says}\n"
-    yield "| rule | level | what it says | who demands it | what goes wrong otherwise |"
+def _area(area: str, description: str) -> Iterator[str]:
+    yield f"## {area}\n\n{description}\n"
+    yield "| rule | level | requirement | required by | what goes wrong otherwise |"
     yield "| --- | --- | --- | --- | --- |"
     for rule in RULES.values():
         if rule.area == area:
@@ -58,7 +59,7 @@ def _area(area: str, says: str) -> Iterator[str]:
 
 
 def _row(rule: Rule) -> str:
-    return f"| `{rule.id}` | {rule.level} | {rule.says} | {rule.source} | {rule.harm} |"
+    return f"| `{rule.id}` | {rule.level} | {rule.requirement} | {rule.source} | {rule.harm} |"
 
 
 if __name__ == "__main__":

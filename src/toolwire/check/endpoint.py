@@ -1,71 +1,79 @@
-"""The endpoint under test: asks, keeps the time, and holds every answer against the rules."""
+"""The endpoint under test: sends requests, measures times and checks every answer against the rules."""
 
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
-from toolwire.check.apis import Api, Ask
-from toolwire.check.exchange import Exchange, Sent, is_event_stream, is_framed
-from toolwire.check.turns.frames import Heard
+from toolwire.check.apis import Api, ProbeRequest
+from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
+from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import Json, as_objects, as_text
-from toolwire.check.turns.rule import Asked, Finding
+from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck, check_plain
-from toolwire.check.turns.turn import Turn
-from toolwire.transport.private import make_folders, open_private
+from toolwire.check.turns.turn import ObservedTurn
+from toolwire.memory.private import make_folders, open_private
 
-MOST_BYTES = 64 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
+"""Most bytes of one answer: the probes ask for little."""
+MAX_TOTAL_BYTES = 8 * MAX_BYTES
+"""Most bytes of all answers, which are kept for the report."""
+KEPT_BYTES = 64 * 1024
+"""Bytes that are kept of an answer that is too large."""
+TOO_LARGE = f"the answer has more than {MAX_BYTES} bytes"
 LATE = "no answer in time"
-PATIENCE = 3
-"""Answers of one API that may take too long before it is given up."""
+MAX_TIMEOUTS = 3
+"""Timeouts after which an API is not tried any more; the same for answers that are too large."""
 
 
 class Unreachable(Exception):
-    """The endpoint cannot be checked, in one line."""
+    """The endpoint cannot be checked; the message is one line for the user."""
 
 
 class GivenUp(Exception):
-    """No more requests, and why."""
+    """No more requests are made; the message says why."""
 
 
 class BudgetSpent(GivenUp):
-    """All requests were made."""
+    """The budget of requests is used up."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What is checked, and how much of it."""
+    """The endpoint that is checked, and the limits of the check."""
 
     base: str
     model: str
     key: str = ""
     budget: int = 250
-    """Requests at most."""
+    """The maximum number of requests."""
     timeout: float = 120.0
-    """Seconds for one answer."""
+    """Seconds that one answer may take."""
     record: Path | None = None
-    """Where every exchange is written to."""
+    """The directory that every exchange is written to."""
 
 
 class Endpoint:
-    """One address, asked again and again."""
+    """Sends requests to one address and keeps all exchanges."""
 
-    def __init__(self, target: Target, asked: Callable[[Exchange], None] = lambda _: None) -> None:
+    def __init__(self, target: Target, on_exchange: Callable[[Exchange], None] = lambda _: None) -> None:
         self.target = target
         self.exchanges: list[Exchange] = []
         self.probe = ""
-        """What is being tried, for the records."""
+        """The name of the probe that is running."""
         self.renamed: dict[str, str] = {}
-        """Fields of requests that this model wants under another name."""
-        self._told = asked
+        """Request fields that this model expects under another name."""
+        self._on_exchange = on_exchange
         self._sent = 0
         self.overdue: Counter[str] = Counter()
-        """Answers that took too long, by API."""
+        """The number of timeouts, by API."""
+        self._too_large: Counter[str] = Counter()
+        self._received_bytes = 0
         self._is_gone = False
 
     async def __aenter__(self) -> "Endpoint":
@@ -76,63 +84,69 @@ class Endpoint:
     async def __aexit__(self, *_: object) -> None:
         await self.session.close()
 
-    async def ask(self, api: Api, ask: Ask, model: str = "", *, leave_after: int = 0) -> Exchange:
-        """Ask, and hold the answer against the rules. `leave_after` so many events the connection is cut."""
-        body = self.body(api, ask, model)
-        tools = tuple(tool.name for tool in ask.tools)
+    async def ask(self, api: Api, request: ProbeRequest, model: str = "", *, leave_after: int = 0) -> Exchange:
+        """Send a request and check its answer. With `leave_after` the client disconnects after so many events."""
+        body = self.body(api, request, model)
+        tools = tuple(tool.name for tool in request.tools)
         usage = bool(body.get("stream_options")) or None
-        asked = Asked(api.name, tools, usage, forced=bool(ask.named), fields=body)
-        answer = _Answer(asked, self.target.key, stream=ask.stream, leave_after=leave_after)
+        facts = RequestFacts(api.name, tools, usage, forced=bool(request.named), fields=body)
+        answer = _Answer(facts, self.target.key, stream=request.stream, leave_after=leave_after)
         return await self._fetch("POST", api, api.path, msgspec.json.encode(body), answer)
 
-    def body(self, api: Api, ask: Ask, model: str = "") -> Json:
-        """A request as this model wants it."""
-        fields = api.body(ask, model or self.target.model)
+    def body(self, api: Api, request: ProbeRequest, model: str = "") -> Json:
+        """The body of a request, with the field names that this model expects."""
+        fields = api.body(request, model or self.target.model)
         return {self.renamed.get(name, name): value for name, value in fields.items()}
 
     async def post(self, api: Api, body: bytes, path: str = "") -> Exchange:
-        """Send a body as it is, about whose answer only the status and the form of an error are known."""
+        """Send a body as it is; the answer is not checked against the rules about turns."""
         return await self._fetch("POST", api, path or api.path, body, _Answer(None, self.target.key))
 
     async def get(self, path: str, api: Api) -> Exchange:
-        """Read a small document."""
+        """Send a GET request."""
         return await self._fetch("GET", api, path, b"", _Answer(None, self.target.key))
 
     def spend(self, api: Api) -> int:
-        """The number of the next request. Raises `GivenUp` if there is to be none."""
+        """Count a request and return its number. Raises `GivenUp` if no more may be made."""
         if self._sent >= self.target.budget:
             raise BudgetSpent(f"the budget of {self.target.budget} requests was spent before")
-        if self.overdue[api.name] >= PATIENCE:
-            raise GivenUp(f"{PATIENCE} answers took longer than {self.target.timeout:g} s: raise --timeout")
+        if self.overdue[api.name] >= MAX_TIMEOUTS:
+            raise GivenUp(f"{MAX_TIMEOUTS} answers took longer than {self.target.timeout:g} s: raise --timeout")
+        if self._too_large[api.name] >= MAX_TIMEOUTS:
+            raise GivenUp(f"{MAX_TIMEOUTS} answers had more than {MAX_BYTES} bytes")
+        if self._received_bytes > MAX_TOTAL_BYTES:
+            raise GivenUp(f"the answers before had more than {MAX_TOTAL_BYTES} bytes together")
         if self._is_gone:
             raise GivenUp("the server could not be reached any more")
         self._sent += 1
         return self._sent
 
-    def keep(self, exchange: Exchange) -> Exchange:
-        """An exchange is over."""
+    def add(self, exchange: Exchange) -> Exchange:
+        """Keep a finished exchange, record it and report it."""
+        self._received_bytes += len(exchange.body)
+        self._too_large[exchange.api] += exchange.failure == TOO_LARGE
         self.exchanges.append(exchange)
         self._record(exchange)
-        self._told(exchange)
+        self._on_exchange(exchange)
         return exchange
 
     async def _fetch(self, method: str, api: Api, path: str, body: bytes, answer: "_Answer") -> Exchange:
         number = self.spend(api)
-        sent = Sent(method, self.target.base + path, body)
+        sent = SentRequest(method, self.target.base + path, body)
         headers = {**api.headers(self.target.key), **({"content-type": "application/json"} if body else {})}
         try:
-            # A redirected POST becomes a GET, and the key goes to another host. It is told instead.
+            # A redirected POST becomes a GET, and the key would go to another host: the redirect is reported instead.
             async with self.session.request(
                 method, sent.url, data=body or None, headers=headers, allow_redirects=False
             ) as response:
                 await answer.read(response)
         except TimeoutError:
             self.overdue[api.name] += 1
-            answer.trouble = f"it did not end in {self.target.timeout:g} s" if answer.status else LATE
+            answer.failure = f"it did not end in {self.target.timeout:g} s" if answer.status else LATE
         except (aiohttp.ClientError, OSError) as error:
             self._is_gone = isinstance(error, aiohttp.ClientConnectorError) and any(e.status for e in self.exchanges)
-            answer.trouble = answer.trouble or f"{type(error).__name__}: {error}".removesuffix(": ")
-        return self.keep(answer.exchange(Exchange(number, self.probe, api.name, sent)))
+            answer.failure = answer.failure or f"{type(error).__name__}: {error}".removesuffix(": ")
+        return self.add(answer.exchange(Exchange(number, self.probe, api.name, sent)))
 
     def _record(self, exchange: Exchange) -> None:
         if self.target.record is None:
@@ -149,34 +163,34 @@ class Endpoint:
 
 
 class _Answer:
-    """An answer while it comes in."""
+    """An answer while it arrives."""
 
-    def __init__(self, asked: Asked | None, key: str, *, stream: bool = False, leave_after: int = 0) -> None:
-        self._asked = asked
+    def __init__(self, facts: RequestFacts | None, key: str, *, stream: bool = False, leave_after: int = 0) -> None:
+        self._facts = facts
         self._wants_stream = stream
         self._leave_after = leave_after
-        self._veil = Veil(key)
+        self._redactor = Redactor(key)
         self._began = time.monotonic()
         self._pieces: list[bytes] = []
-        self._stream = StreamCheck(asked) if asked is not None else None
+        self._stream = StreamCheck(facts) if facts is not None else None
         self._type = ""
         self._left = False
         self.status = 0
-        self.trouble = ""
+        self.failure = ""
 
     async def read(self, response: aiohttp.ClientResponse) -> None:
         self.status = response.status
         self._type = response.headers.get("content-type", "")
         if 300 <= self.status < 400:
-            self.trouble = f"status {self.status}, which points to {response.headers.get('location', 'nowhere')}"
+            self.failure = f"status {self.status}, which points to {response.headers.get('location', 'nowhere')}"
         size = 0
         async for data in response.content.iter_any():
-            self._take(self._veil.feed(data))
+            self._take(self._redactor.feed(data))
             size += len(data)
-            if size > MOST_BYTES:
-                self.trouble = f"the answer has more than {MOST_BYTES} bytes"
+            if size > MAX_BYTES:
+                self.failure = TOO_LARGE
                 return
-            if self._stream is not None and self._leave_after and len(self._stream.heard) >= self._leave_after:
+            if self._stream is not None and self._leave_after and len(self._stream.received) >= self._leave_after:
                 self._left = True
                 response.close()
                 return
@@ -191,29 +205,31 @@ class _Answer:
         return self.status == 200 and is_event_stream(self._type)
 
     def exchange(self, about: Exchange) -> Exchange:
-        """The answer as far as it came, and what is wrong with it."""
+        """The exchange with everything that arrived, and what is wrong with it."""
         seconds = time.monotonic() - self._began
-        self._take(self._veil.end())
+        self._take(self._redactor.end())
         body = b"".join(self._pieces)
+        if self.failure == TOO_LARGE:
+            body = body[:KEPT_BYTES]
         about = msgspec.structs.replace(
-            about, status=self.status, content_type=self._type, body=body, seconds=seconds, trouble=self.trouble,
-            asked=self._asked, left=self._left,
+            about, status=self.status, content_type=self._type, body=body, seconds=seconds, failure=self.failure,
+            facts=self._facts, left=self._left,
         )  # fmt: skip
-        if self._asked is None or self._stream is None or self._left or self.status != 200:
+        if self._facts is None or self._stream is None or self._left or self.status != 200:
             return about
-        if self.trouble:
-            heard = tuple(self._stream.heard)
-            return msgspec.structs.replace(about, heard=heard, findings=(broken_off(self.trouble, heard),))
-        found, turn = self._judge(body, self._stream, self._asked)
-        heard = tuple(self._stream.heard)
-        return msgspec.structs.replace(about, heard=heard, turn=turn, findings=(*found, *_late(heard)))
+        if self.failure:
+            received = tuple(self._stream.received if self.failure != TOO_LARGE else beginning(self._stream.received))
+            return msgspec.structs.replace(about, received=received, findings=(cut_off(self.failure, received),))
+        found, turn = self._judge(body, self._stream, self._facts)
+        received = tuple(self._stream.received)
+        return msgspec.structs.replace(about, received=received, turn=turn, findings=(*found, *_late(received)))
 
-    def _judge(self, body: bytes, stream: StreamCheck, asked: Asked) -> tuple[Sequence[Finding], Turn]:
-        """A stream is read as one even under another name, and nothing else is held against it then."""
+    def _judge(self, body: bytes, stream: StreamCheck, facts: RequestFacts) -> tuple[Sequence[Finding], ObservedTurn]:
+        """Check the answer; a stream with a wrong content type is still read as a stream."""
         if not self._wants_stream and not self._streamed:
-            return check_plain(body, asked)
+            return check_plain(body, facts)
         if not self._streamed and not is_framed(body):
-            found, turn = check_plain(body, asked)
+            found, turn = check_plain(body, facts)
             found = [each for each in found if each.rule != "plain.json"]
         else:
             if not self._streamed:
@@ -222,15 +238,15 @@ class _Answer:
         if not self._wants_stream:
             return [Finding("plain.json", "A plain answer was asked for, and a stream came.", (0,))], turn
         if not self._streamed:
-            says = f"A stream was asked for, and the answer is {self._type!r}."
-            return [*found, Finding("sse.content-type", says)], turn
+            detail = f"A stream was asked for, and the answer is {self._type!r}."
+            return [*found, Finding("sse.content-type", detail)], turn
         return found, turn
 
 
-class Veil:
-    """A stage that takes a key out of bytes in any chunking: a server may repeat it in its errors.
+class Redactor:
+    """A stage that removes the API key from bytes, in any chunking: servers repeat keys in error messages.
 
-    What is shorter than a real key is a placeholder, such as `EMPTY`, and may be anywhere.
+    A key shorter than 12 characters is a placeholder such as `EMPTY` and stays.
     """
 
     def __init__(self, key: str) -> None:
@@ -238,6 +254,7 @@ class Veil:
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
+        """The bytes without the key; what may be the beginning of the key is held back."""
         if not self._key:
             return data
         data = (self._rest + data).replace(self._key, b"*" * 8)
@@ -246,41 +263,49 @@ class Veil:
         return data[: len(data) - kept]
 
     def end(self) -> bytes:
+        """What was held back."""
         rest, self._rest = self._rest, b""
         return rest
 
 
 LONG = 1.5
-"""Seconds from which a stream can be seen to come all at once."""
+"""Streams shorter than so many seconds are not tested for `stream.live`."""
 MANY = 10
-"""Events that a stream has more of if that can be seen."""
+"""Streams with no more than so many events are not tested for `stream.live`."""
 RATE = 1000
-"""Events in a second that no model makes."""
+"""Events per second that no model produces."""
 
 
-def _late(heard: Sequence[Heard]) -> Iterator[Finding]:
-    """A long silence, then everything at once. A model that thinks in silence speaks slower afterwards."""
-    times = [0.0, *(each.at for each in heard)]
+def _late(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+    """A finding if everything came at once after a long silence: a model that reasons first is slower afterwards."""
+    times = [0.0, *(each.at for each in received)]
     silences = [after - before for before, after in pairwise(times)]
-    if len(heard) <= MANY or times[-1] < LONG:
+    if len(received) <= MANY or times[-1] < LONG:
         return
     longest = max(silences)
-    place = silences.index(longest)
-    burst, seconds = len(heard) - place, times[-1] - times[place + 1]
+    position = silences.index(longest)
+    burst, seconds = len(received) - position, times[-1] - times[position + 1]
     if longest > 0.9 * times[-1] and burst > MANY and burst > RATE * seconds:
-        says = f"{burst} of {len(heard)} events came at once, after {longest:.1f} s of silence."
-        yield Finding("stream.live", says, (heard[place].place,))
+        detail = f"{burst} of {len(received)} events came at once, after {longest:.1f} s of silence."
+        yield Finding("stream.live", detail, (received[position].position,))
 
 
-def broken_off(trouble: str, heard: Sequence[Heard]) -> Finding:
-    return Finding("stream.whole", f"The answer broke off: {trouble}.", tuple(each.place for each in heard[-1:]))
+def beginning(received: Sequence[ReceivedFrame]) -> list[ReceivedFrame]:
+    """The events that are kept of an answer that is too large."""
+    sizes = accumulate((len(each.raw) for each in received), initial=0)
+    return [each for each, _ in zip(received, takewhile(lambda size: size <= KEPT_BYTES, sizes), strict=False)]
+
+
+def cut_off(failure: str, received: Sequence[ReceivedFrame]) -> Finding:
+    """The finding for an answer that stopped before its end."""
+    return Finding("stream.whole", f"The answer broke off: {failure}.", tuple(each.position for each in received[-1:]))
 
 
 _VERSION = re.compile(r"/v\d\w*(/|$)")
 
 
 def base_of(url: str) -> str:
-    """The address up to `/v1`, which may be left out. What stands before the path of an API is taken as it is.
+    """The base URL of an endpoint; `/v1` is added where it is missing, and the path of an API is removed.
 
     Raises `ValueError`.
     """
@@ -296,6 +321,6 @@ def base_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}{'' if _VERSION.search(path) else '/v1'}"
 
 
-def listed(fields: Json) -> list[str]:
-    """The models in a list of them."""
+def listed_models(fields: Json) -> list[str]:
+    """The ids in the answer to `GET /models`."""
     return [as_text(each.get("id")) for each in as_objects(fields.get("data"))]

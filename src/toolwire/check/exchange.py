@@ -1,17 +1,17 @@
-"""One request and all that came back, as it came."""
+"""One request and its answer, as it was received."""
 
 import re
 
 import msgspec
 
-from toolwire.check.turns.frames import Heard
+from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import Json, as_object, parsed
-from toolwire.check.turns.rule import Asked, Finding
-from toolwire.check.turns.turn import Turn
+from toolwire.check.turns.rule import Finding, RequestFacts
+from toolwire.check.turns.turn import ObservedTurn
 from toolwire.core.events import Dialect
 
 
-class Sent(msgspec.Struct, frozen=True):
+class SentRequest(msgspec.Struct, frozen=True):
     """A request, without its keys."""
 
     method: str
@@ -24,45 +24,47 @@ SOCKET = "WS"
 
 
 class Exchange(msgspec.Struct, frozen=True):
-    """A request, its answer, and what both together break."""
+    """A request, its answer, and the rules that the answer breaks."""
 
     number: int
     probe: str
     api: Dialect
-    sent: Sent
+    sent: SentRequest
     status: int = 0
     """0 if there was no answer."""
     content_type: str = ""
     """Empty if it is not known."""
     body: bytes = b""
-    heard: tuple[Heard, ...] = ()
+    received: tuple[ReceivedFrame, ...] = ()
     seconds: float = 0.0
     """0 if the answer was captured elsewhere."""
-    trouble: str = ""
-    """Why there is no whole answer."""
-    turn: Turn = Turn()
+    failure: str = ""
+    """Why the answer is missing or incomplete; empty if it is complete."""
+    turn: ObservedTurn = ObservedTurn()
     findings: tuple[Finding, ...] = ()
-    asked: Asked | None = None
-    """What the rules about turns know of the request; None if it asks for no turn."""
+    facts: RequestFacts | None = None
+    """What the rules about turns depend on; None if the request asks for no turn."""
     left: bool = False
-    """The stream was left in its middle, on purpose."""
+    """Whether the client disconnected during the stream, on purpose."""
 
     @property
     def streamed(self) -> bool:
-        return is_event_stream(self.content_type) or bool(self.heard)
+        """Whether the answer is a stream."""
+        return is_event_stream(self.content_type) or bool(self.received)
 
     @property
     def is_socket(self) -> bool:
+        """Whether it took place over a WebSocket."""
         return self.sent.method == SOCKET
 
     @property
     def ok(self) -> bool:
-        """A turn came, whole."""
-        return self.status == 200 and not self.trouble and self.turn.is_over
+        """Whether a complete turn was received."""
+        return self.status == 200 and not self.failure and self.turn.is_over
 
-    def shown_by(self, finding: Finding) -> list[Heard]:
-        """The frames that show a finding. The place of a frame is where it stands in the stream."""
-        return [self.heard[place] for place in sorted({*finding.frames}) if 0 <= place < len(self.heard)]
+    def shown_by(self, finding: Finding) -> list[ReceivedFrame]:
+        """The frames that show a finding."""
+        return [self.received[position] for position in sorted({*finding.frames}) if 0 <= position < len(self.received)]
 
     @property
     def fields(self) -> Json:
@@ -71,6 +73,7 @@ class Exchange(msgspec.Struct, frozen=True):
 
 
 def is_event_stream(content_type: str) -> bool:
+    """Whether a content type is that of server-sent events."""
     return "event-stream" in content_type.lower()
 
 

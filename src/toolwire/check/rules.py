@@ -1,4 +1,4 @@
-"""All rules, and what each API is held to."""
+"""All rules, and which of them apply to each API."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ RULES: dict[str, Rule] = {
     rule.id: rule for module in (turn, behaviour, frames, chat, responses_rules, messages) for rule in module.RULES
 }
 
-_OWN: dict[str, tuple[Dialect, ...]] = {
+_AREA_APIS: dict[str, tuple[Dialect, ...]] = {
     "chat": ("chat",),
     "legacy": ("chat",),
     "responses": ("responses",),
@@ -24,17 +24,17 @@ _OWN: dict[str, tuple[Dialect, ...]] = {
 
 
 NOT_OF_MESSAGES = ("choice.allowed", "errors.fields", "usage.sum", "usage.parts")
-"""Messages has no such choice, no such fields, and tells neither a total nor parts of it."""
+"""Messages has no `allowed_tools`, no such error fields, and reports no total and no details of usage."""
 
 
 def _explained(rule: Rule) -> set[str]:
-    """The rules that one rule explains by itself."""
+    """The rules that one rule explains directly."""
     areas = {name.removesuffix(".*") for name in rule.explains if name.endswith(".*")}
     return {each.id for each in RULES.values() if each.id in rule.explains or each.area in areas}
 
 
 def _causes() -> dict[str, set[str]]:
-    """For every rule those that explain it, directly or through another one."""
+    """For every rule the rules that explain it, directly or through others."""
     causes = {id: {each.id for each in RULES.values() if id in _explained(each)} for id in RULES}
     for middle in RULES:
         for id in RULES:
@@ -47,17 +47,18 @@ CAUSES: dict[str, set[str]] = _causes()
 
 
 def roots(broken: Iterable[str]) -> list[str]:
-    """Those of some broken rules that none of the others explains."""
+    """The broken rules that no other broken rule explains."""
     here = [*broken]
     return [id for id in here if CAUSES[id].isdisjoint(here)]
 
 
 def applies(rule: Rule, api: Dialect) -> bool:
-    """Whether an API is held to a rule."""
+    """Whether a rule applies to an API."""
     if rule.id in NOT_OF_MESSAGES:
         return api != "messages"
-    return api in _OWN.get(rule.area, (api,))
+    return api in _AREA_APIS.get(rule.area, (api,))
 
 
 def rules_for(api: Dialect) -> list[Rule]:
+    """The rules that apply to an API."""
     return [rule for rule in RULES.values() if applies(rule, api)]

@@ -1,18 +1,18 @@
-"""A check from the first request to the report."""
+"""Runs a check: from the first request to the report."""
 
 import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from toolwire.check.apis import APIS, Api, Ask
-from toolwire.check.endpoint import LONG, MANY, BudgetSpent, Endpoint, GivenUp, Target, Unreachable, listed
+from toolwire.check.apis import APIS, Api, ProbeRequest
+from toolwire.check.endpoint import LONG, MANY, BudgetSpent, Endpoint, GivenUp, Target, Unreachable, listed_models
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes import PROBES
+from toolwire.check.probes.fixtures import HELLO
 from toolwire.check.probes.probe import TURNS, Probe
-from toolwire.check.probes.scene import HELLO
 from toolwire.check.rules import RULES, rules_for
-from toolwire.check.talks import Talk, why_not
+from toolwire.check.sessions import ProbeSession, failure_reason
 from toolwire.check.turns.responses_fields import echoed
 from toolwire.check.turns.rule import Rule
 from toolwire.check.verdicts import Verdict, Verdicts, causes_first
@@ -20,33 +20,33 @@ from toolwire.core.events import Dialect
 
 
 class Report(msgspec.Struct):
-    """What came of a check."""
+    """The outcome of a check."""
 
     target: str
     model: str
     apis: list[Dialect]
-    """Those that the endpoint speaks."""
+    """The APIs that the endpoint has."""
     began: float
     seconds: float = 0.0
     exchanges: list[Exchange] = []
     verdicts: list[Verdict] = []
     absent: dict[str, str] = {}
-    """The APIs that it does not speak, or not to us, and what it says instead."""
+    """The APIs that it does not have, each with its answer instead."""
     spent: bool = False
-    """The budget ended before the probes did."""
+    """Whether the budget of requests ran out before the probes did."""
     ended: dict[str, str] = {}
-    """The APIs that were not tried to the end, and why."""
+    """The APIs whose probes did not all run, each with the reason."""
 
     @property
     def broken(self) -> list[Verdict]:
-        """The verdicts with findings: those of MUST rules first, and every consequence behind its first cause."""
+        """The verdicts with findings: MUST rules first, consequences after their cause."""
         broken = [each for each in self.verdicts if each.broken]
         causes = [each for each in broken if not each.follows]
         causes.sort(key=lambda each: (not self._breaks_a_must(each), each.api, each.rule))
         return [each for cause in causes for each in (cause, *self.consequences(cause))]
 
     def consequences(self, cause: Verdict) -> list[Verdict]:
-        """What was broken along with a rule, and is explained by it before all others."""
+        """The broken rules whose first cause is this one."""
         return [each for each in self.verdicts if each.api == cause.api and each.follows[:1] == [cause.rule]]
 
     def _breaks_a_must(self, cause: Verdict) -> bool:
@@ -54,12 +54,12 @@ class Report(msgspec.Struct):
 
     @property
     def is_sound(self) -> bool:
-        """No MUST rule is broken."""
+        """Whether no MUST rule is broken."""
         return all(RULES[each.rule].level != "MUST" for each in self.broken)
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a check is."""
+    """How far a check has come."""
 
     api: Dialect
     probe: str
@@ -68,31 +68,34 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 async def check(
-    target: Target, apis: Sequence[str], only: Sequence[str] = (), told: Callable[[Progress], None] = lambda _: None
+    target: Target,
+    apis: Sequence[str],
+    only: Sequence[str] = (),
+    on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Report:
-    """Try an endpoint. Raises `Unreachable`, and `ValueError` if there is nothing to try."""
+    """Check an endpoint. Raises `Unreachable`, and `ValueError` if no rule is left to test."""
     chosen = chosen_rules(only)
     wanted = [APIS[name] for name in apis if any(rule.id in chosen for rule in rules_for(APIS[name].name))]
     if not wanted:
         raise ValueError(f"{', '.join(only)} is no rule for {', '.join(apis)}")
     report = Report(target.base, target.model, [], time.time())
     verdicts = Verdicts()
-    async with Endpoint(target, lambda exchange: take_account(verdicts, exchange)) as endpoint:
+    async with Endpoint(target, lambda exchange: count_exchange(verdicts, exchange)) as endpoint:
         try:
             if not target.model:
                 report.model = await _first_model(endpoint, wanted)
                 endpoint.target = msgspec.structs.replace(target, model=report.model)
-            await _probe_all(endpoint, wanted, _probes(chosen), verdicts, report, told)
+            await _probe_all(endpoint, wanted, _probes(chosen), verdicts, report, on_progress)
         except BudgetSpent as spent:
             report.spent = True
             report.ended = report.ended or {api.name: str(spent) for api in wanted}
         report.exchanges = endpoint.exchanges
     if not report.apis:
-        raise Unreachable(_why_nothing(report))
+        raise Unreachable(_no_api_reason(report))
     if report.spent:
         report.apis = [api.name for api in wanted if api.name not in report.absent]
     report.seconds = time.time() - report.began
-    report.verdicts = complete(report, verdicts, chosen)
+    report.verdicts = complete_verdicts(report, verdicts, chosen)
     return report
 
 
@@ -102,68 +105,70 @@ async def _probe_all(
     probes: Sequence[Probe],
     verdicts: Verdicts,
     report: Report,
-    told: Callable[[Progress], None],
+    on_progress: Callable[[Progress], None],
 ) -> None:
     for number, api in enumerate(apis):
         try:
-            why = await _absence(endpoint, api)
-            if why:
-                report.absent[api.name] = why
+            reason = await _absence(endpoint, api)
+            if reason:
+                report.absent[api.name] = reason
                 continue
             report.apis.append(api.name)
-            talk = Talk(endpoint, api, verdicts)
-            for place, probe in enumerate(probes, number * len(probes)):
-                told(Progress(api.name, probe.name, place, len(apis) * len(probes)))
+            session = ProbeSession(endpoint, api, verdicts)
+            for position, probe in enumerate(probes, number * len(probes)):
+                on_progress(Progress(api.name, probe.name, position, len(apis) * len(probes)))
                 endpoint.probe = probe.name
-                await probe.run(talk)
+                await probe.run(session)
         except BudgetSpent as spent:
             report.ended.update({each.name: str(spent) for each in apis[number:]})
             raise
         except GivenUp as error:
-            told_of = report.ended if api.name in report.apis else report.absent
-            told_of[api.name] = str(error)
+            reasons = report.ended if api.name in report.apis else report.absent
+            reasons[api.name] = str(error)
 
 
 async def _absence(endpoint: Endpoint, api: Api) -> str:
-    """Why an API cannot be tried; nothing if it can. Whoever does not stream may still answer."""
+    """Why an API cannot be checked; empty if it can. A server that cannot stream may still give plain answers."""
     endpoint.probe = "there"
-    ask = Ask((HELLO,))
-    first = got = await endpoint.ask(api, ask)
-    if got.status == 400 and b"max_completion_tokens" in got.body:  # the newer models of OpenAI
+    request = ProbeRequest((HELLO,))
+    first = answer = await endpoint.ask(api, request)
+    if answer.status == 400 and b"max_completion_tokens" in answer.body:  # the newer models of OpenAI
         endpoint.renamed["max_tokens"] = "max_completion_tokens"
-        first = got = await endpoint.ask(api, ask)
-    if got.status in (400, 422):
-        got = await endpoint.ask(api, msgspec.structs.replace(ask, stream=False))
-    if got.status == 200 and "html" in got.content_type:
-        return f"the answer is a web page: {got.content_type}"
-    return "" if got.status == 200 else why_not(first)
+        first = answer = await endpoint.ask(api, request)
+    if answer.status in (400, 422):
+        answer = await endpoint.ask(api, msgspec.structs.replace(request, stream=False))
+    if answer.status == 200 and "html" in answer.content_type:
+        return f"the answer is a web page: {answer.content_type}"
+    return "" if answer.status == 200 else failure_reason(first)
 
 
-def _why_nothing(report: Report) -> str:
-    """Why no API could be tried, said once if it is the same for all."""
-    why = {**report.absent, **report.ended}
+def _no_api_reason(report: Report) -> str:
+    """Why no API could be checked; one reason if it is the same for all."""
+    reason = {**report.absent, **report.ended}
     with_model = f" with the model {report.model!r}" if report.model else ""
-    if len(set(why.values())) == 1:
-        return f"{report.target} cannot be asked{with_model}: {next(iter(why.values()))}"
-    return "; ".join(f"{api}{with_model}: {each}" for api, each in why.items())
+    if len(set(reason.values())) == 1:
+        return f"{report.target} cannot be asked{with_model}: {next(iter(reason.values()))}"
+    return "; ".join(f"{api}{with_model}: {each}" for api, each in reason.items())
 
 
 async def _first_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
     endpoint.probe = "there"
-    why = ""
+    reason = ""
     for api in apis:
-        got = await endpoint.get("/models", api)
-        if got.trouble:
-            raise Unreachable(f"{endpoint.target.base} cannot be asked: {got.trouble}")
-        models = [name for name in listed(got.fields) if name]
+        answer = await endpoint.get("/models", api)
+        if answer.failure:
+            raise Unreachable(f"{endpoint.target.base} cannot be asked: {answer.failure}")
+        models = [name for name in listed_models(answer.fields) if name]
         if models:
             return "demo" if "demo" in models else models[0]
-        why = why or (why_not(got) if got.status != 200 else f"the answer is {got.content_type or 'nothing'}")
-    raise Unreachable(f"the endpoint lists no models: say which one with --model ({why})")
+        reason = reason or (
+            failure_reason(answer) if answer.status != 200 else f"the answer is {answer.content_type or 'nothing'}"
+        )
+    raise Unreachable(f"the endpoint lists no models: say which one with --model ({reason})")
 
 
 def chosen_rules(only: Sequence[str]) -> set[str]:
-    """The rules by these names, or of these areas. Raises `ValueError`."""
+    """The rules with these ids or of these areas. Raises `ValueError` for an unknown one."""
     if not only:
         return set(RULES)
     chosen: set[str] = set()
@@ -176,23 +181,23 @@ def chosen_rules(only: Sequence[str]) -> set[str]:
 
 
 def _probes(chosen: set[str]) -> list[Probe]:
-    """The probes in which one of these rules can be seen."""
-    turns = any(RULES[rule].on != "talk" for rule in chosen)
-    return [each for each in PROBES if chosen & set(each.shows) or (turns and TURNS in each.shows)]
+    """The probes that can test one of these rules."""
+    turns = any(RULES[rule].on != "conversation" for rule in chosen)
+    return [each for each in PROBES if chosen & set(each.rules) or (turns and TURNS in each.rules)]
 
 
-def take_account(verdicts: Verdicts, exchange: Exchange) -> None:
-    """Count what a turn could have broken, and what it has."""
+def count_exchange(verdicts: Verdicts, exchange: Exchange) -> None:
+    """Add an exchange to the verdicts: the rules it tested and the rules it broke."""
     for finding in exchange.findings:
-        verdicts.find(exchange.api, finding, exchange.number)
+        verdicts.add_finding(exchange.api, finding, exchange.number)
     broken = {finding.rule for finding in exchange.findings}
     for rule in rules_for(exchange.api):
-        if rule.id in broken or _could_show(rule, exchange):
-            verdicts.see(rule.id, exchange.api)
+        if rule.id in broken or _tests_rule(rule, exchange):
+            verdicts.count_test(rule.id, exchange.api)
 
 
-_SHOWN_BY: dict[str, Callable[[Exchange], bool]] = {
-    "calls.leak": lambda exchange: bool(exchange.asked and exchange.asked.tools),
+_CONDITIONS: dict[str, Callable[[Exchange], bool]] = {
+    "calls.leak": lambda exchange: bool(exchange.facts and exchange.facts.tools),
     "usage.parts": lambda exchange: bool(exchange.turn.usage and exchange.turn.usage.has_parts),
     "responses.incomplete-details": lambda exchange: exchange.turn.finish in ("length", "filter"),
     "responses.echo-tools": lambda exchange: _asks_for("echo-tools", exchange),
@@ -200,30 +205,30 @@ _SHOWN_BY: dict[str, Callable[[Exchange], bool]] = {
     "responses.echo": lambda exchange: _asks_for("echo", exchange),
     "responses.usage-details": lambda exchange: exchange.turn.usage is not None,
     "usage.sum": lambda exchange: bool(exchange.turn.usage and exchange.turn.usage.total is not None),
-    "stream.live": lambda exchange: len(exchange.heard) > MANY,
+    "stream.live": lambda exchange: len(exchange.received) > MANY,
     "stream.whole": lambda exchange: exchange.seconds > 0,
     "sse.content-type": lambda exchange: bool(exchange.content_type),
 }
-"""What else an answer must have, for the rules that do not look at every one."""
+"""Further conditions under which an answer tests a rule."""
 
 
 _OF_SSE = ("responses.event-name", "responses.done-marker", "responses.sse-id")
-"""Rules of Responses that a WebSocket cannot break."""
+"""Rules of Responses that do not apply to a WebSocket."""
 
 
 def _asks_for(rule: str, exchange: Exchange) -> bool:
-    return exchange.asked is not None and bool(echoed(rule, exchange.asked.fields))
+    return exchange.facts is not None and bool(echoed(rule, exchange.facts.fields))
 
 
-def _could_show(rule: Rule, exchange: Exchange) -> bool:
-    """Whether a turn came in which the rule could have been seen broken."""
+def _tests_rule(rule: Rule, exchange: Exchange) -> bool:
+    """Whether this exchange could have broken the rule."""
     turn = exchange.turn
-    if rule.on == "talk" or exchange.trouble or not _SHOWN_BY.get(rule.id, bool)(exchange):
+    if rule.on == "conversation" or exchange.failure or not _CONDITIONS.get(rule.id, bool)(exchange):
         return False
     if exchange.is_socket and (rule.area == "sse" or rule.id in _OF_SSE):
         return False
-    came = exchange.status == 200 and (bool(exchange.heard) or turn.is_over)
-    if not came or (rule.on == "stream" and not exchange.streamed) or (rule.on == "plain" and exchange.streamed):
+    received = exchange.status == 200 and (bool(exchange.received) or turn.is_over)
+    if not received or (rule.on == "stream" and not exchange.streamed) or (rule.on == "plain" and exchange.streamed):
         return False
     match rule.needs:
         case "call":
@@ -238,33 +243,35 @@ def _could_show(rule: Rule, exchange: Exchange) -> bool:
             return True
 
 
-def complete(report: Report, verdicts: Verdicts, chosen: set[str]) -> list[Verdict]:
-    """A verdict for every chosen rule of every API, in the order of the rules but for consequences, which come behind
-    their causes. What was not seen has a reason."""
+def complete_verdicts(report: Report, verdicts: Verdicts, chosen: set[str]) -> list[Verdict]:
+    """A verdict for every chosen rule of every API, in the order of the rules, consequences after their causes.
+
+    A rule that was not observed gets a reason.
+    """
     out: list[Verdict] = []
     for api in report.apis:
         rules = [rule for rule in rules_for(api) if rule.id in chosen]
         for rule in rules:
             verdict = verdicts.of(rule.id, api)
-            if not (verdict.seen or verdict.broken or verdict.unseen):
-                verdict.unseen = [_why_unseen(rule, api, report)]
+            if not (verdict.seen or verdict.broken or verdict.reasons):
+                verdict.reasons = [_not_observed_reason(rule, api, report)]
         out += causes_first(verdicts.of(rule.id, api) for rule in rules)
     return out
 
 
-def _why_unseen(rule: Rule, api: Dialect, report: Report) -> str:
-    came = [each for each in report.exchanges if each.api == api and each.asked is not None and each.status == 200]
+def _not_observed_reason(rule: Rule, api: Dialect, report: Report) -> str:
+    came = [each for each in report.exchanges if each.api == api and each.facts is not None and each.status == 200]
     kinds = {"stream" if each.streamed else "plain" for each in came}
     if api in report.ended:
         return report.ended[api]
     if rule.id in ("stream.live", "stream.whole", "sse.content-type") and not any(each.seconds for each in came):
         return "a capture does not show it"
     if rule.on in ("stream", "plain") and rule.on not in kinds:
-        return _UNSEEN[rule.on]
-    return _UNSEEN[rule.needs or rule.on]
+        return _NOT_OBSERVED[rule.on]
+    return _NOT_OBSERVED[rule.needs or rule.on]
 
 
-_UNSEEN = {
+_NOT_OBSERVED = {
     "call": "no turn had a call",
     "text": "no turn had text, with tools declared",
     "error": "no turn failed in its middle",
@@ -272,20 +279,20 @@ _UNSEEN = {
     "stream": "no stream came whole",
     "plain": "no plain answer came whole",
     "turn": "no turn came that shows it",
-    "talk": "it was not tried",
+    "conversation": "it was not tried",
 }
-"""Why a rule was not seen, by what it needs."""
+"""Why a rule was not observed, by what it needs."""
 
 
 def check_captured(exchanges: Sequence[Exchange], origin: str, only: Sequence[str] = ()) -> Report:
-    """The same for turns that were captured elsewhere. Raises `ValueError` if they cannot show these rules."""
-    chosen = {rule for rule in chosen_rules(only) if RULES[rule].on != "talk"}
+    """Check captured turns. Raises `ValueError` if they cannot test the chosen rules."""
+    chosen = {rule for rule in chosen_rules(only) if RULES[rule].on != "conversation"}
     verdicts = Verdicts()
     for exchange in exchanges:
-        take_account(verdicts, exchange)
+        count_exchange(verdicts, exchange)
     apis: list[Dialect] = [api for api in ("chat", "responses", "messages") if any(e.api == api for e in exchanges)]
     report = Report(origin, "", apis, time.time(), exchanges=[*exchanges])
-    report.verdicts = complete(report, verdicts, chosen)
+    report.verdicts = complete_verdicts(report, verdicts, chosen)
     if not report.verdicts:
         raise ValueError(f"{', '.join(only)} cannot be seen in what was captured")
     return report

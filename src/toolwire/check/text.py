@@ -1,4 +1,4 @@
-"""A report for people, in a terminal: a table by area, then every finding with its bytes."""
+"""The report in a terminal: a table by area, then every finding with the bytes that show it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -13,15 +13,15 @@ from toolwire.check.exchange import Exchange
 from toolwire.check.rules import RULES
 from toolwire.check.run import Report
 from toolwire.check.turns.rule import Finding
-from toolwire.check.verdicts import Verdict, tally
+from toolwire.check.verdicts import Verdict, count_verdicts
 from toolwire.core.terminal import clean
 
-MOST_SHOWN = 3
-"""Findings of one rule that are shown, each with its first bytes; the others are counted."""
-MOST_SAID = 160
-"""Letters of what a server said."""
-MOST_BYTES = 400
-"""Bytes of a frame or a request that are shown."""
+MAX_SHOWN = 3
+"""Findings shown for one rule; the others are counted."""
+MAX_CHARS = 160
+"""Characters shown of a text from the server."""
+MAX_BYTES = 400
+"""Bytes shown of a frame or a request."""
 
 
 def show(report: Report, console: Console) -> None:
@@ -30,9 +30,9 @@ def show(report: Report, console: Console) -> None:
     for verdict in report.broken:
         if not verdict.follows:
             _show_broken(verdict, report, console)
-    _show_unseen(report, console)
-    for api, why in report.absent.items():
-        console.print(Text(f"{api} was not checked: {readable(why)}", "dim"))
+    _show_not_observed(report, console)
+    for api, reason in report.absent.items():
+        console.print(Text(f"{api} was not checked: {readable(reason)}", "dim"))
     if report.spent:
         console.print("[yellow]The budget of requests ended before the probes did: raise --budget.[/]")
     console.print(_summary(report))
@@ -57,7 +57,7 @@ def _area(verdict: Verdict) -> str:
 
 
 def _cell(verdicts: list[Verdict]) -> Text:
-    counts = tally(verdicts)
+    counts = count_verdicts(verdicts)
     cell = Text()
     for number, word, style in (
         (counts.must_broken, "broken", "bold red"),
@@ -73,21 +73,21 @@ def _cell(verdicts: list[Verdict]) -> Text:
 def _show_broken(verdict: Verdict, report: Report, console: Console) -> None:
     rule = RULES[verdict.rule]
     style = "bold red" if rule.level == "MUST" else "yellow"
-    console.print(f"\n[{style}]{rule.level} {rule.id}[/] on {verdict.api}: {escape(rule.says)}")
+    console.print(f"\n[{style}]{rule.level} {rule.id}[/] on {verdict.api}: {escape(rule.requirement)}")
     console.print(_indented(f"{rule.harm} ({rule.source})", 2))
     numbers = {each.number: each for each in report.exchanges}
-    counts = Counter(finding.says for finding, _ in verdict.broken)
-    examples = {finding.says: (finding, number) for finding, number in reversed(verdict.broken)}
+    counts = Counter(finding.detail for finding, _ in verdict.broken)
+    examples = {finding.detail: (finding, number) for finding, number in reversed(verdict.broken)}
     shown = 0
-    for says in [*counts][:MOST_SHOWN]:
-        times = f" ({counts[says]} times)" if counts[says] > 1 else ""
-        console.print(_indented(readable(says) + times, 2, ""))
-        finding, number = examples[says]
+    for detail in [*counts][:MAX_SHOWN]:
+        times = f" ({counts[detail]} times)" if counts[detail] > 1 else ""
+        console.print(_indented(readable(detail) + times, 2, ""))
+        finding, number = examples[detail]
         request = [] if number == shown else [*_request(numbers[number])]
         for line in (*request, *_answer(numbers[number], finding)):
             console.print(_indented(line, 4))
         shown = number
-    more = sum([*counts.values()][MOST_SHOWN:])
+    more = sum([*counts.values()][MAX_SHOWN:])
     if more > 0:
         console.print(_indented(f"and {more} more like it", 2))
     for each in report.consequences(verdict):
@@ -95,10 +95,10 @@ def _show_broken(verdict: Verdict, report: Report, console: Console) -> None:
 
 
 def _show_consequence(verdict: Verdict, console: Console) -> None:
-    """What follows from the rule above: the bytes are there."""
+    """A rule that is broken as a consequence of the one above; the bytes are shown there."""
     rule = RULES[verdict.rule]
-    console.print(_indented(f"It follows: {rule.level} {rule.id}. {rule.says}", 2, ""))
-    console.print(_indented(readable(verdict.broken[0][0].says), 4))
+    console.print(_indented(f"It follows: {rule.level} {rule.id}. {rule.requirement}", 2, ""))
+    console.print(_indented(readable(verdict.broken[0][0].detail), 4))
 
 
 def _request(exchange: Exchange) -> Iterator[str]:
@@ -108,31 +108,31 @@ def _request(exchange: Exchange) -> Iterator[str]:
 
 def _answer(exchange: Exchange, finding: Finding) -> Iterator[str]:
     frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:2000]]
-    for frame in frames[:MOST_SHOWN]:
-        for line in filter(None, frame[:MOST_BYTES].splitlines()):
+    for frame in frames[:MAX_SHOWN]:
+        for line in filter(None, frame[:MAX_BYTES].splitlines()):
             yield f"< {_plain(line)}"
-        if len(frame) > MOST_BYTES:
+        if len(frame) > MAX_BYTES:
             yield "< …"
 
 
 def _cut(data: bytes) -> str:
-    return _plain(data[:MOST_BYTES]) + ("…" if len(data) > MOST_BYTES else "")
+    return _plain(data[:MAX_BYTES]) + ("…" if len(data) > MAX_BYTES else "")
 
 
 def _plain(data: bytes) -> str:
-    """Text that does not steer the terminal."""
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in data.decode(errors="replace"))
+    """Text without control characters."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in data.decode(errors="replace"))
 
 
-def _show_unseen(report: Report, console: Console) -> None:
-    unseen: dict[tuple[str, str], list[str]] = {}
+def _show_not_observed(report: Report, console: Console) -> None:
+    not_observed: dict[tuple[str, str], list[str]] = {}
     for each in report.verdicts:
         if each.outcome == "not observed":
-            unseen.setdefault((each.api, each.unseen[0] if each.unseen else ""), []).append(each.rule)
-    if unseen:
+            not_observed.setdefault((each.api, each.reasons[0] if each.reasons else ""), []).append(each.rule)
+    if not_observed:
         console.print("\n[bold]not observed[/]")
-    for (api, why), rules in unseen.items():
-        console.print(_indented(f"{api}: {readable(why)}", 2))
+    for (api, reason), rules in not_observed.items():
+        console.print(_indented(f"{api}: {readable(reason)}", 2))
         console.print(_indented(", ".join(rules), 4))
 
 
@@ -141,17 +141,17 @@ def _indented(line: str, columns: int, style: str = "dim") -> Padding:
 
 
 def readable(text: str) -> str:
-    """What a server said, in one line that does not steer the terminal."""
-    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
-    return line if len(line) <= MOST_SAID else f"{line[:MOST_SAID]}…"
+    """A text from the server in one line, shortened and without control characters."""
+    line = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
+    return line if len(line) <= MAX_CHARS else f"{line[:MAX_CHARS]}…"
 
 
 def _summary(report: Report) -> Text:
-    counts = tally(report.verdicts)
+    counts = count_verdicts(report.verdicts)
     broken = f"{counts.must_broken} MUST and {counts.should_broken} SHOULD broken"
-    words = f"{broken}, {counts.passed} passed, {counts.not_observed} not observed"
-    asked = len(report.exchanges)
-    many = "" if asked == 1 else "s"
-    about = f"{asked} request{many} in {report.seconds:.1f} s" if report.seconds else f"{asked} turn{many}"
+    counted = f"{broken}, {counts.passed} passed, {counts.not_observed} not observed"
+    requests = len(report.exchanges)
+    many = "" if requests == 1 else "s"
+    about = f"{requests} request{many} in {report.seconds:.1f} s" if report.seconds else f"{requests} turn{many}"
     following = f"\n{counts.following} of the broken rules follow from others." if counts.following else ""
-    return Text(f"\n{words}; {about}.{following}", "bold red" if counts.must_broken else "bold green")
+    return Text(f"\n{counted}; {about}.{following}", "bold red" if counts.must_broken else "bold green")

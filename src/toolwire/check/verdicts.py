@@ -1,4 +1,4 @@
-"""What is known about the rules, on each API."""
+"""The verdicts about the rules, for each API."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -11,21 +11,22 @@ from toolwire.core.events import Dialect
 
 
 class Verdict(msgspec.Struct):
-    """What is known about one rule on one API."""
+    """The verdict about one rule on one API."""
 
     rule: str
     api: Dialect
     seen: int = 0
-    """How often it could have been broken."""
+    """How often it was tested."""
     broken: list[tuple[Finding, int]] = []
     """The findings, each with the number of its exchange."""
-    unseen: list[str] = []
-    """Why it could not be seen, where it was tried for."""
+    reasons: list[str] = []
+    """Why it could not be tested."""
     follows: list[str] = []
-    """The rules that explain it, where they explain every finding: it is a consequence then."""
+    """The rules that explain all of its findings; if there are any, it is a consequence."""
 
     @property
     def outcome(self) -> Literal["broken", "passed", "not observed"]:
+        """Broken if there are findings, passed if it was tested without any."""
         return "broken" if self.broken else "passed" if self.seen else "not observed"
 
 
@@ -36,41 +37,47 @@ class Verdicts:
         self._table: dict[tuple[Dialect, str], Verdict] = {}
 
     def of(self, rule: str, api: Dialect) -> Verdict:
+        """The verdict about a rule on an API."""
         return self._table.setdefault((api, rule), Verdict(rule, api))
 
-    def see(self, rule: str, api: Dialect) -> None:
+    def count_test(self, rule: str, api: Dialect) -> None:
+        """Count a test of a rule."""
         self.of(rule, api).seen += 1
 
-    def find(self, api: Dialect, finding: Finding, exchange: int) -> None:
+    def add_finding(self, api: Dialect, finding: Finding, exchange: int) -> None:
+        """Add a finding, with the number of its exchange."""
         self.of(finding.rule, api).broken.append((finding, exchange))
 
-    def miss(self, rule: str, api: Dialect, why: str) -> None:
+    def add_reason(self, rule: str, api: Dialect, reason: str) -> None:
+        """Add a reason why a rule could not be tested."""
         verdict = self.of(rule, api)
-        if why not in verdict.unseen:
-            verdict.unseen.append(why)
+        if reason not in verdict.reasons:
+            verdict.reasons.append(reason)
 
     def all(self) -> list[Verdict]:
+        """All verdicts, in the order in which they were first needed."""
         return [*self._table.values()]
 
 
-class Tally(msgspec.Struct, frozen=True):
-    """Verdicts, counted."""
+class RuleCounts(msgspec.Struct, frozen=True):
+    """Numbers of verdicts by outcome."""
 
     must_broken: int = 0
     should_broken: int = 0
     passed: int = 0
     not_observed: int = 0
     following: int = 0
-    """Of the broken ones, those that others explain."""
+    """The broken rules that other broken rules explain."""
 
 
-def tally(verdicts: Iterable[Verdict]) -> Tally:
+def count_verdicts(verdicts: Iterable[Verdict]) -> RuleCounts:
+    """Count verdicts by outcome."""
     verdicts = [*verdicts]
-    told = [(each.outcome, RULES[each.rule].level) for each in verdicts]
-    outcomes = [word for word, _ in told]
-    return Tally(
-        told.count(("broken", "MUST")),
-        told.count(("broken", "SHOULD")),
+    levels = [(each.outcome, RULES[each.rule].level) for each in verdicts]
+    outcomes = [word for word, _ in levels]
+    return RuleCounts(
+        levels.count(("broken", "MUST")),
+        levels.count(("broken", "SHOULD")),
         outcomes.count("passed"),
         outcomes.count("not observed"),
         sum(bool(each.follows) for each in verdicts),
@@ -78,7 +85,7 @@ def tally(verdicts: Iterable[Verdict]) -> Tally:
 
 
 def causes_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The verdicts of one API in their order, but for consequences, which come behind their first cause."""
+    """The verdicts of one API in order, with consequences moved after their first cause."""
     causes: list[Verdict] = []
     consequences: dict[str, list[Verdict]] = {}
     for each in explained(verdicts):
@@ -87,7 +94,7 @@ def causes_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def explained(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """The verdicts of one API, each with the rules that explain it: those broken in all the same exchanges."""
+    """Fill in `follows`: the rules that explain a verdict and are broken in the same exchanges."""
     verdicts = [*verdicts]
     broken: dict[int, list[str]] = {}
     for each in verdicts:

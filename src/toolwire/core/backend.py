@@ -1,11 +1,11 @@
-"""What a backend is to the rest: a conversation about one request, told apart from how bytes travel.
+"""What a backend is to the rest: a conversation about one request, which knows nothing of how bytes travel.
 
 An HTTP backend's `start` is a `Post`; a built-in model's is a `Script` that is played in this process; a worker's is a
-`Dialogue`, in which both sides go on speaking. The reply, frame by frame or as one plain body, comes back as turn
-events either way.
+`Dialogue`, in which both sides send messages until the turn is over. The reply, frame by frame or as one plain body,
+comes back as turn events either way.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -45,7 +45,7 @@ Step: TypeAlias = bytes | Wait | Refuse | Break
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A reply that needs no network: its bytes, pauses and accidents."""
+    """A reply that needs no network: its bytes, pauses and failures."""
 
     steps: Iterator[Step]
     content_type: str = "text/event-stream"
@@ -59,58 +59,68 @@ class Ask(msgspec.Struct, frozen=True):
     params: Any
 
 
-class Waiting(msgspec.Struct, frozen=True):
-    """A worker's thread whose turn waits for the results of calls. Only its backend can read the `facts`."""
+class PendingTurn(msgspec.Struct, frozen=True):
+    """A worker's thread whose turn waits for the results of calls. Only its backend can read the `state`."""
 
     thread: str
-    calls: tuple[str, ...]
-    facts: Any = None
+    calls: tuple[Hashable, ...]
+    """Their keys (`memory/keys.py`)."""
+    state: Any = None
 
 
 class Dialogue:
-    """What a conversation and a worker's pipe have in common: the one fills it, the other carries it out.
+    """What a conversation and a worker's pipe share: the conversation fills it, and the pipe sends what is in it.
 
-    `owner` is whose conversation it is; `goes_on` is the thread that it goes on with, instead of a new one.
+    `owner` is whose conversation it is; `resume` is the pending turn that it continues, instead of a new thread.
     """
 
-    def __init__(self, model: str, owner: str = "", goes_on: Waiting | None = None) -> None:
+    def __init__(
+        self, model: str, owner: str, resume: PendingTurn | None, pending: Callable[[], PendingTurn | None]
+    ) -> None:
         self.model = model
         self.owner = owner
-        self.goes_on = goes_on
+        self.resume = resume
         self.outbox: list[Ask | bytes] = []
-        """What is to be sent next: requests, and answers as lines."""
+        """What to send next: requests, and responses as lines."""
         self.is_over = False
-        """The turn is over for the client: nothing more will be heard."""
-        self.waiting: Waiting | None = None
-        """It is, and its thread waits for results."""
+        """The turn is over for the client: nothing more will be read."""
+        self._pending = pending
+
+    @property
+    def waiting(self) -> PendingTurn | None:
+        """The turn, if it is over for the client because its thread waits for results."""
+        return self._pending()
 
 
 class ContextWindow(msgspec.Struct, frozen=True):
-    """What a reply said of the model's context window: how many tokens it takes, and that it is full."""
+    """What a reply reported about the model's context window: its size in tokens, and whether it is full."""
 
     tokens: int = 0
-    """0: nothing was said."""
+    """0 if the reply did not say."""
     is_full: bool = False
-    """The model stopped for that reason."""
+    """The model stopped because the window is full."""
 
 
 Opening: TypeAlias = Post | Script | Dialogue
+"""How a conversation begins."""
 
 
 class Conversation(Protocol):
     """One request to one backend and everything it answers."""
 
     @property
-    def flowing(self) -> Sequence[bytes]:
-        """The beginnings of the fields whose text may be read in runs of frames."""
+    def delta_fields(self) -> Sequence[bytes]:
+        """The opening bytes of the fields whose text may be read in batches of frames."""
         ...
 
     @property
-    def context_window(self) -> ContextWindow: ...
+    def context_window(self) -> ContextWindow:
+        """What the reply reported about the model's context window."""
+        ...
 
     @property
     def ended(self) -> bool:
-        """The backend has said its last word about the turn."""
+        """Whether the backend's stream has ended the turn."""
         ...
 
     @property
@@ -118,20 +128,30 @@ class Conversation(Protocol):
         """Frames since every choice has its finish reason, without heartbeats; 0 before that."""
         ...
 
-    def start(self) -> Opening: ...
+    def start(self) -> Opening:
+        """What to send to the backend."""
+        ...
 
-    def feed(self, frame: Frame) -> Sequence[Event]: ...
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        """The events of one frame of a streamed reply."""
+        ...
 
-    def end(self) -> Sequence[Event]: ...
+    def end(self) -> Sequence[Event]:
+        """The events caused by the end of the stream."""
+        ...
 
-    def feed_plain(self, body: bytes) -> Sequence[Event]: ...
+    def feed_plain(self, body: bytes) -> Sequence[Event]:
+        """The events of a reply that is not streamed."""
+        ...
 
     def stand_in(self, call: str, delivered: str) -> None:
-        """A call of this turn was not delivered; the result of the one that was delivered in its place answers it."""
+        """Answer a call that was not delivered with the result of the call that was delivered in its place."""
         ...
 
     def reasoning(self) -> str:
         """The reasoning so far as a chat server wrote it: the fields of its message as JSON. Others have none."""
         ...
 
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure: ...
+    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        """The failure that an HTTP error of the backend means."""
+        ...

@@ -1,8 +1,8 @@
-"""How much one request may hold, and how a large one is read in steps between which other work can run.
+"""Limits on the size of one request, and the steps in which a large one is read so that other work can run between.
 
-Bytes alone are no bound on time: a million empty objects take seconds where one string of the same size takes
+Bytes alone do not limit time: a million empty objects take seconds where one string of the same size takes
 milliseconds. So the values of a large body are counted before anything decodes it, entries and tools while they are
-decoded. A computation in steps is a generator that yields wherever it may be left for a while.
+decoded. A computation in steps is a generator that yields wherever it may be suspended.
 """
 
 import re
@@ -18,13 +18,13 @@ from toolwire.core.request import Message, Request, ResultEntry
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
-"""A computation that may be left for a while at each of its yields."""
+"""A computation that may be suspended at each of its yields."""
 
 LARGE = 128 * 1024
 """Bytes from which a body is read in steps. A smaller one cannot hold enough to take long."""
-STEP = 1024 * 1024
-"""Bytes that are looked at in one step."""
-FEW = 100
+BYTES_PER_STEP = 1024 * 1024
+"""Bytes that are scanned in one step."""
+ENTRIES_PER_STEP = 100
 """Entries that are decoded in one step."""
 
 # A string, or the beginning of one that has no end here. Nothing is tried twice, so the cost is linear.
@@ -32,12 +32,12 @@ _without_strings = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """The most that one request may hold."""
+    """The limits of one request."""
 
     body: int = 32_000_000
-    """Bytes, unpacked."""
+    """Bytes of the body, decompressed."""
     values: int = 150_000
-    """Of JSON: objects, arrays, and whatever a comma stands before."""
+    """JSON values: objects, arrays, and everything after a comma."""
     entries: int = 10_000
     """Messages or items, their calls and the parts of their content."""
     tools: int = 2_000
@@ -45,11 +45,13 @@ class Bounds(msgspec.Struct, frozen=True):
     """Bytes beside the conversation: instructions, tools and whatever else a response may repeat."""
 
     def check_tools(self, count: int, field: str) -> None:
+        """Refuse a request with too many tools."""
         if count > self.tools:
             message = f"{field}: {count} tools are more than the limit of {self.tools} (server.max_tools)."
             raise BadRequest(message, field, "too_many_tools")
 
     def check_preamble(self, size: int, field: str | None = None) -> None:
+        """Refuse a request with too many bytes beside its conversation."""
         if size > self.preamble:
             what = field or "What the request holds beside its conversation"
             message = f"{what} has {size} bytes, which is more than the limit of {self.preamble} (server.max_preamble)."
@@ -59,8 +61,8 @@ class Bounds(msgspec.Struct, frozen=True):
 UNBOUNDED = Bounds(*[sys.maxsize] * len(Bounds.__struct_fields__))
 
 
-def finished(steps: Steps[T]) -> T:
-    """The result of a computation that is not left."""
+def run_steps(steps: Steps[T]) -> T:
+    """The result of a computation that runs without being suspended."""
     while True:
         try:
             next(steps)
@@ -68,58 +70,59 @@ def finished(steps: Steps[T]) -> T:
             return end.value
 
 
-def check_values(body: bytes, most: int) -> Steps[None]:
+def check_values(body: bytes, limit: int) -> Steps[None]:
     """Refuse a body that holds more values, without decoding it."""
     seen = 0
-    for start in range(0, len(body), STEP):
-        seen += sum(body.count(mark, start, start + STEP) for mark in (b",", b"{", b"["))
+    for start in range(0, len(body), BYTES_PER_STEP):
+        seen += sum(body.count(mark, start, start + BYTES_PER_STEP) for mark in (b",", b"{", b"["))
         yield
-        if seen > most:  # though some may be letters of strings
-            yield from _count_values(body, most)
+        if seen > limit:  # though some may stand inside strings
+            yield from _count_values(body, limit)
             return
 
 
-def _count_values(body: bytes, most: int) -> Steps[None]:
+def _count_values(body: bytes, limit: int) -> Steps[None]:
     """Count the values, string by string."""
     seen, start, inside = 0, 0, b""
     while start < len(body):
-        piece = body[start : start + STEP]
+        piece = body[start : start + BYTES_PER_STEP]
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2 and len(piece) > 1:
-            piece = piece[:-1]  # an escape is not cut
+            piece = piece[:-1]  # do not cut an escape
         start += len(piece)
         # The quote closes a string that is open at the end and opens one that swallows the mark otherwise.
         outside = _without_strings(b"", inside + piece + b'"\x00')
         inside = b'"' if outside.endswith(b"\x00") else b""
         seen += sum(outside.count(mark) for mark in (b",", b"{", b"["))
-        if seen > most:
-            message = f"The body holds more than the limit of {most} JSON values (server.max_values)."
+        if seen > limit:
+            message = f"The body holds more than the limit of {limit} JSON values (server.max_values)."
             raise BadRequest(message, code="request_too_large", status=413)
         yield
 
 
-def taken(entries: Iterable[T], most: int, field: str) -> Steps[tuple[T, ...]]:
-    """All entries, unless there are more than may be."""
+def take_bounded(entries: Iterable[T], limit: int, field: str) -> Steps[tuple[T, ...]]:
+    """All entries; more than the limit are refused."""
     yield
     source = iter(entries)
-    out = list(islice(source, FEW))
-    size = FEW
+    out = list(islice(source, ENTRIES_PER_STEP))
+    size = ENTRIES_PER_STEP
     while len(out) == size:
-        check_entries(size, most, field)
+        check_entries(size, limit, field)
         yield
-        out += islice(source, FEW)
-        size += FEW
-    check_entries(len(out), most, field)
+        out += islice(source, ENTRIES_PER_STEP)
+        size += ENTRIES_PER_STEP
+    check_entries(len(out), limit, field)
     yield
     return tuple(out)
 
 
-def check_parts(request: Request, most: int) -> None:
-    """Refuse a request whose entries are few, but have too many parts. The first part of each is the entry."""
+def check_parts(request: Request, limit: int) -> None:
+    """Refuse a request whose entries have too many parts. The first part of each counts as the entry."""
     lists = (entry.parts for entry in request.entries if isinstance(entry, Message | ResultEntry))
-    check_entries(len(request.entries) + sum(len(parts) - 1 for parts in lists if parts), most, request.history_field)
+    check_entries(len(request.entries) + sum(len(parts) - 1 for parts in lists if parts), limit, request.history_field)
 
 
-def check_entries(count: int, most: int, field: str) -> None:
-    if count > most:
-        message = f"{field}: More than {most} messages, items, calls and parts of content (server.max_entries)."
+def check_entries(count: int, limit: int, field: str) -> None:
+    """Refuse a request with too many entries."""
+    if count > limit:
+        message = f"{field}: More than {limit} messages, items, calls and parts of content (server.max_entries)."
         raise BadRequest(message, field, "too_many_entries")

@@ -1,9 +1,9 @@
-"""Results that are kept by the bytes they were made from. Those bytes are a client's, so there are bounds in bytes.
+"""Caches results by the data they were made from. That data is a client's, so the caches are bounded in bytes.
 
     _tools = Cache(_read_tools)
     tools = _tools[data]
 
-A result that is there costs one lookup in a dict. What nobody asked for while half of the bytes came anew is forgotten.
+A hit costs one lookup in a dict. An entry that was not used while half of the bytes were replaced is evicted.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,28 +13,29 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 LARGEST = 512 * 1024
-"""Most bytes of an entry: what it was made from and the result. A larger one is made anew each time."""
+"""Most bytes of an entry, key and result. A larger one is made anew each time."""
 
 MOST = 4 * 1024 * 1024
 """Most bytes of all entries of one cache."""
 
 ENTRY = 256
-"""Bytes that an entry costs beside its own."""
+"""Bytes that an entry costs beside its key and value."""
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Bounded(dict[Key, Value]):
-    """A dict of at most so many bytes, to be read with `find` and written with `keep`."""
+class BoundedDict(dict[Key, Value]):
+    """A dict that is bounded in bytes, to be read with `find` and written with `keep`."""
 
     def __init__(self, size: Callable[[Key, Value], int]) -> None:
         super().__init__()
         self._size_of = size
         self._size = 0
-        self._earlier: dict[Key, Value] = {}  # the half that was filled before, as far as nobody has asked for it
+        self._earlier: dict[Key, Value] = {}  # the older half: entries that were not used since
 
     def find(self, key: Key) -> Value | None:
+        """The value under a key, or None."""
         value = self.get(key)
         if value is None and key in self._earlier:
             value = self._earlier.pop(key)
@@ -42,7 +43,7 @@ class Bounded(dict[Key, Value]):
         return value
 
     def keep(self, key: Key, value: Value) -> None:
-        """Keep a value, unless it is too large."""
+        """Store a value, unless it is too large."""
         size = self._size_of(key, value)
         if size > LARGEST:
             return
@@ -54,7 +55,7 @@ class Bounded(dict[Key, Value]):
         self[key] = value
 
 
-class Cache(Bounded[Key, Value]):
+class Cache(BoundedDict[Key, Value]):
     """The results of a function of one argument: text, bytes, or a tuple or set of them."""
 
     def __init__(self, make: Callable[[Key], Value]) -> None:

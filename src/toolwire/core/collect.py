@@ -1,6 +1,6 @@
 """A finished turn as one value: the same events, collected."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -15,13 +15,13 @@ from toolwire.core.events import (
     Event,
     MessageEnded,
     Note,
+    RawFrame,
     Reason,
     ReasoningDelta,
     ReasoningEnded,
     ReasoningKind,
     RefusalDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
@@ -38,29 +38,34 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
+    """One part of a message in which the model declines."""
+
     text: str
     item: str = ""
     part: int = 0
 
 
 class Reasoning(msgspec.Struct, frozen=True):
-    """One reasoning item: its visible parts, summarised or raw, and its seal."""
+    """One reasoning item: its visible parts, summarised or raw, and its signature."""
 
     summary: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
     id: str = ""
-    seal: str = ""
-    issuer: Dialect = ""
+    signature: str = ""
+    origin: Dialect = ""
     redacted: bool = False
     item: str = ""
-    """What its parts were told under, before its end gave the id."""
+    """Item key used by deltas until the item's end supplies the id."""
 
     @property
     def parts(self) -> tuple[str, ...]:
+        """All visible parts, the summary first."""
         return self.summary + self.content
 
 
 class Call(msgspec.Struct, frozen=True):
+    """One tool call with all of its arguments."""
+
     id: str
     name: str
     arguments: str
@@ -68,11 +73,11 @@ class Call(msgspec.Struct, frozen=True):
     complete: bool = True
     namespace: str = ""
     item: str = ""
-    seal: str = ""
+    signature: str = ""
 
 
-Item: TypeAlias = Text | Refusal | Reasoning | Call | MessageEnded | Told
-"""What a turn is made of; the last two only where client and backend speak the same dialect."""
+Item: TypeAlias = Text | Refusal | Reasoning | Call | MessageEnded | RawFrame
+"""The contents of a turn; the last two only where client and backend speak the same dialect."""
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -88,45 +93,82 @@ class Turn(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
+        """The text of all messages."""
         return "".join(item.text for item in self.items if isinstance(item, Text))
 
     @property
     def refusal(self) -> str:
+        """The text of all refusals."""
         return "".join(item.text for item in self.items if isinstance(item, Refusal))
 
     @property
     def reasoning(self) -> str:
+        """All visible reasoning, one paragraph per part."""
         parts = [part for item in self.items if isinstance(item, Reasoning) for part in item.parts]
         return "\n\n".join(parts)
 
     @property
     def calls(self) -> tuple[Call, ...]:
+        """The calls in the model's order."""
         return tuple(item for item in self.items if isinstance(item, Call))
 
 
+class CallAssembler:
+    """Makes whole calls of their events. One call is open at a time: calls do not interleave."""
+
+    def __init__(self) -> None:
+        self.open: CallStarted | None = None
+        """The call that has started and has not ended."""
+        self._fragments: list[str] = []
+
+    def feed(self, event: Event) -> Call | None:
+        """Take an event in, and return the call that it ends."""
+        if isinstance(event, CallArgs):
+            self._fragments.append(event.text)
+        elif isinstance(event, CallStarted):
+            self.open, self._fragments = event, []
+        elif isinstance(event, CallEnded) and self.open is not None:
+            return self.end(complete=event.complete)
+        return None
+
+    def end(self, *, complete: bool) -> Call | None:
+        """Return the open call as it stands, if there is one."""
+        call, self.open = self.open, None
+        if call is None:
+            return None
+        arguments, self._fragments = "".join(self._fragments), []
+        return Call(call.id, call.name, arguments, call.kind, complete, call.namespace, call.item, call.signature)
+
+
+def whole_calls(events: Iterable[Event]) -> list[Call]:
+    """The calls that end among these events."""
+    calls = CallAssembler()
+    return [call for event in events if (call := calls.feed(event)) is not None]
+
+
 ITEM = 256
-"""Bytes that an item takes beside its text."""
+"""Bytes that an item costs beside its text."""
 
 
 class Collector:
-    """A stage that swallows a turn's events and ends with the turn."""
+    """A stage that takes a turn's events and returns the turn at the end."""
 
     def __init__(self) -> None:
         self.size = 0
-        """About how many bytes the turn takes so far."""
+        """Roughly the bytes of the turn so far."""
         self._id = self._model = ""
         self._items: list[Item] = []
         self._usage: Usage | None = None
         self._notes: list[Note] = []
         self._reason: Reason = "stop"
         self._failure: Failure | None = None
-        self._pieces: list[str] = []  # of the open text, refusal or call
-        self._talking: Text | Refusal | None = None
-        self._thoughts: dict[tuple[ReasoningKind, int], list[str]] = {}
-        self._thinking = ""  # the backend's name for the open reasoning item
-        self._call: CallStarted | None = None
-        self._facts: list[Told] = []  # about the turn
-        self._begun = 0  # where the open item will stand
+        self._pieces: list[str] = []  # of the open text or refusal
+        self._message: Text | Refusal | None = None
+        self._reasoning_parts: dict[tuple[ReasoningKind, int], list[str]] = {}
+        self._reasoning_item = ""  # the backend's name for the open reasoning item
+        self._calls = CallAssembler()
+        self._turn_frames: list[RawFrame] = []  # frames about the turn as a whole
+        self._open_index = 0  # where the open item will be inserted
 
     def feed(self, event: Event) -> tuple[()]:
         handler = self._HANDLERS.get(type(event))
@@ -136,80 +178,78 @@ class Collector:
 
     def end(self) -> tuple[Turn]:
         self._close_item()
-        self._end_call(CallEnded("", complete=False))
-        items, notes = (*self._facts, *self._items), tuple(self._notes)
+        self._add_call(self._calls.end(complete=False))
+        items, notes = (*self._turn_frames, *self._items), tuple(self._notes)
         return (Turn(self._id, self._model, items, self._usage, notes, self._reason, self._failure),)
 
     def _start(self, event: TurnStarted) -> None:
         self._id, self._model = event.id, event.model
 
     def _add_text(self, event: TextDelta) -> None:
-        self._talk(event, Text)
+        self._add_message_text(event, Text)
 
     def _add_refusal(self, event: RefusalDelta) -> None:
-        self._talk(event, Refusal)
+        self._add_message_text(event, Refusal)
 
     def _end_message(self, event: MessageEnded) -> None:
-        if self._talking is not None and self._talking.item == event.item:
+        if self._message is not None and self._message.item == event.item:
             self._close_item()
         self._items.append(event)
 
-    def _add_told(self, event: Told) -> None:
-        """A frame about the turn stands before all items, one about what is open before that, any other behind."""
+    def _add_raw_frame(self, event: RawFrame) -> None:
+        """Put a frame about the turn before all items, one about the open item before that, any other at the end."""
         self.size += len(event.data) + ITEM
         name = self._open_name()
         if not event.item:
-            self._facts.append(event)
+            self._turn_frames.append(event)
         elif event.item != name:
             self._items.append(event)
         else:
-            self._items.insert(self._begun, event)
-            self._begun += 1
+            self._items.insert(self._open_index, event)
+            self._open_index += 1
 
     def _open_name(self) -> str | None:
         """The backend's name for the item that is open."""
-        if self._call is not None:
-            return self._call.item
-        if self._talking is not None:
-            return self._talking.item
-        return self._thinking if self._thoughts else None
+        if self._calls.open is not None:
+            return self._calls.open.item
+        if self._message is not None:
+            return self._message.item
+        return self._reasoning_item if self._reasoning_parts else None
 
     def _add_reasoning(self, event: ReasoningDelta) -> None:
-        self._close_talk()
-        if self._thoughts and event.item not in ("", self._thinking):
+        self._close_message()
+        if self._reasoning_parts and event.item not in ("", self._reasoning_item):
             self._close_reasoning(ReasoningEnded())
-        if not self._thoughts:
-            self._begun = len(self._items)
-        self._thinking = event.item or self._thinking
-        self._thoughts.setdefault((event.kind, event.part), []).append(event.text)
+        if not self._reasoning_parts:
+            self._open_index = len(self._items)
+        self._reasoning_item = event.item or self._reasoning_item
+        self._reasoning_parts.setdefault((event.kind, event.part), []).append(event.text)
         self.size += len(event.text)
 
     def _end_reasoning(self, event: ReasoningEnded) -> None:
-        if not self._thoughts or (self._thinking and event.id not in ("", self._thinking)):
-            if not event.id and not event.seal:
+        if not self._reasoning_parts or (self._reasoning_item and event.id not in ("", self._reasoning_item)):
+            if not event.id and not event.signature:
                 return
             self._close_item()
-            self._begun = len(self._items)
+            self._open_index = len(self._items)
         self._close_reasoning(event)
 
     def _start_call(self, event: CallStarted) -> None:
         self._close_item()
-        self._begun = len(self._items)
-        self._call = event
-        self.size += len(event.seal) + ITEM
+        self._open_index = len(self._items)
+        self._calls.feed(event)
+        self.size += len(event.signature) + ITEM
 
     def _add_arguments(self, event: CallArgs) -> None:
-        self._pieces.append(event.text)
+        self._calls.feed(event)
         self.size += len(event.text)
 
     def _end_call(self, event: CallEnded) -> None:
-        call = self._call
+        self._add_call(self._calls.feed(event))
+
+    def _add_call(self, call: Call | None) -> None:
         if call is not None:
-            arguments = "".join(self._pieces)
-            facts = (call.kind, event.complete, call.namespace, call.item, call.seal)
-            self._items.insert(self._begun, Call(call.id, call.name, arguments, *facts))
-            self._pieces = []
-            self._call = None
+            self._items.insert(self._open_index, call)
 
     def _add_usage(self, event: Usage) -> None:
         self._usage = event
@@ -224,46 +264,46 @@ class Collector:
     def _fail_turn(self, event: TurnFailed) -> None:
         self._failure = event.failure
 
-    def _talk(self, event: TextDelta | RefusalDelta, kind: type[Text] | type[Refusal]) -> None:
-        talking = self._talking
+    def _add_message_text(self, event: TextDelta | RefusalDelta, kind: type[Text] | type[Refusal]) -> None:
+        message = self._message
         if not (
-            isinstance(talking, kind) and (not event.item or (event.item, event.part) == (talking.item, talking.part))
+            isinstance(message, kind) and (not event.item or (event.item, event.part) == (message.item, message.part))
         ):
             self._close_item()
-            self._begun = len(self._items)
-            self._talking = kind("", event.item, event.part)
+            self._open_index = len(self._items)
+            self._message = kind("", event.item, event.part)
             self.size += ITEM
         self._pieces.append(event.text)
         self.size += len(event.text)
 
     def _close_item(self) -> None:
-        self._close_talk()
-        if self._thoughts:
+        self._close_message()
+        if self._reasoning_parts:
             self._close_reasoning(ReasoningEnded())
 
-    def _close_talk(self) -> None:
-        talking, self._talking = self._talking, None
-        if talking is not None:
-            self._items.insert(self._begun, type(talking)("".join(self._pieces), talking.item, talking.part))
+    def _close_message(self) -> None:
+        message, self._message = self._message, None
+        if message is not None:
+            self._items.insert(self._open_index, type(message)("".join(self._pieces), message.item, message.part))
             self._pieces = []
 
     def _close_reasoning(self, end: ReasoningEnded) -> None:
-        thoughts, self._thoughts = self._thoughts, {}
+        parts, self._reasoning_parts = self._reasoning_parts, {}
         summary, content = (
-            tuple("".join(thoughts[kind, part]) for kind, part in sorted(thoughts) if kind == wanted)
+            tuple("".join(parts[kind, part]) for kind, part in sorted(parts) if kind == wanted)
             for wanted in ("summary", "content")
         )
-        self.size += len(end.seal) + ITEM
-        item = Reasoning(summary, content, end.id, end.seal, end.issuer, end.redacted, self._thinking)
-        self._items.insert(self._begun, item)
-        self._thinking = ""
+        self.size += len(end.signature) + ITEM
+        item = Reasoning(summary, content, end.id, end.signature, end.origin, end.redacted, self._reasoning_item)
+        self._items.insert(self._open_index, item)
+        self._reasoning_item = ""
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], None]]] = {
         TurnStarted: _start,
         TextDelta: _add_text,
         RefusalDelta: _add_refusal,
         MessageEnded: _end_message,
-        Told: _add_told,
+        RawFrame: _add_raw_frame,
         ReasoningDelta: _add_reasoning,
         ReasoningEnded: _end_reasoning,
         CallStarted: _start_call,
@@ -277,7 +317,7 @@ class Collector:
 
 
 def collect(events: list[Event]) -> Turn:
-    """The turn that these events make."""
+    """The turn that these events describe."""
     collector = Collector()
     for event in events:
         collector.feed(event)
@@ -285,7 +325,7 @@ def collect(events: list[Event]) -> Turn:
 
 
 def events_of(turn: Turn) -> Iterator[Event]:
-    """The events that make this turn: what `collect` undoes."""
+    """The events of this turn, which `collect` turns back into it."""
     yield TurnStarted(turn.id, turn.model)
     for item in turn.items:
         yield from _events_of_item(item)
@@ -301,16 +341,16 @@ def _events_of_item(item: Item) -> Iterator[Event]:
             yield TextDelta(text, name, part)
         case Refusal(text, name, part):
             yield RefusalDelta(text, name, part)
-        case Reasoning(summary, content, id, seal, issuer, redacted, name):
+        case Reasoning(summary, content, id, signature, origin, redacted, name):
             for number, part in enumerate(summary):
                 yield ReasoningDelta(part, "summary", number, name)
             for number, part in enumerate(content):
                 yield ReasoningDelta(part, "content", number, name)
-            yield ReasoningEnded(id, seal, issuer, redacted)
-        case Call(id, name, arguments, kind, complete, namespace, place, seal):
-            yield CallStarted(id, name, kind, namespace, place, seal)
+            yield ReasoningEnded(id, signature, origin, redacted)
+        case Call(id, name, arguments, kind, complete, namespace, item_name, signature):
+            yield CallStarted(id, name, kind, namespace, item_name, signature)
             if arguments:
                 yield CallArgs(id, arguments)
             yield CallEnded(id, complete)
-        case MessageEnded() | Told():
+        case MessageEnded() | RawFrame():
             yield item

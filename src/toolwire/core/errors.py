@@ -15,11 +15,11 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
-"""The code of a failure because the request does not fit into the model's context window."""
+"""The failure code of a request that does not fit into the model's context window."""
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Why a turn could not be delivered, in no dialect's words."""
+    """Why a turn could not be delivered, independent of any dialect."""
 
     status: int
     code: str
@@ -30,7 +30,7 @@ class Failure(msgspec.Struct, frozen=True):
     retryable: bool = False
 
     def pause(self, now: float) -> float | None:
-        """Seconds that the server asks to wait, by number or by date; None if it says nothing that can be read."""
+        """Seconds to wait according to Retry-After, a number or a date; None if it is absent or unreadable."""
         try:
             return float(self.retry_after)
         except ValueError:
@@ -42,8 +42,8 @@ class Failure(msgspec.Struct, frozen=True):
         return seconds if seconds > 0 else None
 
 
-def complaint(error: msgspec.ValidationError) -> tuple[str, str]:
-    """What msgspec says is wrong, and the path of the field it is wrong with."""
+def validation_message(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The message of a msgspec error and the path of the field it is about."""
     text, _, path = str(error).partition(" - at `$")
     return text, path.removesuffix("`").removeprefix(".")
 
@@ -53,11 +53,12 @@ class ToolwireError(Exception):
 
     @property
     def failure(self) -> Failure:
+        """The error as a value that every dialect can write."""
         return Failure(500, "internal_error", "Toolwire met an internal error.")
 
 
 class BadRequest(ToolwireError):
-    """The client asked for something that cannot be; `param` is the path of the offending field."""
+    """The client's request is invalid; `param` is the path of the offending field."""
 
     def __init__(self, message: str, param: str | None = None, code: str = "invalid_value", status: int = 400) -> None:
         super().__init__(message)
@@ -91,8 +92,20 @@ class ReplyTooLarge(BackendFault):
         super().__init__(Failure(502, "reply_too_large", message))
 
 
+MAX_CALLS = 10_000
+"""Most calls, or other items, of one turn; far more than the longest turn of a model can hold."""
+
+
+class TooManyCalls(BackendFault):
+    """The backend sent more calls in one turn than any model would make."""
+
+    def __init__(self) -> None:
+        message = f"The turn has more than the limit of {MAX_CALLS} calls or other items."
+        super().__init__(Failure(502, "reply_too_large", message))
+
+
 class InternalError(ToolwireError):
-    """A fault of ours."""
+    """A fault of Toolwire's own."""
 
 
 class OutOfOrder(InternalError):

@@ -3,23 +3,21 @@
 Backends produce them, policies change them, dialects write them. An event is frozen and carries a
 fragment, never a running total. Their legal order is the table in `order.py`.
 
-Where client and backend speak the same dialect, a delta keeps the `frame` it came in and `Told` keeps every other
-frame, so that what we have no word for survives. An event that a policy made or changed has no frame. A delta that came
-in several frames at once knows its `pieces`, so that it can leave in as many.
+Where client and backend speak the same dialect, a delta keeps the `frame` it came in and `RawFrame` keeps every other
+frame, so that fields without a counterpart here survive. An event that a policy made or changed has no frame. A delta
+that stands for several frames has their `batch`, so that it can be written as several frames again.
 """
 
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from toolwire.core.batch import FrameBatch
 from toolwire.core.errors import Failure
-from toolwire.core.pieces import Pieces
 from toolwire.core.sse import Frame
 
 Dialect: TypeAlias = Literal["", "chat", "responses", "messages"]
-"""The dialects by name. A backend that speaks like one seals its thoughts under the same name."""
-SPOKEN_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")
-"""Types of a Messages server's blocks that there are events for."""
+"""The dialects by name, which is also the origin of signatures made by backends of the same protocol."""
 CallKind: TypeAlias = Literal["function", "custom"]
 ReasoningKind: TypeAlias = Literal["summary", "content"]
 Reason: TypeAlias = Literal["stop", "calls", "length", "filter"]
@@ -30,34 +28,34 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class TurnStarted(Event, frozen=True, gc=False):
-    """The model accepted the request. `id` is the backend's own name for the turn."""
+    """The model accepted the request. `id` is the backend's id of the turn."""
 
     id: str = ""
     model: str = ""
 
 
 class TextDelta(Event, frozen=True, gc=False):
-    """A fragment of the answer. `item` is the backend's name for the message, if it has one, `part` a place in it."""
+    """A fragment of the answer. `item` is the backend's id of the message, if it has one, `part` the content index."""
 
     text: str
     item: str = ""
     part: int = 0
     frame: Frame | None = None
-    pieces: Pieces | None = None
+    batch: FrameBatch | None = None
 
 
 class RefusalDelta(Event, frozen=True, gc=False):
-    """A fragment of the words with which the model declines."""
+    """A fragment of the text with which the model declines."""
 
     text: str
     item: str = ""
     part: int = 0
     frame: Frame | None = None
-    pieces: Pieces | None = None
+    batch: FrameBatch | None = None
 
 
 class MessageEnded(Event, frozen=True, gc=False):
-    """The message `item` is whole. Without a name it stands between the words of two messages."""
+    """The message `item` is whole. Without an id it separates the texts of two messages."""
 
     item: str
 
@@ -70,25 +68,25 @@ class ReasoningDelta(Event, frozen=True, gc=False):
     part: int = 0
     item: str = ""
     frame: Frame | None = None
-    pieces: Pieces | None = None
+    batch: FrameBatch | None = None
 
 
 class ReasoningEnded(Event, frozen=True, gc=False):
-    """A reasoning item is whole; `seal` is opaque and must return unchanged to its `issuer`, and to nobody else.
+    """A reasoning item is whole; `signature` is opaque and must return unchanged to its `origin`, and to nobody else.
 
-    `redacted`: the seal stands for the thought itself, of which nothing is shown.
+    `redacted`: the signature is all there is, because the reasoning itself is not shown.
     """
 
     id: str = ""
-    seal: str = ""
-    issuer: Dialect = ""
+    signature: str = ""
+    origin: Dialect = ""
     redacted: bool = False
 
 
 class CallStarted(Event, frozen=True, gc=False):
     """A call begins. A name that the backend never gave is the empty string, for a policy to settle.
 
-    `namespace` is the group the tool was declared in, `item` the backend's name for the item that holds the call.
+    `namespace` is the group the tool was declared in, `item` the backend's id of the item that holds the call.
     """
 
     id: str
@@ -96,8 +94,8 @@ class CallStarted(Event, frozen=True, gc=False):
     kind: CallKind = "function"
     namespace: str = ""
     item: str = ""
-    seal: str = ""
-    """What its server wants back with the call, which nobody else can read."""
+    signature: str = ""
+    """Opaque data that the server needs back with the call."""
 
 
 class CallArgs(Event, frozen=True, gc=False):
@@ -106,39 +104,39 @@ class CallArgs(Event, frozen=True, gc=False):
     id: str
     text: str
     frame: Frame | None = None
-    pieces: Pieces | None = None
+    batch: FrameBatch | None = None
 
 
 class CallEnded(Event, frozen=True, gc=False):
-    """A call ends. Incomplete means its arguments were cut and must not be executed."""
+    """A call ends. An incomplete one has cut arguments and must not be executed."""
 
     id: str
     complete: bool = True
     damaged: bool = False
-    """The arguments are incomplete because part of them was lost or contradicted: nothing can be made of the rest."""
+    """The arguments cannot be repaired, because part of them was lost or contradicted."""
 
 
 class CallTwin(Event, frozen=True, gc=False):
-    """A call of the backend's, `twin`, was not delivered: the call `id` says the same and stands for it.
+    """The backend's call `twin` was not delivered, because the call `id` is equal and stands for it.
 
-    No dialect has a word for it. `seal` is what the server wants back with its call.
+    No dialect writes this event. `signature` is what the server needs back with its call.
     """
 
     id: str
     twin: str
-    seal: str = ""
+    signature: str = ""
 
 
-class Told(Event, frozen=True, gc=False):
-    """A frame that is no delta, kept for a client of the same dialect. `item` is what it is about, if anything.
-
-    `shows` is the type of the item or block that is written in it, if one is.
-    """
+class RawFrame(Event, frozen=True, gc=False):
+    """A frame that is not a delta, kept for a client of the same dialect. `item` is the item it is about, if any."""
 
     type: str
     item: str
     data: bytes
-    shows: str = ""
+    answers: str | None = None
+    """The call whose result the server shows in it, if it shows one."""
+    is_unknown: bool = False
+    """It begins a block for whose type there are no events."""
 
 
 class Usage(Event, frozen=True, gc=False):
@@ -152,12 +150,15 @@ class Usage(Event, frozen=True, gc=False):
 
     @property
     def total(self) -> int:
+        """Input and output tokens together."""
         return self.input + self.output
 
     def plus(self, other: "Usage") -> "Usage":
+        """The sum of both counts."""
         return Usage(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
     def minus(self, other: "Usage") -> "Usage":
+        """The difference of both counts, never below zero."""
         return Usage(*(max(0, getattr(self, name) - getattr(other, name)) for name in self.__struct_fields__))
 
 
@@ -169,8 +170,12 @@ class Note(Event, frozen=True, gc=False):
 
 
 class TurnEnded(Event, frozen=True, gc=False):
+    """The turn is over, for this reason."""
+
     reason: Reason = "stop"
 
 
 class TurnFailed(Event, frozen=True, gc=False):
+    """The turn is over because it failed."""
+
     failure: Failure

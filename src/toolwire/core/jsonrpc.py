@@ -4,7 +4,7 @@ r"""JSON-RPC as `codex app-server` speaks it: one message per line, without the 
     {"id":"3.turn","result":{…}}\n                             its answer, or an `error`
     {"method":"item/agentMessage/delta","params":{…}}\n        a notification
 
-A line may be of any length up to a limit, and may come in any number of pieces.
+A line may be of any length up to a limit, and may arrive in any number of reads.
 """
 
 from typing import Any, TypeAlias
@@ -15,15 +15,12 @@ from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.sse import Frame
 
 LIMIT = 64 * 1024 * 1024
-"""Most bytes one line may have, until told otherwise."""
+"""Most bytes one line may have, unless configured."""
 
 NO_SUCH_METHOD = -32601
 
-UNASSIGNED = "toolwire/unassigned"
-"""A notification of our own: a line of the process names no thread. `message` is its method, if that can be read."""
-
 JSON_LINES = "application/jsonl"
-"""The type of a reply that is made of such lines."""
+"""The content type of a reply that is made of such lines."""
 
 Id: TypeAlias = int | str
 
@@ -41,52 +38,56 @@ class LineReader:
     def feed(self, data: bytes) -> list[Frame]:
         whole = data.split(b"\n")
         rest = whole.pop()
-        looks = self._held + len(data) > self._limit  # else no line can be too long
+        may_exceed = self._held + len(data) > self._limit  # else no line can be too long
         if whole and self._pending:
             whole[0] = b"".join((*self._pending, whole[0]))
             self._pending, self._held = [], 0
         if rest:
             self._pending.append(rest)
             self._held += len(rest)
-        if looks and (self._held > self._limit or any(len(line) > self._limit for line in whole)):
+        if may_exceed and (self._held > self._limit or any(len(line) > self._limit for line in whole)):
             raise BackendFault(Failure(502, "line_too_long", f"A line has more than {self._limit} bytes."))
         return [Frame(b"", line) for line in whole if line and not line.isspace()]
 
     def end(self) -> list[Frame]:
-        """A last line without its end is cut, and says nothing."""
+        """Discard a last line without its line end: it was cut."""
         self._pending = []
         return []
 
 
-class Asked(msgspec.Struct):
-    """The least that must be readable of a request."""
+class PeerRequest(msgspec.Struct):
+    """The fields of a request that are needed to answer or decline it."""
 
     id: Id
     method: str
 
 
-_decode_asked = msgspec.json.Decoder(Asked).decode
+_decode_request = msgspec.json.Decoder(PeerRequest).decode
 
 
-def request_in(line: bytes) -> Asked | None:
-    """The request in a line, whatever its parameters are; None if it is none."""
+def request_in(line: bytes) -> PeerRequest | None:
+    """The request in a line, whatever its parameters are; None if the line is not a request."""
     try:
-        return _decode_asked(line)
+        return _decode_request(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
 def request(id: Id, method: str, params: Any) -> bytes:
+    """The line of a request."""
     return _encode({"method": method, "id": id, "params": params}) + b"\n"
 
 
 def notification(method: str, **params: Any) -> bytes:
+    """The line of a notification, which nobody answers."""
     return _encode({"method": method, "params": params} if params else {"method": method}) + b"\n"
 
 
 def answer(id: Id, result: Any) -> bytes:
+    """The line of a response with a result."""
     return _encode({"id": id, "result": result}) + b"\n"
 
 
 def refusal(id: Id, code: int, message: str) -> bytes:
+    """The line of a response with an error."""
     return _encode({"id": id, "error": {"code": code, "message": message}}) + b"\n"

@@ -11,8 +11,8 @@
 | app-server | `dynamic_tool_call_request`, `item/tool/call` with `callId`, `tool`, `arguments` |
 | required action | `required_action.submit_tool_outputs.tool_calls` |
 
-Nothing is parsed that is a string, and nothing that was passed in is changed. The walk is bounded in depth.
-What came as JSON is `opened`, so that arguments which are no string keep their own text.
+Strings are never parsed, and what was passed in is never changed. The walk is bounded in depth.
+JSON text is read with `decode_loose`, so that arguments which are not a string keep their original text.
 """
 
 import json
@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from toolwire.core.identity import SILENT, Fragment
+from toolwire.core.calls import NULL_LIKE, Fragment
 from toolwire.core.text import arguments_text, is_begun_object
 
 CALL_TYPES = frozenset(("function_call", "function", "tool_use", "tool_call", "custom_tool_call", "custom"))
@@ -33,34 +33,34 @@ _CALL_IDS = ("call_id", "tool_call_id", "toolCallId", "callId")
 _IDS = (*_CALL_IDS, "id")
 _NAMES = ("name", "function_name", "tool_name", "call_name", "tool")
 _ARGUMENTS = ("arguments", "arguments_chunk", "argumentsChunk", "input", "args", "partial_json")
-_SEAL = "extra_content"
+_SIGNATURE = "extra_content"
 _INDEXES = ("index", "tool_call_index", "toolCallIndex")
 _INSIDE = ("choices", "delta", "message", "msg", "params", "item", "content", "output", "response", "deltas", "items")
 _DEPTH = 8
-_AS_WRITTEN = frozenset((*_ARGUMENTS, _SEAL, "reasoning_details"))
+_AS_WRITTEN = frozenset((*_ARGUMENTS, _SIGNATURE, "reasoning_details"))
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def opened(data: bytes) -> Any:
-    """A JSON text as values, arguments and signatures left as they are written. Raises what reading JSON raises."""
-    return _opened(data, _DEPTH + 4)  # a chunk has its calls deeper than a message
+def decode_loose(data: bytes) -> Any:
+    """A JSON text as values, with arguments and signatures left as raw JSON. Raises what msgspec raises."""
+    return _decode_loose(data, _DEPTH + 4)  # a chunk nests its calls deeper than a message
 
 
-def _opened(data: bytes, depth: int) -> Any:
+def _decode_loose(data: bytes, depth: int) -> Any:
     start = data.lstrip()[:1]
     if depth and start == b"{":
         return {key: _field(key, value, depth) for key, value in _fields(data).items()}
     if depth and start == b"[":
-        return [_opened(bytes(each), depth - 1) for each in _list(data)]
+        return [_decode_loose(bytes(each), depth - 1) for each in _list(data)]
     return msgspec.json.decode(data)
 
 
 def _field(key: str, value: msgspec.Raw, depth: int) -> Any:
     if key in _AS_WRITTEN:
         return value if bytes(value) != b"null" else None
-    return _opened(bytes(value), depth - 1)
+    return _decode_loose(bytes(value), depth - 1)
 
 
 def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
@@ -68,13 +68,8 @@ def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
     return list(_walk(payload, total, _DEPTH))
 
 
-def read_call(call: Payload) -> Fragment:
-    """One call by itself, in any spelling."""
-    return _whole(call, position=0, total=True)
-
-
 def choice_of(payload: Any, *keys: str) -> int | None:
-    """The choice a payload speaks of, when it says so."""
+    """The index of the choice a payload belongs to, if it says so."""
     for key in keys or ("choice_index", "choiceIndex"):
         value = _mapping(payload).get(key)
         if isinstance(value, int):
@@ -97,14 +92,14 @@ _CUT = frozenset(
         "sensitive",
     )
 )
-"""Reasons for an end that came before the model had finished."""
+"""Finish reasons that mean the model had not finished."""
 
 
 def ending_of(payload: Any) -> str:
-    """`stop` or `length` if the payload ends its turn, else nothing."""
+    """`stop` or `length` if the payload ends its turn, else the empty string."""
     payload = _mapping(payload)
     reason = payload.get("finish_reason") or _mapping(payload.get("delta")).get("stop_reason")
-    if isinstance(reason, str) and reason not in SILENT:
+    if isinstance(reason, str) and reason not in NULL_LIKE:
         return "length" if reason.lower() in _CUT else "stop"
     return _ENDINGS.get(_text(payload.get("type")), "")
 
@@ -165,7 +160,7 @@ def _lists(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
 
 
 def _entries(calls: list[Any], total: bool) -> Iterator[Fragment]:
-    """The calls of one list. An id that stands there twice was not an id."""
+    """The calls of one list. An id that occurs twice in it identifies only the first."""
     seen: set[str] = set()
     for position, call in enumerate(calls):
         if not isinstance(call, Mapping):
@@ -180,7 +175,7 @@ def _entries(calls: list[Any], total: bool) -> Iterator[Fragment]:
 
 
 def _entry(call: Payload, position: int, total: bool) -> Fragment:
-    """One of `tool_calls`. In a finished message its place is its index."""
+    """One of `tool_calls`. In a finished message its position serves as its index."""
     index, text = _index(call), _arguments(call)
     kind = "custom" if call.get("type") == "custom" or _mapping(call.get("custom")) else "function"
     return Fragment(
@@ -195,7 +190,7 @@ def _entry(call: Payload, position: int, total: bool) -> Fragment:
         total,
         total,
         not total or kind == "custom" or not is_begun_object(text),
-        seal=_seal(call),
+        signature=_signature(call),
     )
 
 
@@ -210,7 +205,10 @@ def _whole(call: Payload, position: int, *, total: bool) -> Fragment:
 
 
 def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
-    """Text of a call, or all of it; only its item says whether it is complete. An `id` may be that of anything."""
+    """A delta or the total of a call's arguments; only its item says whether the call is complete.
+
+    An `id` here may belong to something else than the call, so it is only a fallback.
+    """
     custom = "custom" in _text(payload.get("type"))
     key = _text(payload.get("item_id"))
     return Fragment(
@@ -234,24 +232,24 @@ def _item(payload: Payload, *, ended: bool) -> Iterator[Fragment]:
     if _text(item.get("type")) in CALL_TYPES:
         key = _text(item.get("id")) or _text(payload.get("item_id"))
         yield msgspec.structs.replace(
-            _told(item, key, ended=ended), index=index, id=_call_id(item), fallback=_other_id(item)
+            _from_item(item, key, ended=ended), index=index, id=_call_id(item), fallback=_other_id(item)
         )
         return
     for part in cast("list[Any]", item.get("content") or ()):
         if isinstance(part, Mapping) and _text(cast("Payload", part).get("type")) in CALL_TYPES:
-            told = _told(cast("Payload", part), _text(item.get("id")), ended=ended)
-            yield msgspec.structs.replace(told, index=index)
+            fragment = _from_item(cast("Payload", part), _text(item.get("id")), ended=ended)
+            yield msgspec.structs.replace(fragment, index=index)
 
 
 def _part(payload: Payload) -> Iterator[Fragment]:
     part = _mapping(payload.get("part"))
     if _text(part.get("type")) in CALL_TYPES:
-        told = _told(part, _text(payload.get("item_id")), ended=False)
-        yield msgspec.structs.replace(told, index=_number(payload.get("output_index")))
+        fragment = _from_item(part, _text(payload.get("item_id")), ended=False)
+        yield msgspec.structs.replace(fragment, index=_number(payload.get("output_index")))
 
 
-def _told(call: Payload, item: str, *, ended: bool) -> Fragment:
-    """A call as its item has it: at first with nothing or an empty object for arguments, which are still to come."""
+def _from_item(call: Payload, item: str, *, ended: bool) -> Fragment:
+    """A call as its item states it: until the item ends, empty arguments or `{}` mean that they are yet to come."""
     fragment = _whole(call, 0, total=True)
     text = fragment.text if ended or "".join(fragment.text.split()) != "{}" else ""
     namespace = _text(call.get("namespace"))
@@ -261,7 +259,7 @@ def _told(call: Payload, item: str, *, ended: bool) -> Fragment:
 def _block(payload: Payload) -> Iterator[Fragment]:
     block = _mapping(payload.get("content_block"))
     if block.get("type") == "tool_use":
-        # The input is an empty object here, to be filled by deltas, unless a bridge sends it whole.
+        # The input is an empty object here, to be filled by deltas, unless a proxy sends it whole.
         whole = block.get("input")
         text = _as_text(whole) if whole else ""
         yield Fragment(text, _block_key(payload), _id(block), _index(payload), name=_name(block), named=True)
@@ -288,18 +286,18 @@ def _id(call: Payload) -> str:
     return _text(_mapping(call.get("function")).get("id"))
 
 
-def _seal(call: Payload) -> str:
-    sealed = call.get(_SEAL)
-    return bytes(sealed).decode() if isinstance(sealed, msgspec.Raw) else ""
+def _signature(call: Payload) -> str:
+    signed = call.get(_SIGNATURE)
+    return bytes(signed).decode() if isinstance(signed, msgspec.Raw) else ""
 
 
 def _call_id(call: Payload) -> str:
-    """An id that can be no other than the call's."""
+    """An id under a key that can only mean the call."""
     return next((call[key] for key in _CALL_IDS if isinstance(call.get(key), str)), "")
 
 
 def _other_id(call: Payload) -> str:
-    """An id that may be the call's, or that of whatever holds it."""
+    """An id that may be the call's, or that of the item around it."""
     return _text(_mapping(call.get("function")).get("id")) or _id(call)
 
 
@@ -340,12 +338,12 @@ def _text(value: Any) -> str:
 
 
 def _as_text(value: Any) -> str:
-    """Arguments as text: a string as it is, anything else as compact JSON in its own order."""
+    """Arguments as text: a string as it is, anything else as compact JSON in its original order."""
     if isinstance(value, msgspec.Raw):
         return arguments_text(value)
     if value is None or isinstance(value, str):
         return value or ""
     try:
         return msgspec.json.encode(value).decode()
-    except UnicodeEncodeError:  # half a letter: escaped it is still JSON
+    except UnicodeEncodeError:  # a lone surrogate: escaped it is still JSON
         return json.dumps(value, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Reads the answer's text out of any payload; never its reasoning, and never what somebody else said.
+"""Reads the answer's text out of any payload; never its reasoning, and never a message of another role.
 
 | shape | text |
 | --- | --- |
@@ -8,7 +8,7 @@
 | Anthropic | `text` of a `text_delta`, in `content_block_delta` |
 | app-server | `delta` of `item/agentMessage/delta` and `agent_message_delta` |
 
-Events that tell a text once more when it is whole say nothing new.
+Events that repeat a whole text after its deltas are ignored.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,10 @@
 """Notes and numbers: what a turn delivered and what had to change on the way.
 
-`Tally` is the one source of these figures; the telemetry comment, the response headers, the log line and the
+`TurnStats` is the one source of these figures; the telemetry comment, the response headers, the log line and the
 metrics all read it.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -38,15 +39,15 @@ CODES: dict[str, str] = {
     "frame_skipped": "a frame of the backend could not be read",
     "id_reused": "the backend gave one id to two calls; the second has a new one",
     "item_dropped": "an item of the backend has no place in the client's dialect",
-    "letter_replaced": "the backend cut a letter in half and never sent the other half",
+    "letter_replaced": "the backend cut a character in half and never sent the other half",
     "message_added": "a message was put in because the backend insists on one",
     "model_changed": "the backend had another model answer",
     "name_cleaned": "control tokens were removed from a tool name",
     "name_inferred": "the backend sent no tool name; it was inferred",
     "name_suspect": "a tool name holds control tokens and is not a declared tool",
     "not_stored": "the response was to be stored and could not be",
-    "output_dropped": "the backend told of a result that answers no call of this turn",
-    "own_tools_left_out": "the gateway's own tools were not added: something in the request would be lost beside them",
+    "output_dropped": "the backend sent a result that answers no call of this turn",
+    "gateway_tools_left_out": "tools of the gateway were not added: part of the request would be lost beside them",
     "part_dropped": "a content part has no counterpart in the backend's protocol",
     "reason_missing": "the backend never said why the turn ended",
     "reason_unfounded": "the backend says that it calls a tool, and calls none",
@@ -61,7 +62,7 @@ CODES: dict[str, str] = {
     "result_missing": "a call in the history had no result and got a placeholder",
     "retried": "the backend was asked again",
     "retry_withheld": "the backend failed and was not asked again, because too many requests had been of late",
-    "rounds_reached": "the model wanted more rounds of the gateway's own tools than are allowed",
+    "max_turns_reached": "the model wanted more rounds of the gateway's own tools than are allowed",
     "schema_changed": "a tool's schema has something that the backend refuses, and was written without it",
     "tail_withheld": "text after a call was withheld",
     "text_block_kept": "a block that looks like a call could not be read and stayed text",
@@ -77,14 +78,14 @@ CODES: dict[str, str] = {
     "value_changed": "a request field was brought into the range that the backend takes",
     "use_tool_changed": "a value or a parameter's name cannot survive as <use_tool> text and was changed",
 }
-"""Every note code, with what it says to a person."""
+"""Every note code and its explanation for people."""
 
 _TRUNCATING = frozenset(("call_capped", "call_cut"))
 KEPT = 32
 """Most notes a turn keeps; more are only counted."""
 
 
-class Tally:
+class TurnStats:
     """A policy that counts what passes. Notes end here: no dialect has an event for them."""
 
     handles: ClassVar[tuple[type[Event], ...]] = (CallStarted, Note, Usage, TurnEnded, TurnFailed)
@@ -99,7 +100,7 @@ class Tally:
         self.usage: Usage | None = None
         self.ending: TurnEnded | TurnFailed | None = None
 
-    def feed(self, event: Event) -> tuple[Event, ...]:
+    def feed(self, event: Event) -> Sequence[Event] | None:
         if isinstance(event, CallStarted):
             self.call_ids.append(event.id)
             self.call_names.append(event.name)
@@ -110,12 +111,10 @@ class Tally:
             self.usage = event
         elif isinstance(event, TurnEnded | TurnFailed):
             self.ending = event
-        return (event,)
-
-    def end(self) -> tuple[Event, ...]:
-        return ()
+        return None
 
     def note(self, note: Note) -> None:
+        """Count a note, and keep it while there are few."""
         self.counts[note.code] = self.counts.get(note.code, 0) + 1
         self.truncated = self.truncated or note.code in _TRUNCATING
         if len(self.notes) < KEPT:
@@ -123,6 +122,7 @@ class Tally:
 
     @property
     def call_count(self) -> int:
+        """How many calls were delivered."""
         return len(self.call_ids)
 
     def notes_json(self, limit: int = KEPT) -> bytes:
@@ -130,7 +130,7 @@ class Tally:
         return msgspec.json.encode([_shown(note) for note in self.notes[:limit]])
 
     def comment(self) -> bytes:
-        """The telemetry that closes a stream."""
+        """The figures as JSON, for the comment that closes a stream."""
         truncated = b"true" if self.truncated else b"false"
         return b'{"tool_call_count":%d,"tool_call_truncated":%b,"stop_after_tools_mode":"%b","notes":%b}' % (
             self.call_count,
@@ -140,7 +140,7 @@ class Tally:
         )
 
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The same numbers for an answer that is not streamed."""
+        """The same figures as headers, for an answer that is not streamed."""
         headers = [
             (b"x-codex-tool-call-count", b"%d" % self.call_count),
             (b"x-codex-tool-call-truncated", b"true" if self.truncated else b"false"),
@@ -156,5 +156,5 @@ def _shown(note: Note) -> dict[str, str]:
     shown = {"code": note.code}
     if note.subject:
         subject = note.subject[:80].encode("ascii", "replace").decode()
-        shown["subject"] = "".join(letter if letter.isprintable() else "?" for letter in subject)
+        shown["subject"] = "".join(char if char.isprintable() else "?" for char in subject)
     return shown

@@ -1,5 +1,6 @@
 """The legal order of a turn's events, as a table. The failed lookup is the check."""
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import TypeAlias
 
@@ -12,11 +13,11 @@ from toolwire.core.events import (
     Event,
     MessageEnded,
     Note,
+    RawFrame,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
@@ -25,6 +26,8 @@ from toolwire.core.events import (
 
 
 class State(Enum):
+    """Where a turn stands, as far as the order of events depends on it."""
+
     WAITING = "waiting for the turn to start"
     TALKING = "between calls"
     CALLING = "inside a call"
@@ -37,7 +40,7 @@ TRANSITIONS: dict[State, Moves] = {
     State.WAITING: {
         TurnStarted: State.TALKING,
         Note: State.WAITING,
-        Told: State.WAITING,
+        RawFrame: State.WAITING,
         TurnFailed: State.CLOSED,
     },
     State.TALKING: {
@@ -50,7 +53,7 @@ TRANSITIONS: dict[State, Moves] = {
         CallTwin: State.TALKING,
         Usage: State.TALKING,
         Note: State.TALKING,
-        Told: State.TALKING,
+        RawFrame: State.TALKING,
         TurnEnded: State.CLOSED,
         TurnFailed: State.CLOSED,
     },
@@ -59,11 +62,25 @@ TRANSITIONS: dict[State, Moves] = {
         CallEnded: State.TALKING,
         Usage: State.CALLING,
         Note: State.CALLING,
-        Told: State.CALLING,
+        RawFrame: State.CALLING,
         TurnFailed: State.CLOSED,
     },
     State.CLOSED: {},
 }
+
+
+_Step: TypeAlias = "tuple[State, dict[type[Event], _Step]]"
+
+
+def _linked(table: dict[State, Moves]) -> dict[type[Event], _Step]:
+    """The table as nested dicts, so that one lookup gives the next state and its moves."""
+    moves: dict[State, dict[type[Event], _Step]] = {state: {} for state in table}
+    for state, following in table.items():
+        moves[state] |= {kind: (target, moves[target]) for kind, target in following.items()}
+    return moves[State.WAITING]
+
+
+_FIRST = _linked(TRANSITIONS)
 
 
 class TurnOrder:
@@ -71,18 +88,20 @@ class TurnOrder:
 
     def __init__(self) -> None:
         self.state: State = State.WAITING
-        self._moves = TRANSITIONS[State.WAITING]
+        self._moves = _FIRST
 
-    def see(self, event: Event) -> None:
-        state = self._moves.get(type(event))
-        if state is None:
-            raise OutOfOrder(self.state.name, type(event).__name__)
-        if state is not self.state:
-            self.state = state
-            self._moves = TRANSITIONS[state]
+    def see(self, events: Iterable[Event]) -> None:
+        """Check these events; raises `OutOfOrder` at the first wrong one."""
+        state, moves = self.state, self._moves
+        for event in events:
+            step = moves.get(type(event))
+            if step is None:
+                raise OutOfOrder(state.name, type(event).__name__)
+            state, moves = step
+        self.state, self._moves = state, moves
 
     def feed(self, event: Event) -> tuple[Event, ...]:
-        self.see(event)
+        self.see((event,))
         return (event,)
 
     def end(self) -> tuple[Event, ...]:

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol, TypeAlias
 
 import msgspec
 
+from toolwire.core.collect import CallAssembler
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -18,14 +19,16 @@ from toolwire.core.events import (
     CallTwin,
     Event,
     Note,
+    RawFrame,
+    Reason,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnFailed,
 )
+from toolwire.core.notes import TurnStats
 from toolwire.core.text import canonical
 
 Events: TypeAlias = Sequence[Event]
@@ -36,11 +39,13 @@ _ENDINGS = frozenset((TurnEnded, TurnFailed))
 
 
 class Policy(Protocol):
+    """A stage that may change, drop or add events of the kinds it handles."""
+
     handles: ClassVar[Kinds]
 
-    def feed(self, event: Event, /) -> Events: ...
-
-    def end(self) -> Events: ...
+    def feed(self, event: Event, /) -> Events | None:
+        """The events that replace this one; None if it passes unchanged."""
+        ...
 
 
 class Policies:
@@ -52,52 +57,58 @@ class Policies:
         self.closed = False
 
     def feed(self, event: Event) -> Events:
+        return self.feed_all((event,))
+
+    def feed_all(self, events: Events) -> list[Event]:
+        """The events that are left of these after all policies."""
+        out: list[Event] = []
         if self.closed:
-            return ()
-        places = self._routes.get(type(event))
-        if places is None:
-            return (event,)
-        policies = self._policies
-        for place in places:  # nearly always every policy returns the event as it is
-            caused = policies[place].feed(event)
-            if len(caused) != 1 or caused[0] is not event:
-                return self._until_closed([out for each in caused for out in self._pass(each, place + 1)])
-        if type(event) in _ENDINGS:
-            self.closed = True
-        return (event,)
+            return out
+        policies, routes = self._policies, self._routes
+        for event in events:
+            for index in routes.get(type(event), ()):
+                caused = policies[index].feed(event)
+                if caused is not None and (len(caused) != 1 or caused[0] is not event):
+                    self._pass_all(caused, index + 1, out)
+                    if self.closed:
+                        return out
+                    break
+            else:
+                out.append(event)
+                if type(event) in _ENDINGS:
+                    self.closed = True
+                    return out
+        return out
 
     def end(self) -> Events:
-        out: list[Event] = []
-        for place, policy in enumerate(self._policies):
-            for event in policy.end():
-                out += self._pass(event, place + 1)
-        return () if self.closed else self._until_closed(out)
+        """Nothing: it is an event that ends a turn, not the end of its stream."""
+        return ()
 
-    def _pass(self, event: Event, start: int) -> Events:
-        for place in self._routes.get(type(event), ()):
-            if place < start:
-                continue
-            caused = self._policies[place].feed(event)
-            if len(caused) != 1 or caused[0] is not event:
-                return [out for each in caused for out in self._pass(each, place + 1)]
-        return (event,)
-
-    def _until_closed(self, events: Events) -> Events:
-        for place, event in enumerate(events):
-            if type(event) in _ENDINGS:
-                self.closed = True
-                return events[: place + 1]
-        return events
+    def _pass_all(self, events: Events, start: int, out: list[Event]) -> None:
+        """Pass events that a policy made through the policies behind it."""
+        for event in events:
+            for index in self._routes.get(type(event), ()):
+                if index < start:
+                    continue
+                caused = self._policies[index].feed(event)
+                if caused is not None and (len(caused) != 1 or caused[0] is not event):
+                    self._pass_all(caused, index + 1, out)
+                    break
+            else:
+                out.append(event)
+                self.closed = type(event) in _ENDINGS
+            if self.closed:
+                return
 
 
 @lru_cache(maxsize=256)
 def _routes(kinds: tuple[type[Policy], ...]) -> dict[type[Event], tuple[int, ...]]:
-    """For each kind of event, the places of the policies that handle it."""
-    events: dict[type[Event], list[int]] = {TurnEnded: [], TurnFailed: []}
-    for place, kind in enumerate(kinds):
+    """For each kind of event, the indexes of the policies that handle it."""
+    events: dict[type[Event], list[int]] = {}
+    for index, kind in enumerate(kinds):
         for event in kind.handles:
-            events.setdefault(event, []).append(place)
-    return {event: tuple(places) for event, places in events.items()}
+            events.setdefault(event, []).append(index)
+    return {event: tuple(indexes) for event, indexes in events.items()}
 
 
 class InferMissingName:
@@ -111,28 +122,25 @@ class InferMissingName:
         self._by_position = fallback == "position"
         self._seen = 0
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         if not isinstance(event, CallStarted):
-            return (event,)
-        place, self._seen = self._seen, self._seen + 1
+            return None
+        position, self._seen = self._seen, self._seen + 1
         if event.name:
-            return (event,)
-        name = self._inferred(place)
+            return None
+        name = self._inferred(position)
         if name:
             return Note("name_inferred", event.id), msgspec.structs.replace(event, name=name)
         message = f"The backend sent call {event.id} without a tool name, and the declared tools do not settle it."
         return (TurnFailed(Failure(502, "tool_name_missing", message)),)
 
-    def end(self) -> Events:
-        return ()
-
-    def _inferred(self, place: int) -> str:
+    def _inferred(self, position: int) -> str:
         if self._forced:
             return self._forced
         if len(self._names) == 1:
             return self._names[0]
-        if self._by_position and place < len(self._names):
-            return self._names[place]
+        if self._by_position and position < len(self._names):
+            return self._names[position]
         return ""
 
 
@@ -142,37 +150,25 @@ class HoldCall:
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
 
     def __init__(self) -> None:
-        self._call: CallStarted | None = None
-        self._pieces: list[str] = []
+        self._calls = CallAssembler()
 
     @property
     def is_busy(self) -> bool:
-        """A call is on its way and was not let go."""
-        return self._call is not None
+        """Whether a call has started and is still held back."""
+        return self._calls.open is not None
 
-    def feed(self, event: Event) -> Events:
-        if isinstance(event, CallStarted):
-            self._call = event
-            return ()
-        if isinstance(event, CallArgs):
-            self._pieces.append(event.text)
-            return ()
-        if isinstance(event, CallEnded) and self._call is not None:
-            call, self._call = self._call, None
-            text = "".join(self._pieces)
-            self._pieces = []
-            return (call, CallArgs(call.id, text), event)
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+    def feed(self, event: Event) -> Events | None:
+        started, call = self._calls.open, self._calls.feed(event)
+        if started is None or call is None:
+            return None if isinstance(event, CallEnded) else ()
+        return (started, CallArgs(call.id, call.arguments), event)
 
 
 class DropDuplicates:
-    """Withholds a call that came twice. Stands behind `HoldCall`.
+    """Withholds a call that came twice; it must follow `HoldCall`.
 
-    Calls with ids of the backend's own are different calls. Those whose ids were made up here (they begin with
-    `minted`) are the same if name and arguments are.
+    Calls with ids from the backend are always different calls. Those with ids made up by Toolwire (they begin with
+    `minted`) are the same if their names and arguments are.
     """
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
@@ -180,28 +176,17 @@ class DropDuplicates:
     def __init__(self, minted: str) -> None:
         self._minted = minted
         self._seen: set[tuple[str, bytes]] = set()
-        self._call: CallStarted | None = None
-        self._dropping = False
+        self._calls = CallAssembler()
 
-    def feed(self, event: Event) -> Events:
-        if isinstance(event, CallStarted):
-            self._call = event
-            return ()
-        if isinstance(event, CallArgs) and self._call is not None:
-            call, self._call = self._call, None
-            content = (call.name, canonical(event.text))
-            if content in self._seen and call.id.startswith(self._minted):
-                self._dropping = True
-                return (Note("call_duplicate", call.id),)
-            self._seen.add(content)
-            return (call, event)
-        if isinstance(event, CallEnded) and self._dropping:
-            self._dropping = False
-            return ()
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+    def feed(self, event: Event) -> Events | None:
+        started, call = self._calls.open, self._calls.feed(event)
+        if started is None or call is None:
+            return None if isinstance(event, CallEnded) else ()
+        content = (call.name, canonical(call.arguments))
+        if content in self._seen and call.id.startswith(self._minted):
+            return (Note("call_duplicate", call.id),)
+        self._seen.add(content)
+        return (started, CallArgs(call.id, call.arguments), event)
 
 
 class CapCalls:
@@ -213,7 +198,7 @@ class CapCalls:
         self._left = most
         self._dropping = False
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         if isinstance(event, CallStarted):
             self._dropping = self._left == 0
             if self._dropping:
@@ -221,14 +206,11 @@ class CapCalls:
             self._left -= 1
         elif self._dropping and isinstance(event, CallArgs | CallEnded):
             return ()
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+        return None
 
 
 class OnlyAllowed:
-    """Withholds calls of tools that the tool choice does not allow; the backend may not know the notion."""
+    """Withholds calls of tools that the tool choice does not allow, for backends that ignore it."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
 
@@ -236,21 +218,18 @@ class OnlyAllowed:
         self._names = frozenset(names)
         self._dropping = False
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         if isinstance(event, CallStarted):
             self._dropping = event.name not in self._names
             if self._dropping:
                 return (Note("call_not_allowed", event.name),)
         elif self._dropping:
             return ()
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+        return None
 
 
 class NoteMissingCall:
-    """Says so when the tool choice demands a call and the turn ends without one."""
+    """Adds a note when the tool choice demands a call and the turn ends without one."""
 
     handles: ClassVar[Kinds] = (CallStarted, TurnEnded)
 
@@ -258,15 +237,12 @@ class NoteMissingCall:
         self._name = name
         self._called = False
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         if isinstance(event, CallStarted):
             self._called = True
         elif not self._called and isinstance(event, TurnEnded) and event.reason in ("stop", "calls"):
             return Note("call_missing", self._name), event
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+        return None
 
 
 class SuppressTail:
@@ -278,16 +254,13 @@ class SuppressTail:
         self._called = False
         self._noted = False
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         if isinstance(event, CallEnded):
             self._called = True
         elif self._called:
             noted, self._noted = self._noted, True
             return () if noted else (Note("tail_withheld"),)
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+        return None
 
 
 class StopAfterFirstCall:
@@ -299,7 +272,7 @@ class StopAfterFirstCall:
         self._called = False
         self._stopped = False
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         if self._stopped:
             return ()
         if self._called:
@@ -310,28 +283,27 @@ class StopAfterFirstCall:
                 return Note("tail_withheld"), TurnEnded("calls")
             return (TurnEnded("calls"),)
         self._called = isinstance(event, CallEnded)
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+        return None
 
 
-class Busy(Protocol):
+class CallHolder(Protocol):
     """A policy that holds calls back until they are whole."""
 
     @property
-    def is_busy(self) -> bool: ...
+    def is_busy(self) -> bool:
+        """Whether it holds a call back now."""
+        ...
 
 
 class StopAfterBurst:
-    """Says when a burst of calls may be over. Whoever has a clock ends the turn when that lasts.
+    """Reports when a burst of calls may be over; the reader of the turn, which has a clock, ends it after a while.
 
-    A call that is held back is under way too, although it was not seen here.
+    A call that another policy holds back counts as open.
     """
 
     handles: ClassVar[Kinds] = (CallStarted, CallEnded, TurnEnded, TurnFailed)
 
-    def __init__(self, holding: Sequence[Busy] = ()) -> None:
+    def __init__(self, holding: Sequence[CallHolder] = ()) -> None:
         self._holding = holding
         self._idle = False
         self.calls = 0
@@ -342,13 +314,10 @@ class StopAfterBurst:
         """A call was delivered and none is open: the grace period runs."""
         return self._idle and not any(each.is_busy for each in self._holding)
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         self._idle = isinstance(event, CallEnded)
         self.calls += self._idle
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+        return None
 
 
 class FailOnBrokenBlock:
@@ -356,30 +325,24 @@ class FailOnBrokenBlock:
 
     handles: ClassVar[Kinds] = (Note,)
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         if not isinstance(event, Note) or event.code != "text_block_kept":
-            return (event,)
+            return None
         message = f"A block of the model's text could not be read as a call: {event.subject}."
         return (TurnFailed(Failure(502, "tool_block_invalid", message)),)
 
-    def end(self) -> Events:
-        return ()
-
 
 class ReportTwins:
-    """Tells the backend which call was delivered for one of its own: the result of the one answers the other."""
+    """Reports to the backend which call was delivered in place of one of its calls, whose result it then is."""
 
     handles: ClassVar[Kinds] = (CallTwin,)
 
     def __init__(self, report: Callable[[str, str], object]) -> None:
         self._report = report
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         if isinstance(event, CallTwin):
             self._report(event.twin, event.id)
-        return ()
-
-    def end(self) -> Events:
         return ()
 
 
@@ -392,7 +355,7 @@ class FinishAfterCalls:
         self._complete = 0
         self._calling = False
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         if isinstance(event, CallStarted):
             self._calling = True
         elif isinstance(event, CallEnded):
@@ -400,94 +363,57 @@ class FinishAfterCalls:
             self._complete += event.complete
         elif isinstance(event, TurnFailed) and self._complete and not self._calling:
             return Note("failure_after_calls", event.failure.code), TurnEnded("calls")
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+        return None
 
 
 class FinishReason:
-    """Ends a turn with the truth: calls if calls were delivered, length if one of them was cut."""
+    """Corrects the finish reason: calls if calls were delivered, length if one was cut. `TurnStats` must follow."""
 
-    handles: ClassVar[Kinds] = (CallStarted, CallEnded, TurnEnded)
+    handles: ClassVar[Kinds] = (CallEnded, TurnEnded)
 
-    def __init__(self) -> None:
-        self._called = False
+    def __init__(self, stats: TurnStats) -> None:
+        self._stats = stats
         self._cut = False
 
-    def feed(self, event: Event) -> Events:
-        if isinstance(event, CallStarted):
-            self._called = True
-        elif isinstance(event, CallEnded):
+    def feed(self, event: Event) -> Events | None:
+        if isinstance(event, CallEnded):
             if not event.complete:
                 self._cut = True
                 return Note("call_incomplete", event.id), event
         elif isinstance(event, TurnEnded) and event.reason in ("stop", "calls"):
-            if self._cut:
-                return (TurnEnded("length"),)
-            return (TurnEnded("calls" if self._called else "stop"),)
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+            reason: Reason = "length" if self._cut else "calls" if self._stats.call_ids else "stop"
+            if reason != event.reason:
+                return (TurnEnded(reason),)
+        return None
 
 
 class DropStrayOutputs:
-    """Drops results that a server shows though they answer no call of this turn.
+    """Drops results in the server's output that answer no call of this turn.
 
-    Codex tells of its search for MCP servers in this way, and a client takes it for the result of a tool. Only servers
-    of the client's dialect are heard so: what others say of results has no event.
+    Codex reports its search for MCP servers in this way, and a client would take it for the result of a tool. Such
+    items only get here from servers of the client's dialect: results have no event.
     """
 
-    handles: ClassVar[Kinds] = (CallStarted, Told)
+    handles: ClassVar[Kinds] = (CallStarted, RawFrame)
 
     def __init__(self) -> None:
         self._calls: set[str] = set()
-        self._items: set[str] = set()  # what is said of these is dropped
+        self._items: set[str] = set()  # all frames of these are dropped
         self._noted: set[str] = set()
 
-    def feed(self, event: Event) -> Events:
+    def feed(self, event: Event) -> Events | None:
         if isinstance(event, CallStarted):
             self._calls.add(event.id)
-        if not isinstance(event, Told):
-            return (event,)
+        if not isinstance(event, RawFrame):
+            return None
         if event.item in self._items:
             return ()
-        call = _answered(event) if event.shows in _RESULTS else None
+        call = event.answers
         if call is None or call in self._calls:
-            return (event,)
+            return None
         if event.item:
             self._items.add(event.item)
         if call in self._noted:
             return ()
         self._noted.add(call)
         return (Note("output_dropped", call),)
-
-    def end(self) -> Events:
-        return ()
-
-
-class _Output(msgspec.Struct):
-    """An item of Responses or a block of Messages, as far as it may be a result."""
-
-    call_id: str | None = None
-    tool_use_id: str | None = None
-
-
-class _Shown(msgspec.Struct):
-    item: _Output | None = None
-    content_block: _Output | None = None
-
-
-_decode_shown = msgspec.json.Decoder(_Shown).decode
-_RESULTS = frozenset(("function_call_output", "custom_tool_call_output", "tool_result"))
-
-
-def _answered(event: Told) -> str | None:
-    """The call whose result the server shows here, if it can be read."""
-    try:
-        shown = _decode_shown(event.data)
-    except msgspec.DecodeError:
-        return None
-    output = shown.item or shown.content_block
-    return None if output is None else output.call_id or output.tool_use_id or ""

@@ -1,4 +1,4 @@
-"""Recordings: what a backend sent in one turn, as JSONL, and the way back from such a file.
+"""Recordings: what a backend sent in one turn, as JSONL, and how such a file is played again.
 
     {"toolwire": 1, "kind": "responses", "model": "gpt-5", "content_type": "text/event-stream"}
     {"t": 0.213, "event": "response.created", "data": "{…}"}
@@ -20,6 +20,8 @@ _SECRET = re.compile(rb"\b(sk-[\w-]{8,}|eyJ[\w-]{10,}\.[\w-]+\.[\w-]+|Bearer\s+[
 
 
 class Head(msgspec.Struct, omit_defaults=True):
+    """The first line of a recording: which backend, and the status and type of its reply."""
+
     toolwire: int
     kind: str
     model: str = ""
@@ -28,6 +30,8 @@ class Head(msgspec.Struct, omit_defaults=True):
 
 
 class Line(msgspec.Struct, omit_defaults=True):
+    """One frame of a stream, or a body, and the seconds after which it came."""
+
     t: float = 0.0
     event: str = ""
     data: str = ""
@@ -36,11 +40,13 @@ class Line(msgspec.Struct, omit_defaults=True):
 
 
 class Recording(msgspec.Struct, frozen=True):
+    """A recorded reply."""
+
     head: Head
     lines: list[Line]
 
     def script(self, *, timed: bool) -> Script:
-        """The same reply again, with its own pauses or at once."""
+        """The same reply as a script, with the recorded pauses or at once."""
         return Script(self._steps(timed), self.head.content_type or "text/event-stream")
 
     def _steps(self, timed: bool) -> Iterator[Step]:
@@ -72,7 +78,7 @@ def without_secrets(data: bytes, secrets: tuple[bytes, ...] = ()) -> str:
 
 
 def read_recording(text: bytes) -> Recording:
-    """Read a recording. Raises `ValueError` when it is none."""
+    """Read a recording. Raises `ValueError` if the text is not one."""
     first, *rest = text.splitlines() or [b""]
     try:
         head = msgspec.json.decode(first, type=Head)

@@ -1,7 +1,7 @@
 """A client's request in our own form: what every dialect decodes to and every backend encodes from.
 
-The history is a flat list of entries (messages, calls, results, reasoning), because that is the form all protocols can
-be folded from. JSON that nobody here needs to understand (schemas, formats) stays `Raw`.
+The history is a flat list of entries (messages, calls, results, reasoning), because every protocol's form can be built
+from that. JSON that is only passed on (schemas, formats) stays `Raw`.
 """
 
 import re
@@ -15,33 +15,37 @@ from toolwire.core.events import CallKind, Dialect, Note
 Role: TypeAlias = Literal["system", "developer", "user", "assistant"]
 ToolMode: TypeAlias = Literal["auto", "none", "required"]
 Omission: TypeAlias = Literal["reasoning", "include"]
-"""A part of a request that a server may refuse: reasoning in the history, or the question for encrypted reasoning."""
+"""A part of a request that a server may refuse: reasoning in the history, or the `include` of encrypted reasoning."""
 
 # In much text these are several times faster than `in`, and nothing is copied.
 _cache_named = re.compile(b"cache_control").search
 _cache_marked = re.compile(b'"cache_control":').search
 
 
-class TextPart(msgspec.Struct, frozen=True):
+class TextPart(msgspec.Struct, frozen=True, tag=True, tag_field="part"):
+    """A text."""
+
     text: str
     cache: msgspec.Raw | None = None
-    """The client's mark that the prompt up to here is worth caching, in Anthropic's words. Never added here."""
+    """The client's `cache_control` marker, in Anthropic's form. Never added by us."""
 
 
-class RefusalPart(msgspec.Struct, frozen=True):
+class RefusalPart(msgspec.Struct, frozen=True, tag=True, tag_field="part"):
+    """A text in which the model declined."""
+
     text: str
 
 
-class ImagePart(msgspec.Struct, frozen=True):
-    """An image by address (a data URL holds the bytes) or by an id of the backend's own."""
+class ImagePart(msgspec.Struct, frozen=True, tag=True, tag_field="part"):
+    """An image by URL (a data URL holds the bytes) or by an id of the backend."""
 
     url: str
     detail: str = ""
     id: str = ""
 
 
-class FilePart(msgspec.Struct, frozen=True):
-    """A file by its bytes (as a data URL), by an id of the backend's own, or by address."""
+class FilePart(msgspec.Struct, frozen=True, tag=True, tag_field="part"):
+    """A file by its bytes (as a data URL), by an id of the backend, or by URL."""
 
     data: str = ""
     id: str = ""
@@ -49,13 +53,15 @@ class FilePart(msgspec.Struct, frozen=True):
     url: str = ""
 
 
-class AudioPart(msgspec.Struct, frozen=True):
+class AudioPart(msgspec.Struct, frozen=True, tag=True, tag_field="part"):
+    """Audio as Base64."""
+
     data: str
     format: str
 
 
-class OtherPart(msgspec.Struct, frozen=True):
-    """A part this form has no word for; it survives in the raw form of its entry."""
+class OtherPart(msgspec.Struct, frozen=True, tag=True, tag_field="part"):
+    """A part that has no counterpart here; it survives in the raw form of its entry."""
 
     type: str
 
@@ -63,17 +69,19 @@ class OtherPart(msgspec.Struct, frozen=True):
 Part: TypeAlias = TextPart | RefusalPart | ImagePart | FilePart | AudioPart | OtherPart
 
 
-class Message(msgspec.Struct, frozen=True):
+class Message(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
+    """One message of the history, without its calls."""
+
     role: Role
     parts: tuple[Part, ...]
     name: str = ""
     raw: msgspec.Raw | None = None
-    """This and every other entry as the client wrote it, for a backend that speaks the client's dialect."""
+    """The entry as the client wrote it, for a backend that speaks the client's dialect."""
     message: int = -1
-    """Which of the client's messages holds this and every other entry, where one may hold several; -1: none does."""
+    """Index of the client's message that holds the entry, where one may hold several; -1 elsewhere."""
 
 
-class CallEntry(msgspec.Struct, frozen=True):
+class CallEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
     """A call the model made earlier; `arguments` is the input text of a custom call."""
 
     id: str
@@ -82,27 +90,28 @@ class CallEntry(msgspec.Struct, frozen=True):
     kind: CallKind = "function"
     namespace: str = ""
     raw: msgspec.Raw | None = None
-    seal: str = ""
-    """What the server that made the call wants back with it, which only that server can read."""
+    signature: str = ""
+    """Opaque data that the server that made the call needs back with it."""
     message: int = -1
 
 
 FAILED = "Error: "
-"""How a result begins that says it failed, where a protocol has no other word for it."""
+"""The beginning of a failed result, where a protocol has no field for that."""
 
 
-class ResultEntry(msgspec.Struct, frozen=True):
+class ResultEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
+    """The result of a call; `failed` if the tool reported an error."""
+
     call_id: str
     parts: tuple[Part, ...]
     kind: CallKind = "function"
     raw: msgspec.Raw | None = None
     failed: bool = False
-    """The tool said that it failed."""
     message: int = -1
 
     @property
-    def told(self) -> tuple[Part, ...]:
-        """The parts, for a server that has no word for failure but those of the text."""
+    def parts_with_error(self) -> tuple[Part, ...]:
+        """The parts, with a failure stated in the text, for protocols that have no field for it."""
         first = self.parts[0] if self.parts else TextPart("")
         if not self.failed or (isinstance(first, TextPart) and first.text.lower().startswith("error")):
             return self.parts
@@ -111,39 +120,39 @@ class ResultEntry(msgspec.Struct, frozen=True):
         return (TextPart(FAILED), *self.parts)
 
 
-class ReasoningEntry(msgspec.Struct, frozen=True):
-    """What the model thought earlier. The `seal` is opaque and only its issuer can read it.
+class ReasoningEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
+    """Reasoning of an earlier turn. The `signature` is opaque and only its origin can read it.
 
-    The seal of a chat server is the fields of its message, as JSON: it wants them back as it wrote them.
+    The signature of a chat server is the reasoning fields of its message, as JSON, to be returned as they were.
     """
 
     id: str = ""
     summary: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
-    seal: str = ""
-    issuer: Dialect = ""
+    signature: str = ""
+    origin: Dialect = ""
     redacted: bool = False
     raw: msgspec.Raw | None = None
     message: int = -1
-    own: bool = False
-    """The backend that it goes to has made it, though no seal says so."""
+    from_this_backend: bool = False
+    """Made by the backend that the request goes to, though it has no signature."""
 
     @property
     def text(self) -> str:
-        """All that is shown of it."""
+        """All visible reasoning."""
         return "".join(self.summary + self.content)
 
 
-class OtherEntry(msgspec.Struct, frozen=True):
-    """An entry this form has no word for, carried as it came to a backend that has one."""
+class OtherEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
+    """An entry that has no counterpart here, carried unchanged to a backend of the client's dialect."""
 
     type: str
     raw: msgspec.Raw
     message: int = -1
 
 
-class ToolsEntry(msgspec.Struct, frozen=True):
-    """Tools that are declared at this place of the history, as JSON; they are among the request's tools too."""
+class ToolsEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
+    """Tools that are declared at this point of the history, as JSON; they are among the request's tools too."""
 
     tools: msgspec.Raw
     raw: msgspec.Raw
@@ -167,11 +176,11 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 NO_PARAMETERS = msgspec.Raw(b'{"type":"object","properties":{}}')
-"""The schema of a tool that takes nothing, or does not say what."""
+"""The schema of a tool without parameters, or without a schema."""
 
 
 class HostedTool(msgspec.Struct, frozen=True):
-    """A tool the backend runs itself, carried as it came."""
+    """A tool that the backend runs itself, carried unchanged."""
 
     type: str
     raw: msgspec.Raw
@@ -198,7 +207,7 @@ class OutputFormat(msgspec.Struct, frozen=True):
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """How to generate. A field that is None was not asked for."""
+    """How to generate. A field that is None was absent from the request."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -210,7 +219,7 @@ class Sampling(msgspec.Struct, frozen=True):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """What the client says about itself and its cache."""
+    """What the client states about its user and its prompt cache."""
 
     user: str | None = None
     safety_identifier: str | None = None
@@ -219,18 +228,24 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
+    """One request of a client, in the form that all dialects and backends share."""
+
     model: str
     entries: tuple[Entry, ...]
     dialect: Dialect = ""
     """The client's dialect, for a backend that speaks it too."""
     history_field: str = "messages"
-    """What the client's dialect calls the conversation."""
+    """The name of the field that holds the conversation in the client's dialect."""
     results_anywhere: bool = False
-    """The client's dialect lets a result stand anywhere behind its call."""
-    carries_seals: bool = True
-    """The client can hold sealed thoughts and bring them back."""
+    """The client's dialect lets a result stand anywhere after its call."""
+    carries_signatures: bool = True
+    """The client can store signed reasoning and send it back."""
+    reasoning_in_messages: bool = False
+    """Reasoning is in fields of the message that it led to, so each message of the model is a turn of its own."""
+    several_messages: bool = False
+    """A turn may hold several messages in the client's dialect; in others their texts are joined."""
     instructions: str = ""
-    """What the model is told apart from the conversation, where the dialect has a place for it."""
+    """Instructions beside the conversation, where the dialect has a field for them."""
     stream: bool = False
     tools: tuple[Tool, ...] = ()
     hosted_tools: tuple[HostedTool, ...] = ()
@@ -242,44 +257,44 @@ class Request(msgspec.Struct, frozen=True):
     legacy_functions: bool = False
     include_usage: bool = False
     betas: str = ""
-    """What a client has asked for in its `anthropic-beta` header."""
+    """The client's `anthropic-beta` header."""
     choices: int = 1
     """How many answers are wanted. More than one only where client and backend both speak Chat Completions."""
     extra: dict[str, msgspec.Raw] = {}
-    """Fields of the client's dialect that this form has no place for."""
+    """Fields of the client's dialect that have no counterpart here."""
     fields: dict[str, msgspec.Raw] = {}
     """The fields of the body as they came, for a backend that speaks the client's dialect."""
     body: bytes = b""
-    """The same as it came, where its fields were not taken apart."""
-    written: tuple[Entry | None, ...] | None = None
-    """The entries as they were decoded: while they are the same, the client's own messages say the same.
+    """The body as it came, where it was not split into fields."""
+    original_entries: tuple[Entry | None, ...] | None = None
+    """The entries as they were decoded. While `entries` is the same, the client's JSON can be sent as it is.
 
-    None stands for an entry that is written as servers do not take it."""
+    None stands for an entry whose JSON servers would not accept."""
     without: tuple[Omission, ...] = ()
-    """What must not be asked for or sent, because the server refuses it."""
+    """What must be left out, because the server refuses it."""
     continues: bool = False
-    """The history begins with turns that are kept here, so a result without its call is the client's mistake."""
+    """The history begins with stored turns, so a result without its call is the client's mistake."""
     notes: tuple[Note, ...] = ()
 
     @property
-    def is_as_written(self) -> bool:
-        """Whether the history is still what the client wrote."""
-        written = self.written
-        if written is None or len(written) != len(self.entries):
+    def history_unchanged(self) -> bool:
+        """Whether the history is still exactly what the client sent."""
+        original = self.original_entries
+        if original is None or len(original) != len(self.entries):
             return False
-        return all(entry is other for entry, other in zip(self.entries, written, strict=True))
+        return all(entry is other for entry, other in zip(self.entries, original, strict=True))
 
     @property
     def marks_cache(self) -> bool:
         """Whether the client has marked something for the prompt cache."""
         if self.body and not _cache_named(self.body):
             return False
-        told = (entry.parts for entry in self.entries if isinstance(entry, Message | ResultEntry))
+        parts_of_entries = (entry.parts for entry in self.entries if isinstance(entry, Message | ResultEntry))
         if any(tool.cache for tool in self.tools) or any(
-            isinstance(part, TextPart) and part.cache for parts in told for part in parts
+            isinstance(part, TextPart) and part.cache for parts in parts_of_entries for part in parts
         ):
             return True
-        # There are other places for a mark; the quotes of one that is only talked about are escaped.
+        # A marker may stand elsewhere too. Inside a text its quotes would be escaped, so they tell it from prose.
         written = (self.body, *(self.fields.get(name, b"") for name in ("messages", "system", "tools")))
         return any(map(_cache_marked, written))
 
@@ -293,31 +308,36 @@ class Request(msgspec.Struct, frozen=True):
 
     @property
     def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools the model may call."""
         return tuple(tool.name for tool in self.allowed_tools)
 
     @property
     def forced_tool(self) -> str:
+        """The one tool that the tool choice names, if it does."""
         return self.tool_choice.name if self.tool_choice is not None else ""
 
     @property
     def wants_calls(self) -> bool:
-        """Tools are declared and not forbidden."""
+        """Whether tools are declared and not forbidden."""
         return bool(self.tools) and not (self.tool_choice is not None and self.tool_choice.mode == "none")
 
-    def teaches(self, words: str) -> bool:
-        """Whether these words stand in what the model is told beforehand.
+    def prompt_mentions(self, words: str) -> bool:
+        """Whether these words occur in the prompt before the conversation.
 
         That is system and developer text, and an assistant message before the first user message: some clients
-        send their system prompt so.
+        send their system prompt as one.
         """
         return words in self.instructions or any(
-            words in part.text for message in self._beforehand() for part in message.parts if isinstance(part, TextPart)
+            words in part.text
+            for message in self._prompt_messages()
+            for part in message.parts
+            if isinstance(part, TextPart)
         )
 
-    def _beforehand(self) -> Iterator[Message]:
-        asked = False
+    def _prompt_messages(self) -> Iterator[Message]:
+        user_seen = False
         for entry in self.entries:
             if isinstance(entry, Message):
-                asked = asked or entry.role == "user"
-                if entry.role in ("system", "developer") or (entry.role == "assistant" and not asked):
+                user_seen = user_seen or entry.role == "user"
+                if entry.role in ("system", "developer") or (entry.role == "assistant" and not user_seen):
                     yield entry

@@ -1,11 +1,11 @@
-"""Puts interleaved calls in a row: one call at a time, nothing between its start and its end.
+"""Puts interleaved calls in sequence: one call at a time, nothing between its start and its end.
 
-When something else begins inside an open call, that call's arguments are tested once, there: whole JSON means
-the call is over, and what comes next goes on live; otherwise what comes next waits until the call has ended.
+When another event comes inside an open call, that call's arguments are tested once, there: complete JSON means the call
+is over, and what follows is passed on at once; otherwise what follows waits until the call has ended.
 """
 
 from toolwire.core.errors import BackendFault, Failure
-from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, Told, TurnEnded, TurnFailed, Usage
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, RawFrame, TurnEnded, TurnFailed, Usage
 from toolwire.core.text import is_json
 
 HELD_LIMIT = 32 * 1024 * 1024
@@ -13,7 +13,7 @@ HELD_LIMIT = 32 * 1024 * 1024
 
 
 class OneCallAtATime:
-    """A stage that straightens interleaved calls and loses nothing."""
+    """A stage that puts interleaved calls in sequence without losing an event."""
 
     def __init__(self, limit: int = HELD_LIMIT) -> None:
         self._limit = limit
@@ -39,7 +39,7 @@ class OneCallAtATime:
         if isinstance(event, CallEnded) and event.id == current.id:
             self._open = None
             return [event, *self._release()]
-        if isinstance(event, Note | Told | Usage | TurnEnded | TurnFailed):
+        if isinstance(event, Note | RawFrame | Usage | TurnEnded | TurnFailed):
             return [event]
         if isinstance(event, CallArgs | CallEnded) and event.id in self._early:
             return self._late(event)
@@ -90,10 +90,10 @@ class OneCallAtATime:
             raise BackendFault(Failure(502, "call_too_large", message))
 
     def _release(self) -> list[Event]:
-        """Let go what waited, up to and including the first call that has not ended."""
+        """Release what waited, up to and including the first call that has not ended."""
         out: list[Event] = []
         queue, self._queue = self._queue, []
-        for place, entry in enumerate(queue):
+        for index, entry in enumerate(queue):
             out += entry
             if not isinstance(entry[0], CallStarted):
                 continue
@@ -103,7 +103,7 @@ class OneCallAtATime:
                 continue
             self._start(call)
             self._parts = [event.text for event in entry if isinstance(event, CallArgs)]
-            rest = queue[place + 1 :]
+            rest = queue[index + 1 :]
             if rest and self._is_over(call):
                 self._open = None
                 self._early.add(call.id)

@@ -7,13 +7,13 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 ENTRY = 256
-"""Bytes that an entry costs beside its own."""
+"""Bytes that an entry costs beside its value."""
 
 
 class Shares(Generic[Key, Value]):
-    """Values of several owners. Beyond the bound the owner with most bytes loses his oldest value.
+    """Values of several owners. Beyond the bound the owner with most bytes loses their oldest value.
 
-    So nobody loses anything to others while he has no more than his equal part.
+    So no owner loses anything to others while they use no more than an equal share.
     """
 
     def __init__(self, most: int) -> None:
@@ -27,11 +27,12 @@ class Shares(Generic[Key, Value]):
         return len(self._owners)
 
     def get(self, key: Key) -> Value | None:
+        """The value under a key, if it is still there."""
         owner = self._owners.get(key)
         return self._tables[owner][key][0] if owner is not None else None
 
     def put(self, owner: str, key: Key, value: Value, size: int) -> None:
-        """Keep a value of so many bytes, as the owner's newest; one that is too large for the table is not kept."""
+        """Store a value of `size` bytes as the owner's newest; one that is too large for the table is not kept."""
         self.pop(key)
         self._owners[key] = owner
         self._tables.setdefault(owner, OrderedDict())[key] = value, size + ENTRY
@@ -41,7 +42,7 @@ class Shares(Generic[Key, Value]):
             self.pop(next(iter(self._tables[largest])))
 
     def pop(self, key: Key) -> None:
-        """Forget a value, if it is there."""
+        """Remove a value, if it is there."""
         owner = self._owners.pop(key, None)
         if owner is None:
             return

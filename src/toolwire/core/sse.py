@@ -16,11 +16,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from toolwire.core.batch import FrameBatch, Template, learn_template, read_batch
 from toolwire.core.errors import BackendFault, Failure
-from toolwire.core.pieces import Pieces, Template, learned, run_of
 
 DEFAULT_LIMIT = 32 * 1024 * 1024
-"""Most bytes one event may have, until told otherwise."""
+"""Most bytes one event may have, unless configured."""
+MOST_LINES = 100_000
+"""Lines of one event; JSON that is indented has many."""
 
 _usual_blocks = re.compile(rb"event: ([^\n]*)\ndata: ([^\n]*)\n\n").findall
 _AROUND = len(b"event: \ndata: \n\n")
@@ -28,36 +30,36 @@ _AROUND = len(b"event: \ndata: \n\n")
 _BOM = b"\xef\xbb\xbf"
 
 
-PATIENCE = 4
-"""How many frames may look like the first of a run and be none before they are no longer looked at."""
-ALIKE = 40
-"""How many bytes two frames of a run have in common at least."""
+TEMPLATE_MISSES = 4
+"""How many templates may be learned without yielding a batch before the reader stops trying."""
+COMMON_PREFIX = 40
+"""Least number of bytes that two frames of a batch have in common at the beginning."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One SSE block: its event name (often empty) and its data. A run of blocks is one frame in pieces."""
+    """One SSE block: its event name (often empty) and its data. Several alike may be one frame with a `batch`."""
 
     event: bytes
     data: bytes
-    pieces: Pieces | None = None
+    batch: FrameBatch | None = None
 
 
 class FrameReader:
     """A stage from bytes to frames. Cost is linear: old bytes are never searched again.
 
-    `flowing` are the beginnings of fields whose text flows from frame to frame, such as `"delta":"`: frames of one read
-    that differ in that text alone become one.
+    `delta_fields` are the beginnings of fields whose text grows from frame to frame, such as `"delta":"`: frames of one
+    read that differ in that text alone become one.
     """
 
-    def __init__(self, limit: int = DEFAULT_LIMIT, flowing: Sequence[bytes] = ()) -> None:
+    def __init__(self, limit: int = DEFAULT_LIMIT, delta_fields: Sequence[bytes] = ()) -> None:
         self._limit = limit
-        self._flowing = flowing
+        self._delta_fields = delta_fields
         self._template: Template | None = None
-        self._patience = PATIENCE
+        self._misses_left = TEMPLATE_MISSES
         self._pending: list[bytes] = []  # an unfinished block, without a blank line in it
         self._held = 0
         self._after_cr = False
-        self._lead: bytes | None = b""  # the first bytes, until they are known to hold no BOM
+        self._lead: bytes | None = b""  # the first bytes, until it is certain that they hold no BOM
 
     def feed(self, data: bytes) -> list[Frame]:
         if self._lead is not None:
@@ -78,8 +80,8 @@ class FrameReader:
             self._finish_pending(frames)
         cut = data.rfind(b"\n\n") + 2
         if cut > 1:
-            if self._flowing:
-                self._read_runs(data[:cut], frames)
+            if self._delta_fields:
+                self._read_batches(data[:cut], frames)
             else:
                 self._read_blocks(data[:cut], frames)
             data = data[cut:]
@@ -98,38 +100,38 @@ class FrameReader:
         for block in blocks.split(b"\n\n"):
             self._read_block(block, frames)
 
-    def _read_runs(self, blocks: bytes, frames: list[Frame]) -> None:
-        """Read whole blocks, those that differ in one text only as one frame."""
-        place = 0
-        while place < len(blocks):
+    def _read_batches(self, blocks: bytes, frames: list[Frame]) -> None:
+        """Read whole blocks; those that differ in one text only become one frame with a batch."""
+        offset = 0
+        while offset < len(blocks):
             template = self._template
-            if template is not None and blocks.startswith(template.lead, place):
-                run = run_of(blocks, place, template)
-                if run is not None and run[1] <= self._limit:
-                    pieces, length = run
-                    data = template.whole(b"".join(pieces.texts), pieces.number)
-                    frames.append(Frame(template.event, data, pieces))
-                    place += length
-                    self._patience = PATIENCE
+            if template is not None and blocks.startswith(template.lead, offset):
+                found = read_batch(blocks, offset, template)
+                if found is not None and found[1] <= self._limit:
+                    batch, length = found
+                    data = template.render(b"".join(batch.texts), batch.number)
+                    frames.append(Frame(template.event, data, batch))
+                    offset += length
+                    self._misses_left = TEMPLATE_MISSES
                     continue
-            if not self._patience:
-                self._read_blocks(blocks[place:], frames)
+            if not self._misses_left:
+                self._read_blocks(blocks[offset:], frames)
                 return
-            end = blocks.find(b"\n\n", place)
+            end = blocks.find(b"\n\n", offset)
             if end < 0:
                 return  # a blank line too many
-            block = blocks[place:end]
+            block = blocks[offset:end]
             self._read_block(block, frames)
-            place = end + 2
-            if blocks.startswith(block[:ALIKE], place):
-                self._learn(block, blocks, place)
+            offset = end + 2
+            if blocks.startswith(block[:COMMON_PREFIX], offset):
+                self._learn(block, blocks, offset)
 
-    def _learn(self, block: bytes, blocks: bytes, place: int) -> None:
-        """See whether this block may be the first of a run that goes on here."""
-        template = learned(block, self._flowing)
-        if template is not None and blocks.startswith(template.lead, place):
+    def _learn(self, block: bytes, blocks: bytes, offset: int) -> None:
+        """Keep this block's template if the next block, at the offset, begins with the same bytes."""
+        template = learn_template(block, self._delta_fields)
+        if template is not None and blocks.startswith(template.lead, offset):
             self._template = template
-            self._patience -= 1
+            self._misses_left -= 1
 
     def end(self) -> list[Frame]:
         frames: list[Frame] = []
@@ -138,7 +140,7 @@ class FrameReader:
             frames += self.feed(lead)
         try:
             b"".join(self._pending).decode()
-        except UnicodeDecodeError:  # cut inside a letter: this was not the whole event
+        except UnicodeDecodeError:  # cut inside a character: this was not the whole event
             self._pending.clear()
         self._finish_pending(frames)
         return frames
@@ -188,6 +190,9 @@ class FrameReader:
             self._read_lines(block, frames)
 
     def _read_lines(self, block: bytes, frames: list[Frame]) -> None:
+        if block.count(b"\n") > MOST_LINES:
+            message = f"One event of the backend has more than the limit of {MOST_LINES} lines."
+            raise BackendFault(Failure(502, "event_too_large", message))
         event = b""
         data: list[bytes] = []
         for line in block.split(b"\n"):
@@ -215,6 +220,7 @@ def on_one_line(data: bytes) -> bytes:
 
 
 DONE = b"data: [DONE]\n\n"
+"""The marker that ends a stream of OpenAI's APIs."""
 
 
 def write(data: bytes) -> bytes:

@@ -12,9 +12,15 @@ Out_co = TypeVar("Out_co", covariant=True)
 
 
 class Stage(Protocol[In_contra, Out_co]):
-    def feed(self, item: In_contra, /) -> Sequence[Out_co]: ...
+    """One step of a pipeline."""
 
-    def end(self) -> Sequence[Out_co]: ...
+    def feed(self, item: In_contra, /) -> Sequence[Out_co]:
+        """What this item causes."""
+        ...
+
+    def end(self) -> Sequence[Out_co]:
+        """What was still held back when the input ends."""
+        ...
 
 
 class Pipeline:
@@ -28,17 +34,18 @@ class Pipeline:
         return self.feed_all((item,))
 
     def feed_all(self, items: Sequence[Any]) -> Sequence[Any]:
+        """What these items cause, in order."""
         return self._push(items, 0)
 
     def end(self) -> Sequence[Any]:
         """End the stages front to back; what one releases still passes through those behind it."""
         released: list[Any] = []
-        for place, stage in enumerate(self._stages):
-            released += self._push(stage.end(), place + 1)
+        for index, stage in enumerate(self._stages):
+            released += self._push(stage.end(), index + 1)
         return released
 
-    def _push(self, items: Sequence[Any], place: int) -> Sequence[Any]:
-        for feed in self._feeds[place:]:
+    def _push(self, items: Sequence[Any], index: int) -> Sequence[Any]:
+        for feed in self._feeds[index:]:
             if not items:
                 return items
             out: list[Any] = []

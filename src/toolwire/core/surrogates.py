@@ -1,4 +1,4 @@
-"""Letters cut in half: some servers split their strings between the two UTF-16 units of one letter.
+"""Repairs characters cut in half: some servers split strings between the two UTF-16 surrogates of one character.
 
     {"delta": "\\ud83d"}   then   {"delta": "\\ude00"}
 
@@ -12,24 +12,24 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-_PLACES = ("index", "item_id", "output_index", "content_index", "summary_index")
-"""Fields that say whose text a delta continues."""
+_POSITION_FIELDS = ("index", "item_id", "output_index", "content_index", "summary_index")
+"""Fields that say which text a delta continues."""
 
 Path: TypeAlias = tuple[Any, ...]
 
 
 class SurrogateHalves:
-    """Mends the frames of one turn."""
+    """Joins surrogate halves across the frames of one turn."""
 
     def __init__(self) -> None:
         self.half = ""
-        """The first half of a letter, waiting for the second."""
+        """The first half of a character, waiting for the second."""
         self._path: Path = ()  # the field that it ended
         self.lost = 0
-        """Halves that stayed alone."""
+        """Halves whose other half never came."""
 
     def mended(self, data: bytes) -> bytes | None:
-        """The frame with its letters made whole, or None if that is not what is wrong with it."""
+        """The frame with its characters made whole, or None if that is not what makes it unreadable."""
         if not self.half and _ESCAPED_HALF.search(data) is None:
             return None
         try:
@@ -38,21 +38,21 @@ class SurrogateHalves:
             return None
 
     def _whole(self, value: Any, path: Path) -> Any:
-        """The same value, with every letter whole that can be, and every other half replaced."""
+        """The same value with split characters joined where possible and every other half replaced."""
         if isinstance(value, str):
             return self._replaced(self._joined(value, path) if "delta" in path else value)
         if isinstance(value, list):
-            return [self._whole(each, (*path, place)) for place, each in enumerate(cast("list[Any]", value))]
+            return [self._whole(each, (*path, index)) for index, each in enumerate(cast("list[Any]", value))]
         if isinstance(value, dict):
             fields = cast("dict[str, Any]", value)
             if "index" in fields and path:
-                path = path[:-1]  # it says itself which one it is
-            path = (*path, *(fields.get(name) for name in _PLACES))
+                path = path[:-1]  # the index identifies it, not its position in the list
+            path = (*path, *(fields.get(name) for name in _POSITION_FIELDS))
             return {self._replaced(key): self._whole(each, (*path, key)) for key, each in fields.items()}
         return value
 
     def _joined(self, text: str, path: Path) -> str:
-        """A text with the half that waited for it, without one that waits for what follows."""
+        """The text with the half kept from the previous delta, without a half that must wait for the next."""
         if self.half and path == self._path:
             text, self.half = self.half + text, ""
         if "\ud800" <= text[-1:] <= "\udbff":

@@ -1,7 +1,7 @@
-"""Text of others for people to read: nothing in it steers a terminal, hides something or changes the order of letters.
+"""Makes untrusted text safe to show: nothing in it controls a terminal, is invisible or reorders characters.
 
-Models, tools and servers may send anything: escape sequences, controls, marks that turn the direction of writing, and
-letters without a width.
+Models, tools and servers may send anything: escape sequences, control characters, marks that change the direction of
+writing, and characters without a width.
 """
 
 import re
@@ -12,21 +12,21 @@ _UNSEEN = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff"
     "\uffa0\ufff0-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-"""Marks of direction, separators, fillers, tags and other letters without a width."""
+"""Direction marks, separators, fillers, tags and other characters without a width."""
 _HARMLESS = "\u200c\u200d\u00a0\u1680\u2000-\u200a\u202f\u205f\u2800\u3000"
-"""Joiners, without which words of some languages and many emoji fall apart, and letters that look like a space."""
+"""Joiners, which words of some languages and many emoji need, and characters that look like a space."""
 
 _REMOVED = re.compile(f"[{_CONTROLS}{_UNSEEN}]")
 _ESCAPED = re.compile(f"[{_CONTROLS}{_UNSEEN}{_HARMLESS}]")
 
 
 def clean(text: str) -> str:
-    """The text without what deceives its reader. Line ends and tabs stay."""
+    """The text without control sequences and invisible characters. Line ends and tabs stay."""
     return text if text.isascii() and text.isprintable() else _REMOVED.sub("", _ANSI.sub("", text))
 
 
 def escaped(text: str) -> str:
-    r"""The text with all of that, and odd spaces, shown as `\u202e`. Inside of JSON it means the same as before."""
+    r"""The text with such characters, and unusual spaces, written like `\u202e`. JSON keeps its meaning."""
     return _ESCAPED.sub(_escape, text)
 
 

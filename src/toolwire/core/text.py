@@ -1,4 +1,4 @@
-"""Small facts about text that several stages need."""
+"""Functions on text and JSON that several stages need."""
 
 import re
 from hashlib import sha256
@@ -11,7 +11,7 @@ _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def is_json(text: str) -> bool:
-    """Whether the text is one whole, strict JSON value. Builds nothing."""
+    """Whether the text is one complete, strict JSON value. No objects are built."""
     try:
         _raw.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -19,11 +19,11 @@ def is_json(text: str) -> bool:
     return True
 
 
-_PLACE = re.compile(r"\(byte (\d+)\)$")
+_OFFSET = re.compile(r"\(byte (\d+)\)$")
 
 
 def is_begun_object(text: str) -> bool:
-    """Whether the text is the beginning of a JSON object: nothing in it is wrong but that it ends too early."""
+    """Whether the text is a truncated JSON object: valid up to its end."""
     if not text.lstrip().startswith("{"):
         return False
     try:
@@ -31,7 +31,7 @@ def is_begun_object(text: str) -> bool:
     except msgspec.DecodeError as error:
         if "trailing" in str(error):
             return False
-        wrong = _PLACE.search(str(error))
+        wrong = _OFFSET.search(str(error))
         return wrong is None or int(wrong[1]) >= len(text.encode())
     except (UnicodeEncodeError, RecursionError):
         return True
@@ -39,39 +39,39 @@ def is_begun_object(text: str) -> bool:
 
 
 def is_blank(arguments: str) -> bool:
-    """Whether arguments say nothing, or only what may turn out to be the word null."""
+    """Whether arguments are empty or a prefix of `null`."""
     return "null".startswith(arguments.strip())
 
 
 def same_json(one: str, other: str) -> bool:
-    """Whether two argument texts mean the same; texts that are not JSON must be equal."""
+    """Whether two texts are the same JSON value; texts that are not JSON must be equal."""
     return one == other or canonical(one) == canonical(other)
 
 
 def canonical(text: str) -> bytes:
-    """One form for all texts of the same JSON value; a text that is not JSON is its own."""
+    """The canonical form of a JSON text; a text that is not JSON is returned as it is."""
     try:
         return msgspec.json.encode(msgspec.json.decode(text), order="deterministic")
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return text.encode("utf-8", "replace")
 
 
-LONGEST_USER = 64
+MAX_USER_LENGTH = 64
 
 
 def shortened(user: str | None) -> str | None:
-    """A name for a user that OpenAI takes, which is one of 64 letters; clients of Anthropic send whole objects."""
-    if user is None or len(user) <= LONGEST_USER:
+    """The user id, hashed if it is longer than the 64 characters OpenAI takes; Anthropic's clients send objects."""
+    if user is None or len(user) <= MAX_USER_LENGTH:
         return user
     return sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 NOT_AN_OBJECT = "__arguments"
-"""The key under which arguments travel that are no JSON object, where a protocol takes nothing else."""
+"""The key that holds arguments which are not a JSON object, where a protocol accepts objects only."""
 
 
 def as_object(arguments: str) -> msgspec.Raw | None:
-    """Arguments as a JSON object, as they were written; None if they are none. A string that holds one counts."""
+    """Arguments as a JSON object in their original text, also out of a JSON string; None if they are not an object."""
     if is_blank(arguments):
         return msgspec.Raw(b"{}")
     try:
@@ -83,12 +83,12 @@ def as_object(arguments: str) -> msgspec.Raw | None:
 
 
 def wrapped(arguments: str) -> msgspec.Raw:
-    """An object that holds arguments which are none; `unwrapped` undoes it."""
+    """An object that holds arguments which are not an object; `unwrapped` undoes it."""
     return msgspec.Raw(msgspec.json.encode({NOT_AN_OBJECT: arguments}))
 
 
 def unwrapped(raw: msgspec.Raw) -> str:
-    """The arguments in a JSON value: its own text, or what was put into an object for the way."""
+    """The arguments in a JSON value: its text, or the text that `wrapped` put into it."""
     text = bytes(raw).decode()
     if NOT_AN_OBJECT not in text:
         return text
@@ -100,7 +100,7 @@ def unwrapped(raw: msgspec.Raw) -> str:
 
 
 def arguments_text(raw: msgspec.Raw | msgspec.UnsetType) -> str:
-    """Arguments as text: a string's value, an object's own JSON without spaces, nothing for null."""
+    """Arguments as text: the value of a string, compact JSON of an object, nothing for null."""
     if raw is msgspec.UNSET:
         return ""
     data = bytes(raw)

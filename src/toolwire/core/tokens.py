@@ -1,4 +1,4 @@
-"""How many tokens a request may have, where nobody counts them: about one for four letters."""
+"""Estimates a request's tokens where the backend cannot count them: about one for four characters."""
 
 from toolwire.core.request import (
     CallEntry,
@@ -14,41 +14,41 @@ from toolwire.core.request import (
     ToolsEntry,
 )
 
-LETTERS = 4
-"""Letters in a token, roughly."""
+CHARS_PER_TOKEN = 4
+"""Characters of an average token."""
 
-PER_ENTRY = 4
-"""Tokens that frame an entry."""
+TOKENS_PER_ENTRY = 4
+"""Tokens that an entry costs beside its text."""
 
-PER_IMAGE = 800
+TOKENS_PER_IMAGE = 800
 """Tokens of anything that is not text."""
 
 
 def estimated_tokens(request: Request) -> int:
-    """The size of the prompt: instructions, history and tools."""
-    letters = len(request.instructions)
+    """The estimated tokens of the prompt: instructions, history and tools."""
+    chars = len(request.instructions)
     for tool in request.tools:
-        letters += len(tool.name) + len(tool.description) + len(tool.parameters or b"") + len(tool.format or b"")
-    letters += sum(len(tool.raw) for tool in request.hosted_tools)
-    return letters // LETTERS + sum(_tokens(entry) for entry in request.entries)
+        chars += len(tool.name) + len(tool.description) + len(tool.parameters or b"") + len(tool.format or b"")
+    chars += sum(len(tool.raw) for tool in request.hosted_tools)
+    return chars // CHARS_PER_TOKEN + sum(_tokens(entry) for entry in request.entries)
 
 
 def _tokens(entry: Entry) -> int:
     match entry:
         case Message():
-            return PER_ENTRY + _parts(entry.parts)
+            return TOKENS_PER_ENTRY + _parts(entry.parts)
         case ResultEntry():
-            return PER_ENTRY + _parts(entry.parts)
+            return TOKENS_PER_ENTRY + _parts(entry.parts)
         case CallEntry():
-            return PER_ENTRY + (len(entry.name) + len(entry.arguments)) // LETTERS
+            return TOKENS_PER_ENTRY + (len(entry.name) + len(entry.arguments)) // CHARS_PER_TOKEN
         case ReasoningEntry():
-            return PER_ENTRY + sum(map(len, entry.summary + entry.content)) // LETTERS
+            return TOKENS_PER_ENTRY + sum(map(len, entry.summary + entry.content)) // CHARS_PER_TOKEN
         case OtherEntry():
-            return PER_ENTRY + len(entry.raw) // LETTERS
+            return TOKENS_PER_ENTRY + len(entry.raw) // CHARS_PER_TOKEN
         case ToolsEntry():
-            return PER_ENTRY  # its tools are counted with the others
+            return TOKENS_PER_ENTRY  # its tools are counted with the others
 
 
 def _parts(parts: tuple[Part, ...]) -> int:
     texts = [part.text for part in parts if isinstance(part, TextPart | RefusalPart)]
-    return sum(map(len, texts)) // LETTERS + PER_IMAGE * (len(parts) - len(texts))
+    return sum(map(len, texts)) // CHARS_PER_TOKEN + TOKENS_PER_IMAGE * (len(parts) - len(texts))

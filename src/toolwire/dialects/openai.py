@@ -1,4 +1,4 @@
-"""What both OpenAI dialects write alike."""
+"""What both OpenAI dialects have in common."""
 
 from typing import Any
 

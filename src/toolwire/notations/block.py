@@ -1,12 +1,12 @@
-"""Reads the inside of one block as it flows, for any notation.
+"""Reads the inside of one block incrementally, for any notation.
 
-It reports the name as soon as it is settled and every piece of the arguments as soon as it is certain; only a possible
-marker is held back. A block may hold several calls: each is `made` before the next begins.
+The name is available as soon as it is complete, and argument text as soon as it is certain; only a possible marker is
+held back. A block may hold several calls: each is `made` before the next begins.
 """
 
 from toolwire.notations.draft import Draft
 from toolwire.notations.json_body import read_arguments, read_object
-from toolwire.notations.source import Malformed, Source, Steps
+from toolwire.notations.source import Malformed, ReadSteps, Source
 from toolwire.notations.table import Channel, Head, Json, Notation, Opener, Wrapper
 from toolwire.notations.tag_body import read_tags
 from toolwire.notations.values import Schemas
@@ -19,15 +19,15 @@ class Block:
         self._schemas = schemas
         self._names = names
         self._source = Source()
-        self._ending = ""  # closes the row of calls, while it stands between two of them
+        self._ending = ""  # what closes the list of calls, while the reader is between two of them
         self.call = Draft(schemas, names)
         self.made = False  # the call is whole, and the next one has not begun
         self.closed = False
-        self.channel: Channel | None = None  # the block is no call: the text behind it goes there
+        self.channel: Channel | None = None  # set if the block is not a call but decides where text after it goes
         self._steps = self._wrapped(opener) if isinstance(opener, Wrapper) else self._single(opener)
 
     def feed(self, text: str, start: int = 0) -> None:
-        """Read on until more text is needed, a call is made or the block is closed. Raises `Malformed`."""
+        """Continue until more text is needed, a call is made or the block is closed. Raises `Malformed`."""
         self._source.feed(text, start)
         if self.made:
             self.made = False
@@ -37,16 +37,16 @@ class Block:
         except StopIteration:
             self.closed = True
 
-    def place(self) -> tuple[str, int]:
-        """What was fed last, and how far it was read."""
-        return self._source.where()
+    def position(self) -> tuple[str, int]:
+        """The text that was fed last, and the offset up to which it was read."""
+        return self._source.position()
 
     @property
     def is_row(self) -> bool:
-        """Nothing but the end of a row of calls is missing."""
+        """Whether nothing but the end of a list of calls is missing."""
         return bool(self._ending) and self._ending.startswith(self._source.unread())
 
-    def _single(self, notation: Notation) -> Steps:
+    def _single(self, notation: Notation) -> ReadSteps:
         source = self._source
         first = yield from source.next_char()
         if first == "[" and notation.listed and notation.json is not None:
@@ -55,7 +55,7 @@ class Block:
         yield from self._call(notation, first)
         self.made = self.channel is None
 
-    def _wrapped(self, wrapper: Wrapper) -> Steps:
+    def _wrapped(self, wrapper: Wrapper) -> ReadSteps:
         calls = {each.open: each for each in wrapper.calls}
         markers = (wrapper.close, *calls)
         while True:
@@ -69,7 +69,7 @@ class Block:
         if not self._ending:
             raise Malformed("no call")
 
-    def _list(self, keys: Json) -> Steps:
+    def _list(self, keys: Json) -> ReadSteps:
         source = self._source
         yield from source.take(1)
         while (char := (yield from source.next_char())) != "]":
@@ -86,13 +86,13 @@ class Block:
         if not self._ending:
             raise Malformed("no call")
 
-    def _next_in_row(self, ending: str) -> Steps:
-        """A call is made, and another may follow."""
+    def _next_in_row(self, ending: str) -> ReadSteps:
+        """Mark the call as made; another may follow."""
         self._ending = ending
         self.made = True
         yield
 
-    def _call(self, notation: Notation, first: str) -> Steps:
+    def _call(self, notation: Notation, first: str) -> ReadSteps:
         source, call = self._source, self.call
         if first == "{" and notation.json is not None:
             yield from read_object(source, call, notation.json)
@@ -113,7 +113,7 @@ class Block:
             raise Malformed("no name")
         self.call.whole = True
 
-    def _closing(self, close: str) -> Steps:
+    def _closing(self, close: str) -> ReadSteps:
         source = self._source
         if (yield from source.next_char()) in "}]>":
             yield from source.take(1)
@@ -121,7 +121,7 @@ class Block:
             yield from source.next_char()
         yield from source.one_of((close,))
 
-    def _head(self, notation: Notation, head: Head) -> Steps:
+    def _head(self, notation: Notation, head: Head) -> ReadSteps:
         source, call = self._source, self.call
         text, marker = yield from source.until(head.end, head.stop)
         if marker == head.stop:

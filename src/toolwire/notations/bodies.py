@@ -17,7 +17,7 @@ r"""Calls between `<use_tool>` or `<tool_call>` tags: the same bodies are read u
 
     get_date
 
-Of a value in a tag of its own name all white space is cut off, of any other exactly one line end at each side.
+A value in a tag with the parameter's name is trimmed; any other loses exactly one line end on each side.
 """
 
 import re
@@ -25,7 +25,7 @@ import re
 from toolwire.notations.table import Head, Json, Notation, Tags
 
 KEY = r"[^<>/\s][^<>\s]*"
-"""What can be the name of a tag."""
+"""What a tag name may be."""
 
 _NAMED = Tags(
     name=re.compile(r"<(name)>"),

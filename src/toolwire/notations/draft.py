@@ -1,4 +1,4 @@
-"""The call that a block is being read into: its name, once settled, and the argument text that is certain."""
+"""The call that is being read from a block: its name, once complete, and the argument text that is certain."""
 
 from toolwire.notations.source import Malformed
 from toolwire.notations.table import JS_SPACE
@@ -6,12 +6,12 @@ from toolwire.notations.values import Schemas, Types, escaped, typed
 
 
 class Draft:
-    """`name` is empty until known; `taken` drains the argument text read so far."""
+    """A call that is being read; `name` is empty until complete, `taken` drains the argument text read so far."""
 
     def __init__(self, schemas: Schemas, names: frozenset[str] | None) -> None:
         self._schemas = schemas
-        self._names = names  # the only ones that count, if given
-        self._values: list[tuple[str, str, Types | None]] = []  # values read before the name was known
+        self._names = names  # the only valid names, if given
+        self._values: list[tuple[str, str, Types | None]] = []  # values read before the name
         self._count = 0
         self.pieces: list[str] = []
         self.name = ""
@@ -25,6 +25,7 @@ class Draft:
         return taken
 
     def settle_name(self, name: str) -> None:
+        """Set the name; raises `Malformed` if it is not valid."""
         name = name.strip(JS_SPACE)
         if not name:
             raise Malformed("no name")
@@ -36,11 +37,11 @@ class Draft:
         self._values = []
 
     def types(self, parameter: str) -> Types:
-        """What the schema says of a parameter."""
+        """The types of a parameter in the tool's schema."""
         return self._schemas.types(self.name, parameter)
 
     def put(self, parameter: str, value: str, types: Types | None) -> None:
-        """A whole value, of these types or of those that the schema says."""
+        """Add a whole value, of these types or of those in the schema."""
         if not self.name:
             self._values.append((parameter, value, types))
             return
@@ -48,8 +49,10 @@ class Draft:
         self.pieces.append(typed(value, self.types(parameter) if types is None else types))
 
     def open_parameter(self, parameter: str) -> None:
+        """Write the key of a parameter."""
         self.pieces.append(("," if self._count else "{") + f'"{escaped(parameter)}":')
         self._count += 1
 
     def close_parameters(self) -> None:
+        """Write the end of the arguments."""
         self.pieces.append("}" if self._count else "{}")

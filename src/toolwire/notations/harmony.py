@@ -1,12 +1,12 @@
-"""Harmony, the format of gpt-oss: messages with a head that says who is spoken to.
+"""Harmony, the format of gpt-oss: messages with a head that names the channel and the recipient.
 
     <|channel|>analysis<|message|>They want the weather.<|end|>
     <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city":"Rome"}<|call|>
     <|start|>assistant<|channel|>final<|message|>It rains.<|return|>
 
-(without the line ends). `analysis` is reasoning, `final` the answer, `commentary` what is said before a call. The reply
-begins behind `<|start|>assistant`, which is part of the prompt, and engines tend to eat the last marker. The
-recipient may also stand before the channel.
+(without the line ends). `analysis` is reasoning, `final` the answer, `commentary` text before a call. The reply begins
+after `<|start|>assistant`, which is part of the prompt, and engines tend to drop the last marker. The recipient may
+also come before the channel.
 """
 
 import re

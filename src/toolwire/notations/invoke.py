@@ -1,4 +1,4 @@
-"""`<invoke>`: calls of models that were taught in XML, bare or in a wrapper, and with one of several prefixes.
+"""`<invoke>`: calls of models that were trained on XML, bare or in a wrapper, and with one of several prefixes.
 
     <function_calls>
     <invoke name="search">
@@ -12,14 +12,14 @@
 
     <minimax:tool_call><invoke name="search">…</invoke></minimax:tool_call>
 
-Of a value exactly one line end is cut off at each side. DSML, with full-width bars in truth, says of a value whether it
-is a string; DeepSeek also writes all arguments as one JSON object between the tags.
+A value loses exactly one line end on each side. DSML (really written with full-width bars) marks whether a value is a
+string; DeepSeek also writes all arguments as one JSON object between the tags.
 """
 
 import re
 
 from toolwire.notations.table import Head, Notation, Tags, Wrapper
-from toolwire.notations.write import Written, tag_value, written_values
+from toolwire.notations.write import WrittenCall, tag_value, written_values
 
 PREFIXES = ("", "antml:", "minimax:", "\uff5cDSML\uff5c", "|DSML|")
 WRAPPERS = ("function_calls", "tool_calls")
@@ -56,9 +56,9 @@ MARKERS = ("<invoke ", "</invoke>", "<function_calls>", "</function_calls>")
 GUARDED = (*MARKERS, "</parameter>")
 
 
-def write_invoke(name: str, arguments: str) -> Written:
+def write_invoke(name: str, arguments: str) -> WrittenCall:
     """The block for one call, in its wrapper."""
     values, changed = written_values(arguments, GUARDED)
     lines = [f'<parameter name="{key}">{tag_value(text)}</parameter>' for key, text in values]
     block = ("<function_calls>", f'<invoke name="{name}">', *lines, "</invoke>", "</function_calls>")
-    return Written("\n".join(block), changed)
+    return WrittenCall("\n".join(block), changed)

@@ -1,6 +1,6 @@
-r"""Calls as JSON, read as it flows: `{"name": "search", "arguments": {"q": "x"}}`, or the arguments alone.
+r"""Reads calls written as JSON incrementally: `{"name": "search", "arguments": {"q": "x"}}`, or the arguments alone.
 
-A control character inside a string, which JSON forbids and models write, is mended.
+A raw control character inside a string, which JSON forbids and models write, is escaped.
 """
 
 import re
@@ -10,7 +10,7 @@ import msgspec
 
 from toolwire.core.text import is_json
 from toolwire.notations.draft import Draft
-from toolwire.notations.source import Malformed, Source, Steps
+from toolwire.notations.source import Malformed, ReadSteps, Source
 from toolwire.notations.table import Json
 from toolwire.notations.values import escaped
 
@@ -19,8 +19,8 @@ _INSIDE = re.compile(r'["\\\x00-\x1f]')
 _SCALAR_END = re.compile(r"[\s,}\]]")
 
 
-def read_object(source: Source, draft: Draft, keys: Json) -> Steps:
-    """A call with its name and arguments under keys."""
+def read_object(source: Source, draft: Draft, keys: Json) -> ReadSteps:
+    """Read a call that has its name and arguments under keys."""
     yield from source.take(1)
     arguments = False
     while (char := (yield from source.next_char())) != "}":
@@ -44,8 +44,8 @@ def read_object(source: Source, draft: Draft, keys: Json) -> Steps:
         draft.pieces.append("{}")
 
 
-def read_arguments(source: Source, draft: Draft, first: str) -> Steps:
-    """The arguments: an object, or the text of one as a string."""
+def read_arguments(source: Source, draft: Draft, first: str) -> ReadSteps:
+    """Read the arguments: an object, or a string that holds one."""
     if first in "{[":
         yield from _value(source, draft, first, draft.pieces)
         return
@@ -53,7 +53,7 @@ def read_arguments(source: Source, draft: Draft, first: str) -> Steps:
     draft.pieces.append("{}" if text.strip() in ("", "null") else text)
 
 
-def _value(source: Source, draft: Draft, first: str, sink: list[str]) -> Steps:
+def _value(source: Source, draft: Draft, first: str, sink: list[str]) -> ReadSteps:
     if first not in '{["':
         yield from _scalar(source)
         return
@@ -69,7 +69,7 @@ def _value(source: Source, draft: Draft, first: str, sink: list[str]) -> Steps:
             return
 
 
-def _rest_of_string(source: Source, draft: Draft, sink: list[str]) -> Steps:
+def _rest_of_string(source: Source, draft: Draft, sink: list[str]) -> ReadSteps:
     while True:
         found = yield from source.find(_INSIDE, sink)
         if found == "\\":

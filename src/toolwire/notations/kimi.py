@@ -1,4 +1,4 @@
-"""Kimi: a section of calls, each with a name that also counts.
+"""Kimi: a section of calls, each with a name and a number.
 
 <|tool_calls_section_begin|><|tool_call_begin|>functions.search:0<|tool_call_argument_begin|>{"q": "x"}
 <|tool_call_end|><|tool_calls_section_end|>
@@ -7,7 +7,7 @@
 import re
 
 from toolwire.notations.table import Head, Notation, Wrapper
-from toolwire.notations.write import Written, guarded_json
+from toolwire.notations.write import WrittenCall, guarded_json
 
 _CALL = Notation(
     open="<|tool_call_begin|>",
@@ -22,8 +22,8 @@ _SECTION = Wrapper("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>",
 KIMI = (_SECTION, _CALL)
 
 
-def write_kimi(name: str, arguments: str) -> Written:
+def write_kimi(name: str, arguments: str) -> WrittenCall:
     """One call, in a section of its own."""
     given = guarded_json(arguments, ("<|tool_call",))
     call = f"{_CALL.open}functions.{name}:0<|tool_call_argument_begin|>{given}{_CALL.close}"
-    return Written(f"{_SECTION.open}{call}{_SECTION.close}")
+    return WrittenCall(f"{_SECTION.open}{call}{_SECTION.close}")

@@ -11,7 +11,7 @@ structured calls of the same server have others.
 import re
 
 from toolwire.notations.table import Head, Json, Notation
-from toolwire.notations.write import Written, guarded_json
+from toolwire.notations.write import WrittenCall, guarded_json
 
 MISTRAL = Notation(
     open="[TOOL_CALLS]",
@@ -25,6 +25,6 @@ MISTRAL = Notation(
 )
 
 
-def write_mistral(name: str, arguments: str) -> Written:
+def write_mistral(name: str, arguments: str) -> WrittenCall:
     """One call, as the newer tokenizers write it."""
-    return Written(f"{MISTRAL.open}{name}[ARGS]{guarded_json(arguments, (MISTRAL.open,))}")
+    return WrittenCall(f"{MISTRAL.open}{name}[ARGS]{guarded_json(arguments, (MISTRAL.open,))}")

@@ -1,4 +1,4 @@
-"""Finds markers in flowing text, and holds back exactly what could still become one.
+"""Finds markers in streamed text, and holds back exactly what could still become one.
 
 Code is not scanned: neither fenced blocks nor inline spans. A span ends with its line, so that a stray backtick cannot
 hide a call in the lines after it.
@@ -13,9 +13,9 @@ _LINE_PREFIX = re.compile(r"[\s>*+\-0-9.)]*")
 
 @lru_cache(maxsize=64)
 def _specials(markers: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What finds one character to look at, and what finds whole runs: a marker's first letter, code, a line end."""
-    letters = "".join(re.escape(letter) for letter in sorted({marker[0] for marker in markers}))
-    return re.compile(rf"[`~\n{letters}]"), re.compile(rf"`+|~+|\n|[{letters}]")
+    """Patterns for one special character, and for runs of them: a marker's first character, code, a line end."""
+    first_chars = "".join(re.escape(char) for char in sorted({marker[0] for marker in markers}))
+    return re.compile(rf"[`~\n{first_chars}]"), re.compile(rf"`+|~+|\n|[{first_chars}]")
 
 
 class Scanner:
@@ -29,7 +29,7 @@ class Scanner:
         self._run = ""  # the backtick or tilde just read, which may go on
         self._run_length = 0
         self._run_opens_line = False
-        self._fence = ""  # the letter of an open fence
+        self._fence = ""  # the character of an open fence
         self._fence_length = 0
         self._inline = 0
         self._fence_line = False  # the line that opened the fence goes on
@@ -41,7 +41,7 @@ class Scanner:
         return bool(self._held or self._run)
 
     def passes(self, text: str) -> bool:
-        """Whether the text is plain, as nearly all of it is: nothing in it to hold, find or remember."""
+        """Whether the text is plain, as nearly all of it is: nothing in it to hold back, find or remember."""
         if not text or self._held or self._run or self._find_special(text) is not None:
             return False
         if self._indented and not _LINE_PREFIX.fullmatch(text):
@@ -49,15 +49,15 @@ class Scanner:
         return True
 
     def feed(self, text: str, start: int = 0) -> tuple[str, str, str, int]:
-        """The text before a marker, the marker (or nothing), and where to go on: a text, and the place in it."""
+        """The text before a marker, the marker (or nothing), and where to continue: a text and an offset."""
         if self._held:
             text, start, self._held = self._held + text[start:], 0, ""
-        place = start
+        offset = start
         for found in self._special.finditer(text, start):
             at = found.start()
             token = found[0]
-            self._read_plain(text, place, at)
-            place = found.end()
+            self._read_plain(text, offset, at)
+            offset = found.end()
             if token == "\n":
                 self._end_run()
                 self._inline = 0
@@ -75,7 +75,7 @@ class Scanner:
                     return text[start:at], "", text, len(text)
             else:
                 self._read_run(token)
-        self._read_plain(text, place, len(text))
+        self._read_plain(text, offset, len(text))
         return text[start:], "", text, len(text)
 
     def end(self) -> str:

@@ -1,6 +1,6 @@
-"""The text of an open block, and ways to read it that wait for more where they must.
+"""The text of an open block, and functions to read it incrementally.
 
-Readers are generators that yield when they lack text, so they read top to bottom. Nothing long is read twice.
+Readers are generators that yield when they need more text. Nothing long is scanned twice.
 """
 
 import re
@@ -9,14 +9,15 @@ from functools import lru_cache
 from typing import TypeAlias
 
 LIMIT = 1024 * 1024
-"""Most characters one undivided piece of a block (a name, a tag, a typed value) may have."""
+"""Most characters that one unit of a block (a name, a tag, a typed value) may have."""
 
 SHORT = 256
 """Most characters a name, a tag or a head may have."""
 
 _SPACE = re.compile(r"\s*")
 
-Steps: TypeAlias = Generator[None, None, None]
+ReadSteps: TypeAlias = Generator[None, None, None]
+"""A reader that yields when it needs more text."""
 
 
 class Malformed(Exception):
@@ -24,104 +25,105 @@ class Malformed(Exception):
 
 
 class Source:
-    """Text that was fed and a place in it."""
+    """The text that was fed and an offset in it."""
 
     def __init__(self) -> None:
         self._text: str = ""
-        self._place: int = 0
+        self._offset: int = 0
 
     def feed(self, text: str, start: int = 0) -> None:
-        """More text, from this place on. Where all before it was read, nothing is copied."""
+        """Add text, from this offset on. If all text before was read, nothing is copied."""
         if start == len(text):
             return
-        if self._place < len(self._text):
-            text, start = self._text[self._place :] + text[start:], 0
-        self._text, self._place = text, start
+        if self._offset < len(self._text):
+            text, start = self._text[self._offset :] + text[start:], 0
+        self._text, self._offset = text, start
 
-    def where(self) -> tuple[str, int]:
-        """The text and the place in it."""
-        return self._text, self._place
+    def position(self) -> tuple[str, int]:
+        """The text, and the offset up to which it was read."""
+        return self._text, self._offset
 
     def unread(self) -> str:
-        """What was fed and not read."""
-        return self._text[self._place :]
+        """The text that was fed and not read."""
+        return self._text[self._offset :]
 
     def back(self, text: str) -> None:
-        """Put back what was read last."""
-        self._place -= len(text)
+        """Unread the text that was read last."""
+        self._offset -= len(text)
 
     def next_char(self) -> Generator[None, None, str]:
-        """The next character that is no white space. It is not read yet."""
+        """Skip white space and return the next character without reading it."""
         while True:
-            found = _SPACE.match(self._text, self._place)
-            self._place = found.end() if found else self._place
-            if self._place < len(self._text):
-                return self._text[self._place]
+            found = _SPACE.match(self._text, self._offset)
+            self._offset = found.end() if found else self._offset
+            if self._offset < len(self._text):
+                return self._text[self._offset]
             yield
 
     def take(self, count: int) -> Generator[None, None, str]:
-        while len(self._text) - self._place < count:
+        """Read this many characters."""
+        while len(self._text) - self._offset < count:
             yield
-        self._place += count
-        return self._text[self._place - count : self._place]
+        self._offset += count
+        return self._text[self._offset - count : self._offset]
 
     def until(self, *markers: str) -> Generator[None, None, tuple[str, str]]:
-        """Everything before the first of these markers, which must not be far, and that marker; reads past it."""
+        """Read a short text up to and including the first of these markers; returns both."""
         longest = max(map(len, markers))
         while True:
-            reach = self._place + SHORT + longest
-            found = first_of(self._text, markers, self._place, reach)
+            reach = self._offset + SHORT + longest
+            found = first_of(self._text, markers, self._offset, reach)
             if found is not None:
                 end, marker = found
-                before = self._text[self._place : end]
-                self._place = end + len(marker)
+                before = self._text[self._offset : end]
+                self._offset = end + len(marker)
                 return before, marker
             if len(self._text) >= reach:
                 raise Malformed("too long")
             yield
 
     def one_of(self, markers: Sequence[str]) -> Generator[None, None, str]:
-        """The marker that stands here; reads past it."""
+        """Read the one of these markers that comes next."""
         while True:
             for marker in markers:
-                if self._text.startswith(marker, self._place):
-                    self._place += len(marker)
+                if self._text.startswith(marker, self._offset):
+                    self._offset += len(marker)
                     return marker
-            rest = self._text[self._place : self._place + SHORT]
+            rest = self._text[self._offset : self._offset + SHORT]
             if not any(marker.startswith(rest) for marker in markers):
                 raise Malformed("text between calls" if len(markers) > 1 else "text after the call")
             yield
 
     def find(self, pattern: re.Pattern[str], sink: list[str]) -> Generator[None, None, str]:
-        """Move behind the next match, keeping what stands before it."""
+        """Read up to and including the next match; the text before it goes to `sink`."""
         while True:
-            found = pattern.search(self._text, self._place)
+            found = pattern.search(self._text, self._offset)
             end = found.start() if found else len(self._text)
-            if end > self._place:
-                sink.append(self._text[self._place : end])
+            if end > self._offset:
+                sink.append(self._text[self._offset : end])
             if found:
-                self._place = found.end()
+                self._offset = found.end()
                 return found[0]
-            self._place = end
+            self._offset = end
             yield
 
     def piece(self, *markers: str) -> tuple[str, str]:
-        """As much text as is certain, and the marker that ended it, if one did."""
-        start = self._place
+        """Read as much text as is certainly not a marker, and the marker that ends it, if it is there."""
+        start = self._offset
         found = first_of(self._text, markers, start)
         end, marker = found or (len(self._text) - overlap(self._text, markers, start), "")
-        self._place = end + len(marker)
+        self._offset = end + len(marker)
         return self._text[start:end], marker
 
 
 def first_of(text: str, markers: Sequence[str], start: int = 0, end: int | None = None) -> tuple[int, str] | None:
-    """The first place of one of the markers, and that marker."""
+    """The offset of the first marker in the text, and that marker."""
     found: tuple[int, str] | None = None
     for marker in markers:
-        # What lies behind a marker that was found is not looked at: it may be long, and is read after that one.
-        place = text.find(marker, start, end if found is None else found[0] + len(marker) - 1) if marker else -1
-        if place >= 0:
-            found = place, marker
+        # Text after a marker that was found is not searched: it may be long, and is read later.
+        offset = text.find(marker, start, end if found is None else found[0] + len(marker) - 1) if marker else -1
+        if offset >= 0:
+            found = offset, marker
     return found
 
 
@@ -143,7 +145,7 @@ def _overlap(text: str, marker: str, start: int) -> int:
 
 
 class Until:
-    """A stage that lets text flow up to the first of some markers; only what could become one waits."""
+    """Passes text on up to the first of some markers; only what could become a marker is held back."""
 
     def __init__(self, *markers: str) -> None:
         self._markers = markers
@@ -151,7 +153,7 @@ class Until:
         self._held = ""
 
     def feed(self, text: str, start: int = 0) -> tuple[str, str, str, int]:
-        """The text before a marker, the marker (or nothing), and where to go on: a text, and the place in it."""
+        """The text before a marker, the marker (or nothing), and where to continue: a text and an offset."""
         if self._held:
             text, start, self._held = self._held + text[start:], 0, ""
         found = self._pattern.search(text, start)

@@ -1,12 +1,12 @@
-"""What a notation is: markers and bodies, as data. The engine in `block.py` reads any of them.
+"""Notations as data: markers and bodies. The reader in `block.py` reads any of them.
 
-A call stands between `open` and `close`, or ends with its own last letter. Its body is one of
+A call is enclosed by `open` and `close`, or ends with the last character of its body. Its body is one of
 
 - JSON: `{"name": "search", "arguments": {"q": "x"}}`, or a list of such objects
 - tags: `<name>search</name><q>x</q>`, or `<function=search><parameter=q>x</parameter></function>`
 - a head that holds the name, and then JSON, tags or nothing: `search[ARGS]{"q": "x"}`, `name="search">…`, `get_date`
 
-A wrapper holds several calls. A head without a name may say where the text behind it goes.
+A wrapper holds several calls. A head without a name may decide where the text after it goes.
 """
 
 import re
@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 JS_SPACE = "\t\n\v\f\r \u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000\ufeff"
-"""What JavaScript's `trim` removes, which is what the client that reads `<use_tool>` does."""
+"""The characters that JavaScript's `trim` removes, because the client that reads `<use_tool>` uses it."""
 
 Channel: TypeAlias = Literal["text", "reasoning"]
 """Where text goes."""
@@ -30,30 +30,30 @@ class Json(msgspec.Struct, frozen=True):
 
 
 class Tags(msgspec.Struct, frozen=True):
-    """Tags. Patterns match one whole opening tag; their first group is the name or the parameter it opens."""
+    """A kind of tags. Patterns match a whole opening tag; their first group is the name or the parameter."""
 
     parameter: re.Pattern[str]
-    """A second group, if there is one, says `true` or `false`: the value is a string, or is JSON."""
+    """An optional second group is `true` if the value is a string, `false` if it is JSON."""
     parameter_close: str
     """Ends a value; `{}` stands for the parameter."""
     trim: Literal["space", "newline"]
-    """What is cut off a value's ends: all white space, or exactly one line end."""
+    """What is removed at both ends of a value: all white space, or exactly one line end."""
     name: re.Pattern[str] | None = None
     name_close: str = ""
-    """Ends the name, when it is text between tags. Empty: the name stands in the tag itself."""
+    """Ends the name, when it is text between tags. Empty: the name is part of the tag."""
     key_close: str = ""
-    """Ends the parameter, when it is text between tags of its own; `value_open` then opens the value."""
+    """Ends the parameter's name, when it is text between tags; `value_open` then opens the value."""
     value_open: str = ""
     ignored: frozenset[str] = frozenset()
 
-    def knows(self, tag: str) -> bool:
+    def matches(self, tag: str) -> bool:
         """Whether a tag is of this kind."""
         named = self.name is not None and self.name.fullmatch(tag)
         return bool(named or self.parameter.fullmatch(tag)) or tag in self.ignored
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Text in front of the arguments, with the group `name` in it. `end` closes it, and so does `stop`, which stays."""
+    """Text before the arguments, with the name in the group `name`. `end` closes it; `stop` does too and is kept."""
 
     pattern: re.Pattern[str]
     end: str = ""
@@ -63,25 +63,25 @@ class Head(msgspec.Struct, frozen=True):
     tags: Tags | None = None
     """They may follow as tags."""
     declared: bool = False
-    """Too slight a sign by itself: counts only where names are declared."""
+    """Too weak a sign by itself: valid only where names are declared."""
     channels: Mapping[str, Channel] = {}
-    """Where the text behind a head without name goes, by the pattern's group `channel`."""
+    """Where the text after a head without a name goes, by the pattern's group `channel`."""
 
 
 class Notation(msgspec.Struct, frozen=True):
-    """One call."""
+    """How one call is written."""
 
     open: str
     close: str = ""
-    """Empty: the call ends with the last letter of its JSON."""
+    """Empty: the call ends with the last character of its JSON."""
     json: Json | None = None
     listed: bool = False
     """A list of JSON objects is several calls."""
     tags: tuple[Tags, ...] = ()
-    """The kinds of tags that it may hold; the first tag says which."""
+    """The kinds of tags that it may hold; the first tag decides."""
     head: Head | None = None
     ends: tuple[str, ...] = ()
-    """Markers that may follow the call or its channel's text, and say nothing more."""
+    """Markers that may follow the call or its channel's text, and are dropped."""
 
 
 class Wrapper(msgspec.Struct, frozen=True):

@@ -1,20 +1,20 @@
-"""Calls as tags, read as they flow: `<name>search</name><q>x</q>` and its kin.
+"""Reads calls written as tags incrementally: `<name>search</name><q>x</q>` and similar forms.
 
-A value that can only be a string goes on before it is whole; any other waits, because its type shows at its end.
+A value that can only be a string is streamed; any other waits for its end, which decides its type.
 """
 
 from collections.abc import Generator, Sequence
 
 from toolwire.notations.draft import Draft
-from toolwire.notations.source import LIMIT, Malformed, Source, Steps
+from toolwire.notations.source import LIMIT, Malformed, ReadSteps, Source
 from toolwire.notations.table import JS_SPACE, Tags
 from toolwire.notations.values import LITERAL, STRING, Types, escaped, is_text
 
 _STATED: dict[str | None, Types | None] = {None: None, "true": STRING, "false": LITERAL}
 
 
-def read_tags(source: Source, draft: Draft, kinds: Sequence[Tags], close: str) -> Steps:
-    """Everything up to the closing tag, which is put back. The first tag says which of the kinds they are."""
+def read_tags(source: Source, draft: Draft, kinds: Sequence[Tags], close: str) -> ReadSteps:
+    """Read up to the closing tag, which stays unread. The first tag decides between the kinds."""
     while True:
         if (yield from source.next_char()) != "<":
             raise Malformed("text between tags")
@@ -22,7 +22,7 @@ def read_tags(source: Source, draft: Draft, kinds: Sequence[Tags], close: str) -
         if tag == close:
             source.back(tag)
             break
-        kinds = [each for each in kinds if each.knows(tag)]
+        kinds = [each for each in kinds if each.matches(tag)]
         if not kinds:
             raise Malformed("unknown tag")
         tags = kinds[0]
@@ -40,11 +40,11 @@ def read_tags(source: Source, draft: Draft, kinds: Sequence[Tags], close: str) -
 
 
 class _Ends:
-    """What may end a value, and what is cut off its ends."""
+    """What ends a value, and what is trimmed from it."""
 
     def __init__(self, tags: Tags, parameter: str, close: str) -> None:
         self._all_space = tags.trim == "space"
-        self.own = tags.parameter_close.format(parameter)
+        self.parameter = tags.parameter_close.format(parameter)
         self.block = close
 
     def cut_start(self, value: str) -> str:
@@ -58,7 +58,7 @@ class _Ends:
         return value.removesuffix("\r\n") if value.endswith("\r\n") else value.removesuffix("\n")
 
     def refuse(self, ending: str) -> None:
-        if ending != self.own:
+        if ending != self.parameter:
             raise Malformed("a value without end")
 
 
@@ -69,25 +69,25 @@ def _key(source: Source, tags: Tags) -> Generator[None, None, str]:
     return key.strip(JS_SPACE)
 
 
-def _parameter(source: Source, draft: Draft, parameter: str, stated: Types | None, ends: _Ends) -> Steps:
+def _parameter(source: Source, draft: Draft, parameter: str, stated: Types | None, ends: _Ends) -> ReadSteps:
     types = draft.types(parameter) if stated is None and draft.name else stated
     if draft.name and types is not None and is_text(types):
         draft.open_parameter(parameter)
         draft.pieces.append('"')
-        yield from _flow(source, draft, ends)
+        yield from _stream_string(source, draft, ends)
         draft.pieces.append('"')
         return
     value = "".join((yield from _collect(source, ends)))
     draft.put(parameter, ends.cut_end(ends.cut_start(value)), types)
 
 
-def _flow(source: Source, draft: Draft, ends: _Ends) -> Steps:
-    """A string value, piece by piece: only its possible end and the space before it wait."""
+def _stream_string(source: Source, draft: Draft, ends: _Ends) -> ReadSteps:
+    """Stream a string value; only a possible end marker and the white space before it are held back."""
     waiting: list[str] = []
     size = 0
     begun = False
     while True:
-        piece, ending = source.piece(ends.own, ends.block)
+        piece, ending = source.piece(ends.parameter, ends.block)
         if not ending and not piece.strip(JS_SPACE):
             waiting.append(piece)
             size += len(piece)
@@ -114,7 +114,7 @@ def _collect(source: Source, ends: _Ends) -> Generator[None, None, list[str]]:
     pieces: list[str] = []
     size = 0
     while True:
-        piece, ending = source.piece(ends.own, ends.block)
+        piece, ending = source.piece(ends.parameter, ends.block)
         pieces.append(piece)
         size += len(piece)
         if ending:

@@ -1,4 +1,4 @@
-"""`<tool_call>`: the text form of Hermes, Qwen, GLM and their kin, with any of the bodies of `bodies.py`.
+"""`<tool_call>`: the text form of Hermes, Qwen, GLM and similar models, with any of the bodies of `bodies.py`.
 
 <tool_call>{"name": "search", "arguments": {"q": "x"}}</tool_call>
 """
@@ -6,13 +6,13 @@
 import msgspec
 
 from toolwire.notations.bodies import between
-from toolwire.notations.write import Written, guarded_json
+from toolwire.notations.write import WrittenCall, guarded_json
 
 TOOL_CALL = between("tool_call")
 
 
-def write_tool_call(name: str, arguments: str) -> Written:
+def write_tool_call(name: str, arguments: str) -> WrittenCall:
     """The block for one call, as Hermes writes it."""
     given = guarded_json(arguments, (TOOL_CALL.open, TOOL_CALL.close))
     quoted = msgspec.json.encode(name).decode()
-    return Written(f'{TOOL_CALL.open}\n{{"name": {quoted}, "arguments": {given}}}\n{TOOL_CALL.close}')
+    return WrittenCall(f'{TOOL_CALL.open}\n{{"name": {quoted}, "arguments": {given}}}\n{TOOL_CALL.close}')

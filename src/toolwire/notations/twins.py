@@ -1,7 +1,7 @@
-"""The same call in structure and in text: whichever comes first is delivered, and the other is dropped, one for one.
+"""Drops twins: of the same call in structure and in text the first is delivered, and the other dropped, one for one.
 
-A textual call is whole when it is looked at. A structured one flows, so it is held while a textual call of the same
-name has no twin yet; all others pass as they come.
+A textual call is compared when it is whole. A structured one is streamed, so it is held back while a textual call of
+the same name has no twin yet; all others pass at once.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from toolwire.core.policies import Events
 from toolwire.core.text import canonical
 
 _Key: TypeAlias = tuple[str, bytes]
-"""A call by its name and what its arguments say."""
+"""A call by its name and its canonical arguments."""
 _Counted = TypeVar("_Counted")
 
 
@@ -21,32 +21,32 @@ class Twins:
     """The calls of one turn that have no twin so far."""
 
     def __init__(self) -> None:
+        self.is_idle = True
+        """No textual call was delivered, so structured calls pass, and are only compared if one comes later."""
+        self.unread: list[CallStarted | CallEnded | tuple[str, str]] = []
+        """The structured calls that passed meanwhile; arguments as id and text."""
         self._textual: dict[_Key, deque[str]] = {}  # ids of delivered calls
         self._awaited: dict[str, int] = {}  # how many there are of each name
         self._structured: dict[_Key, int] = {}  # how many were delivered
-        self._unread: list[tuple[str, list[str]]] = []  # more of them, as name and pieces of the arguments
         self._open: dict[str, tuple[CallStarted, list[str]]] = {}
         self._held: dict[str, list[Event]] = {}
         self._dropped: set[str] = set()
-        self.flowing = ""
-        """The call that began last, if it is not held: its pieces may be added by whoever sees them."""
-        self.pieces: list[str] = []
 
     @property
     def held(self) -> Collection[str]:
-        """Structured calls that wait for their end."""
+        """Ids of structured calls that are held back."""
         return self._held.keys()
 
     def start(self, event: CallStarted) -> Events:
-        self.flowing, self.pieces = event.id, []
-        self._open[event.id] = event, self.pieces
+        """Take the start of a structured call."""
+        self._open[event.id] = event, []
         if not self._awaited.get(event.name):
             return (event,)
-        self.flowing = ""
         self._held[event.id] = [event]
         return ()
 
     def grow(self, event: CallArgs) -> Events:
+        """Take arguments of a structured call."""
         call = self._open.get(event.id)
         if call is None:
             return () if event.id in self._dropped else (event,)
@@ -62,13 +62,27 @@ class Twins:
             settled = self.settle(event.id) if event.complete else self._held.pop(event.id)
         if event.id in self._dropped:
             return settled
-        call = self._open.pop(event.id, None)
-        if call is not None:
-            self._unread.append((call[0].name, call[1]))
+        self._close(event.id)
         return [*settled, event] if settled else (event,)
 
+    def _close(self, id: str) -> None:
+        call = self._open.pop(id, None)
+        if call is not None:
+            _count(self._structured, _key(call[0].name, call[1]))
+
+    def _catch_up(self) -> None:
+        """Record the structured calls that have passed."""
+        for each in self.unread:
+            if isinstance(each, CallStarted):
+                self._open[each.id] = each, []
+            elif isinstance(each, CallEnded):
+                self._close(each.id)
+            elif each[0] in self._open:
+                self._open[each[0]][1].append(each[1])
+        self.unread.clear()
+
     def settle(self, id: str) -> Events:
-        """Nothing follows in the arguments of a held call: it is dropped, or goes out."""
+        """Decide about a held call whose arguments are complete: drop it as a twin, or release it."""
         started, pieces = self._open[id]
         held = self._held.pop(id)
         delivered = self._textual.get(_key(started.name, pieces))
@@ -77,24 +91,22 @@ class Twins:
         self._awaited[started.name] -= 1
         self._dropped.add(id)
         del self._open[id]
-        return Note("text_call_twin", started.name), CallTwin(delivered.popleft(), id, started.seal)
+        return Note("text_call_twin", started.name), CallTwin(delivered.popleft(), id, started.signature)
 
     def release(self) -> Events:
-        """Nothing more follows: calls that were held go out as far as they came."""
+        """Release held calls as incomplete at the end of the turn."""
         out = [event for id, held in self._held.items() for event in (*held, CallEnded(id, complete=False))]
         self._held.clear()
         return out
 
     def has(self, name: str, arguments: str) -> bool:
-        """Whether this call was delivered in structure; that one is its twin from now on."""
-        for known, pieces in self._unread:
-            _count(self._structured, _key(known, pieces))
-        self._unread.clear()
+        """Whether an equal structured call was delivered; it then counts as this call's twin."""
+        self._catch_up()
         key = _key(name, [arguments])
         if self._structured.get(key):
             self._structured[key] -= 1
             return True
-        # Not every stream says when a call ends.
+        # Not every stream marks the end of a call.
         alike = (id for id, (started, _) in self._open.items() if started.name == name and id not in self._held)
         twin = next((id for id in alike if _key(name, self._open[id][1]) == key), None)
         if twin is not None:
@@ -102,7 +114,9 @@ class Twins:
         return twin is not None
 
     def deliver(self, id: str, name: str, arguments: str) -> None:
-        """This call was delivered from text."""
+        """Record that this textual call was delivered."""
+        self._catch_up()
+        self.is_idle = False
         self._textual.setdefault(_key(name, [arguments]), deque()).append(id)
         _count(self._awaited, name)
 

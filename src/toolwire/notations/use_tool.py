@@ -8,8 +8,8 @@ r"""`<use_tool>`: the text form Obsidian Copilot reads and writes.
 
 The client decodes no entities, trims every value, and turns a value into an object as soon as it holds a matched pair
 of tags. So strings are written raw, numbers as they came, arrays and objects as JSON with every `<` as `\u003c`. A
-string that would not survive is guarded (`</b>` becomes `</b >`), a name that cannot be a tag becomes one that can, and
-both are reported.
+string that would not survive is escaped (`</b>` becomes `</b >`), a name that cannot be a tag is replaced by one that
+can, and both are reported.
 """
 
 import re
@@ -19,11 +19,12 @@ from typing import ClassVar
 
 import msgspec
 
+from toolwire.core.collect import CallAssembler
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TextDelta
 from toolwire.core.policies import Events, Kinds
 from toolwire.notations.bodies import KEY, between
 from toolwire.notations.table import JS_SPACE
-from toolwire.notations.write import Written
+from toolwire.notations.write import WrittenCall
 
 USE_TOOL = between("use_tool")
 
@@ -33,14 +34,14 @@ _UNFIT = re.compile(r"[<>\s]+|^/+")
 _TRIES = 8
 """How many spaces a closing tag is given before all of them are broken in another way."""
 _CROWDED = 64
-"""More signs than these before one `>` are not compared one by one."""
+"""With more `<` than these before one `>`, the value counts as unsafe without comparing them."""
 
 _string = msgspec.json.Decoder(str)
 _values = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def survives(parameter: str, value: str) -> bool:
-    """Whether the client reads this string back exactly."""
+    """Whether the client reads exactly this string from a block."""
     if value != value.strip(JS_SPACE) or not _stays_whole(parameter, value):
         return False
     if _has_tag(value):
@@ -50,7 +51,7 @@ def survives(parameter: str, value: str) -> bool:
     return not _is_composite(value)
 
 
-def write_use_tool(name: str, arguments: str) -> Written:
+def write_use_tool(name: str, arguments: str) -> WrittenCall:
     """The canonical block for one call, by the survival rule."""
     changed: list[str] = []
     shown = name
@@ -67,7 +68,7 @@ def write_use_tool(name: str, arguments: str) -> Written:
             changed.append(parameter)
         lines.append(f"<{key}>{text if is_safe else _guarded(key, text)}</{key}>")
     lines.append(USE_TOOL.close)
-    return Written("\n".join(lines), tuple(changed))
+    return WrittenCall("\n".join(lines), tuple(changed))
 
 
 def to_obsidian_xml(name: str, arguments: str) -> str:
@@ -76,39 +77,30 @@ def to_obsidian_xml(name: str, arguments: str) -> str:
 
 
 class WriteUseTool:
-    """Puts a canonical block into the text after every call. Stands behind `HoldCall`."""
+    """A policy that puts a canonical block into the text after every call; it must follow `HoldCall`."""
 
     handles: ClassVar[Kinds] = (TextDelta, CallStarted, CallArgs, CallEnded)
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
-        self._name = ""
-        self._arguments = ""
-        self._gap = ""  # what must stand between the text so far and the next block
+        self._calls = CallAssembler()
+        self._gap = ""  # the separator between the text so far and the next block
 
-    def feed(self, event: Event) -> Events:
-        match event:
-            case TextDelta(text):
-                self._gap = "" if text.endswith("\n") else "\n\n"
-            case CallStarted(_, name):
-                self._name = name
-            case CallArgs(_, text):
-                self._arguments = text
-            case CallEnded(id, complete) if complete:
-                written = write_use_tool(self._name, self._arguments)
-                gap, self._gap = self._gap, self._delimiter
-                notes = [Note("use_tool_changed", f"{id} {parameter}") for parameter in written.changed]
-                return [event, *notes, TextDelta(gap + written.text)]
-            case _:
-                pass
-        return (event,)
-
-    def end(self) -> Events:
-        return ()
+    def feed(self, event: Event) -> Events | None:
+        if isinstance(event, TextDelta):
+            self._gap = "" if event.text.endswith("\n") else "\n\n"
+            return None
+        call = self._calls.feed(event)
+        if call is None or not call.complete:
+            return None
+        written = write_use_tool(call.name, call.arguments)
+        gap, self._gap = self._gap, self._delimiter
+        notes = [Note("use_tool_changed", f"{call.id} {parameter}") for parameter in written.changed]
+        return [event, *notes, TextDelta(gap + written.text)]
 
 
 def _parameters(arguments: str) -> list[tuple[str, str, bool]]:
-    """Each parameter with its text, and whether that is a string; without nulls. What is no object is one parameter."""
+    """Each parameter with its text and whether it is a string, without nulls. Other JSON becomes one parameter."""
     try:
         read = _values.decode(arguments)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -124,12 +116,12 @@ def _text(raw: bytes) -> tuple[str, bool]:
 
 
 def _is_writable(parameter: str) -> bool:
-    """Whether a parameter can be a tag: one that does not close the block either."""
+    """Whether a parameter's name can be a tag, and is not the tag of the block."""
     return bool(_KEY.fullmatch(parameter)) and f"<{parameter}>" != USE_TOOL.open
 
 
 class _Keys:
-    """Tags for parameters that can be none, which no other parameter has."""
+    """Makes unique tags for parameters whose names cannot be tags."""
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
@@ -146,7 +138,7 @@ class _Keys:
 
 
 def _stays_whole(parameter: str, value: str) -> bool:
-    """Whether nothing in a value ends it before its time, or makes it an object."""
+    """Whether nothing in a value ends it early or makes it an object."""
     return f"</{parameter}>" not in value and USE_TOOL.close not in value and not _has_pair(value)
 
 
@@ -177,7 +169,7 @@ def _has_pair(value: str) -> bool:
         pieces = tag.split("<")[1:]
         if len(pieces) > _CROWDED:
             return True
-        inner = ["<".join(pieces[place:]) for place in range(len(pieces))]
+        inner = ["<".join(pieces[index:]) for index in range(len(pieces))]
         if any(each.startswith("/") and each[1:] in opened for each in inner):
             return True
         opened.update(filter(None, inner))

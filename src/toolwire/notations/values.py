@@ -1,4 +1,4 @@
-"""Types of textual values: text says `3`, the tool's schema says whether that is a number or a string."""
+"""Types of textual values: whether the text `3` is a number or a string is decided by the tool's schema."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, cast
@@ -20,14 +20,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Schemas:
-    """The declared parameters of all tools; read only when a textual call needs them."""
+    """The types of all tools' parameters, read from a schema when a textual call needs it."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools = tools
         self._types: dict[str, dict[str, Types]] = {}
 
     def types(self, name: str, parameter: str) -> Types:
-        """The JSON types a parameter may have, or none if nothing is known."""
+        """The JSON types a parameter may have; empty if the schema does not say."""
         if name not in self._types:
             self._types[name] = self._read(name)
         return self._types[name].get(parameter, UNKNOWN)
@@ -66,7 +66,7 @@ def _types(schema: Any) -> Types:
 
 
 def is_text(types: Types) -> bool:
-    """Whether a value can only be a string, so that it may flow before it is whole."""
+    """Whether a value can only be a string, so that it can be streamed."""
     return "string" in types and types <= _TEXTUAL
 
 
@@ -76,7 +76,7 @@ def escaped(text: str) -> str:
 
 
 def typed(text: str, types: Types) -> str:
-    """A whole value as JSON. Without a schema only arrays and objects are more than strings."""
+    """A whole value as JSON. Without a schema everything except arrays and objects is a string."""
     if not is_text(types) and (found := _literal(text, types or frozenset(("object", "array")))):
         return found
     return _encode(text).decode()

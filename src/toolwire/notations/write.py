@@ -1,7 +1,7 @@
-r"""Writing calls as text: what all notations that can be taught have in common.
+r"""Writes calls as text: what all notations for prompts have in common.
 
-What would be taken for a marker is guarded. Inside JSON that loses nothing: `<tool_call>` is also `\u003ctool_call>`.
-Plain text gets one more backslash behind a marker's first letter, `<\tool_call>`, which can be undone.
+Text that would be taken for a marker is escaped. Inside JSON nothing changes: `<tool_call>` is also `\u003ctool_call>`.
+Plain text gets one more backslash after a marker's first character, `<\tool_call>`, which can be undone.
 """
 
 import re
@@ -12,14 +12,14 @@ from typing import TypeAlias
 import msgspec
 
 
-class Written(msgspec.Struct, frozen=True):
-    """One block, and the parameters whose values it could not carry unchanged."""
+class WrittenCall(msgspec.Struct, frozen=True):
+    """The block of one call, and the parameters whose values had to be changed."""
 
     text: str
     changed: tuple[str, ...] = ()
 
 
-Write: TypeAlias = Callable[[str, str], Written]
+Write: TypeAlias = Callable[[str, str], WrittenCall]
 """Writes a call by its name and its arguments, which are the text of a JSON object."""
 
 _values = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -34,19 +34,19 @@ def guarded(text: str, markers: Sequence[str]) -> str:
 
 @lru_cache(maxsize=64)
 def _marked(markers: tuple[str, ...]) -> re.Pattern[str]:
-    """A marker with any number of backslashes behind its first letter."""
+    """A marker with any number of backslashes after its first character."""
     return re.compile("|".join(rf"{re.escape(marker[0])}\\*{re.escape(marker[1:])}" for marker in markers))
 
 
 def guarded_json(text: str, markers: Sequence[str]) -> str:
-    """The same JSON, in which no string holds one of these markers as it is written."""
+    """The same JSON with these markers escaped in its strings."""
     for marker in markers:
         text = text.replace(marker, f"\\u{ord(marker[0]):04x}{marker[1:]}")
     return text
 
 
 def written_values(arguments: str, markers: Sequence[str]) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-    """Each parameter with its value as text: strings raw, the rest as JSON; and those that had to be changed."""
+    """Each parameter with its value as text (strings raw, the rest as JSON), and those that had to be changed."""
     values: list[tuple[str, str]] = []
     changed: list[str] = []
     for parameter, raw in _values.decode(arguments).items():
@@ -65,7 +65,7 @@ def written_values(arguments: str, markers: Sequence[str]) -> tuple[list[tuple[s
 
 
 def tag_value(text: str) -> str:
-    """A value for between two tags, where a reader cuts one line end off each side."""
+    """A value for text between two tags, of which a reader removes one line end on each side."""
     if not text.startswith(("\n", "\r\n")) and not text.endswith("\n"):
         return text
     return "\n" + text + ("\r\n" if text.endswith("\r") else "\n")

@@ -1,4 +1,4 @@
-"""Tools of MCP servers. Nothing here imports the `mcp` package before a server is to be reached: that takes 0.7 s."""
+"""Tools of MCP servers. The `mcp` package is imported only when a server is needed: that takes 0.7 s."""
 
 from toolwire.agent.mcp.resources import resource_tools
 from toolwire.agent.mcp.servers import McpTool, Say, Servers

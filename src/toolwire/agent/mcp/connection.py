@@ -1,7 +1,7 @@
-"""One life of one server: a task that connects, lists the tools, stays, and closes again.
+"""One connection to an MCP server: a task that connects, lists the tools, waits, and closes.
 
-The `mcp` package keeps its connections in task groups, so whoever enters one must leave it. That is this task, and
-nobody else: it is asked to leave by an event, or by its own cancel scope, which spares the package's clean-up.
+The `mcp` package keeps its connections in task groups, so the task that enters one must leave it. It is asked to leave
+by an event, or by its own cancel scope, which does not interrupt the clean-up of the package.
 """
 
 import asyncio
@@ -20,22 +20,22 @@ from pydantic import ValidationError
 
 from toolwire import __version__
 from toolwire.agent.mcp.content import as_parts, as_result
-from toolwire.agent.mcp.life import CallFailed, NotRunning, Owner, SessionGone
+from toolwire.agent.mcp.interface import CallFailed, ConnectionOwner, NotRunning, SessionGone
 from toolwire.agent.mcp.listing import offers, resources
 from toolwire.agent.mcp.reasons import is_cut, reason, wants_newer
 from toolwire.agent.mcp.settings import Server
 from toolwire.agent.mcp.transports import Health, transport
-from toolwire.agent.registry import Emit, Result
 from toolwire.core.request import TextPart
+from toolwire.turns.tools.registry import Emit, Result
 
-FAREWELL = 3.0
-"""Seconds that an open connection has to be closed politely."""
+CLOSE_SECONDS = 3.0
+"""Seconds that closing an open connection may take."""
 CANCELLING = 1.0
-"""Seconds that calls have to be cancelled at the server before it is left."""
+"""Seconds that cancelling calls at the server may take."""
 LISTING_AGAIN = 0.5
-"""Seconds between two listings: a server must not keep us at it."""
+"""Seconds between two listings, in case a server reports changes all the time."""
 LISTENING_AGAIN = 5.0
-"""Seconds before a lost subscription is asked for again."""
+"""Seconds before a lost subscription is renewed."""
 
 T = TypeVar("T")
 
@@ -45,12 +45,12 @@ for _name in ("mcp", "client"):  # the names under which the package logs, bodie
 
 
 class Connection:
-    """A connection that opens when it is made. Over is over: the next one is another."""
+    """A connection that opens when it is created and cannot be reopened."""
 
-    def __init__(self, server: Server, owner: Owner) -> None:
+    def __init__(self, server: Server, owner: ConnectionOwner) -> None:
         loop = asyncio.get_running_loop()
         self.why = ""
-        """Why it is over, once it is."""
+        """Why it has ended; empty while it has not."""
         self._server = server
         self._owner = owner
         self._health = Health(self._hang_up)
@@ -60,21 +60,22 @@ class Connection:
         self._stale = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
         self._was_stopped = False
-        self._has_babbled = False
+        self._reported_noise = False
         self._scope = anyio.CancelScope()
         self._timer = loop.call_later(server.start_timeout, self._give_up)
-        self._task = loop.create_task(self._live(), name=f"mcp {server.name}")
+        self._task = loop.create_task(self._run(), name=f"mcp {server.name}")
         self._task.add_done_callback(self._end)
 
-    # A connection's life
+    # Opening and closing
 
     @property
     def is_over(self) -> bool:
+        """Whether it has ended or is ending."""
         return bool(self.why) or self._leaving.is_set()
 
     @property
     def broke(self) -> bool:
-        """It was open, and ended without being asked to."""
+        """Whether it was open and ended without being stopped."""
         return self._client is not None and not self._was_stopped
 
     async def opened(self) -> None:
@@ -93,26 +94,28 @@ class Connection:
             self._leave_soon()
 
     async def closed(self) -> None:
-        """Wait until nothing of it is left."""
+        """Wait until it is closed."""
         await asyncio.wait({self._task, *self._calls})
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         with self._scope:
             if self._server.url:
-                await self._meet("auto")
+                await self._connect("auto")
                 return
             try:
-                # Servers made with rmcp before 3.0 end when the first thing they hear is the question of newer clients.
-                await self._meet("legacy")
+                # Servers made with rmcp before 3.0 exit when the first message is the one of newer clients.
+                await self._connect("legacy")
             except (MCPError, RuntimeError, ExceptionGroup) as error:
                 if not wants_newer(error):
                     raise
-                await self._meet("auto")
+                await self._connect("auto")
 
-    async def _meet(self, mode: str) -> None:
+    async def _connect(self, mode: str) -> None:
         about = Implementation(name="toolwire", version=__version__)
-        way = transport(self._server, self._health)
-        async with Client(way, mode=mode, client_info=about, message_handler=self._hear, cache=None) as client:
+        streams = transport(self._server, self._health)
+        async with Client(
+            streams, mode=mode, client_info=about, message_handler=self._on_message, cache=None
+        ) as client:
             self._owner.offer(await offers(client))
             self._owner.instructions = client.instructions or ""
             self._timer.cancel()
@@ -123,7 +126,7 @@ class Connection:
     async def _stay(self, client: Client) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self._list_again, client)
-            if _tells_changes(client):
+            if _reports_changes(client):
                 group.start_soon(self._listen, client)
             await self._leaving.wait()
             await self._drop_calls()
@@ -139,44 +142,44 @@ class Connection:
         if not self._leaving.is_set():
             self._leaving.set()
             self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_later(FAREWELL, self._scope.cancel)
+            self._timer = asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._scope.cancel)
 
     def _hang_up(self) -> None:
-        """The other side is gone. While it is being opened, that is an error already."""
+        """The other side is gone; during opening that raises an error by itself."""
         if self._client is not None:
             self._leave_soon()
 
     def _give_up(self) -> None:
-        """The time to start is over, and whoever waits is told before the process is gone."""
-        self.why = self._told(f"it did not start within {self._server.start_timeout:g} seconds")
+        """Give up opening after the timeout, without waiting for the process to end."""
+        self.why = self._with_details(f"it did not start within {self._server.start_timeout:g} seconds")
         self._settled.set()
         self._scope.cancel()
 
     def _end(self, task: "asyncio.Task[None]") -> None:
         self._timer.cancel()
         error = None if task.cancelled() else task.exception()
-        self.why = self.why or self._told("it ended" if error is None else reason(error, self._server))
+        self.why = self.why or self._with_details("it ended" if error is None else reason(error, self._server))
         self._settled.set()
         self._owner.lose(self)
 
-    def _told(self, why: str) -> str:
-        """A reason, with what else is known about it."""
+    def _with_details(self, why: str) -> str:
+        """A reason, with the HTTP status and the last lines of standard error."""
         refusal, last = self._health.refusal, self._health.tail.text
         if refusal and self._client is None:
             why = f"{why} ({refusal})"
         return f"{why}\nIt wrote:\n{last}" if last else why
 
-    # What it says by itself
+    # Notifications
 
-    async def _hear(self, message: IncomingMessage) -> None:
+    async def _on_message(self, message: IncomingMessage) -> None:
         if isinstance(message, ToolListChangedNotification):
             self._stale.set()
-        elif isinstance(message, Exception) and not self._has_babbled:
-            self._has_babbled = True
+        elif isinstance(message, Exception) and not self._reported_noise:
+            self._reported_noise = True
             self._owner.say("writes to its standard output what is no message")
 
     async def _list_again(self, client: Client) -> None:
-        """List the tools whenever they have changed; changes in the meantime are one."""
+        """List the tools whenever they have changed."""
         while True:
             await self._stale.wait()
             self._stale.clear()
@@ -189,7 +192,7 @@ class Connection:
             await anyio.sleep(LISTING_AGAIN)
 
     async def _listen(self, client: Client) -> None:
-        """Keep a subscription, without which newer servers do not tell of changes. `_hear` gets them."""
+        """Keep a subscription, without which newer servers do not report changes. `_on_message` gets them."""
         while True:
             try:
                 async with client.listen(tools_list_changed=True) as changes:
@@ -200,9 +203,9 @@ class Connection:
             except MCPError:
                 return
             await anyio.sleep(LISTENING_AGAIN)
-            self._stale.set()  # nobody told what has changed in the meantime
+            self._stale.set()  # changes in the meantime were not reported
 
-    # What it is asked
+    # Requests
 
     async def call(self, tool: str, arguments: dict[str, Any], emit: Emit) -> Result:
         """Call a tool. Raises `NotRunning`, `SessionGone` or `CallFailed`."""
@@ -221,6 +224,7 @@ class Connection:
         return Result((TextPart(msgspec.json.encode(found).decode()),))
 
     async def read(self, uri: str) -> Result:
+        """Read a resource."""
         client = self._open_client()
         return Result(as_parts((await self._ask(client.read_resource(uri), "resources/read")).contents))
 
@@ -230,7 +234,7 @@ class Connection:
         return self._client
 
     async def _ask(self, asking: Coroutine[Any, Any, T], what: str) -> T:
-        """Ask within the time that a call has. Whoever stops waiting cancels the request, at the server too."""
+        """Send a request with the timeout of a call; cancelling it also cancels it at the server."""
         task = asyncio.get_running_loop().create_task(asking)
         self._calls.add(task)
         task.add_done_callback(self._forget)
@@ -249,7 +253,7 @@ class Connection:
             raise SessionGone(self.why)
         if self.is_over or is_cut(error):
             self._leave_soon()
-            await asyncio.wait({self._task}, timeout=FAREWELL)
+            await asyncio.wait({self._task}, timeout=CLOSE_SECONDS)
             raise NotRunning(self.why or "it ended")
         assert error is not None
         raise CallFailed(reason(error, self._server))
@@ -257,9 +261,9 @@ class Connection:
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._calls.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever asked may be gone
+            task.exception()  # the caller may be gone
 
 
-def _tells_changes(client: Client) -> bool:
+def _reports_changes(client: Client) -> bool:
     tools = client.server_capabilities.tools
     return client.protocol_version in MODERN_PROTOCOL_VERSIONS and tools is not None and bool(tools.list_changed)

@@ -1,4 +1,4 @@
-"""What a server gives back, as parts of a result."""
+"""Converts the content of MCP results to result parts."""
 
 import mimetypes
 from collections.abc import Iterable, Iterator
@@ -18,19 +18,21 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from toolwire.agent.registry import Result
 from toolwire.core.request import AudioPart, FilePart, ImagePart, Part, TextPart
+from toolwire.turns.tools.registry import Result
 
 _BLOCKS = frozenset(("text", "image", "audio", "resource", "resource_link"))
 _FORMATS = {"mpeg": "mp3", "x-wav": "wav", "wave": "wav", "vnd.wave": "wav", "x-flac": "flac", "mp4": "m4a"}
-"""Audio types whose usual name is another."""
+"""Audio subtypes that have another usual name."""
 
 
 def as_result(result: CallToolResult) -> Result:
-    """The content in its order, and the structured content if no text says the same."""
+    """The content in order, and the structured content unless a text repeats it."""
     parts = tuple(part for block in result.content for part in _parts(block))
     structured = result.structured_content
-    if structured is not None and not _is_told(structured, [part.text for part in parts if isinstance(part, TextPart)]):
+    if structured is not None and not _is_in_text(
+        structured, [part.text for part in parts if isinstance(part, TextPart)]
+    ):
         parts = (*parts, TextPart(msgspec.json.encode(structured).decode()))
     return Result(parts or (TextPart(""),), failed=result.is_error)
 
@@ -88,13 +90,13 @@ def _file_name(uri: str, kind: str) -> str:
     return name or f"resource{mimetypes.guess_extension(kind) or ''}"
 
 
-def _is_told(structured: Any, texts: list[str]) -> bool:
-    """Whether the content already says what the structured content says, as the specification asks for."""
+def _is_in_text(structured: Any, texts: list[str]) -> bool:
+    """Whether a text block already repeats the structured content, as the specification recommends."""
     read = [_read(text) for text in texts]
     if structured in read:
         return True
     match structured:
-        # FastMCP puts what is no object under `result`, and tells each element, or has each block there once more.
+        # FastMCP wraps non-objects in `result`, with one block for each element, or repeats the blocks there.
         case {"result": [*values], **others} if not others:
             return values in (texts, read) or values in read or all(_is_block(value) for value in values)
         case {"result": value, **others} if not others:

@@ -1,4 +1,4 @@
-"""What a server has, page by page."""
+"""Lists the tools and resources of a server, page by page."""
 
 from typing import Any
 
@@ -6,20 +6,20 @@ import msgspec
 from mcp import Client
 from mcp_types import Tool
 
-from toolwire.agent.mcp.life import Offer
+from toolwire.agent.mcp.interface import ListedTool
 
-MOST_PAGES = 200
-"""Pages that are read of one list: a server that always names a next one must not keep us."""
+MAX_PAGES = 200
+"""The most pages that are read of one list, in case it never ends."""
 _ENDLESS = "its list has no end"
 
 
-async def offers(client: Client) -> tuple[Offer, ...]:
+async def offers(client: Client) -> tuple[ListedTool, ...]:
     """All tools."""
     if client.server_capabilities.tools is None:
         return ()
-    found: list[Offer] = []
+    found: list[ListedTool] = []
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.list_tools(cursor=cursor)
         found.extend(map(_offer, page.tools))
         cursor = page.next_cursor
@@ -28,9 +28,9 @@ async def offers(client: Client) -> tuple[Offer, ...]:
     raise RuntimeError(_ENDLESS)
 
 
-def _offer(tool: Tool) -> Offer:
+def _offer(tool: Tool) -> ListedTool:
     hints = tool.annotations
-    return Offer(
+    return ListedTool(
         tool.name,
         tool.description or tool.title or "",
         msgspec.Raw(msgspec.json.encode(tool.input_schema)),
@@ -44,7 +44,7 @@ async def resources(client: Client) -> list[Any]:
         return []
     found: list[Any] = []
     cursor: str | None = None
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         page = await client.list_resources(cursor=cursor)
         found.extend(each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in page.resources)
         cursor = page.next_cursor

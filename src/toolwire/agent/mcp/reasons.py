@@ -1,4 +1,4 @@
-"""What the `mcp` package raises, in a few words."""
+"""Errors of the `mcp` package as short messages."""
 
 from typing import cast
 
@@ -9,11 +9,11 @@ from pydantic import ValidationError
 from toolwire.agent.mcp.settings import Server
 
 _CUT = ("Connection closed", "SSE stream ended")
-"""How the package words that a connection or an answer was broken off. Servers use the same code for other things."""
+"""The messages for a closed connection; servers use the same error code for other things."""
 
 
 def reason(error: BaseException, server: Server) -> str:
-    """An error as a person or a model should read it."""
+    """An error as a message for the user or the model."""
     match _first(error):
         case MCPError() as error:
             return "it ended" if is_cut(error) else error.message
@@ -29,12 +29,12 @@ def reason(error: BaseException, server: Server) -> str:
 
 
 def is_cut(error: BaseException | None) -> bool:
-    """Whether a server went away before it answered."""
+    """Whether the connection closed before the answer."""
     return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and error.message.startswith(_CUT)
 
 
 def wants_newer(error: BaseException) -> bool:
-    """Whether a server knows no handshake, but may know what came after it."""
+    """Whether a server refuses the handshake of older protocol versions, but may support newer ones."""
     match _first(error):
         case MCPError() as error:
             return error.code in (UNSUPPORTED_PROTOCOL_VERSION, METHOD_NOT_FOUND)

@@ -1,7 +1,7 @@
-"""One MCP server, whatever becomes of its connections, and its tools.
+"""One MCP server across its connections, and its tools.
 
-A call that meets a dead server says so in its result, and the next call starts the server again. No call is ever sent
-twice, unless the server has refused it unread.
+A call to a dead server fails with that reason, and the next call starts the server again. No call is sent twice unless
+the server has refused it without running it.
 """
 
 import asyncio
@@ -11,19 +11,26 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.agent.call import ToolCall, ToolError, read_arguments
-from toolwire.agent.mcp.life import CallFailed, Life, NotRunning, Offer, Owner, SessionGone
+from toolwire.agent.mcp.interface import (
+    CallFailed,
+    ConnectionOwner,
+    ListedTool,
+    NotRunning,
+    ServerConnection,
+    SessionGone,
+)
 from toolwire.agent.mcp.settings import Server
-from toolwire.agent.registry import Context, Result
-from toolwire.agent.runtime import failure
 from toolwire.core.events import CallKind
+from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
+from toolwire.turns.tools.calls import failure
+from toolwire.turns.tools.registry import Context, Result
 
 Say: TypeAlias = Callable[[str, str], None]
-"""Takes the name of a server, and what there is to say about it."""
-Connect: TypeAlias = Callable[[Server, Owner], Life]
+"""Receives the name of a server and a message about it."""
+Connect: TypeAlias = Callable[[Server, ConnectionOwner], ServerConnection]
 Load: TypeAlias = Callable[[], Awaitable[Connect]]
 
-LONGEST_PAUSE = 30.0
+MAX_PAUSE = 30.0
 
 
 class McpTool:
@@ -32,26 +39,28 @@ class McpTool:
     kind: CallKind = "function"
     format: msgspec.Raw | None = None
 
-    def __init__(self, name: str, offer: Offer, remote: "Remote") -> None:
+    def __init__(self, name: str, offer: ListedTool, remote: "Remote") -> None:
         self.name = name
         self.description = offer.description
         self.parameters: msgspec.Raw | None = offer.parameters
         self.parallel = remote.server.parallel
         self.writes = not (offer.reads_only and remote.server.trusted)
         self.tool = offer.name
-        """What its server calls it."""
+        """The name of the tool on its server."""
         self.offer = offer
         self.remote = remote
 
     @property
     def server(self) -> str:
+        """The name of its server."""
         return self.remote.server.name
 
     async def run(self, call: ToolCall, context: Context) -> Result:
+        """Call the tool on its server."""
         if self.writes and not context.writable:
             raise ToolError(f"{self.name} may change something, and nothing may be changed now")
         arguments = read_arguments(call, dict[str, Any])
-        return await self.remote.ask(lambda life: life.call(self.tool, arguments, context.emit))
+        return await self.remote.ask(lambda connection: connection.call(self.tool, arguments, context.emit))
 
 
 class Remote:
@@ -60,20 +69,20 @@ class Remote:
     def __init__(self, server: Server, load: Load, name: Callable[[str, str], str], say: Say) -> None:
         self.server = server
         self.tools: tuple[McpTool, ...] = ()
-        """Those that it listed last; they stay while it is not running."""
+        """The tools that it listed last; they stay while it is not running."""
         self.instructions = ""
         self._load = load
         self._name = name
         self._say = say
-        self._opening: asyncio.Task[Life] | None = None
-        self._lives: set[Life] = set()
+        self._opening: asyncio.Task[ServerConnection] | None = None
+        self._connections: set[ServerConnection] = set()
         self._failures = 0
         self._not_before = 0.0
         self._why = ""
         self._is_closed = False
 
-    async def ask(self, question: Callable[[Life], Awaitable[Result]]) -> Result:
-        """Ask the server something, and connect first if need be."""
+    async def ask(self, question: Callable[[ServerConnection], Awaitable[Result]]) -> Result:
+        """Send a request to the server, connecting first if necessary."""
         name = self.server.name
         try:
             result = await self._ask(question)
@@ -84,13 +93,13 @@ class Remote:
         self._failures = 0
         return result
 
-    async def _ask(self, question: Callable[[Life], Awaitable[Result]]) -> Result:
+    async def _ask(self, question: Callable[[ServerConnection], Awaitable[Result]]) -> Result:
         try:
             return await question(await self._connected())
         except SessionGone:
             return await question(await self._connected())
 
-    # Its connections
+    # Connections
 
     def start(self) -> None:
         """Begin to connect."""
@@ -102,7 +111,7 @@ class Remote:
         if self._opening is not None:
             await asyncio.wait({self._opening})
 
-    async def _connected(self) -> Life:
+    async def _connected(self) -> ServerConnection:
         if self._opening is None or _is_over(self._opening):
             self._check_pause()
             self.start()
@@ -120,46 +129,46 @@ class Remote:
         if seconds > 0:
             raise NotRunning(f"{self._why}\nIt can be started again in {seconds:.1f} seconds.")
 
-    async def _open(self) -> Life:
+    async def _open(self) -> ServerConnection:
         try:
             connect = await self._load()
         except ImportError as error:
             raise NotRunning(f"the package mcp cannot be loaded: {error}") from None
-        life = connect(self.server, self)
-        self._lives.add(life)
-        await life.opened()
-        return life
+        connection = connect(self.server, self)
+        self._connections.add(connection)
+        await connection.opened()
+        return connection
 
-    def _note(self, opening: "asyncio.Task[Life]") -> None:
+    def _note(self, opening: "asyncio.Task[ServerConnection]") -> None:
         error = None if opening.cancelled() else opening.exception()
         if error is not None:
             self._fail(str(error))
 
     def _fail(self, why: str) -> None:
-        """Count a failure: the first costs nothing, each further one without a result between a longer pause."""
+        """Count a failure; each consecutive one after the first makes the pause before a restart longer."""
         self._failures += 1
-        pause = min(2.0 ** (self._failures - 2), LONGEST_PAUSE) if self._failures > 1 else 0.0
+        pause = min(2.0 ** (self._failures - 2), MAX_PAUSE) if self._failures > 1 else 0.0
         self._not_before = time.monotonic() + pause
         self._why = why
         if not self._is_closed:
             self.say(f"is not running: {why}")
 
     async def close(self) -> None:
-        """End its connections, and leave nothing of them."""
+        """Close its connections and wait until they are closed."""
         self._is_closed = True
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait({self._opening})
-        lives = tuple(self._lives)
-        for life in lives:
-            life.stop("it was closed")
-        for life in lives:
-            await life.closed()
+        connections = tuple(self._connections)
+        for connection in connections:
+            connection.stop("it was closed")
+        for connection in connections:
+            await connection.closed()
 
-    # What its connections tell
+    # Called by its connections
 
-    def offer(self, offers: tuple[Offer, ...]) -> None:
-        """Take the tools that the server has now. One that is the same stays the same."""
+    def offer(self, offers: tuple[ListedTool, ...]) -> None:
+        """Take the current list of tools; unchanged tools stay the same objects."""
         known = {each.tool: each for each in self.tools}
         self.tools = tuple(
             old if (old := known.get(name)) is not None and old.offer == offer else self._tool(offer)
@@ -171,19 +180,21 @@ class Remote:
         if missing:
             self.say(f"has no tool named {', '.join(missing)}")
 
-    def _tool(self, offer: Offer) -> McpTool:
+    def _tool(self, offer: ListedTool) -> McpTool:
         return McpTool(self._name(self.server.name, offer.name), offer, self)
 
     def say(self, message: str) -> None:
+        """Report something about this server to the user."""
         self._say(self.server.name, message)
 
-    def lose(self, life: Life) -> None:
-        self._lives.discard(life)
-        if life.broke:
-            self._fail(life.why)
+    def lose(self, connection: ServerConnection) -> None:
+        """A connection has ended."""
+        self._connections.discard(connection)
+        if connection.broke:
+            self._fail(connection.why)
 
 
-def _is_over(opening: "asyncio.Task[Life]") -> bool:
+def _is_over(opening: "asyncio.Task[ServerConnection]") -> bool:
     if not opening.done():
         return False
     return opening.cancelled() or opening.exception() is not None or opening.result().is_over

@@ -1,13 +1,13 @@
-"""Tools with which a model finds and reads the resources of MCP servers."""
+"""Tools that let a model list and read the resources of MCP servers."""
 
-from toolwire.agent.call import ToolError
 from toolwire.agent.mcp.remote import Remote
 from toolwire.agent.mcp.servers import Servers
-from toolwire.agent.registry import FunctionTool, Result, tool
+from toolwire.turns.tools.call import ToolError
+from toolwire.turns.tools.registry import FunctionTool, Result, tool
 
 
 def resource_tools(servers: Servers) -> tuple[FunctionTool, FunctionTool]:
-    """One to list resources, one to read them."""
+    """A tool that lists resources and a tool that reads them."""
 
     def found(server: str) -> Remote:
         remote = servers.get(server)
@@ -22,7 +22,7 @@ def resource_tools(servers: Servers) -> tuple[FunctionTool, FunctionTool]:
         Args:
             server: The name of the server.
         """
-        return await found(server).ask(lambda life: life.resources())
+        return await found(server).ask(lambda connection: connection.resources())
 
     @tool(parallel=True)
     async def read_mcp_resource(server: str, uri: str) -> Result:
@@ -32,6 +32,6 @@ def resource_tools(servers: Servers) -> tuple[FunctionTool, FunctionTool]:
             server: The name of the server.
             uri: The address of the resource, as list_mcp_resources gives it.
         """
-        return await found(server).ask(lambda life: life.read(uri))
+        return await found(server).ask(lambda connection: connection.read(uri))
 
     return list_mcp_resources, read_mcp_resource

@@ -1,4 +1,4 @@
-"""All MCP servers of a session: connected at once in the background, their tools by names that models take.
+"""All MCP servers of a session: connected in parallel in the background, tools under names that models accept.
 
 async with Servers(read_config(text), say) as servers:
     await servers.ready()
@@ -10,26 +10,27 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from toolwire.agent.call import mcp_name
+from toolwire.adapt.names import Limits
 from toolwire.agent.mcp.remote import Connect, McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
-from toolwire.agent.registry import Registry
-from toolwire.core.names import Limits
+from toolwire.turns.tools.call import mcp_name
+from toolwire.turns.tools.registry import Registry
 
 _LIMITS = Limits()
 
-MOST_ADVICE = 4000
+MAX_ADVICE = 4000
 """Characters of a server's instructions that a model is given."""
 
 
 class Names:
-    """What tools are called here. A name is given once and for good, and never to another tool."""
+    """Unique names of tools; a name is never given to another tool."""
 
     def __init__(self) -> None:
         self._given: dict[tuple[str, str], str] = {}
         self._taken: set[str] = set()
 
     def of(self, server: str, tool: str) -> str:
+        """The name of a tool, the same each time."""
         if (server, tool) not in self._given:
             name = self._new(mcp_name(server, tool))
             self._given[server, tool] = name
@@ -45,7 +46,7 @@ class Names:
 
 
 class Servers:
-    """Any number of servers. Leaving the context ends them all, and waits until they are gone."""
+    """Any number of servers; leaving the context ends them and waits for that."""
 
     def __init__(self, servers: Iterable[Server], say: Say) -> None:
         self._names = Names()
@@ -59,7 +60,7 @@ class Servers:
             self._remotes[server.name] = Remote(server, self._load, self._names.of, say)
 
     async def __aenter__(self) -> Self:
-        """Begin to connect, and wait for nobody."""
+        """Begin to connect without waiting."""
         for remote in self._remotes.values():
             if remote.server.ignored:
                 remote.say(f"has settings that mean nothing here: {', '.join(remote.server.ignored)}")
@@ -75,7 +76,7 @@ class Servers:
             try:
                 await asyncio.wait({closing})
             except asyncio.CancelledError:
-                is_cancelled = True  # but no process is left behind for that
+                is_cancelled = True  # closing continues, so that no process is left behind
         closing.result()
         if is_cancelled:
             raise asyncio.CancelledError
@@ -87,9 +88,11 @@ class Servers:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names of the servers."""
         return tuple(self._remotes)
 
     def get(self, name: str) -> Remote | None:
+        """The server with this name."""
         return self._remotes.get(name)
 
     @property
@@ -98,9 +101,9 @@ class Servers:
         return tuple(tool for remote in self._remotes.values() for tool in remote.tools)
 
     def update(self, registry: Registry) -> None:
-        """Make a registry hold these tools as they are now. The others in it stay as they are."""
+        """Update the MCP tools in a registry; other tools stay."""
         for remote in self._remotes.values():
-            registry.advise(f"the MCP server {remote.server.name}", remote.instructions[:MOST_ADVICE])
+            registry.advise(f"the MCP server {remote.server.name}", remote.instructions[:MAX_ADVICE])
         now = set(self.tools)
         for old in [each for each in registry if isinstance(each, McpTool) and self._has_lost(each, now)]:
             registry.remove(old.name)

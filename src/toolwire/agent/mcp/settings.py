@@ -1,11 +1,11 @@
-"""Which MCP servers there are and how to reach them, from the JSON that other programs use for it too.
+"""Reads the configuration of MCP servers, in the JSON format that other programs use too.
 
 {"mcpServers": {
     "files": {"command": "npx", "args": ["-y", "files-server", "${HOME}"], "env": {"TOKEN": "${TOKEN}"}, "cwd": "/srv"},
     "web": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${KEY:-none}"}}}}
 
 Our own fields, all optional: `timeout` and `startTimeout` in seconds, `parallel`, `trusted`, `disabled`, and lists of
-tools in `allow` and `deny`. What is wrong is said with the path of its field, and never with a value, which may be a
+tools in `allow` and `deny`. Errors name the path of the field, never a value, which may be a
 secret.
 """
 
@@ -19,7 +19,7 @@ import msgspec
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url", "streamableHttp": "url"}
-"""What `type` may say, and the field that it needs."""
+"""The values of `type`, and the field that each requires."""
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
@@ -37,7 +37,7 @@ _FIELDS: dict[str, tuple[str, Any]] = {
     "allow": ("allow", tuple[str, ...]),
     "deny": ("deny", tuple[str, ...]),
 }
-"""From a field to what we call it, and its type."""
+"""Our name and the type of each field."""
 _EXPANDED = frozenset(("command", "args", "env", "cwd", "url", "headers"))
 _NOT_OURS = frozenset(("type", "disabled"))
 
@@ -63,7 +63,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     parallel: bool = False
     """Its tools may run side by side."""
     trusted: bool = False
-    """It is believed when it says that a tool only reads."""
+    """Whether its read-only declarations are trusted."""
     allow: tuple[str, ...] | None = None
     """The only tools to offer, by the server's own names for them."""
     deny: tuple[str, ...] = ()
@@ -81,6 +81,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
         return f"Server({self.name!r})"
 
     def offers(self, tool: str) -> bool:
+        """Whether a tool is offered to the model."""
         return tool not in self.deny and (self.allow is None or tool in self.allow)
 
 
@@ -100,10 +101,10 @@ def read_config(
         raise BadConfig("mcpServers: is missing")
     servers = _typed("mcpServers", top["mcpServers"], dict[str, Any])
     read_servers = (_server(name, entry, environment) for name, entry in servers.items())
-    return tuple(_placed(server, beside) for server in read_servers if server is not None)
+    return tuple(_with_absolute_paths(server, beside) for server in read_servers if server is not None)
 
 
-def _placed(server: Server, folder: Path | None) -> Server:
+def _with_absolute_paths(server: Server, folder: Path | None) -> Server:
     """A server without relative paths; a program without a slash is looked for on the PATH."""
     if folder is None:
         return server

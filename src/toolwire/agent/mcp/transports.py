@@ -1,6 +1,6 @@
-"""How a server is reached: a process with pipes, or streamable HTTP. Each is a transport of the `mcp` package.
+"""Transports of the `mcp` package: a process with pipes, or streamable HTTP.
 
-A transport here also says when it is over, which the package tells only those who have a request under way.
+A transport here also reports when it has ended, which the package does only while a request is pending.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ from toolwire.core.terminal import clean
 
 LAST_BYTES = 2048
 LAST_LINES = 10
-LAST_WORDS = 0.3
-"""Seconds that the rest of a standard error has to arrive once its process has ended."""
-MOST_EVENT = 64 * 1024 * 1024
+STDERR_SECONDS = 0.3
+"""Seconds to wait for the rest of standard error after the process has ended."""
+MAX_EVENT_BYTES = 64 * 1024 * 1024
 """Bytes of one event. The package's own limit of 1 MiB is less than an image may take."""
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Tail(asyncio.Protocol):
-    """The end of what a process writes to its standard error, which never reaches our terminal."""
+class StderrTail(asyncio.Protocol):
+    """The end of the standard error of a process, which is not shown in our terminal."""
 
     def __init__(self) -> None:
         self._kept = b""
@@ -39,12 +39,12 @@ class Tail(asyncio.Protocol):
 
     @property
     def text(self) -> str:
-        """The last lines, as far as there are any, without what would steer a terminal."""
+        """The last lines, without control characters."""
         lines = clean(self._kept.decode("utf-8", "replace")).strip().splitlines()
         return "\n".join(lines[-LAST_LINES:])
 
     async def open(self) -> TextIO:
-        """The end to write to."""
+        """Open the pipe and return its writing end."""
         reading, writing = os.pipe()
         errors = os.fdopen(writing, "w")
         source = os.fdopen(reading, "rb", 0)
@@ -58,30 +58,33 @@ class Tail(asyncio.Protocol):
         return errors
 
     async def close(self) -> None:
-        """Take what still comes. A process that was left behind may hold the other end, so not for long."""
-        with anyio.move_on_after(LAST_WORDS, shield=True):
+        """Read the rest for a short time: a descendant may keep the pipe open."""
+        with anyio.move_on_after(STDERR_SECONDS, shield=True):
             await self._ended.wait()
         if self._transport is not None:
             self._transport.close()
 
     def data_received(self, data: bytes) -> None:
+        """Keep the last bytes."""
         self._kept = (self._kept + data)[-LAST_BYTES:]
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The pipe is closed."""
         self._ended.set()
 
 
 class Health:
-    """What is known of a connection beside its messages."""
+    """The state of a connection beside its messages."""
 
     def __init__(self, over: Callable[[], None]) -> None:
         self.over = over
-        self.tail = Tail()
+        self.tail = StderrTail()
         self.refusal = ""
         """The last HTTP status that was an error."""
         self.session_is_gone = False
 
-    async def see(self, response: httpx2.Response) -> None:
+    async def check_response(self, response: httpx2.Response) -> None:
+        """Note an HTTP error and a lost session."""
         if response.status_code < 400 or response.request.method != "POST":
             return
         self.refusal = f"HTTP {response.status_code} {response.reason_phrase}".strip()
@@ -97,17 +100,19 @@ class _Stream(Protocol[T_co]):
     async def __anext__(self) -> T_co: ...
 
 
-class Watched:
-    """A stream of messages that says when it is over."""
+class WatchedStream:
+    """A message stream that reports its end."""
 
     def __init__(self, stream: _Stream[SessionMessage | Exception], over: Callable[[], None]) -> None:
         self._stream = stream
         self._over = over
 
     async def receive(self) -> SessionMessage | Exception:
+        """The next message."""
         return await self._stream.receive()
 
     async def aclose(self) -> None:
+        """Close the stream."""
         await self._stream.aclose()
 
     def __aiter__(self) -> Self:
@@ -130,24 +135,24 @@ class Watched:
 
 
 def transport(server: Server, health: Health) -> AbstractAsyncContextManager[Any]:
-    """The way to a server, still to be entered."""
+    """The transport to a server, as a context manager."""
     return _http(server, health) if server.url else _stdio(server, health)
 
 
 @asynccontextmanager
-async def _stdio(server: Server, health: Health) -> AsyncGenerator[tuple[Watched, Any]]:
+async def _stdio(server: Server, health: Health) -> AsyncGenerator[tuple[WatchedStream, Any]]:
     parameters = StdioServerParameters(
         command=server.command,
         args=list(server.args),
         env=server.env,
         cwd=server.cwd or None,
-        encoding_error_handler="replace",  # one bad byte is no reason to lose a server
+        encoding_error_handler="replace",  # one invalid byte must not end the connection
     )
     errors = await health.tail.open()
     try:
         async with stdio_client(parameters, errors) as (reading, writing):
             errors.close()  # the process has its own
-            yield Watched(reading, health.over), writing
+            yield WatchedStream(reading, health.over), writing
     finally:
         with suppress(OSError):
             errors.close()
@@ -155,11 +160,16 @@ async def _stdio(server: Server, health: Health) -> AsyncGenerator[tuple[Watched
 
 
 @asynccontextmanager
-async def _http(server: Server, health: Health) -> AsyncGenerator[tuple[Watched, Any]]:
+async def _http(server: Server, health: Health) -> AsyncGenerator[tuple[WatchedStream, Any]]:
     # A stream of events may be silent for long; every call has a deadline of its own.
     timeout = httpx2.Timeout(server.start_timeout, read=None)
     async with (
-        httpx2.AsyncClient(headers=server.headers, timeout=timeout, event_hooks={"response": [health.see]}) as client,
-        streamable_http_client(server.url, http_client=client, max_sse_event_size=MOST_EVENT) as (reading, writing),
+        httpx2.AsyncClient(
+            headers=server.headers, timeout=timeout, event_hooks={"response": [health.check_response]}
+        ) as client,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_EVENT_BYTES) as (
+            reading,
+            writing,
+        ),
     ):
-        yield Watched(reading, health.over), writing
+        yield WatchedStream(reading, health.over), writing

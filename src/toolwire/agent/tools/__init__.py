@@ -1,20 +1,20 @@
-"""The tools that come with the engine, by the names they are chosen by."""
+"""The built-in tools, by the names under which they are chosen."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
-from toolwire.agent.registry import Tool
+from toolwire.turns.tools.registry import Tool
 
 NAMES = ("read", "write", "edit", "glob", "grep", "bash", "patch", "image", "exec", "local_shell")
 """Every tool, or group of tools, that can be chosen."""
 
-USUAL = ("read", "write", "edit", "glob", "grep", "bash", "patch", "image", "exec")
+DEFAULT = ("read", "write", "edit", "glob", "grep", "bash", "patch", "image", "exec")
 
 Close: TypeAlias = Callable[[], Awaitable[None]]
 
 
 def builtin(names: Iterable[str] = ()) -> tuple[list[Tool], Close]:
-    """The chosen tools, or the usual ones, and how to end what they leave running. Raises `ValueError`."""
+    """The chosen tools, or the default ones, and a function that ends what they left running. Raises `ValueError`."""
     from toolwire.agent.tools import files, image, patch, search, sessions, shell  # noqa: PLC0415 - they are many
 
     running = sessions.Sessions()
@@ -30,7 +30,7 @@ def builtin(names: Iterable[str] = ()) -> tuple[list[Tool], Close]:
         "exec": tuple(running.tools),
         "local_shell": (shell.local_shell,),
     }
-    chosen = [name.lower() for name in names] or list(USUAL)
+    chosen = [name.lower() for name in names] or list(DEFAULT)
     for name in chosen:
         if name not in known:
             raise ValueError(f"there is no tool {name!r}; there are {', '.join(NAMES)}")

@@ -1,8 +1,8 @@
-"""The door to the file system: where a path leads, and reading and replacing files whole.
+"""Confines file access to the allowed roots, and reads and replaces whole files.
 
-No tool touches a path that it did not get from here, so nothing outside the roots is read or written. Links and `..`
-are followed first and judged by where they end; what is not there yet is judged by its nearest existing parent.
-What another process swaps between this look and the use of a path is caught for the last part of a path only.
+Tools use only paths checked here, so nothing outside the roots is read or written. Links and `..` are resolved before
+the check; a path that does not exist yet is checked by its nearest existing parent. A change by another process between
+the check and the use is caught for the last component only.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from toolwire.agent.call import ToolError
-from toolwire.agent.registry import Context
+from toolwire.turns.tools.call import ToolError
+from toolwire.turns.tools.registry import Context
 
 MAX_WHOLE = 64 * 1024 * 1024
 """Files larger than this are not taken into memory whole."""
@@ -32,14 +32,14 @@ _NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # opening a pipe must not wait for its 
 _Made = TypeVar("_Made")
 
 
-class Place(msgspec.Struct, frozen=True):
-    """A path within the roots, and the name under which the model knows it."""
+class ConfinedPath(msgspec.Struct, frozen=True):
+    """A checked path within the roots, and the path as the model wrote it."""
 
     path: Path
     name: str
 
 
-class Whole(msgspec.Struct, frozen=True):
+class FileContent(msgspec.Struct, frozen=True):
     """A file as it was read."""
 
     data: bytes
@@ -47,82 +47,83 @@ class Whole(msgspec.Struct, frozen=True):
 
     @property
     def is_binary(self) -> bool:
+        """Whether it contains a NUL byte."""
         return b"\0" in self.data
 
-    def must_still_be(self, place: Place) -> None:
-        """Refuse to go on with a file that somebody has changed since."""
+    def must_be_unchanged(self, target: ConfinedPath) -> None:
+        """Raise `ToolError` if the file has changed since it was read."""
         with suppress(OSError):
-            now, then = place.path.lstat(), self.stat
+            now, then = target.path.lstat(), self.stat
             if (now.st_ino, now.st_size, now.st_mtime_ns) == (then.st_ino, then.st_size, then.st_mtime_ns):
                 return
-        raise ToolError(f"{place.name} was changed by somebody else meanwhile; read it again")
+        raise ToolError(f"{target.name} was changed by somebody else meanwhile; read it again")
 
 
-def confined(name: str, context: Context) -> Place:
-    """Where a path of the model leads. Refuses what lies outside the roots."""
-    return Place(_checked(name, _joined(name, context), context), name)
+def confined(name: str, context: Context) -> ConfinedPath:
+    """Check a path of the model. Raises `ToolError` for one outside the roots."""
+    return ConfinedPath(_checked(name, _joined(name, context), context), name)
 
 
-def entry(name: str, context: Context) -> Place:
-    """The same for what a folder holds under this name: a link is itself, not what it points to."""
+def entry(name: str, context: Context) -> ConfinedPath:
+    """The same without following a link at the end of the path."""
     path = _joined(name, context)
     if path.name in ("", ".."):
         return confined(name, context)
-    return Place(_checked(name, path.parent, context) / path.name, name)
+    return ConfinedPath(_checked(name, path.parent, context) / path.name, name)
 
 
 def shown(path: Path, context: Context) -> str:
-    """A path as the model should see it: from the working directory, if it is in there."""
+    """A path as the model should see it: relative if it is in the working directory."""
     cwd = context.cwd.resolve()
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
 
 
 def must_be_writable(context: Context, refusal: str) -> None:
-    """Go no further in read-only mode; `refusal` says what is off."""
+    """Raise `ToolError` in read-only mode."""
     if not context.writable:
         raise ToolError(f"read-only mode: {refusal}")
 
 
-def opened(place: Place, context: Context) -> BinaryIO:
+def opened(target: ConfinedPath, context: Context) -> BinaryIO:
     """A regular file, open for reading."""
-    with telling(place, context):
-        number = os.open(place.path, os.O_RDONLY | _NO_LINK | _NO_WAIT | _BYTES)
+    with explaining(target, context):
+        number = os.open(target.path, os.O_RDONLY | _NO_LINK | _NO_WAIT | _BYTES)
     mode = os.fstat(number).st_mode
     if not stat.S_ISREG(mode):
         os.close(number)
         what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
-        raise ToolError(f"{place.name} is {what}")
+        raise ToolError(f"{target.name} is {what}")
     return os.fdopen(number, "rb")
 
 
-def read_whole(place: Place, context: Context) -> Whole:
+def read_whole(target: ConfinedPath, context: Context) -> FileContent:
     """A file of a size that fits into memory."""
-    with opened(place, context) as file:
+    with opened(target, context) as file:
         status = os.fstat(file.fileno())
         data = file.read(MAX_WHOLE + 1)
     if len(data) > MAX_WHOLE:
-        raise ToolError(f"{place.name} is too large ({status.st_size} bytes; at most {MAX_WHOLE})")
-    return Whole(data, status)
+        raise ToolError(f"{target.name} is too large ({status.st_size} bytes; at most {MAX_WHOLE})")
+    return FileContent(data, status)
 
 
-def existing(place: Place) -> os.stat_result | None:
-    """The file that is to be replaced, if there is one. Refuses what is no file or may not be written."""
+def existing(target: ConfinedPath) -> os.stat_result | None:
+    """The status of the file to replace, None if there is none. Raises `ToolError` if it cannot be written."""
     try:
-        status = place.path.lstat()
+        status = target.path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISDIR(status.st_mode):
-        raise ToolError(f"{place.name} is a directory")
+        raise ToolError(f"{target.name} is a directory")
     if not stat.S_ISREG(status.st_mode):
-        raise ToolError(f"{place.name} is not a regular file")
-    if not os.access(place.path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
-        raise ToolError(f"{place.name} is write-protected")
+        raise ToolError(f"{target.name} is not a regular file")
+    if not os.access(target.path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+        raise ToolError(f"{target.name} is write-protected")
     return status
 
 
-def staged(place: Place, data: bytes, like: os.stat_result | None) -> Path:
-    """A new file beside a place, to be renamed to it; with the mode and owner of the one it replaces."""
-    temporary = place.path.parent / f".{token_hex(8)}.tmp"
+def staged(target: ConfinedPath, data: bytes, like: os.stat_result | None) -> Path:
+    """Write a temporary file in the same directory, with the mode and owner of the file it will replace."""
+    temporary = target.path.parent / f".{token_hex(8)}.tmp"
     mode = 0o666 if like is None else 0o600  # what was private is so from the first byte on
     number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK | _BYTES, mode)
     try:
@@ -138,21 +139,20 @@ def staged(place: Place, data: bytes, like: os.stat_result | None) -> Path:
     return temporary
 
 
-def replace(place: Place, data: bytes, like: os.stat_result | None) -> None:
-    """Put a file in place, all of it or nothing."""
-    temporary = staged(place, data, like)
+def replace(target: ConfinedPath, data: bytes, like: os.stat_result | None) -> None:
+    """Write a file atomically."""
+    temporary = staged(target, data, like)
     try:
-        temporary.replace(place.path)
+        temporary.replace(target.path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
 
 
 async def undisturbed(work: Callable[[], _Made]) -> _Made:
-    """Run what changes files in a thread, to its end even if the call is cancelled.
+    """Run a function in a thread, to its end even if the call is cancelled.
 
-    A thread cannot be stopped. Were it left alone, the next call would run beside it, and the model would read that
-    nothing was done.
+    A thread cannot be stopped: the next call would run beside it, and the result would claim that nothing was changed.
     """
     task = asyncio.ensure_future(asyncio.to_thread(work))
     while not task.done():
@@ -162,6 +162,7 @@ async def undisturbed(work: Callable[[], _Made]) -> _Made:
 
 
 def encoded(text: str) -> bytes:
+    """The text as bytes. Raises `ToolError` for a lone surrogate."""
     try:
         return text.encode(errors="surrogateescape")
     except UnicodeEncodeError:
@@ -169,29 +170,29 @@ def encoded(text: str) -> bytes:
 
 
 @contextmanager
-def telling(place: Place, context: Context) -> Generator[None]:
-    """Say what went wrong with a file in one sentence."""
+def explaining(target: ConfinedPath, context: Context) -> Generator[None]:
+    """Turn an `OSError` into a `ToolError` with one clear sentence."""
     try:
         yield
     except OSError as error:
-        raise _explained(error, place, context) from None
+        raise _explained(error, target, context) from None
 
 
-def _explained(error: OSError, place: Place, context: Context) -> ToolError:
+def _explained(error: OSError, target: ConfinedPath, context: Context) -> ToolError:
     match error.errno:
         case errno.ENOENT:
-            near = _similar(place.path, context)
-            return ToolError(f"there is no {place.name}" + (f"; similar: {', '.join(near)}" if near else ""))
+            near = _similar(target.path, context)
+            return ToolError(f"there is no {target.name}" + (f"; similar: {', '.join(near)}" if near else ""))
         case errno.ENOTDIR | errno.EEXIST:
-            return ToolError(f"a part of the path {place.name} is a file, not a directory")
+            return ToolError(f"a part of the path {target.name} is a file, not a directory")
         case errno.EACCES | errno.EPERM:
-            return ToolError(f"no permission for {place.name}")
+            return ToolError(f"no permission for {target.name}")
         case errno.ELOOP:
-            return ToolError(f"{place.name} is a link that cannot be followed")
+            return ToolError(f"{target.name} is a link that cannot be followed")
         case errno.ENAMETOOLONG:
-            return ToolError(f"the path {place.name[:100]}… is too long")
+            return ToolError(f"the path {target.name[:100]}… is too long")
         case _:
-            return ToolError(f"{place.name}: {error.strerror or error}")
+            return ToolError(f"{target.name}: {error.strerror or error}")
 
 
 def _joined(name: str, context: Context) -> Path:
@@ -220,7 +221,7 @@ def _is_inside(path: Path, context: Context) -> bool:
 
 
 def _similar(path: Path, context: Context) -> list[str]:
-    """Names like the first part of a path that is missing, where it should be."""
+    """Existing names similar to the first missing component of a path."""
     while not path.parent.is_dir() and path.parent != path:
         path = path.parent
     if not _is_inside(path.parent, context):

@@ -1,10 +1,10 @@
-"""Output of any length for a model: its beginning and its end, within a budget of tokens."""
+"""Keeps the beginning and the end of long output, within a token budget."""
 
 BYTES_PER_TOKEN = 4
 """How Codex estimates tokens."""
-MOST_TOKENS = 10_000
-"""Of one result, as in Codex."""
-KEPT = MOST_TOKENS * BYTES_PER_TOKEN
+MAX_TOKENS = 10_000
+"""Tokens of one result, as in Codex."""
+KEPT = MAX_TOKENS * BYTES_PER_TOKEN
 
 
 class Excerpt:
@@ -19,6 +19,7 @@ class Excerpt:
         self._is_open_line = False
 
     def add(self, text: str) -> None:
+        """Add output."""
         data = text.encode()
         self.size += len(data)
         self._newlines += data.count(b"\n")
@@ -30,10 +31,12 @@ class Excerpt:
 
     @property
     def tokens(self) -> int:
+        """The estimated tokens of all output."""
         return tokens(self.size)
 
     @property
     def lines(self) -> int:
+        """The number of lines of all output."""
         return self._newlines + self._is_open_line
 
     def fits(self, budget: int) -> bool:
@@ -41,7 +44,7 @@ class Excerpt:
         return self.size <= min(budget, 2 * self._half)
 
     def text(self, budget: int = KEPT) -> str:
-        """All of it, or as much of both ends as the budget of bytes allows. No letter is cut."""
+        """All of it, or as much of both ends as the budget of bytes allows. Characters are not split."""
         kept = bytes(self._head + self._tail)
         if self.fits(budget):
             return kept.decode()

@@ -9,21 +9,21 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from toolwire.agent.call import ToolError
-from toolwire.agent.registry import Context, tool
 from toolwire.agent.tools.confine import (
-    Place,
-    Whole,
+    ConfinedPath,
+    FileContent,
     confined,
     encoded,
     existing,
+    explaining,
     must_be_writable,
     opened,
     read_whole,
     replace,
-    telling,
     undisturbed,
 )
+from toolwire.turns.tools.call import ToolError
+from toolwire.turns.tools.registry import Context, tool
 
 MAX_LINES = 2000
 MAX_BYTES = 256 * 1024
@@ -44,13 +44,13 @@ def read(path: str, offset: FromOne = 1, limit: FromOne = MAX_LINES, *, context:
         offset: The first line to read, counted from 1.
         limit: How many lines to read at most.
     """
-    place = confined(path, context)
-    with opened(place, context) as file:
-        _refuse_binary(place, file)
+    target = confined(path, context)
+    with opened(target, context) as file:
+        _refuse_binary(target, file)
         before = _skip(file, offset - 1)
         taken, is_cut = _take(file, limit)
         if not taken and before:
-            raise ToolError(f"{place.name} has only {_count(before, 'line')}")
+            raise ToolError(f"{target.name} has only {_count(before, 'line')}")
         left = _left_out(file, offset, len(taken), is_cut)
     return _numbered(taken, offset) + left if taken else "(the file is empty)"
 
@@ -81,9 +81,9 @@ async def edit(path: str, old: str, new: str, all: bool = False, *, context: Con
     return await undisturbed(partial(_edit, path, old, new, context, everywhere=all))
 
 
-def _refuse_binary(place: Place, file: BinaryIO) -> None:
+def _refuse_binary(target: ConfinedPath, file: BinaryIO) -> None:
     if b"\0" in file.read(_SNIFFED):
-        raise ToolError(f"{place.name} is a binary file ({os.fstat(file.fileno()).st_size} bytes)")
+        raise ToolError(f"{target.name} is a binary file ({os.fstat(file.fileno()).st_size} bytes)")
     file.seek(0)
 
 
@@ -115,7 +115,7 @@ def _take(file: BinaryIO, limit: int) -> tuple[list[bytes], bool]:
             if taken:
                 file.seek(-len(line), os.SEEK_CUR)
                 break
-            kept = _whole_letters(line[:room])
+            kept = _without_partial_char(line[:room])
             file.seek(len(kept) - len(line), os.SEEK_CUR)
             return [kept], True
         taken.append(line)
@@ -123,8 +123,8 @@ def _take(file: BinaryIO, limit: int) -> tuple[list[bytes], bool]:
     return taken, False
 
 
-def _whole_letters(data: bytes) -> bytes:
-    """The bytes without the beginning of a letter at their end."""
+def _without_partial_char(data: bytes) -> bytes:
+    """The bytes without an incomplete UTF-8 character at their end."""
     for back in range(1, min(4, len(data)) + 1):
         first = data[-back]
         if first & 0xC0 != 0x80:
@@ -134,7 +134,7 @@ def _whole_letters(data: bytes) -> bytes:
 
 
 def _left_out(file: BinaryIO, offset: int, taken: int, is_cut: bool) -> str:
-    """What the model did not get to see, and how it can."""
+    """A line that says what was left out, and how to read it."""
     here = file.tell()
     rest = os.fstat(file.fileno()).st_size - here
     if rest <= 0:
@@ -160,46 +160,46 @@ def _numbered(lines: list[bytes], first: int) -> str:
 
 
 def _write(path: str, content: str, context: Context) -> str:
-    place = confined(path, context)
+    target = confined(path, context)
     data = encoded(content)
-    with telling(place, context):
-        before = existing(place)
-        place.path.parent.mkdir(parents=True, exist_ok=True)
-        replace(place, data, before)
+    with explaining(target, context):
+        before = existing(target)
+        target.path.parent.mkdir(parents=True, exist_ok=True)
+        replace(target, data, before)
     lines = data.count(b"\n") + (data[-1:] not in (b"\n", b""))
-    return f"{'Wrote' if before is None else 'Replaced'} {place.name} ({_count(lines, 'line')}, {len(data)} bytes)."
+    return f"{'Wrote' if before is None else 'Replaced'} {target.name} ({_count(lines, 'line')}, {len(data)} bytes)."
 
 
 def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) -> str:
-    place = confined(path, context)
+    target = confined(path, context)
     if not old:
         raise ToolError("old is empty; Write makes a file anew")
     if old == new:
         raise ToolError("old and new are the same")
-    whole = read_whole(place, context)
+    whole = read_whole(target, context)
     if whole.is_binary:
-        raise ToolError(f"{place.name} is a binary file")
+        raise ToolError(f"{target.name} is a binary file")
     text = whole.data.decode(errors="surrogateescape")
     old, new = _with_endings_of(text, old, new)
     at = text.find(old)
     if at < 0:
-        raise ToolError(f"old was not found in {place.name}{_hint(text, old)}")
+        raise ToolError(f"old was not found in {target.name}{_hint(text, old)}")
     found = text.count(old)
     if not everywhere and (found > 1 or text.find(old, at + 1) >= 0):
         raise ToolError(
-            f"old is there {max(found, 2)} times in {place.name}; give more of what is around it, or set all to true"
+            f"old is there {max(found, 2)} times in {target.name}; give more of what is around it, or set all to true"
         )
-    _put(place, whole, text.replace(old, new), context)
+    _put(target, whole, text.replace(old, new), context)
     line = text.count("\n", 0, at) + 1
-    return f"Edited {place.name} ({_count(found, 'replacement')}, {'first ' if found > 1 else ''}at line {line})."
+    return f"Edited {target.name} ({_count(found, 'replacement')}, {'first ' if found > 1 else ''}at line {line})."
 
 
-def _put(place: Place, whole: Whole, text: str, context: Context) -> None:
+def _put(target: ConfinedPath, whole: FileContent, text: str, context: Context) -> None:
     data = encoded(text)
-    with telling(place, context):
-        before = existing(place)
-        whole.must_still_be(place)
-        replace(place, data, before)
+    with explaining(target, context):
+        before = existing(target)
+        whole.must_be_unchanged(target)
+        replace(target, data, before)
 
 
 def _with_endings_of(text: str, old: str, new: str) -> tuple[str, str]:

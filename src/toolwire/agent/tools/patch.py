@@ -15,17 +15,17 @@ from secrets import token_hex
 
 import msgspec
 
-from toolwire.agent.call import CustomPayload, ToolCall, ToolError
-from toolwire.agent.registry import Context, Result, as_result
+from toolwire.adapt.unwrap import Unwrap
 from toolwire.agent.tools import confine
-from toolwire.agent.tools.confine import Place, Whole, confined, entry, telling
+from toolwire.agent.tools.confine import ConfinedPath, FileContent, confined, entry, explaining
 from toolwire.agent.tools.patch_format import GRAMMAR, AddFile, DeleteFile, Hunk, UpdateFile, parse, updated
 from toolwire.core.events import CallKind
-from toolwire.core.unwrap import Unwrap
+from toolwire.turns.tools.call import CustomPayload, ToolCall, ToolError
+from toolwire.turns.tools.registry import Context, Result, as_result
 
 
 class ApplyPatch:
-    """The tool. A free text by nature; a function with `input` where a protocol has no free text."""
+    """The `apply_patch` tool: a custom tool, or a function with `input` where a protocol has no custom tools."""
 
     name = "apply_patch"
     description = (
@@ -40,6 +40,7 @@ class ApplyPatch:
     )
 
     async def run(self, call: ToolCall, context: Context) -> Result:
+        """Apply the patch in a call."""
         confine.must_be_writable(context, f"{self.name} may not change files")
         return as_result(await confine.undisturbed(partial(apply, _input(call), context)))
 
@@ -55,122 +56,122 @@ def _input(call: ToolCall) -> str:
 
 
 def apply(patch: str, context: Context) -> str:
-    """Do what a patch says, or nothing. Gives Codex's list of what was changed."""
+    """Apply a patch completely or not at all, and return Codex's list of changed files."""
     hunks = parse(patch)
     if not hunks:
         raise ToolError("the patch changes no files")
-    plan = Plan(context)
+    plan = PatchPlan(context)
     done = [plan.add(hunk) for hunk in hunks]
     plan.carry_out()
-    told = dict.fromkeys(each for letter in "AMD" for each in done if each[0] == letter)
-    return "\n".join(["Success. Updated the following files:", *told])
+    changes = dict.fromkeys(each for kind in "AMD" for each in done if each[0] == kind)
+    return "\n".join(["Success. Updated the following files:", *changes])
 
 
 class _Draft(msgspec.Struct, frozen=True):
-    """What a file shall become; nothing, if it shall go."""
+    """The new content of a file; None deletes it."""
 
-    place: Place
+    target: ConfinedPath
     content: bytes | None
     like: os.stat_result | None = None
 
 
-class Plan:
-    """The files as they shall be. A hunk sees what the ones before it have made of them."""
+class PatchPlan:
+    """The planned changes to files; a hunk sees the changes of the hunks before it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._drafts: dict[Path, _Draft] = {}
-        self._read: list[tuple[Place, Whole]] = []
+        self._read: list[tuple[ConfinedPath, FileContent]] = []
 
     def add(self, hunk: Hunk) -> str:
-        """Take up a hunk. Gives what it does to which file, in Codex's words."""
+        """Plan a hunk, and return its line in Codex's list."""
         match hunk:
             case AddFile(path, content):
-                place = self._place(path)
-                self._draft(place, confine.encoded(content), self._existing(place))
+                target = self._target(path)
+                self._draft(target, confine.encoded(content), self._existing(target))
                 return f"A {path}"
             case DeleteFile(path):
                 self._delete(path)
                 return f"D {path}"
             case UpdateFile(path, move_to, chunks):
-                place = self._place(path)
-                text = self._content(place).decode(errors="surrogateescape")
-                self._update(place, move_to, confine.encoded(updated(text, chunks, path)))
+                target = self._target(path)
+                text = self._content(target).decode(errors="surrogateescape")
+                self._update(target, move_to, confine.encoded(updated(text, chunks, path)))
                 return f"M {move_to or path}"
 
     def carry_out(self) -> None:
-        """Change the files. If one of them cannot be changed, all are put back."""
+        """Change the files; if one cannot be changed, all are restored."""
         try:
             with ExitStack() as undo:
-                spare = self._changed(undo)
+                backup = self._changed(undo)
                 undo.pop_all()
         except OSError as error:
             raise ToolError(f"the patch failed, and what it had changed could not be put back: {error}") from None
-        for path in spare:
+        for path in backup:
             with suppress(OSError):
                 path.unlink()
 
     def _changed(self, undo: ExitStack) -> list[Path]:
-        """Gives what was set aside."""
+        """Make the changes, and return the backups."""
         staged: dict[Path, Path] = {}
         for path, draft in self._drafts.items():
             if draft.content is not None:
-                with telling(draft.place, self._context):
+                with explaining(draft.target, self._context):
                     _make_folder(path.parent, undo)
-                    staged[path] = confine.staged(draft.place, draft.content, draft.like)
+                    staged[path] = confine.staged(draft.target, draft.content, draft.like)
                     undo.callback(staged[path].unlink, missing_ok=True)
-        for place, whole in self._read:
-            whole.must_still_be(place)
-        spare: list[Path] = []
+        for target, whole in self._read:
+            whole.must_be_unchanged(target)
+        backup: list[Path] = []
         for path, draft in sorted(self._drafts.items(), key=lambda item: item[1].content is not None):
-            with telling(draft.place, self._context):
+            with explaining(draft.target, self._context):
                 if os.path.lexists(path):
-                    spare.append(_set_aside(path, undo))
+                    backup.append(_back_up(path, undo))
                 else:
                     undo.callback(path.unlink, missing_ok=True)
                 if path in staged:
                     staged[path].replace(path)
                 else:
                     path.unlink(missing_ok=True)
-        return spare
+        return backup
 
-    def _update(self, place: Place, move_to: str, content: bytes) -> None:
-        like = self._existing(place)
-        target = self._place(move_to) if move_to else place
-        if target.path != place.path:
-            self._existing(target)  # refuses a directory
-            self._delete(place.name)
-        self._draft(target, content, like)
+    def _update(self, target: ConfinedPath, move_to: str, content: bytes) -> None:
+        like = self._existing(target)
+        destination = self._target(move_to) if move_to else target
+        if destination.path != target.path:
+            self._existing(destination)  # refuses a directory
+            self._delete(target.name)
+        self._draft(destination, content, like)
 
     def _delete(self, name: str) -> None:
         link = entry(name, self._context)
         if link.path in self._drafts:
             self._content(link)
-        with telling(link, self._context):
+        with explaining(link, self._context):
             if link.path not in self._drafts and stat.S_ISDIR(link.path.lstat().st_mode):
                 raise ToolError(f"{name} is a directory")
         self._draft(link, None)
 
-    def _draft(self, place: Place, content: bytes | None, like: os.stat_result | None = None) -> None:
-        self._drafts[place.path] = _Draft(place, content, like)
+    def _draft(self, target: ConfinedPath, content: bytes | None, like: os.stat_result | None = None) -> None:
+        self._drafts[target.path] = _Draft(target, content, like)
 
-    def _place(self, name: str) -> Place:
-        """Where a path leads after the hunks so far: a link may be gone by then."""
+    def _target(self, name: str) -> ConfinedPath:
+        """The checked path after the hunks so far, which may have removed a link."""
         link = entry(name, self._context)
         return link if link.path in self._drafts else confined(name, self._context)
 
-    def _existing(self, place: Place) -> os.stat_result | None:
-        draft = self._drafts.get(place.path)
-        return confine.existing(place) if draft is None else draft.like
+    def _existing(self, target: ConfinedPath) -> os.stat_result | None:
+        draft = self._drafts.get(target.path)
+        return confine.existing(target) if draft is None else draft.like
 
-    def _content(self, place: Place) -> bytes:
-        draft = self._drafts.get(place.path)
+    def _content(self, target: ConfinedPath) -> bytes:
+        draft = self._drafts.get(target.path)
         if draft is None:
-            whole = confine.read_whole(place, self._context)
-            self._read.append((place, whole))
+            whole = confine.read_whole(target, self._context)
+            self._read.append((target, whole))
             return whole.data
         if draft.content is None:
-            raise ToolError(f"there is no {place.name} any more: the patch has deleted or moved it")
+            raise ToolError(f"there is no {target.name} any more: the patch has deleted or moved it")
         return draft.content
 
 
@@ -186,14 +187,14 @@ def _remove_folder(path: Path) -> None:
         path.rmdir()
 
 
-def _set_aside(path: Path, undo: ExitStack) -> Path:
-    """Keep what stands at a path under another name, from where it can be put back."""
-    spare = path.parent / f".{token_hex(8)}.tmp"
+def _back_up(path: Path, undo: ExitStack) -> Path:
+    """Keep a file under another name, so that it can be restored."""
+    backup = path.parent / f".{token_hex(8)}.tmp"
     if path.is_dir() and not path.is_symlink():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))  # it was none a moment ago
     try:
-        os.link(path, spare, follow_symlinks=False)
+        os.link(path, backup, follow_symlinks=False)
     except OSError:  # not every file system has hard links
-        path.rename(spare)
-    undo.callback(spare.replace, path)
-    return spare
+        path.rename(backup)
+    undo.callback(backup.replace, path)
+    return backup

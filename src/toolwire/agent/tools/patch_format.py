@@ -1,4 +1,4 @@
-"""The patches of Codex: reading one, and what it makes of a text.
+"""The patch format of Codex: parsing, and applying to a text.
 
 *** Begin Patch
 *** Update File: src/app.py
@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolwire.agent.call import ToolError
+from toolwire.turns.tools.call import ToolError
 
 GRAMMAR = """\
 start: begin_patch hunk+ end_patch
@@ -70,15 +70,21 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class AddFile(msgspec.Struct, frozen=True):
+    """A hunk that adds a file."""
+
     path: str
     content: str
 
 
 class DeleteFile(msgspec.Struct, frozen=True):
+    """A hunk that deletes a file."""
+
     path: str
 
 
 class UpdateFile(msgspec.Struct, frozen=True):
+    """A hunk that changes a file, and may move it."""
+
     path: str
     move_to: str
     chunks: tuple[Chunk, ...]
@@ -88,6 +94,7 @@ Hunk: TypeAlias = AddFile | DeleteFile | UpdateFile
 
 
 def parse(patch: str) -> list[Hunk]:
+    """Read a patch. Raises `ToolError`."""
     lines = [line.rstrip("\r") for line in patch.strip(_WHITE).split("\n")]
     # GPT-4.1 wraps patches in a here-document, which nobody unwraps when there is no shell.
     if lines[0] in ("<<EOF", "<<'EOF'", '<<"EOF"') and lines[-1].endswith("EOF") and len(lines) >= 4:

@@ -1,4 +1,4 @@
-"""Processes: one command, one session, one output. Nothing of a command is left when it is over.
+"""Runs commands: one session and one output each. No process of a command is left when it has ended.
 
 A command runs in a session of its own, so that it has no terminal of ours and can be ended with all that it started.
 Its output and its errors come through one pipe, or one pseudo-terminal. POSIX only.
@@ -20,31 +20,33 @@ from pathlib import Path
 
 import msgspec
 
-from toolwire.agent.call import ToolError
-from toolwire.agent.registry import Emit, Inherit
-from toolwire.agent.tools import keeper
+from toolwire.agent.tools import supervisor
 from toolwire.agent.tools.excerpt import Excerpt
-from toolwire.agent.tools.family import MARK, Family, new_mark
-from toolwire.transport.environment import inherited
+from toolwire.agent.tools.process_tree import MARK, ProcessTree, new_mark
+from toolwire.turns.tools.call import ToolError
+from toolwire.turns.tools.registry import Emit, Inherit
+from toolwire.upstream.environment import inherited
 
 TIMEOUT = 120.0
-"""Seconds that a command has, if nobody says otherwise."""
-MOST_TIMEOUT = 600.0
-LEAST_TIMEOUT = 0.1
+"""Seconds that a command may take by default."""
+MAX_TIMEOUT = 600.0
+MIN_TIMEOUT = 0.1
 GRACE = 0.5
-"""Seconds between asking to end and ending."""
+"""Seconds between SIGTERM and SIGKILL."""
 DRAIN = 0.25
-"""Seconds that output may still come after a command has ended: something it started holds the pipe."""
+"""Seconds to wait for output after a command has ended, while a descendant holds the pipe."""
 PAUSE = 0.01
 CHUNK = 1 << 16
-MOST_EMITTED = 1 << 20
-"""Characters that whoever watches a call is shown."""
+MAX_EMITTED = 1 << 20
+"""Characters of output that are emitted as events."""
 NOT_SHOWN = "\n… the rest is not shown …\n"
 ENVIRONMENT = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "NO_COLOR": "1"}
 TERMINAL_SIZE = (24, 80)
 
 
 class Command(msgspec.Struct, frozen=True):
+    """A command to run."""
+
     argv: tuple[str, ...]
     cwd: Path
     env: dict[str, str] = {}
@@ -55,29 +57,29 @@ class Command(msgspec.Struct, frozen=True):
 
 
 class Process:
-    """A command under way, from its making. Whoever makes one awaits `stop`."""
+    """A running command, which starts when it is created. `stop` must be awaited."""
 
     def __init__(self, command: Command) -> None:
         self.output = Excerpt()
         self._watchers: list[Emit] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._typing = asyncio.Lock()
-        self._silent = asyncio.Event()
+        self._output_ended = asyncio.Event()
         self._over = asyncio.Event()
         loop = asyncio.get_running_loop()
         mark = new_mark()
         self._code: int | None = None
-        self._keeper, self._fd, self._report = _start(command, mark)
-        self._family = Family(self._keeper.pid, mark, keeps_leader=sys.platform == "linux")
+        self._supervisor, self._fd, self._report = _start(command, mark)
+        self._tree = ProcessTree(self._supervisor.pid, mark, keeps_leader=sys.platform == "linux")
         loop.add_reader(self._fd, self._read)
-        self._life = loop.create_task(self._live())
-        self._life.add_done_callback(self._bury)
+        self._monitor = loop.create_task(self._wait_for_end())
+        self._monitor.add_done_callback(self._clean_up)
 
-    # What it says and hears
+    # Output and input
 
     @contextmanager
     def watched(self, emit: Emit) -> Generator[None]:
-        """Show its output as it comes, and first what nobody has taken yet."""
+        """Emit its output as it arrives, beginning with what was not taken yet."""
         watcher = _Watcher(emit)
         if self.output.size:
             watcher(self.output.text())
@@ -88,16 +90,16 @@ class Process:
             self._watchers.remove(watcher)
 
     def take(self) -> Excerpt:
-        """The output since the last time."""
+        """The output since the last call."""
         taken, self.output = self.output, Excerpt()
         return taken
 
     async def write(self, data: bytes, seconds: float) -> int:
-        """Type into its terminal; how many bytes were taken in time."""
+        """Write to its terminal, and return how many bytes it accepted in time."""
         done = 0
         with suppress(TimeoutError, OSError):  # OSError: it has ended
             async with asyncio.timeout(seconds), self._typing:
-                while done < len(data) and not self._silent.is_set():
+                while done < len(data) and not self._output_ended.is_set():
                     try:
                         done += os.write(self._fd, data[done : done + CHUNK])
                     except BlockingIOError:
@@ -112,46 +114,46 @@ class Process:
         except OSError:  # EIO: nobody has the terminal open any more
             data = b""
         if data:
-            self._hear(self._decoder.decode(data))
+            self._add_output(self._decoder.decode(data))
         else:
-            self._fall_silent()
+            self._end_output()
 
-    def _hear(self, text: str) -> None:
+    def _add_output(self, text: str) -> None:
         if text:
             self.output.add(text)
             for watcher in tuple(self._watchers):
                 watcher(text)
 
-    def _fall_silent(self) -> None:
-        """Nothing more comes. A terminal stays open: to close it would end the process that is about to end itself."""
-        if not self._silent.is_set():
-            self._silent.set()
+    def _end_output(self) -> None:
+        """The output has ended; a terminal stays open, because closing it would kill the process."""
+        if not self._output_ended.is_set():
+            self._output_ended.set()
             asyncio.get_running_loop().remove_reader(self._fd)
-            self._hear(self._decoder.decode(b"", final=True))
+            self._add_output(self._decoder.decode(b"", final=True))
 
-    # Its life
+    # Lifetime
 
-    async def _live(self) -> None:
-        self._code = await _exit_code(self._report, self._keeper)
-        await _within(DRAIN, self._silent)
+    async def _wait_for_end(self) -> None:
+        self._code = await _exit_code(self._report, self._supervisor)
+        await _within(DRAIN, self._output_ended)
         for number in (signal.SIGTERM, signal.SIGKILL):  # what it left behind
-            self._family.signal(number)
+            self._tree.signal(number)
             deadline = time.monotonic() + GRACE
-            while self._family.living():
+            while self._tree.living():
                 if time.monotonic() > deadline:
                     break
                 await asyncio.sleep(PAUSE)
                 if number == signal.SIGKILL:  # what was born meanwhile
-                    self._family.signal(number)
+                    self._tree.signal(number)
 
-    def _bury(self, life: "asyncio.Task[None]") -> None:
+    def _clean_up(self, monitor: "asyncio.Task[None]") -> None:
         try:
-            if life.cancelled() or self._code is None:  # the loop is being closed, or it hangs in the kernel
-                self._family.signal(signal.SIGKILL)
-            self._keeper.kill()
+            if monitor.cancelled() or self._code is None:  # the loop is being closed, or it hangs in the kernel
+                self._tree.signal(signal.SIGKILL)
+            self._supervisor.kill()
             with suppress(subprocess.TimeoutExpired):
-                self._keeper.wait(GRACE)
-            self._fall_silent()
+                self._supervisor.wait(GRACE)
+            self._end_output()
         finally:
             os.close(self._fd)
             os.close(self._report)
@@ -159,34 +161,35 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """Of the command itself, once it has ended. A signal is told as a shell does."""
-        code = self._keeper.returncode if self._code is None else self._code
+        """The exit code of the command, None while it runs; 128 plus the number of a signal, as in a shell."""
+        code = self._supervisor.returncode if self._code is None else self._code
         return 128 - code if code is not None and code < 0 else code
 
     @property
     def is_over(self) -> bool:
+        """Whether it has ended with all its processes."""
         return self._over.is_set()
 
     async def wait(self, seconds: float) -> bool:
-        """Until it is over, all output is there and nothing of it is left, but not longer than this."""
+        """Wait until it has ended with all its processes and output, but not longer than this; whether it has."""
         return await _within(seconds, self._over)
 
     async def stop(self) -> None:
-        """End it with all that it started: it is asked, and after a grace it is not."""
+        """End it with all its processes: SIGTERM first, then SIGKILL."""
         if self.is_over:
             return
         try:
-            self._family.signal(signal.SIGTERM)
+            self._tree.signal(signal.SIGTERM)
             await self.wait(GRACE)
         finally:
-            if not self.is_over:  # also if nobody waits for us any more
-                self._family.signal(signal.SIGKILL)
+            if not self.is_over:  # also if this wait was cancelled
+                self._tree.signal(signal.SIGKILL)
         if not await self.wait(2 * GRACE):
-            self._life.cancel()
+            self._monitor.cancel()
 
 
 def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, int]:
-    """Start a command under a keeper; also our end of its pipe or terminal, and where its exit code will be.
+    """Start a command under a supervisor; also our end of its pipe or terminal, and where its exit code will be.
 
     Not through the event loop: uvloop leaves copies of the pipe open in the command, and starting could be cancelled
     halfway.
@@ -201,7 +204,7 @@ def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, i
         if command.terminal:
             termios.tcsetwinsize(theirs, TERMINAL_SIZE)
         popen = subprocess.Popen(  # noqa: S603 running commands is what this is for
-            (sys.executable, "-I", "-S", keeper.__file__, str(report), *command.argv),
+            (sys.executable, "-I", "-S", supervisor.__file__, str(report), *command.argv),
             stdin=theirs if command.terminal else subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
@@ -213,8 +216,8 @@ def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, i
     except (OSError, ValueError) as error:
         os.close(ours)
         os.close(code)
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ToolError(f"cannot run {command.argv[0]!r}: {why}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ToolError(f"cannot run {command.argv[0]!r}: {reason}") from error
     finally:
         os.close(theirs)
         os.close(report)
@@ -222,7 +225,7 @@ def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, i
 
 
 def _check_program(command: Command, path: str) -> None:
-    """Raise `ToolError` if there is no such program; the keeper would only notice later."""
+    """Raise `ToolError` if there is no such program; the supervisor would only notice later."""
     name = command.argv[0]
     there = os.path.join(command.cwd, name)
     if os.sep in name:
@@ -234,12 +237,12 @@ def _check_program(command: Command, path: str) -> None:
 
 
 async def _exit_code(code: int, popen: subprocess.Popen[bytes]) -> int:
-    """Wait until a command has ended; its exit code, or that of its keeper if somebody has killed it."""
+    """Wait until a command has ended; its exit code, or that of its supervisor if it was killed."""
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
-    loop.add_reader(code, told.set)
+    is_readable = asyncio.Event()
+    loop.add_reader(code, is_readable.set)
     try:
-        await told.wait()
+        await is_readable.wait()
     finally:
         loop.remove_reader(code)
     data = os.read(code, 16)
@@ -247,11 +250,11 @@ async def _exit_code(code: int, popen: subprocess.Popen[bytes]) -> int:
 
 
 class _Watcher:
-    """Shows a bounded part of what comes."""
+    """Emits a bounded part of the output."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
-        self._room = MOST_EMITTED
+        self._room = MAX_EMITTED
 
     def __call__(self, text: str) -> None:
         if self._room <= 0:

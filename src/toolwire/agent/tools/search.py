@@ -1,4 +1,4 @@
-"""Glob and Grep: files by their names, and by what is in them. Both see the files that `walk` gives."""
+"""Glob and Grep: find files by name and by content. Both see the files that `walk` yields."""
 
 import asyncio
 import os
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from toolwire.agent.call import CustomPayload, ToolCall, ToolError
-from toolwire.agent.registry import Context, Result, as_result, tool
 from toolwire.agent.tools import ripgrep
-from toolwire.agent.tools.confine import Place, confined, read_whole, shown, telling
-from toolwire.agent.tools.ripgrep import Event, Question
+from toolwire.agent.tools.confine import ConfinedPath, confined, explaining, read_whole, shown
+from toolwire.agent.tools.ripgrep import GrepArguments, RipgrepEvent
 from toolwire.agent.tools.walk import Names, walk, wanted
 from toolwire.core.events import CallKind
+from toolwire.turns.tools.call import CustomPayload, ToolCall, ToolError
+from toolwire.turns.tools.registry import Context, Result, as_result, tool
 
 MAX_FILES = 200
 MAX_TEXT = 100_000
@@ -36,16 +36,16 @@ def glob(pattern: str, path: str = ".", *, context: Context) -> str:
         path: The directory to search, absolute or from the working directory.
     """
     folder, names = wanted(pattern)
-    place = _folder(path, folder, context)
+    target = _folder(path, folder, context)
     until = time.monotonic() + SECONDS
     found: list[tuple[float, str]] = []
     is_late = False
-    for parts in walk(place.path):
+    for parts in walk(target.path):
         if is_late := time.monotonic() > until:
             break
         if names(parts):
             with suppress(OSError):
-                whole = place.path.joinpath(*parts)
+                whole = target.path.joinpath(*parts)
                 found.append((-whole.lstat().st_mtime, shown(whole, context)))
     if not found and not is_late:
         return f"No files match {pattern}."
@@ -58,7 +58,7 @@ def glob(pattern: str, path: str = ".", *, context: Context) -> str:
 
 
 class Grep:
-    """The tool. It is a class because `context` is a word of the model's here."""
+    """The Grep tool; a class, because the model has an argument `context` here."""
 
     name = "Grep"
     description = (
@@ -68,60 +68,61 @@ class Grep:
     parallel = True
     writes = False
     parameters: msgspec.Raw | None = msgspec.Raw(
-        msgspec.json.encode(msgspec.json.schema_components([Question])[1]["Question"])
+        msgspec.json.encode(msgspec.json.schema_components([GrepArguments])[1]["GrepArguments"])
     )
     format: msgspec.Raw | None = None
 
     async def run(self, call: ToolCall, context: Context) -> Result:
-        question = _question(call)
-        place, names, command = await asyncio.to_thread(_prepared, question, context)
-        answer = Answer(question, place, names, context)
-        await _ask(command, context.inherit(), answer)
-        return as_result(answer.told())
+        """Search, and return the matches."""
+        arguments = _arguments(call)
+        target, names, command = await asyncio.to_thread(_prepared, arguments, context)
+        results = SearchResults(arguments, target, names, context)
+        await _search(command, context.inherit(), results)
+        return as_result(results.text())
 
 
 grep = Grep()
 
 
-def _question(call: ToolCall) -> Question:
+def _arguments(call: ToolCall) -> GrepArguments:
     if isinstance(call.payload, CustomPayload):
         raise ToolError("Grep takes arguments, not free text")
     try:
-        question = msgspec.json.decode(call.text, type=Question)
+        arguments = msgspec.json.decode(call.text, type=GrepArguments)
     except msgspec.ValidationError as error:
         raise ToolError(f"invalid arguments for Grep: {error}") from None
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise ToolError(f"failed to parse function arguments: {error}") from None
-    if "\n" in question.pattern or re.search(r"(?<!\\)(?:\\\\)*\\n", question.pattern):
+    if "\n" in arguments.pattern or re.search(r"(?<!\\)(?:\\\\)*\\n", arguments.pattern):
         raise ToolError("a match is within one line, so the pattern cannot hold a line break")
-    if "\0" in question.pattern or len(question.pattern) > 10_000:
+    if "\0" in arguments.pattern or len(arguments.pattern) > 10_000:
         raise ToolError("the pattern is too long, or holds a NUL")
-    return question
+    return arguments
 
 
-def _prepared(question: Question, context: Context) -> tuple[Place, Names, list[str]]:
+def _prepared(arguments: GrepArguments, context: Context) -> tuple[ConfinedPath, Names, list[str]]:
     """Where to search, which files, and the command that does it."""
-    folder, names = wanted(question.glob or "**")
-    place = confined(question.path, context)
-    if place.path.is_file():
-        if read_whole(place, context).is_binary:
-            raise ToolError(f"{place.name} is a binary file")
+    folder, names = wanted(arguments.glob or "**")
+    target = confined(arguments.path, context)
+    if target.path.is_file():
+        if read_whole(target, context).is_binary:
+            raise ToolError(f"{target.name} is a binary file")
     else:
-        place = _folder(question.path, folder, context)
-    return place, names, ripgrep.command(question, place.path)
+        target = _folder(arguments.path, folder, context)
+    return target, names, ripgrep.command(arguments, target.path)
 
 
-def _folder(path: str, inner: str, context: Context) -> Place:
-    """A folder that can be read. What a pattern begins with belongs to the path, or replaces it."""
+def _folder(path: str, inner: str, context: Context) -> ConfinedPath:
+    """A directory that can be read; the fixed beginning of a pattern is appended to the path."""
     name = os.path.join("" if path == "." else path, inner) if inner else path
-    place = confined(name, context)
-    with telling(place, context):
-        os.scandir(place.path).close()
-    return place
+    target = confined(name, context)
+    with explaining(target, context):
+        os.scandir(target.path).close()
+    return target
 
 
-async def _ask(command: list[str], environment: dict[str, str], answer: "Answer") -> None:
-    """Run a search until it ends, or enough is known."""
+async def _search(command: list[str], environment: dict[str, str], results: "SearchResults") -> None:
+    """Run a search until it ends or the results are full."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -136,15 +137,15 @@ async def _ask(command: list[str], environment: dict[str, str], answer: "Answer"
     assert process.stdout is not None
     try:
         async with asyncio.timeout(SECONDS):
-            while not answer.is_full and (line := await process.stdout.readline()):
-                answer.feed(line)
+            while not results.is_full and (line := await process.stdout.readline()):
+                results.feed(line)
     except TimeoutError:
-        answer.is_late = True
+        results.is_late = True
     except ValueError:
         raise ToolError("a line that matches is too long to show; narrow the glob or the path") from None
     finally:
         if not process.stdout.at_eof():
-            # Not `process.kill`: it reaps the process, behind the back of asyncio, which then complains.
+            # Not `process.kill`: it reaps the process, and asyncio then logs an error.
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
         while await process.stdout.read(_PIECE):
@@ -152,12 +153,12 @@ async def _ask(command: list[str], environment: dict[str, str], answer: "Answer"
         await process.wait()
 
 
-class Answer:
-    """What a search has found, as the model will read it."""
+class SearchResults:
+    """The results of a search, as the model will read them."""
 
-    def __init__(self, question: Question, place: Place, names: Names, context: Context) -> None:
-        self._question, self._place, self._names, self._context = question, place, names, context
-        self._said: list[str] = []
+    def __init__(self, arguments: GrepArguments, target: ConfinedPath, names: Names, context: Context) -> None:
+        self._arguments, self._place, self._names, self._context = arguments, target, names, context
+        self._lines: list[str] = []
         self._length = 0
         self._done = 0
         self._path: str | None = None
@@ -169,10 +170,11 @@ class Answer:
         self.is_late = False
 
     def feed(self, line: bytes) -> None:
+        """Take a line of the search command."""
         if not line.startswith(b"{"):
             self._errors.append(line.decode(errors="replace").strip())
             return
-        event = msgspec.json.decode(line, type=Event)
+        event = msgspec.json.decode(line, type=RipgrepEvent)
         match event.type:
             case "begin":
                 self._begin(str(event.data.path))
@@ -181,21 +183,22 @@ class Answer:
             case "end" if event.data.binary_offset is None:
                 self._keep()
             case _:
-                self._path = None  # a binary file after all, or the sum of it all
+                self._path = None  # a binary file after all, or the summary
 
-    def told(self) -> str:
+    def text(self) -> str:
+        """The results as text. Raises `ToolError` for a bad pattern."""
         self._keep()
-        question = self._question
-        if self._errors and not self._said:
-            said = [line.removeprefix("error: ") for line in self._errors if line.startswith("error: ")]
-            raise ToolError(f"the pattern {question.pattern!r} cannot be used: {(said or self._errors)[-1]}")
-        lines = list(self._said)
+        arguments = self._arguments
+        if self._errors and not self._lines:
+            messages = [line.removeprefix("error: ") for line in self._errors if line.startswith("error: ")]
+            raise ToolError(f"the pattern {arguments.pattern!r} cannot be used: {(messages or self._errors)[-1]}")
+        lines = list(self._lines)
         if self.is_late:
             lines.append(f"[stopped after {SECONDS:.0f} seconds; narrow the glob or the path]")
         elif self.is_full:
-            what = "lines" if question.mode == "lines" else "files"
+            what = "lines" if arguments.mode == "lines" else "files"
             lines.append(f"[there is more behind the first {self._done} {what}; narrow the search, or raise the limit]")
-        return "\n".join(lines) or f"No matches for {question.pattern}."
+        return "\n".join(lines) or f"No matches for {arguments.pattern}."
 
     def _begin(self, path: str) -> None:
         self._file, self._matches, self._last = [], 0, 0
@@ -203,20 +206,20 @@ class Answer:
         is_wanted = whole == self._place.path or self._names(whole.relative_to(self._place.path).parts)
         self._path = _printable(shown(whole, self._context)) if is_wanted else None
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: RipgrepEvent) -> None:
         if self._path is None:
             return
-        by_line = self._question.mode == "lines"
+        by_line = self._arguments.mode == "lines"
         if event.type == "match":
             known = self._done + (self._matches if by_line else 0)
-            if known == self._question.limit and (by_line or not self._matches):
+            if known == self._arguments.limit and (by_line or not self._matches):
                 self.is_full = True
                 return
             self._matches += 1
         if not by_line:
             return
         number = event.data.line_number
-        if self._last and number > self._last + 1 and self._question.context:
+        if self._last and number > self._last + 1 and self._arguments.context:
             self._file.append("--")
         mark = ":" if event.type == "match" else "-"
         text = _short(_printable(str(event.data.lines).removesuffix("\n").removesuffix("\r")))
@@ -226,19 +229,19 @@ class Answer:
         self.is_full = self._length > MAX_TEXT
 
     def _keep(self) -> None:
-        """Take over what a file has brought."""
+        """Add the matches of a file to the results."""
         if self._path is None or not self._matches:
             return
-        match self._question.mode:
+        match self._arguments.mode:
             case "lines":
-                self._said += ["--"] if self._said and self._question.context else []
-                self._said += self._file
+                self._lines += ["--"] if self._lines and self._arguments.context else []
+                self._lines += self._file
                 self._done += self._matches
             case "files":
-                self._said.append(self._path)
+                self._lines.append(self._path)
                 self._done += 1
             case "count":
-                self._said.append(f"{self._path}:{self._matches}")
+                self._lines.append(f"{self._path}:{self._matches}")
                 self._done += 1
         self._path = None
 

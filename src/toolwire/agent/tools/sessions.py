@@ -17,25 +17,25 @@ import random
 import secrets
 import time
 
-from toolwire.agent.call import ToolError
-from toolwire.agent.registry import Context, FunctionTool, Result
 from toolwire.agent.tools.confine import must_be_writable
-from toolwire.agent.tools.excerpt import BYTES_PER_TOKEN, MOST_TOKENS, Excerpt
+from toolwire.agent.tools.excerpt import BYTES_PER_TOKEN, MAX_TOKENS, Excerpt
 from toolwire.agent.tools.process import Command, Process
 from toolwire.agent.tools.shell import NO_COMMANDS, directory, shell
 from toolwire.core.request import TextPart
+from toolwire.turns.tools.call import ToolError
+from toolwire.turns.tools.registry import Context, FunctionTool, Result
 
-MOST_SESSIONS = 64
-"""As in Codex. There the least used is ended for a new one; here nothing ends that nobody ended."""
+MAX_SESSIONS = 64
+"""As in Codex, which ends the least used one for a new one; here the model has to end one."""
 EXEC_YIELD = 10_000.0
 """Milliseconds that a new command has before the model goes on without it."""
-LEAST_YIELD = 250.0
-LEAST_POLL = 5_000.0
+MIN_YIELD = 250.0
+MIN_POLL = 5_000.0
 """Milliseconds of a call that only waits, so that no model asks in a tight loop."""
-MOST_YIELD = 30_000.0
-MOST_POLL = 300_000.0
+MAX_YIELD = 30_000.0
+MAX_POLL = 300_000.0
 IDS = range(1_000, 100_000)
-"""Session ids are drawn, not counted: a conversation taken up again must not meet another process under an old id."""
+"""Session ids are random: a resumed conversation must not find another process under an old id."""
 STDIN_CLOSED = "stdin is closed for this session; rerun exec_command with tty=true to keep stdin open"
 
 
@@ -49,7 +49,7 @@ class _Session:
 class Sessions:
     """The sessions of one agent, and the tools that share them."""
 
-    def __init__(self, most: int = MOST_SESSIONS) -> None:
+    def __init__(self, most: int = MAX_SESSIONS) -> None:
         self._most = most
         self._sessions: dict[int, _Session] = {}  # the oldest first
         self._is_closed = False
@@ -78,7 +78,7 @@ class Sessions:
         workdir: str = "",
         tty: bool = False,
         yield_time_ms: float = EXEC_YIELD,
-        max_output_tokens: float = MOST_TOKENS,
+        max_output_tokens: float = MAX_TOKENS,
     ) -> Result:
         """Runs a command, returning output or a session ID for ongoing interaction. There is no sandbox.
 
@@ -94,8 +94,8 @@ class Sessions:
         session = self._start(Command(shell(cmd), directory(context, workdir), terminal=tty, inherit=context.inherit))
         try:
             with session.process.watched(context.emit):
-                await session.process.wait(_seconds(yield_time_ms, LEAST_YIELD, MOST_YIELD))
-        except asyncio.CancelledError:  # nobody has been told of it
+                await session.process.wait(_seconds(yield_time_ms, MIN_YIELD, MAX_YIELD))
+        except asyncio.CancelledError:  # the model does not know of it
             self._sessions.pop(session.id, None)
             await session.process.stop()
             raise
@@ -107,7 +107,7 @@ class Sessions:
         context: Context,
         chars: str = "",
         yield_time_ms: float = 0,
-        max_output_tokens: float = MOST_TOKENS,
+        max_output_tokens: float = MAX_TOKENS,
     ) -> Result:
         """Writes characters to an existing unified exec session and returns recent output.
 
@@ -121,7 +121,7 @@ class Sessions:
         session = self._find(session_id, "write_stdin")
         if chars:
             must_be_writable(context, NO_COMMANDS)
-        least, most = (LEAST_YIELD, MOST_YIELD) if chars else (LEAST_POLL, MOST_POLL)
+        least, most = (MIN_YIELD, MAX_YIELD) if chars else (MIN_POLL, MAX_POLL)
         seconds = _seconds(yield_time_ms, least, most)
         began = time.monotonic()
         with session.process.watched(context.emit):
@@ -139,9 +139,9 @@ class Sessions:
         session = self._find(session_id, "kill_session")
         began = time.monotonic()
         await session.process.stop()
-        return self._answer(session, began, MOST_TOKENS)
+        return self._answer(session, began, MAX_TOKENS)
 
-    # Their bookkeeping
+    # Bookkeeping
 
     def _start(self, command: Command) -> _Session:
         self._make_room()
@@ -179,7 +179,7 @@ class Sessions:
             state,
             f"Original token count: {output.tokens}",
             "Output:",
-            _shown(output, int(min(max(max_tokens, 0), MOST_TOKENS)) * BYTES_PER_TOKEN),
+            _shown(output, int(min(max(max_tokens, 0), MAX_TOKENS)) * BYTES_PER_TOKEN),
         )
         return Result((TextPart("\n".join(lines)),), failed=process.is_over and (process.exit_code or 0) > 0)
 

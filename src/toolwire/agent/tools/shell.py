@@ -15,17 +15,17 @@ from pathlib import Path
 
 import msgspec
 
-from toolwire.agent.call import LOCAL_SHELL, ToolError
-from toolwire.agent.registry import Context, Emit, Result, tool
 from toolwire.agent.tools.confine import confined, must_be_writable
-from toolwire.agent.tools.process import LEAST_TIMEOUT, MOST_TIMEOUT, TIMEOUT, Command, Process
+from toolwire.agent.tools.process import MAX_TIMEOUT, MIN_TIMEOUT, TIMEOUT, Command, Process
 from toolwire.core.request import TextPart
+from toolwire.turns.tools.call import LOCAL_SHELL, ToolError
+from toolwire.turns.tools.registry import Context, Emit, Result, tool
 
 NO_COMMANDS = "commands cannot be run, because nothing keeps them from writing"
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a command ended. `timed_out`: we ended it."""
+    """How a command ended; with `timed_out` it was stopped."""
 
     exit_code: int | None
     seconds: float
@@ -34,7 +34,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 @tool(name="Bash", writes=True)
-async def bash(command: str, context: Context, cwd: str = "", timeout: float = TIMEOUT) -> Result:  # noqa: ASYNC109 a word of the model's
+async def bash(command: str, context: Context, cwd: str = "", timeout: float = TIMEOUT) -> Result:  # noqa: ASYNC109 an argument of the model
     """Run a shell command to its end, and return its output and errors.
 
     Every command has a shell of its own, without input. What it leaves in the background is ended with it.
@@ -81,8 +81,8 @@ async def local_shell(
 
 
 async def run(command: Command, emit: Emit, seconds: float) -> Outcome:
-    """Run a command to its end, or to ours. Cancelled, it leaves nothing behind."""
-    seconds = min(max(seconds, LEAST_TIMEOUT), MOST_TIMEOUT)
+    """Run a command to its end or its timeout; when cancelled, all its processes are ended."""
+    seconds = min(max(seconds, MIN_TIMEOUT), MAX_TIMEOUT)
     began = time.monotonic()
     process = Process(command)
     with process.watched(emit):

@@ -1,6 +1,6 @@
-"""Walking a tree as ripgrep does, and the names by which files are wanted or ignored.
+"""Walks a directory tree as ripgrep does, and matches glob patterns and `.gitignore` rules.
 
-Unlike ripgrep and git, `?` is a letter here, not a byte.
+Unlike in ripgrep and git, `?` matches a character, not a byte.
 """
 
 import os
@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from toolwire.agent.call import ToolError
 from toolwire.core.cache import Cache
+from toolwire.turns.tools.call import ToolError
 
 GIT = ".git"
 
@@ -26,7 +26,7 @@ _Part: TypeAlias = "re.Pattern[str] | None"
 
 
 def wanted(pattern: str) -> tuple[str, Names]:
-    """The folder in which all files of a pattern are, and which of its files are meant."""
+    """The directory that a pattern is fixed to, and a predicate for the files in it."""
     is_negated = pattern.startswith("!")
     parts = pattern[is_negated:].split("/")
     fixed = 0
@@ -46,13 +46,13 @@ def wanted(pattern: str) -> tuple[str, Names]:
 def _alternatives(pattern: str) -> list[str]:
     """A pattern with `{a,b}` as one pattern for each."""
     depth, start, commas = 0, -1, list[int]()
-    for at, letter in _letters(pattern):
-        if letter == "{":
+    for at, char in _unescaped_chars(pattern):
+        if char == "{":
             depth += 1
             start = at if depth == 1 else start
-        elif letter == "," and depth == 1:
+        elif char == "," and depth == 1:
             commas.append(at)
-        elif letter == "}" and depth:
+        elif char == "}" and depth:
             depth -= 1
             if not depth:
                 cuts = [start, *commas, at]
@@ -66,8 +66,8 @@ def _alternatives(pattern: str) -> list[str]:
     return [pattern]
 
 
-def _letters(pattern: str) -> Iterator[tuple[int, str]]:
-    """The letters of a pattern that are not escaped, and where they are."""
+def _unescaped_chars(pattern: str) -> Iterator[tuple[int, str]]:
+    """The characters of a pattern that are not escaped, with their positions."""
     for found in re.finditer(r"\\.|(.)", pattern, re.DOTALL):
         if found[1]:
             yield found.start(), found[1]
@@ -84,23 +84,23 @@ def _part(pattern: str) -> re.Pattern[str]:
     pieces = [""]
     at = 0
     while at < len(pattern):
-        letter = pattern[at]
+        char = pattern[at]
         at += 1
-        if letter == "*":
+        if char == "*":
             pieces += [""] if pieces[-1] or len(pieces) == 1 else []
-        elif letter == "?":
+        elif char == "?":
             pieces[-1] += "."
-        elif letter == "[":
+        elif char == "[":
             end = pattern.find("]", at + 1 + (pattern[at : at + 1] in ("!", "^")))
             if end < 0:
                 raise ValueError("a [ is not closed")
             pieces[-1] += _class(pattern[at:end])
             at = end + 1
         else:
-            if letter == "\\" and at < len(pattern):
-                letter = pattern[at]
+            if char == "\\" and at < len(pattern):
+                char = pattern[at]
                 at += 1
-            pieces[-1] += re.escape(letter)
+            pieces[-1] += re.escape(char)
     first, *rest = pieces
     if not rest:
         return re.compile(first, re.DOTALL)
@@ -112,12 +112,12 @@ _known_parts = Cache(_part)
 
 def _class(inside: str) -> str:
     negated = inside.startswith(("!", "^"))
-    letters = re.sub(r"([\\\[\]^&~|])", r"\\\1", inside[negated:])
-    return f"[{'^' if negated else ''}{letters}]"
+    chars = re.sub(r"([\\\[\]^&~|])", r"\\\1", inside[negated:])
+    return f"[{'^' if negated else ''}{chars}]"
 
 
 def _fits(pattern: Sequence[_Part], parts: Parts) -> bool:
-    """Follow all ways through a pattern at once."""
+    """Whether a path matches, by simulating all states at once."""
     if len(pattern) == 2 and pattern[0] is None and pattern[1] is not None:
         return pattern[1].fullmatch(parts[-1]) is not None
     states = _reached(pattern, {0})
@@ -135,14 +135,14 @@ def _fits(pattern: Sequence[_Part], parts: Parts) -> bool:
 
 
 def _reached(pattern: Sequence[_Part], states: set[int]) -> set[int]:
-    """With those behind a `**`, which may be no part at all."""
+    """The states including those after a `**`, which may match nothing."""
     for state in range(len(pattern)):
         if state in states and pattern[state] is None:
             states.add(state + 1)
     return states
 
 
-class Rule(msgspec.Struct, frozen=True):
+class IgnoreRule(msgspec.Struct, frozen=True):
     """A line of a `.gitignore`."""
 
     parts: list[_Part]
@@ -150,7 +150,7 @@ class Rule(msgspec.Struct, frozen=True):
     only_folders: bool
 
 
-Layers: TypeAlias = tuple[tuple[int, list[Rule]], ...]
+Layers: TypeAlias = tuple[tuple[int, list[IgnoreRule]], ...]
 """The rules of each folder on the way down, with the number of its parts."""
 
 
@@ -225,14 +225,14 @@ def _is_ignored(parts: Parts, layers: Layers, is_folder: bool) -> bool:
     return False
 
 
-def _rules(folder: Path) -> list[Rule]:
+def _rules(folder: Path) -> list[IgnoreRule]:
     text = ""
     with suppress(OSError):
         text = (folder / ".gitignore").read_text("utf-8-sig", errors="surrogateescape")
     return [rule for line in text.split("\n") if (rule := _rule(line.removesuffix("\r"))) is not None]
 
 
-def _rule(line: str) -> Rule | None:
+def _rule(line: str) -> IgnoreRule | None:
     if line.startswith("#"):
         return None
     line = re.sub(r"(?<!\\)[ \t]+$", "", line)
@@ -244,6 +244,6 @@ def _rule(line: str) -> Rule | None:
         return None
     parts = line.removeprefix("/").split("/") if "/" in line else ["**", line]
     try:
-        return Rule(_parts(parts), is_negated, only_folders)
+        return IgnoreRule(_parts(parts), is_negated, only_folders)
     except (re.error, ValueError):
-        return None  # git takes no notice of it either
+        return None  # git ignores it too

@@ -11,8 +11,8 @@ from toolwire.backends.chat.decode import Decoder
 from toolwire.backends.chat.encode import encode_request
 from toolwire.backends.chat.fold import DIALECT
 from toolwire.backends.chat.profile import OPENAI, Profile
-from toolwire.backends.chat.prompt import prompted
-from toolwire.backends.chat.reading import reading
+from toolwire.backends.chat.prompt import with_prompted_tools
+from toolwire.backends.chat.text_readers import with_text_readers
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Post
 from toolwire.core.request import Request
@@ -21,19 +21,19 @@ __all__ = ["OPENAI", "Conversation", "Profile"]
 
 
 class Conversation(LoweredConversation):
-    """One request to a Chat Completions server and its answer. `seed` makes the ids minted here unique."""
+    """One request to a Chat Completions server and its answer. `seed` makes the minted ids unique."""
 
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
         keeps, snapshots = request.dialect == DIALECT, profile.arguments == "snapshot"
         decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps, choices=request.choices)
-        self._decoder = reading(decoder, profile, self._request, seed)
+        self._decoder = with_text_readers(decoder, profile, self._request, seed)
         self._profile = profile
         self._declared = request.tools
 
     def start(self) -> Post:
         if self._profile.tools == "prompt":
-            self._request, notes = prompted(self._request, self._profile.taught)
+            self._request, notes = with_prompted_tools(self._request, self._profile.prompt_notation)
             self._declared = self._request.tools
             self._decoder.begin(notes)
         request = self._request
@@ -44,5 +44,5 @@ class Conversation(LoweredConversation):
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:
-    """A profile with some facts set by the operator."""
+    """The default profile with the operator's settings."""
     return msgspec.convert({**msgspec.to_builtins(OPENAI), **settings}, Profile)

@@ -1,7 +1,7 @@
 """Chat Completions chunks (or one plain completion) to turn events.
 
-Servers differ in everything a chunk may leave out or repeat. Which call a fragment belongs to is decided by the table;
-the end of a turn is believed when the stream is over, because some say it in every chunk.
+Servers differ in everything a chunk may leave out or repeat. Which call a fragment belongs to is decided by the table.
+The turn ends with the stream, not with a finish reason, because some servers send one in every chunk.
 """
 
 from collections.abc import Sequence
@@ -9,28 +9,36 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.chat.odd import is_sound, read_odd
-from toolwire.backends.chat.reasoning import Written
-from toolwire.backends.chat.wire import Choice, Chunk, Function, Message, OddMessage, TokenUsage, ToolCall
+from toolwire.backends.chat.loose import is_well_formed, read_loose
+from toolwire.backends.chat.reasoning import ReasoningFields
+from toolwire.backends.chat.wire import (
+    CalledFunction,
+    Chunk,
+    LooseMessage,
+    ReplyChoice,
+    ReplyMessage,
+    TokenUsage,
+    ToolCall,
+)
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
-from toolwire.backends.failures import FAILED_REASONS, Error, failed, failed_reason
+from toolwire.backends.failures import FAILED_REASONS, Error, finish_failure, stream_failure
 from toolwire.core.backend import ContextWindow
-from toolwire.core.errors import Failure
+from toolwire.core.batch import delta_fields
+from toolwire.core.calls import NULL_LIKE, Fragment
+from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
 from toolwire.core.events import (
     CallArgs,
     Event,
     Note,
+    RawFrame,
     Reason,
     ReasoningDelta,
     RefusalDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnStarted,
     Usage,
 )
-from toolwire.core.identity import SILENT, Fragment
-from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
 from toolwire.core.text import arguments_text
 
@@ -50,18 +58,18 @@ _REASONS: dict[str, Reason] = {
 
 
 _UNSET = msgspec.UNSET
-_TEXT = flowing("content", "reasoning_content", "reasoning")
-_TEXT_AND_ARGUMENTS = (*_TEXT, *flowing("arguments"))
+_TEXT = delta_fields("content", "reasoning_content", "reasoning")
+_TEXT_AND_ARGUMENTS = (*_TEXT, *delta_fields("arguments"))
 _CLAIMS = frozenset(("tool_calls", "function_call"))
 
 
 class Decoder(TurnDecoder):
     """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too.
 
-    `snapshots`: arguments are all that there is so far, in every chunk.
+    `snapshots`: every chunk holds all arguments so far.
     """
 
-    flowing = _TEXT_AND_ARGUMENTS
+    delta_fields = _TEXT_AND_ARGUMENTS
 
     def __init__(
         self,
@@ -73,22 +81,22 @@ class Decoder(TurnDecoder):
         choices: int = 1,
     ) -> None:
         super().__init__(seed, names)
-        self._keeps = keeps_frames
+        self._keeps_frames = keeps_frames
         self._snapshots = snapshots
         if snapshots:
-            self.flowing = _TEXT  # totals must not be joined
+            self.delta_fields = _TEXT  # totals must not be joined
         self._choices = choices
         self._finished: set[int] = set()  # choices that have their finish reason
         self._ends_every_chunk = False
         self._reason: Reason | None = None
-        self._claims = False  # it said that it ended with calls
-        self._speaking = False  # text was told, which later thoughts must not part
-        self._late: list[str] = []
+        self._claims_calls = False  # the finish reason was tool calls
+        self._in_text = False  # text was delivered, which later reasoning must not split
+        self._late_reasoning: list[str] = []
         self._usage: Usage | None = None
-        self._written = Written()
+        self._reasoning_fields = ReasoningFields()
 
     def reasoning(self) -> str:
-        return self._written.json()
+        return self._reasoning_fields.json()
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -96,32 +104,32 @@ class Decoder(TurnDecoder):
         data = frame.data
         if data.strip() == b"[DONE]":
             return self._finish()
-        if frame.pieces is not None and b'"reasoning_details"' in data:  # which have a text in pieces too
-            return self._one_by_one(frame)
+        if frame.batch is not None and b'"reasoning_details"' in data:  # these are read frame by frame
+            return self._feed_each(frame)
         try:
             chunk = _decode(data)
         except UNREADABLE:
-            return self._feed_odd(frame)
-        if self._halves.half:
-            return self._feed_odd(frame)
-        return self._read(chunk) if not self._keeps else self._kept(chunk, frame)
+            return self._feed_loose(frame)
+        if self._surrogates.half:
+            return self._feed_loose(frame)
+        return self._read(chunk) if not self._keeps_frames else self._with_frame(chunk, frame)
 
-    def _feed_odd(self, frame: Frame) -> Sequence[Event]:
-        """A frame that is not as it should be, or that may hold the second half of a letter."""
-        data = self._made_whole(frame.data)
+    def _feed_loose(self, frame: Frame) -> Sequence[Event]:
+        """Read a frame of undocumented shape, or one that may hold the second half of a character."""
+        data = self._with_whole_chars(frame.data)
         chunk = _read_any(data)
         if chunk is None:
             self._skip_frame(frame)
             return ()
-        if not self._keeps or not is_sound(data):
+        if not self._keeps_frames or not is_well_formed(data):
             return self._read(chunk)
-        return self._kept(chunk, Frame(frame.event, data))
+        return self._with_frame(chunk, Frame(frame.event, data))
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         try:
             chunk = _decode(body)
         except UNREADABLE:
-            body = self._made_whole(body)
+            body = self._with_whole_chars(body)
             chunk = _read_any(body)
         if chunk is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
@@ -130,8 +138,8 @@ class Decoder(TurnDecoder):
             return events
         if not chunk.choices:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
-        told = [Told("completion", "", body)] if self._keeps and is_sound(body) else []
-        return [*told, *events, *self._finish()]
+        raw = [RawFrame("completion", "", body)] if self._keeps_frames and is_well_formed(body) else []
+        return [*raw, *events, *self._finish()]
 
     def end(self) -> Sequence[Event]:
         if self.ended:
@@ -141,21 +149,21 @@ class Decoder(TurnDecoder):
     def _read(self, chunk: Chunk) -> Sequence[Event]:
         if chunk.error is not None or chunk.object == "error":
             # Older vLLM has the error in the chunk itself.
-            return self._fail(failed(Error(chunk.message) if chunk.error is None else _error(chunk.error)))
+            return self._fail(stream_failure(Error(chunk.message) if chunk.error is None else _error(chunk.error)))
         out: list[Event] = [] if self._started else self._start(chunk)
         if self._opening:
             out += self._opening
             self._opening = []
-        for choice in chunk.choices or ():
-            if choice.finish_reason is not None and choice.finish_reason not in SILENT:
+        for choice in _choices(chunk):
+            if choice.finish_reason is not None and choice.finish_reason not in NULL_LIKE:
                 self._has_finished(choice)
             if choice.index:
-                continue  # one choice was asked for
-            told = choice.delta or choice.message
-            if told is not None:
-                self._tell(told, out, whole=choice.delta is None)
-                if choice.message is not None and told is choice.delta:
-                    self._tell_calls(choice.message, out, whole=True)
+                continue  # events represent the first choice only
+            message = choice.delta or choice.message
+            if message is not None:
+                self._read_message(message, out, whole=choice.delta is None)
+                if choice.message is not None and message is choice.delta:
+                    self._read_calls(choice.message, out, whole=True)
             if choice.finish_reason is not None or choice.error is not None or choice.usage is not None:
                 failure = self._end_choice(choice, out)
                 if failure is not None:
@@ -166,77 +174,83 @@ class Decoder(TurnDecoder):
             self._count_frame(chunk)
         return out
 
-    def _end_choice(self, choice: Choice, out: list[Event]) -> Failure | None:
-        """Take the reason for which it ended; a failure if it ended with one."""
+    def _end_choice(self, choice: ReplyChoice, out: list[Event]) -> Failure | None:
+        """Take the finish reason of a choice; returns a failure if it is one."""
         if choice.error is not None:
-            return failed(_error(choice.error))
+            return stream_failure(_error(choice.error))
         reason = choice.finish_reason or ""
         if reason.lower() in FAILED_REASONS:
-            return failed_reason(reason)
-        if reason not in SILENT:
+            return finish_failure(reason)
+        if reason not in NULL_LIKE:
             self._reason = self._reason_of(reason, out)
         if choice.usage is not None:  # Kimi
             self._usage = _usage(choice.usage)
         return None
 
-    def _has_finished(self, choice: Choice) -> None:
+    def _has_finished(self, choice: ReplyChoice) -> None:
         index = choice.index or 0
-        if index in self._finished and _says_something(choice):
-            self._ends_every_chunk = True  # its finish reasons say nothing about the end
+        if index in self._finished and _has_content(choice):
+            self._ends_every_chunk = True  # its finish reasons do not mean the end
         self._finished.add(index)
 
     def _count_frame(self, chunk: Chunk) -> None:
         if self._ends_every_chunk:
             self.finishing = 0
         elif len(self._finished) >= self._choices:
-            says = (choice.finish_reason or choice.usage or _says_something(choice) for choice in chunk.choices or ())
-            self.finishing += chunk.usage is not None or any(says)
+            has_news = (choice.finish_reason or choice.usage or _has_content(choice) for choice in chunk.choices or ())
+            self.finishing += chunk.usage is not None or any(has_news)
 
-    def _kept(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
-        """A chunk's events with the chunk itself: in its delta, if it is nothing else, or told beside them."""
+    def _with_frame(self, chunk: Chunk, frame: Frame) -> Sequence[Event]:
+        """The events of a chunk, with the chunk in its delta if it holds nothing else, or as a `RawFrame`."""
         text = _only_text(chunk)
         if text is not None:
             return [_framed(event, text, frame) for event in self._read(chunk)]
-        if frame.pieces is not None:
-            return self._one_by_one(frame)
+        if frame.batch is not None:
+            return self._feed_each(frame)
         events = self._read(chunk)
-        return events if self.ended else [Told("chunk", "", frame.data), *events]
+        return events if self.ended else [RawFrame("chunk", "", frame.data), *events]
 
-    def _one_by_one(self, run: Frame) -> Sequence[Event]:
-        """The events of a run of frames, each frame read by itself."""
-        singles = (Frame(run.event, data) for data in run.pieces.single()) if run.pieces is not None else ()
+    def _feed_each(self, batched: Frame) -> Sequence[Event]:
+        """The events of a batch, each frame read separately."""
+        singles = (
+            (Frame(batched.event, data) for data in batched.batch.each_frame()) if batched.batch is not None else ()
+        )
         return [event for single in singles for event in self.feed(single)]
 
     def _start(self, chunk: Chunk) -> list[Event]:
         self._started = True
         return [TurnStarted(chunk.id or "", chunk.model or "")]
 
-    def _tell(self, told: Message, out: list[Event], *, whole: bool) -> None:
-        feed = self._row.feed
-        thought = told.reasoning_content or told.reasoning
-        if type(told) is OddMessage:
-            thought = thought or told.thinking
-        if told.reasoning_content is not None or told.reasoning is not None or told.reasoning_details is not _UNSET:
-            self._written.add(told)
-        if thought and self._speaking:
-            self._late.append(thought)
-        elif thought:
-            out += feed(ReasoningDelta(thought, "content"))
-        if told.content:
-            self._speaking = not self._keeps
-            out += feed(TextDelta(told.content))
-        if told.refusal:
-            out += feed(RefusalDelta(told.refusal))
-        if told.tool_calls or told.function_call is not None or type(told) is OddMessage:
-            more = self._more_arguments(told.tool_calls) if told.tool_calls and not whole else None
+    def _read_message(self, message: ReplyMessage, out: list[Event], *, whole: bool) -> None:
+        feed = self._sequencer.feed
+        reasoning = message.reasoning_content or message.reasoning
+        if type(message) is LooseMessage:
+            reasoning = reasoning or message.thinking
+        if (
+            message.reasoning_content is not None
+            or message.reasoning is not None
+            or message.reasoning_details is not _UNSET
+        ):
+            self._reasoning_fields.add(message)
+        if reasoning and self._in_text:
+            self._late_reasoning.append(reasoning)
+        elif reasoning:
+            out += feed(ReasoningDelta(reasoning, "content"))
+        if message.content:
+            self._in_text = not self._keeps_frames
+            out += feed(TextDelta(message.content))
+        if message.refusal:
+            out += feed(RefusalDelta(message.refusal))
+        if message.tool_calls or message.function_call is not None or type(message) is LooseMessage:
+            more = self._more_arguments(message.tool_calls) if message.tool_calls and not whole else None
             if more is not None:
-                out += self._late_thoughts()
+                out += self._flush_late_reasoning()
                 out += feed(more)
             else:
-                self._tell_calls(told, out, whole=whole)
+                self._read_calls(message, out, whole=whole)
 
     def _more_arguments(self, calls: list[ToolCall]) -> CallArgs | None:
-        """What comes most: more text of one call that is under way."""
+        """The most frequent case: more arguments of one open call."""
         call = calls[0]
         function, index = call.function, call.index
         if function is None or index is None or len(calls) > 1 or self._snapshots:
@@ -245,90 +259,99 @@ class Decoder(TurnDecoder):
             return None
         return self._table.extend_at(index, arguments_text(function.arguments))
 
-    def _tell_calls(self, told: Message, out: list[Event], *, whole: bool) -> None:
-        fragments = _fragments(told, whole=whole)
+    def _read_calls(self, message: ReplyMessage, out: list[Event], *, whole: bool) -> None:
+        fragments = _fragments(message, whole=whole)
+        if len(fragments) > MAX_CALLS:
+            raise TooManyCalls
         if fragments:
-            out += self._late_thoughts()
+            out += self._flush_late_reasoning()
         for fragment in fragments:
-            said = fragment if not self._snapshots else msgspec.structs.replace(fragment, total=True)
-            for event in self._table.feed(said):
-                out += self._row.feed(event)
+            fed = fragment if not self._snapshots else msgspec.structs.replace(fragment, total=True)
+            for event in self._table.feed(fed):
+                out += self._sequencer.feed(event)
 
-    def _late_thoughts(self) -> list[Event]:
-        """What was thought while the answer was being said: it comes behind the text, which it must not part."""
-        late, self._late = self._late, []
-        self._speaking = False
-        return self._row.feed(ReasoningDelta("".join(late), "content")) if late else []
+    def _flush_late_reasoning(self) -> list[Event]:
+        """Deliver reasoning that came during the text after it, so that it does not split the text."""
+        late, self._late_reasoning = self._late_reasoning, []
+        self._in_text = False
+        return self._sequencer.feed(ReasoningDelta("".join(late), "content")) if late else []
 
     def _reason_of(self, given: str, out: list[Event]) -> Reason:
         reason = _REASONS.get(given.lower())
-        self._claims = self._claims or given.lower() in _CLAIMS
+        self._claims_calls = self._claims_calls or given.lower() in _CLAIMS
         if reason is None:
             out.append(Note("reason_unknown", given))
             return self._reason or "stop"
         if given.lower() == "model_length":
             self.context_window = ContextWindow(is_full=True)
-        # Some servers end every chunk; the most telling word stands.
+        # Some servers send a reason in every chunk; the most specific one wins.
         return reason if self._reason in (None, "stop") else self._reason
 
     def _finish(self) -> Sequence[Event]:
-        """The stream is over. A server that never said why has simply stopped."""
+        """End the turn with the stream. Without a finish reason it counts as stopped."""
         if not self._started:
             return self._fail(
                 Failure(502, "stream_cut", "The backend ended its stream without a turn.", retryable=True)
             )
         self.ended = True
         out: list[Event] = [*self._opening]
-        if self._halves.half:
+        if self._surrogates.half:
             out.append(Note("letter_replaced"))
         if self._reason is None:
             out.append(Note("reason_missing"))
-        elif self._claims and not self._table.calls:
+        elif self._claims_calls and not self._table.calls:
             out.append(Note("reason_unfounded", "tool_calls"))
         reason: Reason = self._reason or "stop"
-        out += self._late_thoughts()
+        out += self._flush_late_reasoning()
         for event in self._table.finish(cut=reason != "stop"):
-            out += self._row.feed(event)
+            out += self._sequencer.feed(event)
         if self._usage is not None:
             out.append(self._usage)
         return [*out, TurnEnded(reason)]
+
+
+def _choices(chunk: Chunk) -> Sequence[ReplyChoice]:
+    choices = chunk.choices or ()
+    if len(choices) > MAX_CALLS:
+        raise TooManyCalls
+    return choices
 
 
 def _read_any(data: bytes) -> Chunk | None:
     try:
         return _decode(data)
     except UNREADABLE:
-        return read_odd(data)
+        return read_loose(data)
 
 
-def _says_something(choice: Choice) -> bool:
-    told = choice.delta or choice.message
-    if told is None:
+def _has_content(choice: ReplyChoice) -> bool:
+    message = choice.delta or choice.message
+    if message is None:
         return False
-    texts = (told.content, told.reasoning_content, told.reasoning, told.refusal)
-    return any(texts) or bool(_fragments(told, whole=False))
+    texts = (message.content, message.reasoning_content, message.reasoning, message.refusal)
+    return any(texts) or bool(_fragments(message, whole=False))
 
 
 def _only_text(chunk: Chunk) -> str | None:
-    """The text of a chunk that holds nothing but one delta, in the form in which it is to leave."""
+    """The text of a chunk that holds nothing but one delta and can be forwarded as it is."""
     if chunk.usage is not None or chunk.choices is None or len(chunk.choices) != 1:
         return None
     [choice] = chunk.choices
-    said = choice.delta
-    if type(said) is not Message or choice.index or choice.usage is not None or choice.finish_reason is not None:
+    delta = choice.delta
+    if type(delta) is not ReplyMessage or choice.index or choice.usage is not None or choice.finish_reason is not None:
         return None
-    thought = said.reasoning_content or said.reasoning
-    if said.role is not msgspec.UNSET and not thought:
+    reasoning = delta.reasoning_content or delta.reasoning
+    if delta.role is not msgspec.UNSET and not reasoning:
         return None
-    calls = said.tool_calls or []
-    texts = [text for text in (said.content, thought, said.refusal) if text]
-    if len(texts) + len(calls) != 1 or said.function_call is not None or said.refusal:
+    calls = delta.tool_calls or []
+    texts = [text for text in (delta.content, reasoning, delta.refusal) if text]
+    if len(texts) + len(calls) != 1 or delta.function_call is not None or delta.refusal:
         return None
     return texts[0] if texts else _only_arguments(calls[0])
 
 
 def _only_arguments(call: ToolCall) -> str | None:
-    """The arguments of a fragment that is nothing else."""
+    """The arguments of a fragment that holds nothing else."""
     function = call.function
     if function is None or function.arguments is msgspec.UNSET:
         return None
@@ -342,18 +365,18 @@ def _framed(event: Event, text: str, frame: Frame) -> Event:
     return event
 
 
-def _fragments(told: Message, *, whole: bool) -> Sequence[Fragment]:
-    """The calls of a message. An id that stands there twice was not an id."""
-    if isinstance(told, OddMessage):
-        return told.fragments
-    calls, legacy = told.tool_calls, told.function_call
+def _fragments(message: ReplyMessage, *, whole: bool) -> Sequence[Fragment]:
+    """The calls of a message. An id that occurs twice in it identifies only the first."""
+    if isinstance(message, LooseMessage):
+        return message.fragments
+    calls, legacy = message.tool_calls, message.function_call
     if calls:
         if len(calls) == 1:
             return [_fragment(calls[0], 0 if whole else None, whole=whole)]
-        first = {call.id: place for place, call in reversed([*enumerate(calls)])}
+        first = {call.id: index for index, call in reversed([*enumerate(calls)])}
         return [
-            _fragment(call, place, whole=whole, reused=whole and first[call.id] < place)
-            for place, call in enumerate(calls)
+            _fragment(call, index, whole=whole, reused=whole and first[call.id] < index)
+            for index, call in enumerate(calls)
         ]
     if legacy is None:
         return ()
@@ -362,7 +385,7 @@ def _fragments(told: Message, *, whole: bool) -> Sequence[Fragment]:
 
 
 def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool = False) -> Fragment:
-    function, sealed = call.function or _NO_FUNCTION, call.extra_content
+    function, signed = call.function or _NO_FUNCTION, call.extra_content
     return Fragment(
         arguments_text(function.arguments),
         id=call.id or "",
@@ -372,11 +395,11 @@ def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool
         total=whole,
         named=whole,
         reused=reused,
-        seal="" if sealed is msgspec.UNSET else bytes(sealed).decode(),
+        signature="" if signed is msgspec.UNSET else bytes(signed).decode(),
     )
 
 
-_NO_FUNCTION = Function()
+_NO_FUNCTION = CalledFunction()
 
 
 def _error(given: Any) -> Error:
@@ -387,12 +410,12 @@ def _error(given: Any) -> Error:
 
 
 def _usage(usage: TokenUsage) -> Usage:
-    given, made = usage.prompt_tokens_details, usage.completion_tokens_details
-    cached = (given.cached_tokens if given else None) or usage.prompt_cache_hit_tokens
+    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    cached = (prompt.cached_tokens if prompt else None) or usage.prompt_cache_hit_tokens
     return Usage(
         input=counted(usage.prompt_tokens),
         output=counted(usage.completion_tokens),
         cached=counted(cached),
-        cache_write=counted(given.cache_write_tokens if given else 0),
-        reasoning=counted(made.reasoning_tokens if made else 0),
+        cache_write=counted(prompt.cache_write_tokens if prompt else 0),
+        reasoning=counted(completion.reasoning_tokens if completion else 0),
     )

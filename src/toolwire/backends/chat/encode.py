@@ -1,4 +1,4 @@
-"""A request in the words of the Chat Completions API: as it was written, where the client speaks it, or translated."""
+"""Encodes a request for the Chat Completions API: the client's JSON where it speaks the same dialect, or translated."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -6,11 +6,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from toolwire.backends.chat.fold import DIALECT, Fold, stands
+from toolwire.adapt.history import OPENING
+from toolwire.backends.chat.fold import DIALECT, Fold, is_acceptable
 from toolwire.backends.chat.profile import Profile
-from toolwire.backends.written import Originals, changed_fields
+from toolwire.backends.originals import Originals, changed_fields
 from toolwire.core.events import Note
-from toolwire.core.history import OPENING
 from toolwire.core.request import NO_PARAMETERS, OutputFormat, Request, Tool, ToolChoice
 from toolwire.core.text import shortened
 
@@ -28,13 +28,13 @@ Value = TypeVar("Value")
 def encode_request(
     request: Request, profile: Profile, *, stream: bool, declared: tuple[Tool, ...] | None = None
 ) -> tuple[bytes, list[Note]]:
-    """The body to post, and notes of what it could not hold. `declared`: the tools before they were made to fit."""
+    """The body to post, and notes of what it could not hold. `declared`: the tools before they were lowered."""
     notes: list[Note] = []
     sampling, caller = request.sampling, request.caller
-    asked = _asked(request)
+    original = _original_fields(request)
     body: dict[str, Any] = {
         "model": request.model,
-        "messages": asked.get("messages") if _can_stand(request, profile) else None,
+        "messages": original.get("messages") if _can_keep_messages(request, profile) else None,
         "n": request.choices if request.choices > 1 else None,
         "stream": stream,
         "stream_options": {"include_usage": True} if stream and profile.usage else None,
@@ -54,15 +54,15 @@ def encode_request(
     if body["user"] != caller.user:
         notes.append(Note("value_changed", "user"))
     if body["messages"] is None:
-        has_written = "messages" in asked and request.written is not None
-        originals = Originals(request, asked["messages"]) if has_written else None
+        has_originals = "messages" in original and request.original_entries is not None
+        originals = Originals(request, original["messages"]) if has_originals else None
         body["messages"] = Fold(profile, notes, originals).messages(request)
         if request.marks_cache and originals is None:
             notes.append(Note("field_dropped", "cache_control"))
     if request.entries and not body["messages"]:
         body["messages"] = [{"role": "user", "content": OPENING}]
         notes.append(Note("message_added", "user"))
-    tools = _tools(request, asked, profile, request.tools if declared is None else declared)
+    tools = _tools(request, original, profile, request.tools if declared is None else declared)
     if tools:
         body["tools"] = tools
         body["tool_choice"] = _tool_choice(request.tool_choice) if request.tool_choice else None
@@ -70,82 +70,82 @@ def encode_request(
         if request.parallel_calls is not None and not profile.parallel:
             notes.append(Note("field_dropped", "parallel_tool_calls"))
     if request.dialect == DIALECT:
-        body = {**request.extra, **body}  # what we do not know, the server may
+        body = {**request.extra, **body}  # unknown fields may mean something to the server
     dropped = [] if request.dialect == DIALECT else [*request.extra]
     dropped += [name for name in profile.refuses if body.pop(name, None) is not None]
     notes += [Note("field_dropped", name) for name in dropped]
     return _encode({name: value for name, value in body.items() if value is not None}), notes
 
 
-def _asked(request: Request) -> dict[str, msgspec.Raw]:
-    """The body's fields as they came, from a client that speaks as the server does."""
+def _original_fields(request: Request) -> dict[str, msgspec.Raw]:
+    """The fields of the body as they came, from a client of the same dialect."""
     if request.dialect != DIALECT or request.legacy_functions or not request.body:
         return {}
     return _fields(request.body)
 
 
-def _can_stand(request: Request, profile: Profile) -> bool:
-    """Whether the messages can go on as the client wrote them: unchanged, and nothing in them that servers refuse."""
-    if request.instructions or not request.is_as_written:
+def _can_keep_messages(request: Request, profile: Profile) -> bool:
+    """Whether the client's messages can be sent as they are: unchanged, and acceptable to the server."""
+    if request.instructions or not request.history_unchanged:
         return False
-    return all(stands(entry, profile) for entry in request.entries)
+    return all(is_acceptable(entry, profile) for entry in request.entries)
 
 
 def _tools(
-    request: Request, asked: dict[str, msgspec.Raw], profile: Profile, declared: tuple[Tool, ...]
+    request: Request, original: dict[str, msgspec.Raw], profile: Profile, declared: tuple[Tool, ...]
 ) -> msgspec.Raw | list[Any]:
-    """The tools as the client wrote them; those that must change, with what must."""
-    if request.allowed_tools is declared and _are_sound(asked, len(declared) + len(request.hosted_tools)):
-        return asked["tools"]
-    return [*_each_tool(request, asked, profile, declared)]
+    """The tools as the client declared them, with only those changed that must change."""
+    if request.allowed_tools is declared and _are_documented(original, len(declared) + len(request.hosted_tools)):
+        return original["tools"]
+    return [*_each_tool(request, original, profile, declared)]
 
 
-def _are_sound(asked: dict[str, msgspec.Raw], count: int) -> bool:
+def _are_documented(original: dict[str, msgspec.Raw], count: int) -> bool:
     """Whether there are so many tools, all in the form that the API documents."""
-    if "tools" not in asked or not count or b"null" in bytes(asked["tools"]):
+    if "tools" not in original or not count or b"null" in bytes(original["tools"]):
         return False
-    written = _objects(asked["tools"])
-    return len(written) == count and all("function" in tool or "custom" in tool for tool in written)
+    tools = _objects(original["tools"])
+    return len(tools) == count and all("function" in tool or "custom" in tool for tool in tools)
 
 
 def _each_tool(
-    request: Request, asked: dict[str, msgspec.Raw], profile: Profile, declared: tuple[Tool, ...]
+    request: Request, original: dict[str, msgspec.Raw], profile: Profile, declared: tuple[Tool, ...]
 ) -> Iterator[Any]:
-    """The tools, each over what the client wrote of it, in the client's order; then those that it did not write."""
+    """The tools, each merged with the client's declaration, in the client's order; then those without one."""
     names = frozenset(request.tool_names)
-    new = _Left(
-        (tool.name, (tool, own)) for tool, own in zip(declared, request.tools, strict=True) if own.name in names
+    new = _Remaining(
+        (tool.name, (tool, lower)) for tool, lower in zip(declared, request.tools, strict=True) if lower.name in names
     )
-    hosted = _Left((bytes(tool.raw), tool.raw) for tool in request.hosted_tools)
-    for raw in _list(asked["tools"]) if bytes(asked.get("tools", b"")).startswith(b"[") else ():
-        written = _Written(raw)
+    hosted = _Remaining((bytes(tool.raw), tool.raw) for tool in request.hosted_tools)
+    for raw in _list(original["tools"]) if bytes(original.get("tools", b"")).startswith(b"[") else ():
+        declaration = _DeclaredTool(raw)
         if hosted.take(bytes(raw)) is not None:
             yield raw
-        elif (pair := new.take(written.name)) is not None:
-            yield written.over(*pair, profile)
-    yield from (_tool(own, profile) for _, own in new.rest())
+        elif (pair := new.take(declaration.name)) is not None:
+            yield declaration.merged(*pair, profile)
+    yield from (_tool(lower, profile) for _, lower in new.rest())
     yield from hosted.rest()
 
 
-class _Left(Generic[Key, Value]):
+class _Remaining(Generic[Key, Value]):
     """Values in order, several of which may have the same key, until they are taken."""
 
     def __init__(self, values: Iterable[tuple[Key, Value]]) -> None:
         self._values = dict(enumerate(values))
-        self._places: dict[Key, deque[int]] = {}
-        for place, (key, _) in self._values.items():
-            self._places.setdefault(key, deque()).append(place)
+        self._indexes: dict[Key, deque[int]] = {}
+        for index, (key, _) in self._values.items():
+            self._indexes.setdefault(key, deque()).append(index)
 
     def take(self, key: Key) -> Value | None:
-        """The first that is left of these."""
-        places = self._places.get(key)
-        return self._values.pop(places.popleft())[1] if places else None
+        """Take the first remaining value with this key."""
+        indexes = self._indexes.get(key)
+        return self._values.pop(indexes.popleft())[1] if indexes else None
 
     def rest(self) -> list[Value]:
         return [value for _, value in self._values.values()]
 
 
-class _Written:
+class _DeclaredTool:
     """A tool as a client declared it."""
 
     def __init__(self, raw: msgspec.Raw) -> None:
@@ -159,9 +159,9 @@ class _Written:
     def _has_object(self, kind: str) -> bool:
         return bytes(self._fields.get(kind, b"")).startswith(b"{")
 
-    def over(self, tool: Tool, new: Tool, profile: Profile) -> Any:
-        """The tool as the server takes it, with all that the client wrote beyond our words."""
-        if self._kind != new.kind:  # flat, or of another kind there
+    def merged(self, tool: Tool, new: Tool, profile: Profile) -> Any:
+        """The tool as the server accepts it, with the unknown fields of the client's declaration."""
+        if self._kind != new.kind:  # declared flat, or as another kind
             return {**{name: self._fields[name] for name in self._fields if name not in _FLAT}, **_tool(new, profile)}
         if self._inner.get("parameters") == _NULL:
             return {**self._fields, self._kind: {**self._inner, **_tool(new, profile)[self._kind]}}

@@ -1,7 +1,7 @@
-"""A flat history folded into the messages of the API.
+"""Folds a flat history into the messages of the API.
 
-The calls of one batch stand in one assistant message, their results follow at once, and what came between is put behind
-them. Messages of a client that speaks the API too go on as they were written; of one that must change, only what must.
+Parallel calls are in one assistant message, their results follow at once, and what came between is put after them.
+Messages of a client of the same dialect are sent as they are; in one that must change, only what must.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import msgspec
 
 from toolwire.backends.chat.profile import Profile
 from toolwire.backends.chat.reasoning import DETAILS, FIELDS, TEXTS
-from toolwire.backends.written import Originals
+from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
 from toolwire.core.request import (
     AudioPart,
@@ -33,7 +33,7 @@ from toolwire.core.request import (
 from toolwire.core.text import is_blank
 
 DIALECT = "chat"
-"""The dialect of clients that speak as this backend does, and the issuer of its reasoning."""
+"""The dialect of this backend's protocol, and the origin of its reasoning."""
 
 Fields = dict[str, msgspec.Raw]
 
@@ -42,13 +42,13 @@ _objects = msgspec.json.Decoder(list[Fields]).decode
 _raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _string = msgspec.json.Decoder(str).decode
 
-_OURS = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "tool_call_id", *FIELDS))
-"""Fields of a message that are written anew when it changes; all others stay as they are."""
-_CALLS_OWN = frozenset(("id", "type", "function", "custom", "name", "arguments", "extra_content"))
+_WRITTEN_FIELDS = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "tool_call_id", *FIELDS))
+"""Fields of a message that are rewritten when it changes; all others stay as they are."""
+_CALL_FIELDS = frozenset(("id", "type", "function", "custom", "name", "arguments", "extra_content"))
 
 
-def stands(entry: Entry, profile: Profile) -> bool:
-    """Whether the server takes an entry as its client wrote it."""
+def is_acceptable(entry: Entry, profile: Profile) -> bool:
+    """Whether the server accepts an entry as its client wrote it."""
     match entry:
         case Message(role):
             return role != "developer" or profile.developer
@@ -70,11 +70,12 @@ class Fold:
         self._notes = notes
         self._originals = originals
         self._out: list[dict[str, Any]] = []
-        self._assistant: dict[str, Any] | None = None  # the open message of the model
-        self._texts: dict[str, _Text] = {}  # those of its fields that are texts, which may go on
-        self._seen: list[dict[str, Any]] = []  # what results show beside text, for a message behind them
+        self._assistant: dict[str, Any] | None = None  # the open assistant message
+        self._texts: dict[str, _TextBuffer] = {}  # its text fields, which may still grow
+        self._attachments: list[dict[str, Any]] = []  # parts of results other than text, for a message after them
 
     def messages(self, request: Request) -> list[dict[str, Any]]:
+        """The messages of a request."""
         if request.instructions:
             self._out.append({"role": "system", "content": request.instructions})
         for index, entries in groupby(request.entries, _message_of):
@@ -83,66 +84,70 @@ class Fold:
             else:
                 for entry in entries:
                     self._add(entry)
-        self._show()
+        self._flush_attachments()
         self._close()
         if self._originals is not None:
-            self._out += self._originals.silent()
+            self._out += self._originals.unread()
         return self._out
 
     def _add_message(self, entries: list[Entry], originals: Originals, index: int) -> None:
-        """The entries of one message of the client: the message itself, or it with what must change."""
+        """Add the entries of one message of the client: the original message, or a changed one."""
         if not isinstance(entries[0], ResultEntry):
-            self._show()
+            self._flush_attachments()
         self._close()
-        self._out += originals.silent(index)
-        if originals.are_whole(entries) and all(stands(entry, self._profile) for entry in entries):
+        self._out += originals.unread(index)
+        if originals.are_whole(entries) and all(is_acceptable(entry, self._profile) for entry in entries):
             self._out.append(originals.messages[index])
             return
-        begun = len(self._out)
+        start = len(self._out)
         for entry in entries:
             self._add(entry)
         self._close()
-        if len(self._out) > begun:
-            self._out[begun] = self._over(originals, index, self._out[begun], entries)
+        if len(self._out) > start:
+            self._out[start] = self._merged(originals, index, self._out[start], entries)
 
-    def _over(
+    def _merged(
         self, originals: Originals, index: int, message: dict[str, Any], entries: Sequence[Entry]
     ) -> dict[str, Any]:
-        """A message that was made anew, with all of the client's own that did not have to change."""
+        """A rewritten message, merged with everything of the original that did not have to change."""
         original = originals.messages[index]
         if "tool_calls" in message:
             calls = [entry for entry in entries if isinstance(entry, CallEntry)]
-            message["tool_calls"] = _calls_over(original, message["tool_calls"], [*map(originals.has, calls)])
-        spoken = [entry for entry in entries if isinstance(entry, Message | ResultEntry)]
-        if all(map(originals.says, spoken)) and self._may_keep_content(spoken, original):
+            message["tool_calls"] = _merged_calls(original, message["tool_calls"], [*map(originals.has, calls)])
+        with_content = [entry for entry in entries if isinstance(entry, Message | ResultEntry)]
+        if all(map(originals.has_parts, with_content)) and self._may_keep_content(with_content, original):
             message.pop("content", None)
             message |= {"content": original["content"]} if "content" in original else {}
-        elif any(isinstance(part, TextPart) and part.cache for entry in spoken for part in entry.parts):
+        elif any(isinstance(part, TextPart) and part.cache for entry in with_content for part in entry.parts):
             self._notes.append(Note("field_dropped", "cache_control"))
-        ordered = {name: message.get(name, original[name]) for name in original if name in message or name not in _OURS}
+        ordered = {
+            name: message.get(name, original[name])
+            for name in original
+            if name in message or name not in _WRITTEN_FIELDS
+        }
         return {**ordered, **message}
 
-    def _may_keep_content(self, spoken: Sequence[Message | ResultEntry], original: Fields) -> bool:
-        if not spoken:
+    def _may_keep_content(self, with_content: Sequence[Message | ResultEntry], original: Fields) -> bool:
+        if not with_content:
             return self._profile.content_beside_calls == "null" or "tool_calls" not in original
-        return all(isinstance(entry, Message) or stands(entry, self._profile) for entry in spoken)
+        return all(isinstance(entry, Message) or is_acceptable(entry, self._profile) for entry in with_content)
 
     def _add(self, entry: Entry) -> None:
         match entry:
             case CallEntry():
-                self._show()
+                self._flush_attachments()
                 self._call(entry)
             case ResultEntry():
                 self._result(entry)
             case Message(role="assistant"):
-                self._show()
-                self._say(entry)
+                self._flush_attachments()
+                self._add_text(entry)
             case Message():
-                self._show()
+                self._flush_attachments()
                 self._close()
                 self._out.append(self._message(entry))
             case ReasoningEntry():
-                self._think(entry)
+                self._add_reasoning(entry)
             case OtherEntry():
                 self._notes.append(Note("item_dropped", entry.type))
             case ToolsEntry():
@@ -173,8 +178,8 @@ class Fold:
                 message["content"] = None if self._profile.content_beside_calls == "null" else ""
         self._out.append(message)
 
-    def _say(self, entry: Message) -> None:
-        message = self._open()  # what is said behind the calls stands before them here
+    def _add_text(self, entry: Message) -> None:
+        message = self._open()  # text after the calls moves before them
         text = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
         refusal = "".join(part.text for part in entry.parts if isinstance(part, RefusalPart))
         if text or not refusal:
@@ -182,10 +187,10 @@ class Fold:
         if refusal:
             self._text(message, "refusal").add(refusal)
 
-    def _text(self, message: dict[str, Any], name: str) -> "_Text":
-        """A field of the open message that is a text; it has its place there from now on."""
+    def _text(self, message: dict[str, Any], name: str) -> "_TextBuffer":
+        """The buffer of a text field of the open message, whose position among the fields is now fixed."""
         message.setdefault(name, "")
-        return self._texts.setdefault(name, _Text())
+        return self._texts.setdefault(name, _TextBuffer())
 
     def _call(self, entry: CallEntry) -> None:
         if entry.kind == "custom":
@@ -193,17 +198,19 @@ class Fold:
         else:
             arguments = "{}" if is_blank(entry.arguments) else entry.arguments
             written = {"type": "function", "function": {"name": entry.name, "arguments": arguments}}
-        if entry.seal:
-            written["extra_content"] = msgspec.Raw(entry.seal.encode())
+        if entry.signature:
+            written["extra_content"] = msgspec.Raw(entry.signature.encode())
         self._open().setdefault("tool_calls", []).append({"id": entry.id, **written})
 
-    def _think(self, entry: ReasoningEntry) -> None:
-        if self._profile.reasoning == "drop" or not _may_return(entry, self._profile):
-            if entry.text or entry.seal:
+    def _add_reasoning(self, entry: ReasoningEntry) -> None:
+        if self._profile.reasoning == "drop" or not _is_returnable(entry, self._profile):
+            if entry.text or entry.signature:
                 self._notes.append(Note("reasoning_dropped", entry.id))
             return
-        fields = _fields(entry.seal) if entry.seal else {TEXTS[0]: msgspec.Raw(msgspec.json.encode(_shown(entry)))}
-        self._show()
+        fields = (
+            _fields(entry.signature) if entry.signature else {TEXTS[0]: msgspec.Raw(msgspec.json.encode(_shown(entry)))}
+        )
+        self._flush_attachments()
         message = self._open()
         for name, value in fields.items():
             if name == DETAILS and bytes(value).startswith(b"["):
@@ -211,29 +218,29 @@ class Fold:
                     message[name] = []
                 message[name] += _raws(value)
             elif name in TEXTS and bytes(value).startswith(b'"'):
-                text, told = self._text(message, self._profile.reasoning or name), _string(value)
-                if not text.says(told):
+                text, value_text = self._text(message, self._profile.reasoning or name), _string(value)
+                if not text.equals(value_text):
                     text.add("\n\n" if text.length else "")
-                    text.add(told)
+                    text.add(value_text)
             else:
                 message[name] = value
 
     def _result(self, entry: ResultEntry) -> None:
         self._close()
-        texts = [part.text for part in entry.told if isinstance(part, TextPart)]
-        others = [part for part in entry.told if not isinstance(part, TextPart)]
+        texts = [part.text for part in entry.parts_with_error if isinstance(part, TextPart)]
+        others = [part for part in entry.parts_with_error if not isinstance(part, TextPart)]
         shown = [written for part in others if (written := self._part(part))]
         if shown:
             texts.append("\n" * bool(texts) + f"(The result of {entry.call_id} is shown in the next message.)")
-            self._seen += [{"type": "text", "text": f"The result of {entry.call_id}:"}, *shown]
+            self._attachments += [{"type": "text", "text": f"The result of {entry.call_id}:"}, *shown]
         text = "".join(texts) or self._profile.empty_result
         self._out.append({"role": "tool", "tool_call_id": entry.call_id, "content": text})
 
-    def _show(self) -> None:
-        """Chat tool messages are text only: what else results hold comes after all of them."""
-        seen, self._seen = self._seen, []
-        if seen:
-            self._out.append({"role": "user", "content": seen})
+    def _flush_attachments(self) -> None:
+        """Write other parts of results in a user message after them, because tool messages are text only."""
+        attachments, self._attachments = self._attachments, []
+        if attachments:
+            self._out.append({"role": "user", "content": attachments})
 
     def _content(self, parts: tuple[Part, ...]) -> Any:
         if all(isinstance(part, TextPart) for part in parts):
@@ -256,8 +263,8 @@ class Fold:
                 return None
 
 
-class _Text:
-    """A text that comes in pieces."""
+class _TextBuffer:
+    """A text that is collected from several entries."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -267,7 +274,7 @@ class _Text:
         self._pieces.append(piece)
         self.length += len(piece)
 
-    def says(self, text: str) -> bool:
+    def equals(self, text: str) -> bool:
         return self.length == len(text) and self.whole() == text
 
     def whole(self) -> str:
@@ -278,35 +285,35 @@ def _message_of(entry: Entry) -> int:
     return entry.message
 
 
-def _may_return(entry: ReasoningEntry, profile: Profile) -> bool:
-    """Whether a chat server made it, as far as can be told; one that says where it wants reasoning gets all."""
-    if entry.seal:
-        return entry.issuer == DIALECT
-    return bool(entry.text) and (entry.issuer == DIALECT or not entry.id or bool(profile.reasoning))
+def _is_returnable(entry: ReasoningEntry, profile: Profile) -> bool:
+    """Whether a chat server made it, as far as is known; one with a configured field gets all reasoning."""
+    if entry.signature:
+        return entry.origin == DIALECT
+    return bool(entry.text) and (entry.origin == DIALECT or not entry.id or bool(profile.reasoning))
 
 
 def _shown(entry: ReasoningEntry) -> str:
     return "\n\n".join(entry.content or entry.summary)
 
 
-def _calls_over(original: Fields, calls: list[dict[str, Any]], unchanged: list[bool]) -> list[Any]:
-    """The calls of a message, each over what the client wrote of it."""
+def _merged_calls(original: Fields, calls: list[dict[str, Any]], unchanged: list[bool]) -> list[Any]:
+    """The calls of a message, each merged with the client's original."""
     raws = _objects(original["tool_calls"]) if bytes(original.get("tool_calls", b"")).startswith(b"[") else []
     if len(raws) != len(calls):
         return calls
     return [
-        raw if is_same and not _is_blank_call(raw) else _call_over(raw, call)
+        raw if is_same and not _is_blank_call(raw) else _merged_call(raw, call)
         for raw, call, is_same in zip(raws, calls, unchanged, strict=True)
     ]
 
 
-def _call_over(raw: Fields, call: dict[str, Any]) -> dict[str, Any]:
+def _merged_call(raw: Fields, call: dict[str, Any]) -> dict[str, Any]:
     kind = call["type"]
     inner = {**_fields(raw[kind]), **call[kind]} if bytes(raw.get(kind, b"")).startswith(b"{") else call[kind]
-    return {**{name: value for name, value in raw.items() if name not in _CALLS_OWN}, **call, kind: inner}
+    return {**{name: value for name, value in raw.items() if name not in _CALL_FIELDS}, **call, kind: inner}
 
 
 def _is_blank_call(raw: Fields) -> bool:
-    """Whether a call has no arguments, which servers do not take."""
+    """Whether a call has no arguments, which servers refuse."""
     inner = _fields(raw["function"]) if bytes(raw.get("function", b"")).startswith(b"{") else {}
     return "function" in raw and is_blank(bytes(inner.get("arguments", b'""')).decode().strip('"'))

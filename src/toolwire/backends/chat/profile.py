@@ -4,54 +4,55 @@ from typing import Literal
 
 import msgspec
 
-from toolwire.core.names import Limits
-from toolwire.core.schemas import Need
-from toolwire.notations.known import HERMES, TEACHABLE, NotationName, Taught
+from toolwire.adapt.names import Limits
+from toolwire.adapt.schemas import Need
+from toolwire.notations.registry import HERMES, PROMPT_NOTATIONS, NotationName, PromptNotation
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one server takes."""
+    """What one server accepts."""
 
     arguments: Literal["delta", "snapshot"] = "delta"
     """Whether a streamed fragment of arguments is an increment or everything so far."""
     content_beside_calls: Literal["null", "empty", "omit"] = "null"
-    """What stands for no text in a message that holds calls: Ollama refuses null, Bedrock refuses the empty string."""
+    """How to write the missing text of a message with calls: Ollama refuses null, Bedrock the empty string."""
     reasoning: Literal["", "reasoning_content", "reasoning", "drop"] = ""
-    """The field in which it wants its own reasoning back, if not in the one in which it wrote it. `drop`: nowhere."""
+    """The field for returned reasoning, if not the one in which the server wrote it. `drop`: none is returned."""
     max_tokens: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     developer: bool = False
-    """It knows the role developer; others are told the same as system."""
+    """It supports the role developer; other servers get system messages instead."""
     strict: bool = True
-    """It knows `strict` on a tool."""
+    """It supports `strict` on a tool."""
     parallel: bool = True
-    """It knows `parallel_tool_calls`."""
+    """It supports `parallel_tool_calls`."""
     usage: bool = True
-    """It knows `stream_options`, without which some servers count nothing."""
+    """It supports `stream_options`, without which some servers report no usage."""
     empty_result: str = ""
-    """What stands for an empty result where the server refuses one."""
+    """The text of an empty result, where the server refuses one."""
     id_exact: int = 0
-    """Ids of calls have exactly this many letters and digits (Mistral: 9)."""
+    """Ids of calls have exactly this many alphanumeric characters (Mistral: 9)."""
     id_length: int = 40
-    """The longest id of a call, which is OpenAI's limit; 0 is none."""
+    """The longest id of a call (40 is OpenAI's limit); 0 for no limit."""
     name_length: int = 64
     refuses: tuple[str, ...] = ()
     """Request fields it answers with an error."""
     notations: tuple[NotationName, ...] = ()
-    """How its models write thoughts or calls into their text, where the server leaves them there."""
+    """How its models write reasoning or calls into their text, where the server leaves them there."""
     tools: Literal["native", "prompt"] = "native"
-    """`prompt`: it knows no tools, which are described in the prompt, and calls are read from the text."""
+    """`prompt`: it supports no tools, so they are declared in the prompt, and calls are read from the text."""
     hosts: tuple[str, ...] = ()
     """Types of tools that it runs itself, such as `web_search`."""
     schema: tuple[Need, ...] = ("object_top", "properties", "items")
-    """What it needs of a tool's schema. OpenAI refuses alternatives at the top, and arrays of it knows not what."""
+    """What a tool's schema must have. OpenAI refuses alternatives at the top, and arrays without `items`."""
 
     @property
-    def taught(self) -> Taught:
-        """How a model that has no tools is taught to write calls: in a notation of its own, if it has one."""
-        return next((TEACHABLE[name] for name in self.notations if name in TEACHABLE), HERMES)
+    def prompt_notation(self) -> PromptNotation:
+        """The notation in which a model without tools is asked to write calls: one it was trained on, if possible."""
+        return next((PROMPT_NOTATIONS[name] for name in self.notations if name in PROMPT_NOTATIONS), HERMES)
 
     @property
     def limits(self) -> Limits:
+        """The limits to which a request is lowered."""
         return Limits(
             name_length=self.name_length,
             id_length=self.id_length,

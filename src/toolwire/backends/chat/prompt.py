@@ -1,4 +1,4 @@
-"""Tools for a model that has none: they stand in the prompt, and calls and results in the text of the history.
+"""Tools for a model without native support: declared in the prompt, with calls and results as text of the history.
 
     system     … # Tools … <tools>{"type":"function","function":{"name":"search",…}}</tools> … write: <tool_call>…
     user       What is new?
@@ -10,8 +10,8 @@
                Nothing.
                </tool_response>
 
-Of all text that is not the operator's or ours, none can pass for a call or a result: its markers are guarded. What the
-server is sent knows nothing of tools.
+No text of the client can pass for a call or a result, because markers in it are escaped. The request that the server
+gets has no tools.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ from toolwire.core.request import (
     ToolChoice,
 )
 from toolwire.core.text import as_object, wrapped
-from toolwire.notations.known import Taught
+from toolwire.notations.registry import PromptNotation
 from toolwire.notations.write import guarded, guarded_json
 
 RESULT = ("<tool_response>", "</tool_response>")
@@ -43,17 +43,17 @@ _EXAMPLE = '{"parameter": "value"}'
 _FIELDS = frozenset(("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"))
 
 
-def prompted(request: Request, taught: Taught) -> tuple[Request, list[Note]]:
-    """The same request without tools, calls and results; and notes of what that took."""
+def with_prompted_tools(request: Request, prompt_notation: PromptNotation) -> tuple[Request, list[Note]]:
+    """The same request with tools, calls and results as text, and notes of what was changed for that."""
     notes = [Note("tool_dropped", tool.type) for tool in request.hosted_tools]
     if request.choices > 1:
         notes.append(Note("field_dropped", "n"))  # the text of one answer is read for calls
     entries, instructions = request.entries, request.instructions
     if request.tools or any(isinstance(entry, CallEntry | ResultEntry) for entry in entries):
-        entries = _Retold(taught, notes).entries(entries)
+        entries = _HistoryAsText(prompt_notation, notes).entries(entries)
     if request.tools:
-        entries, instructions = _told(entries, instructions, lesson(request, taught))
-    asked = msgspec.structs.replace(
+        entries, instructions = _with_prompt(entries, instructions, tool_prompt(request, prompt_notation))
+    rewritten = msgspec.structs.replace(
         request,
         entries=entries,
         instructions=instructions,
@@ -65,19 +65,19 @@ def prompted(request: Request, taught: Taught) -> tuple[Request, list[Note]]:
         extra={name: value for name, value in request.extra.items() if name not in _FIELDS},
         fields={name: value for name, value in request.fields.items() if name not in _FIELDS},
         body=b"",
-        written=None,
+        original_entries=None,
     )
-    if request.marks_cache and not asked.marks_cache:
+    if request.marks_cache and not rewritten.marks_cache:
         notes.append(Note("field_dropped", "cache_control"))
-    return asked, notes
+    return rewritten, notes
 
 
-def lesson(request: Request, taught: Taught) -> str:
-    """What the model is told about its tools. The wording is that of Hermes and Qwen, on which many were trained."""
+def tool_prompt(request: Request, prompt_notation: PromptNotation) -> str:
+    """The prompt that declares the tools. The wording is that of Hermes and Qwen, on which many models were trained."""
     choice = request.tool_choice or ToolChoice()
     shown = request.allowed_tools
-    tools = "\n".join(guarded_json(_tool(tool), (*taught.markers, *RESULT, *_TOOLS)) for tool in shown)
-    example = taught.write("function_name", _EXAMPLE).text
+    tools = "\n".join(guarded_json(_tool(tool), (*prompt_notation.markers, *RESULT, *_TOOLS)) for tool in shown)
+    example = prompt_notation.write("function_name", _EXAMPLE).text
     paragraphs = [
         "# Tools",
         "You may call one or more functions to assist with the user query.",
@@ -109,8 +109,8 @@ def _tool(tool: Tool) -> str:
     return msgspec.json.encode({"type": "function", "function": function}).decode()
 
 
-def _told(entries: tuple[Entry, ...], instructions: str, text: str) -> tuple[tuple[Entry, ...], str]:
-    """The lesson at the end of what the model is told first: the instructions, or an opening system message."""
+def _with_prompt(entries: tuple[Entry, ...], instructions: str, text: str) -> tuple[tuple[Entry, ...], str]:
+    """The history and instructions with the prompt at the end of the instructions or of an opening system message."""
     first = entries[0] if entries else None
     if instructions or not isinstance(first, Message) or first.role not in ("system", "developer"):
         return entries, f"{instructions}\n\n{text}" if instructions else text
@@ -118,16 +118,16 @@ def _told(entries: tuple[Entry, ...], instructions: str, text: str) -> tuple[tup
     return (msgspec.structs.replace(first, parts=parts, raw=None), *entries[1:]), instructions
 
 
-class _Retold:
-    """Rewrites a history: calls into the model's own text, results into messages of the user."""
+class _HistoryAsText:
+    """Rewrites a history: calls become text of the assistant, results become user messages."""
 
-    def __init__(self, taught: Taught, notes: list[Note]) -> None:
-        self._taught = taught
+    def __init__(self, prompt_notation: PromptNotation, notes: list[Note]) -> None:
+        self._notation = prompt_notation
         self._notes = notes
-        self._markers = (*taught.markers, *RESULT)
+        self._markers = (*prompt_notation.markers, *RESULT)
         self._out: list[Entry] = []
-        self._said: list[Part] = []  # by the model, in the message that is open
-        self._spoken: list[Part] = []  # the last of it, as the client has it
+        self._message: list[Part] = []  # the open message of the assistant
+        self._unguarded: list[Part] = []  # its last parts, in which markers are not yet escaped
         self._results: list[ResultEntry] = []
         self._order: dict[str, int] = {}  # of the calls
 
@@ -151,15 +151,15 @@ class _Retold:
                 self._out.append(entry)
             case Message(role="assistant", parts=parts):
                 self._answer(())
-                self._spoken += parts
+                self._unguarded += parts
             case Message(role="user", parts=parts, name=name):
                 self._close()
-                own = self._guarded(parts, "message")
+                user_parts = self._guarded(parts, "message")
                 if name:
                     self._answer(())
-                    self._out.append(msgspec.structs.replace(entry, parts=own, raw=None))
+                    self._out.append(msgspec.structs.replace(entry, parts=user_parts, raw=None))
                 else:
-                    self._answer(own)
+                    self._answer(user_parts)
             case _:
                 self._answer(())
                 self._close()
@@ -170,43 +170,49 @@ class _Retold:
         if arguments is None:
             self._notes.append(Note("arguments_wrapped", entry.id))
             arguments = wrapped(entry.arguments)
-        written = self._taught.write(entry.name, bytes(arguments).decode())
+        written = self._notation.write(entry.name, bytes(arguments).decode())
         if written.changed:
             self._notes.append(Note("value_changed", entry.id))
         self._order[entry.id] = len(self._order)
         self._settle()
-        last = self._said[-1] if self._said else None
+        last = self._message[-1] if self._message else None
         gap = "\n" if isinstance(last, TextPart) and not last.text.endswith("\n") else ""
-        self._said.append(TextPart(gap + written.text))
+        self._message.append(TextPart(gap + written.text))
 
     def _settle(self) -> None:
-        """What the model said is text as a whole, however many parts it came in."""
-        spoken, self._spoken = self._spoken, []
-        if spoken:
-            self._said += self._guarded(sorted(spoken, key=lambda part: not isinstance(part, TextPart)), "message")
+        """Escape the text of the open message as a whole, however many parts it came in."""
+        unguarded, self._unguarded = self._unguarded, []
+        if unguarded:
+            self._message += self._guarded(
+                sorted(unguarded, key=lambda part: not isinstance(part, TextPart)), "message"
+            )
 
     def _close(self) -> None:
-        """The model's message is over."""
+        """End the assistant's message."""
         self._settle()
-        said, self._said = self._said, []
-        if said:
-            self._out.append(Message("assistant", _joined(said)))
+        message, self._message = self._message, []
+        if message:
+            self._out.append(Message("assistant", _joined(message)))
 
-    def _answer(self, own: tuple[Part, ...]) -> None:
-        """The user's message: the results so far, in the order of their calls, and then what the user said."""
+    def _answer(self, user_parts: tuple[Part, ...]) -> None:
+        """Write a user message: the results so far, in the order of their calls, followed by the user's parts."""
         results, self._results = self._results, []
         results.sort(key=lambda result: self._order.get(result.call_id, len(self._order)))
         parts: list[Part] = []
         for result in results:
             opening = ("\n" if parts else "") + f"{RESULT[0]}\n"
-            parts += (TextPart(opening), *self._guarded(result.told, result.call_id), TextPart(f"\n{RESULT[1]}"))
-        if parts and own:
+            parts += (
+                TextPart(opening),
+                *self._guarded(result.parts_with_error, result.call_id),
+                TextPart(f"\n{RESULT[1]}"),
+            )
+        if parts and user_parts:
             parts.append(TextPart("\n\n"))
-        if parts or own:
-            self._out.append(Message("user", _joined([*parts, *own])))
+        if parts or user_parts:
+            self._out.append(Message("user", _joined([*parts, *user_parts])))
 
     def _guarded(self, parts: Iterable[Part], subject: str) -> tuple[Part, ...]:
-        """Joined first: a marker may lie across two parts."""
+        """The parts with markers escaped. They are joined first, because a marker may span two parts."""
         whole = _joined(parts)
         safe = tuple(self._safe(part) for part in whole)
         if safe != whole:
@@ -220,7 +226,7 @@ class _Retold:
 
 
 def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The parts, with texts that stand side by side made one."""
+    """The parts, with adjacent texts joined."""
     out: list[Part] = []
     for part in parts:
         if isinstance(part, TextPart) and out and isinstance(out[-1], TextPart):

@@ -1,17 +1,17 @@
-"""The reasoning of one answer in the fields in which its server wrote it, as the server wants it back.
+"""The reasoning of one answer in the fields in which its server wrote it and needs it back.
 
     {"reasoning_content": "…"}                                         DeepSeek, Kimi, GLM
     {"reasoning": "…"}                                                 vLLM, Ollama, Cerebras
     {"reasoning": "…", "reasoning_details": [{"type": …, "index": …}]}  OpenRouter
 
-A stream brings the items of `reasoning_details` in pieces: those with one type and one index are one item.
+A stream brings the items of `reasoning_details` in fragments: those with the same type and index are one item.
 """
 
 from typing import Any
 
 import msgspec
 
-from toolwire.backends.chat.wire import Message
+from toolwire.backends.chat.wire import ReplyMessage
 
 TEXTS = ("reasoning_content", "reasoning")
 """The fields that hold the text."""
@@ -30,7 +30,7 @@ _GROWING = ("text", "summary", "data")
 _NULL = msgspec.Raw(b"null")
 
 
-class Written:
+class ReasoningFields:
     """Collects the reasoning of one answer, streamed or plain."""
 
     def __init__(self) -> None:
@@ -38,9 +38,9 @@ class Written:
         self._details: list[_Item | msgspec.Raw] = []
         self._growing: dict[tuple[bytes, bytes], _Item] = {}  # by type and index
         self._size = 0
-        self._json: str | None = ""  # None: not written yet
+        self._json: str | None = ""  # None: not encoded yet
 
-    def add(self, message: Message) -> None:
+    def add(self, message: ReplyMessage) -> None:
         """Take in a delta or a whole message."""
         for field, text in zip(TEXTS, (message.reasoning_content, message.reasoning), strict=True):
             if text is not None:
@@ -53,6 +53,7 @@ class Written:
                 self._add_item(item)
 
     def add_text(self, field: str, text: str) -> None:
+        """Add text of one field."""
         self._json = None
         self._size += len(text)
         if self._size <= LIMIT:
@@ -79,7 +80,7 @@ class Written:
         piece = _fields(raw)
         key = (bytes(piece.get("type", _NULL)), bytes(piece.get("index", _NULL)))
         item = self._growing.get(key)
-        if item is not None and key[1] != b"null" and item.may_be(piece.get("id", _NULL)):
+        if item is not None and key[1] != b"null" and item.matches(piece.get("id", _NULL)):
             item.add(piece)
         else:
             item = self._growing[key] = _Item(piece)
@@ -87,14 +88,14 @@ class Written:
 
 
 class _Item:
-    """One item of `reasoning_details`, whose text may come in pieces."""
+    """One item of `reasoning_details`, whose text may come in fragments."""
 
     def __init__(self, fields: Fields) -> None:
         self._fields: Fields = {}
         self._pieces: dict[str, list[str]] = {}
         self.add(fields)
 
-    def may_be(self, id: msgspec.Raw) -> bool:
+    def matches(self, id: msgspec.Raw) -> bool:
         return self._fields.get("id", _NULL) in (_NULL, id) or id == _NULL
 
     def add(self, piece: Fields) -> None:

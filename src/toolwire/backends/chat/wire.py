@@ -5,18 +5,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from toolwire.core.identity import Fragment
+from toolwire.core.calls import Fragment
 
 Maybe = msgspec.Raw | msgspec.UnsetType
 
 
-Word = str | None | msgspec.UnsetType
+OptionalText = str | None | msgspec.UnsetType
 
 
-class OtherWords(msgspec.Struct):
-    """Fields that a call should not have, but that mean something in one of some servers.
+class UnexpectedFields(msgspec.Struct):
+    """Undocumented fields with which some servers describe a call.
 
-    Whatever is given there does not fit: the whole chunk is then read by `odd.py`, which knows them all.
+    Any value other than null fails to decode, and the whole chunk is then read by `loose.py`, which understands them.
     """
 
     args: None = None
@@ -34,17 +34,21 @@ class OtherWords(msgspec.Struct):
     toolCallId: None = None  # noqa: N815
 
 
-class Function(OtherWords):
-    name: Word = msgspec.UNSET
+class CalledFunction(UnexpectedFields):
+    """The function of a call."""
+
+    name: OptionalText = msgspec.UNSET
     arguments: Maybe = msgspec.UNSET
     id: None = None
 
 
-class ToolCall(OtherWords):
+class ToolCall(UnexpectedFields):
+    """A call, or a fragment of one."""
+
     index: int | None = None
-    id: Word = msgspec.UNSET
+    id: OptionalText = msgspec.UNSET
     type: Literal["function"] | msgspec.UnsetType | None = msgspec.UNSET
-    function: Function | None = None
+    function: CalledFunction | None = None
     extra_content: Maybe = msgspec.UNSET
     arguments: None = None
     custom: None = None
@@ -54,45 +58,51 @@ class ToolCall(OtherWords):
     toolCallIndex: None = None  # noqa: N815
 
 
-class Message(msgspec.Struct):
+class ReplyMessage(msgspec.Struct):
     """A delta, or a whole message."""
 
-    role: Word = msgspec.UNSET
+    role: OptionalText = msgspec.UNSET
     content: str | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     reasoning_details: Maybe = msgspec.UNSET
     tool_calls: list[ToolCall] | None = None
-    function_call: Function | None = None
+    function_call: CalledFunction | None = None
     toolCalls: None = None  # noqa: N815
     functionCall: None = None  # noqa: N815
 
 
-class OddMessage(Message):
-    """What a delta and a message say in other words or types than they should."""
+class LooseMessage(ReplyMessage):
+    """A delta or a message with undocumented fields or types."""
 
     fragments: Sequence[Fragment] = ()
     thinking: str = ""
-    """Reasoning among the parts of the content, which has no field of its own."""
+    """Reasoning that came among the parts of the content."""
 
 
-class Choice(msgspec.Struct):
+class ReplyChoice(msgspec.Struct):
+    """One choice of a chunk or a completion."""
+
     index: int | None = None
-    delta: Message | None = None
-    message: Message | None = None
+    delta: ReplyMessage | None = None
+    message: ReplyMessage | None = None
     finish_reason: str | None = None
     error: Any = None
     usage: "TokenUsage | None" = None
 
 
 class Details(msgspec.Struct):
+    """The details of token counts."""
+
     cached_tokens: float | None = None
     cache_write_tokens: float | None = None
     reasoning_tokens: float | None = None
 
 
 class TokenUsage(msgspec.Struct):
+    """The token counts of a reply."""
+
     prompt_tokens: float | None = None
     completion_tokens: float | None = None
     prompt_tokens_details: Details | None = None
@@ -105,7 +115,7 @@ class Chunk(msgspec.Struct):
 
     id: str | None = None
     model: str | None = None
-    choices: list[Choice] | None = None
+    choices: list[ReplyChoice] | None = None
     usage: TokenUsage | None = None
     error: Any = None
     object: str | None = None

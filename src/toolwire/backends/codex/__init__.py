@@ -2,29 +2,29 @@
 
 thread/start, thread/inject_items, turn/start  →  notifications, item/tool/call  →  turn/completed
 
-A turn that waits on tools stays open at the worker while the client runs them, and goes on with their results.
+A turn that waits on tools stays open at the worker while the client runs them, and continues with their results.
 """
 
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from toolwire.backends.codex.config import arguments, catalogue, configuration, key_variables, limit_headers, version_of
-from toolwire.backends.codex.declined import declined
+from toolwire.backends.codex import protocol
+from toolwire.backends.codex.config import arguments, catalogue, configuration, key_variables, limit_headers
 from toolwire.backends.codex.decode import Decoder
 from toolwire.backends.codex.encode import PROVIDER, opening
 from toolwire.backends.codex.failures import request_failure
-from toolwire.backends.codex.profile import LIMITS, OLDEST, Profile
-from toolwire.backends.codex.resume import Continuation, Held, continuation, digest, without_thoughts
+from toolwire.backends.codex.profile import LIMITS, Profile
+from toolwire.backends.codex.resume import Continuation, ThreadState, continuation, digest, without_reasoning
 from toolwire.backends.codex.wire import Line, Result
 from toolwire.backends.lowered import LoweredConversation
-from toolwire.core.backend import Ask, Dialogue, Waiting
+from toolwire.core.backend import Dialogue, PendingTurn
 from toolwire.core.events import Event
-from toolwire.core.request import Request, ResultEntry
+from toolwire.core.request import CallEntry, Request, ResultEntry
 from toolwire.core.sse import Frame
+from toolwire.memory.keys import CallKey, CallKeys
 
 __all__ = [
-    "OLDEST",
     "PROVIDER",
     "Conversation",
     "Profile",
@@ -32,18 +32,16 @@ __all__ = [
     "awaited",
     "catalogue",
     "configuration",
-    "declined",
     "key_variables",
     "limit_headers",
     "profile_from",
-    "version_of",
 ]
 
 _USUAL = Profile()
 
 
 class Conversation(LoweredConversation):
-    """One request to a worker and its answer: in a new thread, or in one that is `waiting` for its results."""
+    """One request to a worker and its answer: in a new thread, or in one of those that are `waiting` for results."""
 
     def __init__(
         self,
@@ -51,97 +49,101 @@ class Conversation(LoweredConversation):
         seed: str,
         profile: Profile = _USUAL,
         owner: str = "",
-        waiting: Sequence[Waiting] = (),
+        waiting: Sequence[PendingTurn] = (),
         *,
         provider: str = PROVIDER,
     ) -> None:
         super().__init__(request, LIMITS)
-        self._opened = opening(self._request, profile, provider)
-        found, goes_on = self._continued(waiting)
-        self._goes_on = goes_on
-        self._dialogue = Dialogue(request.model, owner, found)
+        self._entries = request.entries
+        self._opening = opening(self._request, profile, provider)
+        found, resume = self._continued(waiting)
+        self._resume = resume
+        self._dialogue = Dialogue(request.model, owner, found, self._pending)
         self._thread = found.thread if found is not None else ""
         self._stand_ins: dict[str, str] = {}
-        shown = [tool["name"] for tool in self._opened.start["dynamicTools"]]
+        shown = [tool["name"] for tool in self._opening.start["dynamicTools"]]
         send = self._dialogue.outbox.append
-        self._decoder = self._turn = Decoder(seed, shown, send, self._answered, goes_on)
+        self._decoder = self._turn = Decoder(seed, shown, send, self._answered, resume)
 
-    def _continued(self, waiting: Sequence[Waiting]) -> tuple[Waiting | None, Continuation | None]:
-        """The first of these threads that the request brings the results for, and what to tell it."""
+    def _continued(self, waiting: Sequence[PendingTurn]) -> tuple[PendingTurn | None, Continuation | None]:
+        """The first of these turns that the request brings the results for, and what to send to its thread."""
         for each in waiting:
-            goes_on = continuation(each.facts, self._request.entries, self._opened.setting)
-            if goes_on is not None:
-                return each, goes_on
+            resume = continuation(each.state, self._request.entries, self._opening.setting)
+            if resume is not None:
+                return each, resume
         return None, None
 
     def start(self) -> Dialogue:
-        self._turn.begin(self._opened.notes)
-        outbox, goes_on = self._dialogue.outbox, self._goes_on
-        if goes_on is None:
-            outbox.append(Ask("thread", "thread/start", self._opened.start))
-        elif goes_on.words:
-            steering = {"threadId": self._thread, "expectedTurnId": goes_on.turn, "input": goes_on.words}
-            outbox.append(Ask("steer", "turn/steer", steering))
+        self._turn.begin(self._opening.notes)
+        outbox, resume = self._dialogue.outbox, self._resume
+        if resume is None:
+            outbox.append(protocol.start_thread(self._opening.start))
+        elif resume.input:
+            outbox.append(protocol.steer(self._thread, resume.turn, resume.input))
         else:
-            outbox += goes_on.answers
+            outbox += resume.answers
         return self._dialogue
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         events = super().feed(frame)
-        decoder = self._turn
-        calls = decoder.waiting
-        self._dialogue.is_over = decoder.ended
-        if decoder.ended and calls.are_all_here and not calls.are_mixed_up and self._dialogue.waiting is None:
-            self._dialogue.waiting = self._waiting()
+        self._dialogue.is_over = self._turn.ended
         return events
 
     def stand_in(self, call: str, delivered: str) -> None:
         self._stand_ins[delivered] = call
-        if self._dialogue.waiting is not None:
-            self._dialogue.waiting = self._waiting()
 
     def _answered(self, line: Line) -> Sequence[Event]:
         """An answer of app-server's to a request of ours."""
-        name = str(line.id).rpartition(".")[2]
+        name = protocol.name_of(line.id)
         if line.error is not None:
-            return () if name == "probe" else self._turn.refused(request_failure(line.error))
-        return self._go_on(name, line.result or Result())
+            return () if name == protocol.PROBE else self._turn.refused(request_failure(line.error))
+        return self._proceed(name, line.result or Result())
 
-    def _go_on(self, name: str, result: Result) -> Sequence[Event]:
+    def _proceed(self, name: str, result: Result) -> Sequence[Event]:
         outbox = self._dialogue.outbox
-        if name == "thread" and result.thread is not None:
+        if name == protocol.THREAD and result.thread is not None:
             self._thread = result.thread.id
-            if self._opened.items:
-                injected = {"threadId": self._thread, "items": self._opened.items}
-                outbox.append(Ask("inject", "thread/inject_items", injected))
-            outbox.append(Ask("turn", "turn/start", {"threadId": self._thread, **self._opened.turn}))
-        elif name == "steer" and self._goes_on is not None:
-            outbox += self._goes_on.answers
-        elif name == "probe" and result.thread is not None and result.thread.status is not None:
-            return self._turn.looked_at(result.thread.status.type)
+            if self._opening.items:
+                outbox.append(protocol.inject(self._thread, self._opening.items))
+            outbox.append(protocol.start_turn(self._thread, self._opening.turn))
+        elif name == protocol.STEER and self._resume is not None:
+            outbox += self._resume.answers
+        elif name == protocol.PROBE and result.thread is not None and result.thread.status is not None:
+            return self._turn.probed(result.thread.status.type)
         return ()
 
-    def _waiting(self) -> Waiting:
-        decoder = self._turn
-        entries = without_thoughts(self._request.entries)
-        held = Held(
+    def _pending(self) -> PendingTurn | None:
+        decoder, calls = self._turn, self._turn.calls
+        if not decoder.ended or not calls.are_all_here or calls.share_an_id:
+            return None
+        entries = without_reasoning(self._request.entries)
+        state = ThreadState(
             decoder.turn,
-            self._opened.setting,
+            self._opening.setting,
             len(entries),
             digest(entries),
-            decoder.said,
-            decoder.waiting.calls,
-            decoder.waiting.asked,
+            decoder.text,
+            calls.calls,
+            calls.requests,
             decoder.reported,
             self._stand_ins,
         )
-        known = {call: delivered for delivered, call in self._stand_ins.items()}
-        return Waiting(self._thread, tuple(known.get(call, call) for call in held.asked), held)
+        delivered = {call: delivered for delivered, call in self._stand_ins.items()}
+        keys, name = CallKeys(self._dialogue.owner, self._entries), self._restore.name
+        found = [keys.key(delivered.get(call.id, call.id), name(call.namespace, call.name)) for call in state.calls]
+        return PendingTurn(self._thread, tuple(found), state)
 
 
-def awaited(request: Request) -> tuple[str, ...]:
+def awaited(request: Request, owner: str) -> list[CallKey]:
     """The calls of which a request brings results, the last first."""
-    return tuple(entry.call_id for entry in reversed(request.entries) if isinstance(entry, ResultEntry))
+    keys, calls, found = CallKeys(owner), dict[str, CallKey](), list[CallKey]()
+    for entry in request.entries:
+        key = keys.see(entry)
+        if isinstance(entry, CallEntry) and key is not None:
+            calls[entry.id] = key
+        elif isinstance(entry, ResultEntry) and entry.call_id in calls:
+            found.append(calls[entry.call_id])
+    return found[::-1]
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:

@@ -1,16 +1,17 @@
-"""The calls of a turn: each is told once, in the model's order, when it is known to wait for the client.
+"""The calls of a turn: each is delivered once, in the model's order, when it is known to wait for the client.
 
 A call comes twice, in any order: as the model's own item, and as a request that wants an answer. App-server sends no
 request for a call that it answers by itself. Where there are no raw items a request alone is enough.
 """
 
+from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 
 import msgspec
 
 from toolwire.backends.codex.wire import Item, Params
+from toolwire.core.calls import CallTable, Fragment
 from toolwire.core.events import CallStarted, Event, Note
-from toolwire.core.identity import CallTable, Fragment
 from toolwire.core.jsonrpc import Id
 from toolwire.core.request import CallEntry
 from toolwire.core.text import arguments_text, is_json
@@ -23,7 +24,19 @@ class _Call:
         self.fragment = fragment
         self.waits = waits  # for the client; the others are app-server's own affair
         self.requests: list[Id] = []
-        self.id = ""  # once it is told
+        self.is_passed = False  # those behind it need not wait for it
+        self.id = ""  # once it is delivered
+
+
+class _SameId:
+    """The calls that have one id, which servers may use again."""
+
+    def __init__(self) -> None:
+        self.items: set[str] = set()  # the items that they came in; "" for one that came as a request only
+        self.unrequested: deque[_Call] = deque()
+        self.undelivered: deque[_Call] = deque()
+        self.latest: _Call | None = None
+        self.is_delivered = False
 
 
 class Calls:
@@ -33,13 +46,20 @@ class Calls:
         self._table = table
         self._names = frozenset(names)
         self._rows: list[_Call] = []
-        self._early: list[_Call] = []  # asked for, and no item yet
+        self._passed = 0  # how many rows are delivered, or do not wait
+        self._by_id: defaultdict[str, _SameId] = defaultdict(_SameId)
+        self._early: dict[str, _Call] = {}  # by id: requested, and no item yet
+        self._is_requested = False
         self._complete = False
         self.is_raw = False
+        self.are_any = False
+        """A call was delivered."""
+        self.share_an_id = False
+        """Two of them have one id: app-server gives the result of the one to the other."""
 
     @property
     def calls(self) -> tuple[CallEntry, ...]:
-        """Those that were told."""
+        """Those that were delivered."""
         return tuple(
             CallEntry(row.id, row.fragment.name, row.fragment.text, namespace=row.fragment.namespace)
             for row in self._rows
@@ -47,23 +67,16 @@ class Calls:
         )
 
     @property
-    def asked(self) -> dict[str, tuple[Id, ...]]:
+    def requests(self) -> dict[str, tuple[Id, ...]]:
         """The requests that wait for results, by call."""
         return {row.id: tuple(row.requests) for row in self._rows if row.id}
 
     @property
-    def are_mixed_up(self) -> bool:
-        """Two calls have one id: app-server gives the result of the one to the other."""
-        ids = [row.fragment.id for row in self._rows if row.id]
-        return len(set(ids)) < len(ids)
-
-    @property
     def are_all_here(self) -> bool:
-        """The response is over, and calls wait, of which each was told."""
-        waiting = [row for row in self._rows if row.waits]
-        return self._complete and bool(waiting) and all(row.id for row in waiting)
+        """The response is over, and calls wait, of which each was delivered."""
+        return self._complete and self.are_any and self._passed == len(self._rows)
 
-    def tell(self, item: Item) -> Sequence[Event]:
+    def add_item(self, item: Item) -> Sequence[Event]:
         """The model's item for a call."""
         self._complete = False
         text = arguments_text(item.arguments)
@@ -71,45 +84,50 @@ class Calls:
         fragment = Fragment(
             text, item.id or "", id, name=name, namespace=item.namespace or "", total=True, named=True, ended=True
         )
-        same = [row.fragment.item for row in self._rows if row.fragment.id == id]
-        if fragment.item and (fragment.item in same or "" in same):
-            return ()  # it was told already, perhaps because it was asked for
-        early = next((row for row in self._early if row.fragment.id == id), None)
+        same = self._by_id[id]
+        if fragment.item and (fragment.item in same.items or "" in same.items):
+            return ()  # it is known already, perhaps because of its request
+        early = self._early.pop(id, None)
         if early is None and (name not in self._names or not is_json(text)):
-            self._rows.append(_Call(fragment, waits=False))
-            return ()
-        row = _Call(msgspec.structs.replace(fragment, reused=True) if same else fragment)
-        if early is not None:
-            self._early.remove(early)
-            row.requests = early.requests
-        self._rows.append(row)
-        return self._told()
+            self._add(_Call(fragment, waits=False))
+            return self._delivered()
+        row = _Call(msgspec.structs.replace(fragment, reused=True) if same.items else fragment)
+        row.requests = early.requests if early is not None else []
+        self._add(row)
+        return self._delivered()
 
-    def ask(self, id: Id, params: Params) -> Sequence[Event]:
+    def add_request(self, id: Id, params: Params) -> Sequence[Event]:
         """App-server's request for a call's result."""
+        self._is_requested = True
         call = params.call_id or ""
-        same = [row for row in (*self._rows, *self._early) if row.fragment.id == call]
-        row = next((row for row in same if not row.requests), same[-1] if same else None)
+        same = self._by_id[call]
+        row = same.unrequested.popleft() if same.unrequested else self._early.get(call) or same.latest
         if row is not None:
             row.waits = True
             row.requests.append(id)
-            return self._told()
+            late = self._deliver(row) if row.is_passed and not row.id else ()
+            return [*late, *self._delivered()]
         text = arguments_text(params.arguments)
         fragment = Fragment(
             text, id=call, name=params.tool or "", namespace=params.namespace or "", total=True, named=True, ended=True
         )
         row = _Call(fragment)
         row.requests.append(id)
-        (self._early if self.is_raw and not self._complete else self._rows).append(row)
-        return self._told()
+        if self.is_raw and not self._complete:
+            self._early[call] = row
+        else:
+            self._add(row)
+        return self._delivered()
 
-    def answer(self, call: str) -> Sequence[Event] | None:
-        """App-server has a result. If it is for a call that was not asked for, the others need not wait for that."""
-        row = next((row for row in self._rows if row.fragment.id == call and not row.id), None)
-        if row is None:
+    def add_result(self, call: str) -> Sequence[Event] | None:
+        """App-server has a result. If the call was not delivered, the others need not wait for its request."""
+        undelivered = self._by_id[call].undelivered
+        while undelivered and undelivered[0].id:
+            undelivered.popleft()
+        if not undelivered:
             return None
-        row.waits = False
-        return [Note("call_refused", call), *self._told()]
+        undelivered[0].waits = False
+        return [Note("call_refused", call), *self._delivered()]
 
     def complete(self) -> Sequence[Event]:
         """The response is over: no more items of it come."""
@@ -117,31 +135,50 @@ class Calls:
         return self._without_items()
 
     def give_up(self, *, long: bool) -> Sequence[Event]:
-        """Nothing has come for a while: what was asked for is all there is, unless the response is known to go on.
+        """Nothing has come for a while: what was requested is all there is, unless the response is known to go on.
 
         After a long while it is not: app-server tells of a stream that broke only when its calls are answered.
         """
         if self.is_raw and not self._complete and not long:
             return ()
-        self._complete = self._complete or any(row.requests for row in (*self._rows, *self._early))
-        for row in self._rows:
+        self._complete = self._complete or self._is_requested
+        for row in self._rows[self._passed :]:
             row.waits = row.waits and bool(row.requests)
-        return [*self._told(), *self._without_items()]
+        return [*self._delivered(), *self._without_items()]
 
     def _without_items(self) -> Sequence[Event]:
-        early, self._early = self._early, []
-        self._rows += early
-        return self._told()
+        early, self._early = self._early, {}
+        for row in early.values():
+            self._add(row)
+        return self._delivered()
 
-    def _told(self) -> list[Event]:
-        """Tell every call whose turn it is."""
+    def _add(self, row: _Call) -> None:
+        self._rows.append(row)
+        same = self._by_id[row.fragment.id]
+        same.items.add(row.fragment.item)
+        same.latest = row
+        same.undelivered.append(row)
+        if not row.requests:
+            same.unrequested.append(row)
+
+    def _delivered(self) -> list[Event]:
+        """Deliver every call whose turn it is."""
         out: list[Event] = []
-        for row in self._rows:
-            if row.id or not row.waits:
-                continue
-            if not row.requests:
+        while self._passed < len(self._rows):
+            row = self._rows[self._passed]
+            if row.waits and not row.requests:
                 break
-            events = self._table.feed(row.fragment)
-            row.id = next((event.id for event in events if isinstance(event, CallStarted)), row.fragment.id)
-            out += events
+            if row.waits:
+                out += self._deliver(row)
+            row.is_passed = True
+            self._passed += 1
         return out
+
+    def _deliver(self, row: _Call) -> Sequence[Event]:
+        events = self._table.feed(row.fragment)
+        row.id = next((event.id for event in events if isinstance(event, CallStarted)), row.fragment.id)
+        same = self._by_id[row.fragment.id]
+        self.are_any = True
+        self.share_an_id = self.share_an_id or same.is_delivered
+        same.is_delivered = True
+        return events

@@ -100,7 +100,7 @@ _MODEL: dict[str, Any] = {
     "experimental_supported_tools": [],
     "truncation_policy": {"mode": "tokens", "limit": 1_000_000_000},
 }
-"""What Codex is told of every model: nothing that would make it add, cut or summarise anything."""
+"""What Codex knows of every model: nothing that would make it add, cut or summarise anything."""
 
 
 def configuration(catalogue: str, idle: float, base_url: str = "", key_variable: str = "") -> str:
@@ -179,7 +179,7 @@ class _LimitLine(msgspec.Struct):
 
 
 def limit_headers(line: bytes) -> dict[str, str]:
-    """An `account/rateLimits/updated` as the headers in which the model's server had told it."""
+    """A notification of rate limits as the headers that the model's server had sent them in."""
     try:
         params = msgspec.json.decode(line, type=_LimitLine).params
     except msgspec.DecodeError:
@@ -188,20 +188,20 @@ def limit_headers(line: bytes) -> dict[str, str]:
     if limits is None:
         return {}
     start = f"x-{limits.limit_id or 'codex'}"
-    told: dict[str, Any] = {}
+    headers: dict[str, Any] = {}
     for name, window in (("primary", limits.primary), ("secondary", limits.secondary)):
         if window is not None:
-            told[f"{start}-{name}-used-percent"] = window.used_percent
-            told[f"{start}-{name}-window-minutes"] = window.window_duration_mins
-            told[f"{start}-{name}-reset-at"] = window.resets_at
+            headers[f"{start}-{name}-used-percent"] = window.used_percent
+            headers[f"{start}-{name}-window-minutes"] = window.window_duration_mins
+            headers[f"{start}-{name}-reset-at"] = window.resets_at
     if limits.credits is not None:
-        told[f"{start}-credits-has-credits"] = limits.credits.has_credits
-        told[f"{start}-credits-unlimited"] = limits.credits.unlimited
-        told[f"{start}-credits-balance"] = limits.credits.balance
-    return {name: _said(value) for name, value in told.items() if value is not None}
+        headers[f"{start}-credits-has-credits"] = limits.credits.has_credits
+        headers[f"{start}-credits-unlimited"] = limits.credits.unlimited
+        headers[f"{start}-credits-balance"] = limits.credits.balance
+    return {name: _header(value) for name, value in headers.items() if value is not None}
 
 
-def _said(value: Any) -> str:
+def _header(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -1,4 +1,4 @@
-"""What app-server asks and nobody here does, declined in its own way, so that it goes on at once."""
+"""Requests of app-server that nobody here serves, each declined in its own way, so that the turn continues at once."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _ANSWERS: dict[str, Any] = {
 
 
 def declined(method: str, id: Id, why: str = "This conversation is over.") -> bytes:
-    """The answer to a request of app-server's. A call is answered with words that its model can read."""
+    """The answer to a request of app-server's. A call is answered with a text that its model can read."""
     if method == CALL:
         return jsonrpc.answer(id, failed_call(why))
     if method in _ANSWERS:

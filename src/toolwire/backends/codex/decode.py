@@ -1,7 +1,7 @@
-"""Messages of app-server to turn events, and what is to be said in return.
+"""Messages of app-server to turn events, and the answers that they need.
 
-The model's own items come as raw events: they give calls their order, their arguments to the letter, and the end of a
-response. Calls are told when app-server asks for them too, because it answers some by itself (a tool that does not
+The model's own items come as raw events: they give calls their order, their exact arguments, and the end of a
+response. Calls are delivered when app-server requests them too, because it answers some by itself (a tool that does not
 exist, arguments that are no JSON). When a response is over and calls wait, the turn is over for the client: app-server
 would say nothing more before they are answered.
 """
@@ -14,8 +14,9 @@ import msgspec
 from toolwire.backends.codex.calls import Calls
 from toolwire.backends.codex.declined import CALL, declined
 from toolwire.backends.codex.failures import stopped, turn_failure
+from toolwire.backends.codex.protocol import TURN_COMPLETED
 from toolwire.backends.codex.resume import Continuation
-from toolwire.backends.codex.wire import Item, Line, Params
+from toolwire.backends.codex.wire import UNASSIGNED, Item, Line, Params
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder
 from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import Failure
@@ -32,7 +33,7 @@ from toolwire.core.events import (
     TurnStarted,
     Usage,
 )
-from toolwire.core.jsonrpc import UNASSIGNED, request_in
+from toolwire.core.jsonrpc import request_in
 from toolwire.core.sse import Frame
 
 _decode = msgspec.json.Decoder(Line).decode
@@ -41,10 +42,10 @@ NOTHING = Usage()
 UNREAD = Frame(b"", b"")
 """Stands for a line that was not passed on."""
 
-LONG = 4
-"""How often a silent thread is looked at before its calls count as all there are."""
+MAX_PROBES = 4
+"""How often a silent thread is probed before its calls count as all there are."""
 
-# Items that show what raw events or requests tell better, or that are the client's own.
+# Items that show what raw events or requests say better, or that are the client's own.
 _SHOWN_ELSEWHERE = frozenset(("userMessage", "dynamicToolCall", "agentMessage", "reasoning", "functionCallOutput"))
 _HISTORY = frozenset(("message", "reasoning", "function_call", "function_call_output"))
 
@@ -52,7 +53,7 @@ _HISTORY = frozenset(("message", "reasoning", "function_call", "function_call_ou
 class Decoder(TurnDecoder):
     """A stage from frames to turn events, for one turn.
 
-    `send` takes lines for app-server, `answer` its answers to requests of ours. `goes_on`: the turn is not new.
+    `send` takes lines for app-server, `answer` its answers to requests of ours. `resume`: the turn is not new.
     """
 
     def __init__(
@@ -61,29 +62,29 @@ class Decoder(TurnDecoder):
         names: Sequence[str],
         send: Callable[[bytes], None],
         answer: Callable[[Line], Sequence[Event]],
-        goes_on: Continuation | None = None,
+        resume: Continuation | None = None,
     ) -> None:
         super().__init__(seed, names)
         self._send = send
         self._answer = answer
-        self._answered = goes_on.answered if goes_on is not None else frozenset[str]()  # results that are ours
-        self._told = goes_on.told if goes_on is not None else NOTHING  # tokens that the client knows of
+        self._answered = resume.answered if resume is not None else frozenset[str]()  # results that are ours
+        self._reported = resume.reported if resume is not None else NOTHING  # tokens that the client knows of
         self._used = NOTHING  # in the responses of this turn
-        self._total = self._told  # in the thread, as app-server counts
-        self._waiting = Calls(self._table, names)
-        self._running = goes_on is not None
-        self._texts: dict[str, list[str]] = {}  # what was told of each message, in pieces
-        self._speaking: str | None = None  # the message of which the latest words are
-        self._looks = 0  # since anything came
-        self._thinking = ""  # the reasoning item that is being told
-        self.turn = goes_on.turn if goes_on is not None else ""
+        self._total = self._reported  # in the thread, as app-server counts
+        self.calls = Calls(self._table, names)
+        self._running = resume is not None
+        self._texts: dict[str, list[str]] = {}  # what was sent of each message, in pieces
+        self._message: str | None = None  # the message of which the latest text is
+        self._probes = 0  # since anything came
+        self._reasoning = ""  # the reasoning item that is being sent
+        self.turn = resume.turn if resume is not None else ""
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         try:
             line = _decode(frame.data)
         except UNREADABLE:
             return self._skip(frame)
-        return self.hear(line)
+        return self._read(line)
 
     def _skip(self, frame: Frame) -> Sequence[Event]:
         bare = request_in(frame.data)
@@ -100,16 +101,16 @@ class Decoder(TurnDecoder):
         notes, self._opening = self._opening, []
         return notes
 
-    def hear(self, line: Line) -> Sequence[Event]:
-        """What a message says; answers to requests of ours are for whoever asked."""
+    def _read(self, line: Line) -> Sequence[Event]:
+        """What a message says; answers to requests of ours are for whoever sent them."""
         if self.ended:
-            return self._asked_late(line)
+            return self._decline_late(line)
         if not line.method:
             return self._answer(line)
-        self._looks = 0
+        self._probes = 0
         params = line.params or Params()
         if line.id is not None:
-            return self._asked(line, params)
+            return self._request(line, params)
         handler = self._HANDLERS.get(line.method)
         return handler(self, params) if handler is not None else ()
 
@@ -120,37 +121,32 @@ class Decoder(TurnDecoder):
         return () if self.ended else self._cut()
 
     @property
-    def waiting(self) -> Calls:
-        """The calls of the turn, and the requests that wait for their results."""
-        return self._waiting
-
-    @property
-    def said(self) -> str:
+    def text(self) -> str:
         return "".join(piece for pieces in self._texts.values() for piece in pieces)
 
     @property
     def reported(self) -> Usage:
         """The tokens that clients know of when this turn is over."""
-        return self._told.plus(self._spent)
+        return self._reported.plus(self._spent)
 
     def refused(self, failure: Failure) -> Sequence[Event]:
         """App-server refused to begin."""
         return self._fail(failure)
 
-    def looked_at(self, status: str) -> Sequence[Event]:
-        """A thread that has been silent was asked how it does."""
+    def probed(self, status: str) -> Sequence[Event]:
+        """The status of a thread that had been silent."""
         if self.ended or not self._running:
             return ()
         if status not in ("idle", "notLoaded", "systemError"):
-            self._looks += 1
-            return self._end_with_calls(self._waiting.give_up(long=self._looks >= LONG))
-        if status == "systemError" or not (self._texts or self._waiting.calls):
+            self._probes += 1
+            return self._end_with_calls(self.calls.give_up(long=self._probes >= MAX_PROBES))
+        if status == "systemError" or not (self._texts or self.calls.are_any):
             return self._fail(Failure(502, "stream_cut", "Codex never said how the turn ended.", retryable=True))
         return [Note("end_missing"), *self._end("stop")]
 
-    # What app-server asks
+    # Requests of app-server
 
-    def _asked(self, line: Line, params: Params) -> Sequence[Event]:
+    def _request(self, line: Line, params: Params) -> Sequence[Event]:
         assert line.id is not None
         if line.method != CALL:
             self._send(declined(line.method, line.id))
@@ -158,18 +154,18 @@ class Decoder(TurnDecoder):
         if not params.call_id or not params.tool:
             self._send(declined(CALL, line.id, "Error: the call has no id or no name."))
             return self._begun([Note("call_refused", params.call_id or "")])
-        return self._end_with_calls(self._waiting.ask(line.id, params))
+        return self._end_with_calls(self.calls.add_request(line.id, params))
 
-    def _asked_late(self, line: Line) -> Sequence[Event]:
+    def _decline_late(self, line: Line) -> Sequence[Event]:
         if line.method and line.id is not None:
             self._send(declined(line.method, line.id))
         return ()
 
     def _end_with_calls(self, events: Sequence[Event]) -> Sequence[Event]:
         events = self._begun(events)
-        return [*events, *self._end("calls")] if self._waiting.are_all_here else events
+        return [*events, *self._end("calls")] if self.calls.are_all_here else events
 
-    # What happens in a turn
+    # Notifications
 
     def _turn_started(self, params: Params) -> Sequence[Event]:
         self._running = True
@@ -187,33 +183,35 @@ class Decoder(TurnDecoder):
     def _text_delta(self, params: Params) -> Sequence[Event]:
         if not params.delta:
             return ()
-        return self._tell(params.item_id or "", params.delta)
+        return self._send_text(params.item_id or "", params.delta)
 
-    def _tell(self, item: str, text: str) -> Sequence[Event]:
+    def _send_text(self, item: str, text: str) -> Sequence[Event]:
         self._texts.setdefault(item, []).append(text)
-        earlier, self._speaking = self._speaking, item
+        earlier, self._message = self._message, item
         delta = TextDelta(text)
         return self._begun((delta,) if earlier in (None, item) else (MessageEnded(""), delta))
 
     def _whole_text(self, item: str, text: str) -> Sequence[Event]:
-        """A message is whole: what was not told of it yet. What was told stands, should it differ."""
-        known = "".join(self._texts.get(item, ()))
-        if not text.startswith(known) or text == known:
-            return ()
-        return self._tell(item, text[len(known) :])
+        """A message is whole: what was not sent of it yet. What was sent stands, should it differ."""
+        known = 0
+        for piece in self._texts.get(item, ()):
+            if not text.startswith(piece, known):
+                return ()
+            known += len(piece)
+        return self._send_text(item, text[known:]) if known < len(text) else ()
 
     def _summary_delta(self, params: Params) -> Sequence[Event]:
-        return self._think(params, "summary", params.summary_index)
+        return self._send_reasoning(params, "summary", params.summary_index)
 
     def _reasoning_delta(self, params: Params) -> Sequence[Event]:
-        return self._think(params, "content", params.content_index)
+        return self._send_reasoning(params, "content", params.content_index)
 
-    def _think(self, params: Params, kind: ReasoningKind, part: int | None) -> Sequence[Event]:
+    def _send_reasoning(self, params: Params, kind: ReasoningKind, part: int | None) -> Sequence[Event]:
         if not params.delta:
             return ()
-        earlier, self._thinking = self._thinking, params.item_id or "?"
+        earlier, self._reasoning = self._reasoning, params.item_id or "?"
         delta = ReasoningDelta(params.delta, kind, part or 0)
-        return self._begun((delta,) if earlier in ("", self._thinking) else (ReasoningEnded(), delta))
+        return self._begun((delta,) if earlier in ("", self._reasoning) else (ReasoningEnded(), delta))
 
     def _item_completed(self, params: Params) -> Sequence[Event]:
         item = params.item
@@ -224,46 +222,46 @@ class Decoder(TurnDecoder):
         return () if item.type in _SHOWN_ELSEWHERE else self._begun([Note("item_dropped", item.type)])
 
     def _raw_item(self, params: Params) -> Sequence[Event]:
-        """An item of the model, or one of the history, which is told before the turn begins."""
+        """An item of the model, or one of the history, which comes before the turn begins."""
         item = params.item
         if item is None or not self._running:
             return ()
-        self._waiting.is_raw = True
+        self.calls.is_raw = True
         match item.type:
             case "message" if item.role == "assistant":
                 return self._whole_text(item.id or "", _joined(item.content))
             case "reasoning":
-                return self._thought(item)
+                return self._end_reasoning(item)
             case "function_call":
-                return self._end_with_calls(self._waiting.tell(item))
+                return self._end_with_calls(self.calls.add_item(item))
             case "function_call_output":
                 return self._output(item.call_id or "")
             case _:
                 return self._begun([Note("item_dropped", item.type)]) if item.type not in _HISTORY else ()
 
-    def _thought(self, item: Item) -> Sequence[Event]:
-        """What was thought is whole. What was not told of it yet is in the item."""
-        told, self._thinking = self._thinking, ""
-        seal = item.encrypted_content or ""
+    def _end_reasoning(self, item: Item) -> Sequence[Event]:
+        """A reasoning item is whole. What was not sent of it yet is in the item."""
+        is_sent, self._reasoning = bool(self._reasoning), ""
+        signature = item.encrypted_content or ""
         out: list[Event] = []
-        if not told:
+        if not is_sent:
             kind: ReasoningKind = "summary" if item.summary else "content"
             texts = _texts(item.summary or item.content)
             out += [ReasoningDelta(text, kind, number) for number, text in enumerate(texts) if text]
-        if told or out or seal:
-            out.append(ReasoningEnded(item.id or "", seal, "responses" if seal else ""))
+        if is_sent or out or signature:
+            out.append(ReasoningEnded(item.id or "", signature, "responses" if signature else ""))
         return self._begun(out) if out else ()
 
     def _output(self, call: str) -> Sequence[Event]:
         """A result that app-server has: one of ours, or one that it gave by itself."""
         if call in self._answered:
             return ()
-        events = self._waiting.answer(call)
+        events = self.calls.add_result(call)
         return self._begun([Note("output_dropped", call)]) if events is None else self._end_with_calls(events)
 
     def _response_completed(self, params: Params) -> Sequence[Event]:
         self._used = self._used.plus(params.usage.usage if params.usage is not None else NOTHING)
-        return self._end_with_calls(self._waiting.complete())
+        return self._end_with_calls(self.calls.complete())
 
     def _token_usage(self, params: Params) -> Sequence[Event]:
         if params.token_usage is not None:
@@ -272,10 +270,10 @@ class Decoder(TurnDecoder):
         return ()
 
     def _error(self, params: Params) -> Sequence[Event]:
-        """App-server asks its server again, or has given up, of which the end of the turn tells."""
+        """App-server asks its server again, or has given up, which the end of the turn will say."""
         if not params.will_retry:
             return ()
-        if self._texts or self._waiting.calls:
+        if self._texts or self.calls.are_any:
             return self._fail(turn_failure(params.error))  # what was shown would come again
         return self._begun([Note("retried", turn_failure(params.error).code)])
 
@@ -303,7 +301,7 @@ class Decoder(TurnDecoder):
     @property
     def _spent(self) -> Usage:
         """The tokens of this turn. A response that broke off is in the thread's total only."""
-        counted = self._total.minus(self._told)
+        counted = self._total.minus(self._reported)
         return counted if counted.total > self._used.total else self._used
 
     def _rerouted(self, params: Params) -> Sequence[Event]:
@@ -322,7 +320,7 @@ class Decoder(TurnDecoder):
         "item/reasoning/summaryTextDelta": _summary_delta,
         "item/reasoning/textDelta": _reasoning_delta,
         "turn/started": _turn_started,
-        "turn/completed": _turn_completed,
+        TURN_COMPLETED: _turn_completed,
         "item/completed": _item_completed,
         "rawResponseItem/completed": _raw_item,
         "rawResponse/completed": _response_completed,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.codex.profile import Profile
-from toolwire.backends.responses.encode import as_developer, encoded_entry, own_words, returning
+from toolwire.backends.responses.encode import as_developer, encoded_entry, returnable, without_foreign_parts
 from toolwire.core.events import Note
 from toolwire.core.request import (
     NO_PARAMETERS,
@@ -36,7 +36,7 @@ PROVIDER = "toolwire"
 ONE_AT_A_TIME = "Call at most one tool at a time."
 ONLY_JSON = "Answer with one JSON object and nothing else."
 
-_TIERS = ("auto", "default")  # what is meant when nothing is said
+_TIERS = ("auto", "default")  # the same as no tier at all
 _DETAILS = ("", "auto", "high", "original")  # an image of low detail would be replaced by a sentence
 _KINDS: dict[type[Part], str] = {FilePart: "file", AudioPart: "audio", ImagePart: "image"}
 
@@ -59,7 +59,7 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Opening:
-    """The thread for a request, with notes of what app-server has no word for.
+    """The thread for a request, with notes of what app-server has no field for.
 
     `provider` is the one that the workers are configured with: app-server refuses a thread of any other.
     """
@@ -75,7 +75,7 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
         "environments": [],
         "experimentalRawEvents": True,
         "baseInstructions": base,
-        "developerInstructions": "\n\n".join((*developer, *_asked_in_words(request))) or None,
+        "developerInstructions": "\n\n".join((*developer, *_spelled_out(request))) or None,
         "dynamicTools": [_tool(tool) for tool in _shown(request)],
     }
     if sampling.verbosity:
@@ -91,8 +91,8 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
         notes += [] if format.strict else [Note("value_changed", "strict")]  # app-server asks for it always
     items = [
         encoded_entry(_fitting(own, notes))
-        for entry in _sealed(returning(rest, notes), notes)
-        if (own := own_words(entry, notes))
+        for entry in _signed(returnable(rest, notes), notes)
+        if (own := without_foreign_parts(entry, notes))
     ]
     notes += [Note("field_dropped", name) for name in _dropped(request)]
     return Opening(start, turn, items, notes)
@@ -114,10 +114,10 @@ def _text(entry: Entry) -> str:
     return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
 
 
-def _sealed(entries: Sequence[Entry], notes: list[Note]) -> Iterator[Entry]:
-    """The entries without thoughts that have no seal, of which only an empty place would return."""
+def _signed(entries: Sequence[Entry], notes: list[Note]) -> Iterator[Entry]:
+    """The entries without reasoning that has no signature: app-server would send an empty item for it."""
     for entry in entries:
-        if isinstance(entry, ReasoningEntry) and not entry.seal:
+        if isinstance(entry, ReasoningEntry) and not entry.signature:
             notes.append(Note("reasoning_dropped", entry.id))
         else:
             yield entry
@@ -161,17 +161,17 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": schema}
 
 
-def _asked_in_words(request: Request) -> list[str]:
-    """What there is no field for, and a model will do when it is told."""
-    asked: list[str] = []
+def _spelled_out(request: Request) -> list[str]:
+    """Instructions in place of fields that app-server does not have."""
+    lines: list[str] = []
     if request.wants_calls:
-        asked += _choice(request.tool_choice)
+        lines += _choice(request.tool_choice)
         if request.parallel_calls is False:
-            asked.append(ONE_AT_A_TIME)
+            lines.append(ONE_AT_A_TIME)
     format = request.output_format
     if format is not None and format.schema is None:
-        asked.append(ONLY_JSON)
-    return asked
+        lines.append(ONLY_JSON)
+    return lines
 
 
 def _choice(choice: ToolChoice | None) -> list[str]:
@@ -182,7 +182,7 @@ def _choice(choice: ToolChoice | None) -> list[str]:
 
 def _dropped(request: Request) -> list[str]:
     sampling, caller = request.sampling, request.caller
-    asked = {
+    fields = {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "max_tokens": sampling.max_tokens,
@@ -198,4 +198,4 @@ def _dropped(request: Request) -> list[str]:
     }
     named = any(isinstance(entry, Message) and entry.name for entry in request.entries)
     names = ["messages.name"] if named else []
-    return [*(name for name, value in asked.items() if value is not None), *names, *request.extra]
+    return [*(name for name, value in fields.items() if value is not None), *names, *request.extra]

@@ -4,7 +4,7 @@ import re
 from typing import Any, cast
 
 from toolwire.backends.codex.wire import ErrorInfo, RpcError, TurnError
-from toolwire.backends.failures import RETRYABLE_STATUS, pause_in, refusal, with_overflow
+from toolwire.backends.failures import RETRYABLE_STATUS, http_failure, retry_delay_in, with_context_code
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, Failure
 from toolwire.core.events import Reason
 
@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[int, str, bool]] = {
     "unauthorized": (401, "unauthorized", False),
     "usageLimitExceeded": (429, "usage_limit_reached", False),
 }
-"""The status, the code and whether to ask again, by app-server's own word for what happened."""
+"""The status, the code and whether to ask again, by app-server's own name for what happened."""
 
 _CODES = {401: "unauthorized", 403: "forbidden", 404: "model_not_found", 429: "rate_limit_exceeded"}
 _CUT = "stream disconnected before completion"
@@ -49,16 +49,16 @@ def stopped(error: TurnError | None) -> Reason | None:
 
 
 def turn_failure(error: TurnError | None) -> Failure:
-    """Why a turn failed, in the words of app-server and with the status that its server gave, if it is known."""
+    """Why a turn failed, with app-server's message and the status that its server gave, if it is known."""
     if error is None:
         return Failure(502, "server_error", "Codex ended the turn without saying why.", retryable=True)
-    return with_overflow(_turn_failure(error))
+    return with_context_code(_turn_failure(error))
 
 
 def _turn_failure(error: TurnError) -> Failure:
     kind, status = _kind(error.codex_error_info)
-    if status is None and (told := _STATUS.search(error.message)):
-        status = int(told[1])
+    if status is None and (found := _STATUS.search(error.message)):
+        status = int(found[1])
     if status is not None and not 400 <= status < 600:  # no HTTP error
         status = None
     if kind in _KINDS:
@@ -66,9 +66,9 @@ def _turn_failure(error: TurnError) -> Failure:
         if status is not None:
             usual, again = status, again and status in RETRYABLE_STATUS
             code = _CODES.get(status, "bad_request" if status < 500 else code)
-        return Failure(usual, code, error.message, retry_after=pause_in(error.message), retryable=again)
+        return Failure(usual, code, error.message, retry_after=retry_delay_in(error.message), retryable=again)
     if error.message.startswith("{"):
-        return refusal(status or 400, {}, error.message.encode())
+        return http_failure(status or 400, {}, error.message.encode())
     if error.message.startswith(_CUT):
         return Failure(502, "stream_cut", error.message, retryable=True)
     if error.message.startswith(_UNROUTED):
@@ -79,7 +79,7 @@ def _turn_failure(error: TurnError) -> Failure:
 
 
 def _kind(info: ErrorInfo) -> tuple[str, int | None]:
-    """The word, and the HTTP status if it comes with one."""
+    """The name of what happened, and the HTTP status if it comes with one."""
     if not isinstance(info, dict):
         return info or "", None
     kind = next(iter(info), "")
@@ -89,7 +89,7 @@ def _kind(info: ErrorInfo) -> tuple[str, int | None]:
 
 
 def request_failure(error: RpcError) -> Failure:
-    """Why a request to app-server failed. One code stands for many faults, so its words decide."""
+    """Why a request to app-server failed. One code stands for many faults, so its message decides."""
     text = error.message
     if error.code == OVERLOADED:
         return Failure(503, "server_is_overloaded", text, retryable=True)
@@ -97,7 +97,7 @@ def request_failure(error: RpcError) -> Failure:
         return Failure(404, "thread_not_found", text, retryable=True)
     if text.startswith(_TOOLS):
         return Failure(400, "invalid_tools", text, param="tools")
-    told: Any = error.data
-    if isinstance(told, dict) and "input_error_code" in told:
-        return Failure(400, str(cast("dict[str, Any]", told)["input_error_code"]), text)
+    data: Any = error.data
+    if isinstance(data, dict) and "input_error_code" in data:
+        return Failure(400, str(cast("dict[str, Any]", data)["input_error_code"]), text)
     return Failure(500, "codex_refused", text or "Codex refused the request.")

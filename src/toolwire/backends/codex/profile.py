@@ -2,7 +2,7 @@
 
 import msgspec
 
-from toolwire.core.names import Limits
+from toolwire.adapt.names import Limits
 
 OLDEST = (0, 166, 0)
 """The first version that is known to work: earlier ones run a turn's calls one after the other."""
@@ -20,7 +20,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     threads: int = 200
     """Threads after which a worker is replaced: each costs about a megabyte until its worker ends."""
     silence: float = 15.0
-    """Seconds without a word after which a worker is asked how its thread does."""
+    """Seconds without a line after which a worker is asked for the status of its thread."""
     summary: str = "auto"
     """The kind of reasoning summary to ask for."""
 
@@ -33,4 +33,4 @@ LIMITS = Limits(
     schema=("object_top", "properties", "items", "codex"),
     schema_field="inputSchema",
 )
-"""What app-server takes of tools. Two of the reserved names it would leave out without a word."""
+"""What app-server takes of tools. Two of the reserved names it would leave out silently."""

@@ -1,4 +1,4 @@
-"""Going on with a thread that waits for results: whether a request is about it, and what to tell it."""
+"""Continuing a turn that waits for results: whether a request is about it, and what to send to its thread."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,12 @@ WITHHELD = "Error: the call was not carried out. Call the tool again, by itself.
 
 _BLOCK = re.compile(r"<(use_tool|tool_call)>.*?</\1>", re.DOTALL)
 
-LONGEST = 1_000_000
-"""Most letters that a turn can be given on its way; app-server takes a few more."""
+MAX_INPUT = 1_000_000
+"""Most characters that a running turn can be given; app-server takes a few more."""
 
 
-class Held(msgspec.Struct, frozen=True):
-    """What is known of a thread that waits."""
+class ThreadState(msgspec.Struct, frozen=True):
+    """What is known of a thread whose turn waits."""
 
     turn: str
     setting: bytes
@@ -43,24 +43,24 @@ class Held(msgspec.Struct, frozen=True):
     length: int
     history: bytes
     """How many entries the request had that led here, and their digest."""
-    said: str
+    text: str
     calls: tuple[CallEntry, ...]
-    asked: dict[str, tuple[Id, ...]]
+    requests: dict[str, tuple[Id, ...]]
     """The requests of app-server that wait for an answer, by call."""
-    told: Usage
-    """The tokens that clients were told of so far."""
+    reported: Usage
+    """The tokens that were reported to clients so far."""
     stand_ins: dict[str, str] = {}
     """Calls that clients know by another id: that id, and the thread's own."""
 
 
 class Continuation(msgspec.Struct, frozen=True):
-    """What goes to a thread that waits."""
+    """What is sent to a thread whose turn waits."""
 
     turn: str
     answers: list[bytes]
-    words: list[dict[str, Any]]
+    input: list[dict[str, Any]]
     """What the user says beside the results."""
-    told: Usage
+    reported: Usage
     answered: frozenset[str]
 
 
@@ -69,8 +69,8 @@ def digest(entries: Sequence[Entry]) -> bytes:
     return sha256(msgspec.json.encode([_gist(entry) for entry in entries])).digest()
 
 
-def without_thoughts(entries: Sequence[Entry]) -> list[Entry]:
-    """Not every client brings them back, and the thread has its own."""
+def without_reasoning(entries: Sequence[Entry]) -> list[Entry]:
+    """Not every client brings it back, and the thread has its own."""
     return [entry for entry in entries if not isinstance(entry, ReasoningEntry)]
 
 
@@ -90,26 +90,26 @@ def _part_gist(part: Part) -> Any:
     return part.text if isinstance(part, TextPart) else part
 
 
-def continuation(held: Held, entries: Sequence[Entry], setting: bytes) -> Continuation | None:
-    """What the request tells the thread; None if it is about another one, or about one that was otherwise."""
-    history = without_thoughts(entries)
-    before, after = history[: held.length], history[held.length :]
-    if setting != held.setting or len(before) < held.length or digest(before) != held.history:
+def continuation(state: ThreadState, entries: Sequence[Entry], setting: bytes) -> Continuation | None:
+    """What the request sends to the thread; None if it is about another one, or about one that was otherwise."""
+    history = without_reasoning(entries)
+    before, after = history[: state.length], history[state.length :]
+    if setting != state.setting or len(before) < state.length or digest(before) != state.history:
         return None
-    said, calls, results, words = _sorted([_as_asked(entry, held.stand_ins) for entry in after])
-    if words is None or not _is_same_turn(held, said, calls):
+    text, calls, results, input = _sorted([_with_own_id(entry, state.stand_ins) for entry in after])
+    if input is None or not _is_same_turn(state, text, calls):
         return None
     if not results or set(results) != {call.id for call in calls} or not all(map(_can_answer, results.values())):
         return None
     answers = [
         jsonrpc.answer(id, _result(results[call]) if call in results else failed_call(WITHHELD))
-        for call, ids in held.asked.items()
+        for call, ids in state.requests.items()
         for id in ids
     ]
-    return Continuation(held.turn, answers, words, held.told, frozenset(held.asked))
+    return Continuation(state.turn, answers, input, state.reported, frozenset(state.requests))
 
 
-def _as_asked(entry: Entry, stand_ins: Mapping[str, str]) -> Entry:
+def _with_own_id(entry: Entry, stand_ins: Mapping[str, str]) -> Entry:
     """The entry with the id under which the thread has made the call."""
     if isinstance(entry, CallEntry) and entry.id in stand_ins:
         return msgspec.structs.replace(entry, id=stand_ins[entry.id])
@@ -119,46 +119,46 @@ def _as_asked(entry: Entry, stand_ins: Mapping[str, str]) -> Entry:
 
 
 def _sorted(after: Sequence[Entry]) -> tuple[str, list[CallEntry], dict[str, ResultEntry], list[Any] | None]:
-    """What the model said, its calls, their results and what the user adds; no words if anything else is there."""
-    said, calls, results, words = "", list[CallEntry](), dict[str, ResultEntry](), list[Any]()
+    """The model's text, its calls, their results and what the user adds, which is None if anything else is there."""
+    texts, calls, results, input = list[str](), list[CallEntry](), dict[str, ResultEntry](), list[Any]()
     for entry in after:
         if isinstance(entry, Message) and entry.role == "assistant" and not results:
-            said += "".join(part.text for part in entry.parts if isinstance(part, TextPart | RefusalPart))
-        elif isinstance(entry, CallEntry) and not words:
+            texts += [part.text for part in entry.parts if isinstance(part, TextPart | RefusalPart)]
+        elif isinstance(entry, CallEntry) and not input:
             calls.append(entry)
-        elif isinstance(entry, ResultEntry) and not words:
+        elif isinstance(entry, ResultEntry) and not input:
             results[entry.call_id] = entry
-        elif isinstance(entry, Message) and entry.role == "user" and (parts := _words(entry)) is not None:
-            words += parts
+        elif isinstance(entry, Message) and entry.role == "user" and (parts := _input(entry)) is not None:
+            input += parts
         else:
-            return said, calls, results, None
-    fits = sum(len(part.get("text", "")) for part in words) <= LONGEST
-    return said, calls, results, words if fits else None
+            return "".join(texts), calls, results, None
+    fits = sum(len(part.get("text", "")) for part in input) <= MAX_INPUT
+    return "".join(texts), calls, results, input if fits else None
 
 
-def _words(entry: Message) -> list[Any] | None:
+def _input(entry: Message) -> list[Any] | None:
     """A user's message as input of a turn; None if it cannot be."""
-    words: list[Any] = []
+    input: list[Any] = []
     for part in entry.parts:
         if isinstance(part, TextPart):
-            words.append({"type": "text", "text": part.text})
+            input.append({"type": "text", "text": part.text})
         elif isinstance(part, ImagePart) and part.url.startswith("data:"):
-            words.append({"type": "image", "url": part.url})
+            input.append({"type": "image", "url": part.url})
         else:
             return None
-    return words
+    return input
 
 
-def _is_same_turn(held: Held, said: str, calls: list[CallEntry]) -> bool:
-    """Whether this is what the model said and called. A client may leave out the words, and calls it was not shown.
+def _is_same_turn(state: ThreadState, text: str, calls: list[CallEntry]) -> bool:
+    """Whether this is what the model wrote and called. A client may leave out the text, and calls it was not shown.
 
-    It may not have been shown the end of the words either, and blocks that are calls are words to one side only.
+    It may not have been shown the end of the text either, and blocks that are calls are text to one side only.
     White space between messages varies.
     """
-    shown, known = ("".join(_BLOCK.sub(" ", text).split()) for text in (said, held.said))
+    shown, known = ("".join(_BLOCK.sub(" ", each).split()) for each in (text, state.text))
     if not known.startswith(shown):
         return False
-    made = {call.id: call for call in held.calls}
+    made = {call.id: call for call in state.calls}
     return all(
         call.id in made and call.name == made[call.id].name and _is_same(call.arguments, made[call.id].arguments)
         for call in calls
@@ -170,12 +170,12 @@ def _is_same(one: str, other: str) -> bool:
 
 
 def _is_empty(arguments: str) -> bool:
-    """Whether arguments say nothing: clients are told an empty object then."""
+    """Whether arguments say nothing: clients get an empty object then."""
     return is_blank(arguments) or same_json(arguments, "{}")
 
 
 def _can_answer(entry: ResultEntry) -> bool:
-    """Whether app-server takes such a result: words, and images that hold their bytes."""
+    """Whether app-server takes such a result: text, and images that hold their bytes."""
     return all(
         isinstance(part, TextPart | RefusalPart) or (isinstance(part, ImagePart) and part.url.startswith("data:"))
         for part in entry.parts
@@ -183,7 +183,7 @@ def _can_answer(entry: ResultEntry) -> bool:
 
 
 def _result(entry: ResultEntry) -> Any:
-    items = [_content(part) for part in entry.told]
+    items = [_content(part) for part in entry.parts_with_error]
     return {"contentItems": items or [{"type": "inputText", "text": ""}], "success": not entry.failed}
 
 

@@ -9,6 +9,9 @@ from toolwire.core.jsonrpc import Id
 
 ErrorInfo: TypeAlias = str | dict[str, Any] | None
 
+UNASSIGNED = "toolwire/unassigned"
+"""A notification of our own: a line of the process names no thread. `message` is its method, if that can be read."""
+
 
 class Tokens(msgspec.Struct, frozen=True, rename="camel"):
     input_tokens: int = 0

@@ -7,23 +7,26 @@ from collections.abc import Mapping
 
 import msgspec
 
-from toolwire.backends.lowered import LoweredConversation, fitted
-from toolwire.backends.messages.decode import ISSUER, Decoder
+from toolwire.backends.lowered import LoweredConversation, fit_request
+from toolwire.backends.messages.decode import ORIGIN, Decoder
 from toolwire.backends.messages.encode import encode_request
 from toolwire.backends.messages.profile import ANTHROPIC, Profile
 from toolwire.core.backend import Post
 from toolwire.core.errors import Failure
 from toolwire.core.request import Request
 
-__all__ = ["ANTHROPIC", "Conversation", "Profile", "count_tokens"]
+__all__ = ["ANTHROPIC", "MODELS_PATH", "Conversation", "Profile", "count_tokens"]
+
+MODELS_PATH = "/models?limit=1000"
+"""The list of its models. Anthropic gives twenty at a time unless more are asked for."""
 
 
 class Conversation(LoweredConversation):
-    """One request to a Messages server and its answer. `seed` makes the ids minted here unique."""
+    """One request to a Messages server and its answer. `seed` makes the minted ids unique."""
 
     def __init__(self, request: Request, seed: str, profile: Profile = ANTHROPIC) -> None:
         super().__init__(request, profile.limits)
-        keeps, snapshots = request.dialect == ISSUER, profile.arguments == "snapshot"
+        keeps, snapshots = request.dialect == ORIGIN, profile.arguments == "snapshot"
         self._decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps)
         self._profile = profile
 
@@ -34,13 +37,13 @@ class Conversation(LoweredConversation):
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         failure = super().refused(status, headers, body)
-        if status == 529 and self._request.dialect != ISSUER:  # Anthropic's own word for 503
+        if status == 529 and self._request.dialect != ORIGIN:  # Anthropic's status for overload
             return msgspec.structs.replace(failure, status=503, code="server_is_overloaded")
         return failure
 
 
 def _headers(request: Request, profile: Profile) -> dict[str, str]:
-    betas = {"anthropic-beta": request.betas} if request.betas and request.dialect == ISSUER else {}
+    betas = {"anthropic-beta": request.betas} if request.betas and request.dialect == ORIGIN else {}
     return {"anthropic-version": profile.version, **profile.headers, **betas}
 
 
@@ -48,8 +51,8 @@ _COUNTED = frozenset(("model", "messages", "system", "tools", "tool_choice", "th
 
 
 def count_tokens(request: Request, profile: Profile) -> Post:
-    """The question how many tokens a request has."""
-    lower, _ = fitted(request, profile.limits)
+    """The HTTP request that asks how many tokens a request has."""
+    lower, _ = fit_request(request, profile.limits)
     body, _ = encode_request(lower, profile, stream=False)
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     counted = {name: value for name, value in fields.items() if name in _COUNTED}
@@ -57,5 +60,5 @@ def count_tokens(request: Request, profile: Profile) -> Post:
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:
-    """A profile with some facts set by the operator."""
+    """The default profile with the operator's settings."""
     return msgspec.convert({**msgspec.to_builtins(ANTHROPIC), **settings}, Profile)

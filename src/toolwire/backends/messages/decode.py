@@ -6,38 +6,39 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
-from toolwire.backends.failures import FAILED_REASONS, Error, failed, failed_reason
-from toolwire.backends.messages.wire import Block, Message, StreamEvent, TokenUsage, Written
+from toolwire.backends.failures import FAILED_REASONS, Error, finish_failure, stream_failure
+from toolwire.backends.messages.wire import Block, RawContent, ReplyMessage, StreamEvent, TokenUsage
 from toolwire.core.backend import ContextWindow
-from toolwire.core.errors import Failure
+from toolwire.core.batch import delta_fields
+from toolwire.core.calls import Fragment
+from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
 from toolwire.core.events import (
-    SPOKEN_BLOCKS,
     CallArgs,
     Event,
     MessageEnded,
     Note,
+    RawFrame,
     Reason,
     ReasoningDelta,
     ReasoningEnded,
     TextDelta,
-    Told,
     TurnEnded,
     TurnStarted,
     Usage,
 )
-from toolwire.core.identity import Fragment
-from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
 from toolwire.core.text import arguments_text, is_json
 
-ISSUER = "messages"
+ORIGIN = "messages"
+_KNOWN_BLOCKS = ("text", "thinking", "redacted_thinking", "tool_use")
+"""The types of blocks that there are events for."""
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
-_decode_message = msgspec.json.Decoder(Message).decode
-_decode_written = msgspec.json.Decoder(Written).decode
+_decode_message = msgspec.json.Decoder(ReplyMessage).decode
+_decode_raw_content = msgspec.json.Decoder(RawContent).decode
 
-_TEXT = flowing("text", "thinking")
-_TEXT_AND_INPUT = (*_TEXT, *flowing("partial_json"))
+_TEXT = delta_fields("text", "thinking")
+_TEXT_AND_INPUT = (*_TEXT, *delta_fields("partial_json"))
 
 _REASONS: dict[str, Reason] = {
     "end_turn": "stop",
@@ -58,21 +59,21 @@ class Decoder(TurnDecoder):
     `snapshots`: a `partial_json` is all of the input so far.
     """
 
-    flowing = _TEXT_AND_INPUT
+    delta_fields = _TEXT_AND_INPUT
 
     def __init__(
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
     ) -> None:
         super().__init__(seed, names)
-        self._keeps = keeps_frames
+        self._keeps_frames = keeps_frames
         self._snapshots = snapshots
         if snapshots:
-            self.flowing = _TEXT  # totals must not be joined
+            self.delta_fields = _TEXT  # totals must not be joined
         self._reason = ""
         self._usage: dict[str, float] = {}
         self._blocks: dict[int, Block] = {}
-        self._grown: set[int] = set()  # tool blocks whose input came in pieces
-        self._last: Fragment | None = None  # the end of a call whose arguments are no JSON
+        self._grown: set[int] = set()  # tool blocks whose input came in deltas
+        self._last: Fragment | None = None  # the end of a call whose arguments are not JSON
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -81,62 +82,63 @@ class Decoder(TurnDecoder):
             event = _decode_event(frame.data)
         except UNREADABLE:
             event = None
-        if event is None or self._halves.half:
-            mended = self._mended(frame)
-            if mended is None:
+        if event is None or self._surrogates.half:
+            repaired = self._repaired(frame)
+            if repaired is None:
                 return ()
-            event, frame = mended
+            event, frame = repaired
         handler = self._HANDLERS.get(event.type or frame.event.decode("latin-1"))
         if handler is None:
             return self._failed(event) if event.error is not None else ()
-        events = handler(self, event) if not self._keeps else self._kept(event, frame)
+        events = handler(self, event) if not self._keeps_frames else self._with_frame(event, frame)
         if self._reason and handler is not Decoder._ignore:
             self.finishing += 1
         if self._started and self._opening:
             opening, self._opening = self._opening, []
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
             events = [*events[:behind], *opening, *events[behind:]]
-        return [out for each in events for out in self._row.feed(each)]
+        return [out for each in events for out in self._sequencer.feed(each)]
 
-    def _mended(self, frame: Frame) -> tuple[StreamEvent, Frame] | None:
-        """A frame with the letters whole that were cut in half; None if it cannot be read."""
+    def _repaired(self, frame: Frame) -> tuple[StreamEvent, Frame] | None:
+        """A frame with split characters joined; None if it cannot be read."""
         if frame.data.strip() == b"[DONE]":
             return None
-        data = self._made_whole(frame.data)
+        data = self._with_whole_chars(frame.data)
         try:
             return _decode_event(data), Frame(frame.event, data)
         except UNREADABLE:
             self._skip_frame(frame)
             return None
 
-    def _kept(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
-        """An event's events with the frame itself: in the delta, if it is one, or told beside them."""
-        type, about = event.type or frame.event.decode("latin-1"), f"{event.index}"
-        told = Told(type, about, frame.data, event.content_block.type if event.content_block is not None else "")
+    def _with_frame(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
+        """The turn events of an event, with its frame in the delta if it is one, or as a `RawFrame`."""
+        type, item = event.type or frame.event.decode("latin-1"), f"{event.index}"
+        raw = RawFrame(type, item, frame.data)
         handler = self._HANDLERS[type]
         match type:
             case "content_block_delta":
-                return self._kept_delta(event, frame, told)
+                return self._delta_with_frame(event, frame, raw)
             case "content_block_start":
-                return [*self._close_blocks(), told, *handler(self, event)]
+                shown = _block_start(item, frame.data, event.content_block or Block())
+                return [*self._close_blocks(), shown, *handler(self, event)]
             case "content_block_stop":
-                ended = [MessageEnded(about)] if self._type_at(event.index) == "text" else []
-                return [*ended, told, *handler(self, event)]
+                ended = [MessageEnded(item)] if self._type_at(event.index) == "text" else []
+                return [*ended, raw, *handler(self, event)]
             case "message_start" | "message_delta" | "message_stop":
                 events = handler(self, event)
                 has_failed = self.ended and type != "message_stop"
-                return events if has_failed else [Told(type, "", frame.data), *events]
+                return events if has_failed else [RawFrame(type, "", frame.data), *events]
             case _:
                 return handler(self, event)
 
-    def _kept_delta(self, event: StreamEvent, frame: Frame, told: Told) -> Sequence[Event]:
+    def _delta_with_frame(self, event: StreamEvent, frame: Frame, raw: RawFrame) -> Sequence[Event]:
         type, delta = self._type_at(event.index), event.delta
-        if delta is None or type not in (*SPOKEN_BLOCKS, None):
-            return (told,)
+        if delta is None or type not in (*_KNOWN_BLOCKS, None):
+            return (raw,)
         events = self._grow(event)
         if events or delta.signature is not None or delta.partial_json is not None:
             return [_framed(each, event.index, frame) for each in events]
-        return () if delta.text is not None or delta.thinking is not None else (told,)
+        return () if delta.text is not None or delta.thinking is not None else (raw,)
 
     def _type_at(self, index: int) -> str | None:
         block = self._blocks.get(index)
@@ -146,7 +148,7 @@ class Decoder(TurnDecoder):
         try:
             message = _decode_message(body)
         except UNREADABLE:
-            body = self._made_whole(body)
+            body = self._with_whole_chars(body)
             try:
                 message = _decode_message(body)
             except UNREADABLE:
@@ -154,34 +156,36 @@ class Decoder(TurnDecoder):
         if message.error is not None:
             return self._fail(_failure(message.error))
         if (message.stop_reason or "").lower() in FAILED_REASONS:
-            return self._fail(failed_reason(message.stop_reason or ""))
+            return self._fail(finish_failure(message.stop_reason or ""))
         if message.content is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
+        if len(message.content) > MAX_CALLS:
+            raise TooManyCalls
         out: list[Event] = [*self._start(StreamEvent(message=message)), *self._opening]
         self._opening = []
-        written = _decode_written(body).content if self._keeps else ()
-        if self._keeps:
-            out.insert(0, Told("message", "", body))
-        for place, block in enumerate(message.content):
-            if self._keeps:
+        raws = _decode_raw_content(body).content if self._keeps_frames else ()
+        if self._keeps_frames:
+            out.insert(0, RawFrame("message", "", body))
+        for index, block in enumerate(message.content):
+            if self._keeps_frames:
                 out += self._close_blocks()
-                data = b'{"content_block":' + bytes(written[place]) + b"}"
-                out.append(Told("content_block_start", f"{place}", data, block.type))
-            opened = self._open_block(StreamEvent(index=place, content_block=block))
-            out += [_placed(event, place) for event in opened] if self._keeps else opened
-            out += self._close_block(StreamEvent(index=place))
+                data = b'{"content_block":' + bytes(raws[index]) + b"}"
+                out.append(_block_start(f"{index}", data, block))
+            opened = self._open_block(StreamEvent(index=index, content_block=block))
+            out += [_with_item(event, index) for event in opened] if self._keeps_frames else opened
+            out += self._close_block(StreamEvent(index=index))
         self._reason = message.stop_reason or ""
-        return [out for each in (*out, *self._stop(StreamEvent())) for out in self._row.feed(each)]
+        return [out for each in (*out, *self._stop(StreamEvent())) for out in self._sequencer.feed(each)]
 
     def end(self) -> Sequence[Event]:
         if self.ended:
             return ()
         if not self._reason:
             return self._cut()
-        return [out for each in self._stop(StreamEvent()) for out in self._row.feed(each)]
+        return [out for each in self._stop(StreamEvent()) for out in self._sequencer.feed(each)]
 
     def _start(self, event: StreamEvent) -> Sequence[Event]:
-        message = event.message or Message()
+        message = event.message or ReplyMessage()
         self._count(message.usage)
         if self._started:
             return ()
@@ -197,7 +201,7 @@ class Decoder(TurnDecoder):
         self._blocks[event.index] = block
         match block.type:
             case "text":
-                if block.citations and not self._keeps:
+                if block.citations and not self._keeps_frames:
                     out.append(Note("annotations_dropped"))
                 return [*out, TextDelta(block.text)] if block.text else out
             case "thinking":
@@ -208,10 +212,10 @@ class Decoder(TurnDecoder):
                 key = f"{event.index}"
                 return [*out, *self._table.feed(Fragment("", key, block.id or "", name=block.name or "", named=True))]
             case _:
-                return out if self._keeps else [*out, Note("item_dropped", block.type)]
+                return out if self._keeps_frames else [*out, Note("item_dropped", block.type)]
 
     def _close_blocks(self) -> list[Event]:
-        """Something follows: what is open is over, although some servers do not say so, and was not cut."""
+        """Close open blocks because another one follows: some servers send no `content_block_stop`."""
         out: list[Event] = []
         for index in sorted(self._blocks):
             out += self._close_block(StreamEvent(index=index))
@@ -223,8 +227,8 @@ class Decoder(TurnDecoder):
         if delta is None:
             return ()
         if delta.partial_json is not None:
-            known = self._blocks.get(event.index)
-            if not delta.partial_json or (known is not None and known.type != "tool_use"):
+            block = self._blocks.get(event.index)
+            if not delta.partial_json or (block is not None and block.type != "tool_use"):
                 return ()
             self._grown.add(event.index)
             key, text = f"{event.index}", delta.partial_json
@@ -237,7 +241,7 @@ class Decoder(TurnDecoder):
         block = self._blocks.get(event.index)
         if delta.signature and block is not None:
             block.signature = delta.signature  # the last one counts; they are not joined
-        elif delta.type == "citations_delta" and not self._keeps:
+        elif delta.type == "citations_delta" and not self._keeps_frames:
             return [Note("annotations_dropped")]
         return ()
 
@@ -247,21 +251,21 @@ class Decoder(TurnDecoder):
             return ()
         match block.type:
             case "thinking":
-                return [ReasoningEnded("", block.signature or "", ISSUER)]
+                return [ReasoningEnded("", block.signature or "", ORIGIN)]
             case "redacted_thinking":
-                return [ReasoningEnded("", block.data or "", ISSUER, redacted=True)]
+                return [ReasoningEnded("", block.data or "", ORIGIN, redacted=True)]
             case "tool_use":
                 last = self._last_fragment(event.index, block)
                 call = next((each for each in self._table.calls if each.item == last.item), None)
                 if last.text or call is None or is_json(call.text):
                     return self._table.feed(last)
-                self._last = last  # half of it, perhaps: the end of the turn will tell
+                self._last = last  # perhaps cut: the end of the turn decides
                 return ()
             case _:
                 return ()
 
     def _last_fragment(self, index: int, block: Block) -> Fragment:
-        """A call's end. An input that was given whole at the start counts if nothing came after it."""
+        """The end of a call. An input that came whole at the start is used if no delta followed."""
         given = b"" if block.input is msgspec.UNSET else bytes(block.input).strip()
         # Some servers write the input as a string that holds its JSON.
         text = arguments_text(msgspec.Raw(given)) if given.startswith(b'"') else given.decode()
@@ -273,17 +277,17 @@ class Decoder(TurnDecoder):
         if event.delta is not None and event.delta.stop_reason:
             self._reason = event.delta.stop_reason
             if self._reason.lower() in FAILED_REASONS:
-                return self._fail(failed_reason(self._reason))
+                return self._fail(finish_failure(self._reason))
         self._count(event.usage)
         return ()
 
     def _stop(self, event: StreamEvent) -> Sequence[Event]:
         out = self._ensured()
-        if self._halves.half:
+        if self._surrogates.half:
             out.append(Note("letter_replaced"))
         for index in sorted(self._blocks):
             out += self._close_block(StreamEvent(index=index))
-        reason = self._known_reason(out)
+        reason = self._finish_reason(out)
         if self._last is not None:
             out += self._table.feed(msgspec.structs.replace(self._last, complete=reason == "stop"))
         out += self._table.finish(cut=reason != "stop")
@@ -292,16 +296,16 @@ class Decoder(TurnDecoder):
         self.ended = True
         return [*out, TurnEnded(reason)]
 
-    def _known_reason(self, out: list[Event]) -> Reason:
+    def _finish_reason(self, out: list[Event]) -> Reason:
         given = self._reason
         if given == "pause_turn":
-            out += () if self._keeps else (Note("turn_paused"),)
+            out += () if self._keeps_frames else (Note("turn_paused"),)
             return "stop"
         if given == "tool_use" and not self._table.calls:
             out.append(Note("reason_unfounded", given))
         if given == "model_context_window_exceeded":
             self.context_window = ContextWindow(is_full=True)
-        if given not in _REASONS and not (given and self._keeps):
+        if given not in _REASONS and not (given and self._keeps_frames):
             out.append(Note("reason_unknown", given) if given else Note("reason_missing"))
         return _REASONS.get(given, "stop")
 
@@ -312,7 +316,7 @@ class Decoder(TurnDecoder):
         return ()
 
     def _count(self, usage: TokenUsage | None) -> None:
-        """Counters are running totals: the last number stands, and one that is missing changes nothing."""
+        """Take token counts. They are running totals: the last number wins, and a missing one changes nothing."""
         if usage is None:
             return
         for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
@@ -348,6 +352,13 @@ class Decoder(TurnDecoder):
     }
 
 
+def _block_start(about: str, data: bytes, block: Block) -> RawFrame:
+    """A frame in which a block begins."""
+    call = block.tool_use_id or ""
+    answers = call if block.type == "tool_result" and isinstance(call, str) else None
+    return RawFrame("content_block_start", about, data, answers, block.type not in _KNOWN_BLOCKS)
+
+
 def _framed(event: Event, index: int, frame: Frame) -> Event:
     match event:
         case CallArgs(id, text):
@@ -360,8 +371,8 @@ def _framed(event: Event, index: int, frame: Frame) -> Event:
             return event
 
 
-def _placed(event: Event, index: int) -> Event:
-    """A text with its place, so that two blocks stay two."""
+def _with_item(event: Event, index: int) -> Event:
+    """The event with its block as item, so that two text blocks stay separate."""
     return TextDelta(event.text, f"{index}") if isinstance(event, TextDelta) else event
 
 
@@ -370,4 +381,4 @@ def _failure(given: Any) -> Failure:
         error = msgspec.convert(given, Error)
     except msgspec.ValidationError:
         error = Error(message=given if isinstance(given, str) else None)
-    return failed(error)
+    return stream_failure(error)

@@ -1,13 +1,13 @@
-"""A request in the words of the Messages API: as it was written, where the client speaks it too, or translated."""
+"""Encodes a request for the Messages API: the client's JSON, where it speaks the same dialect, or translated."""
 
 from typing import Any
 
 import msgspec
 
-from toolwire.backends.messages.decode import ISSUER
-from toolwire.backends.messages.fold import Fold, cannot_stand, is_foreign
+from toolwire.backends.messages.decode import ORIGIN
+from toolwire.backends.messages.fold import Fold, is_foreign, is_refused
 from toolwire.backends.messages.profile import Profile
-from toolwire.backends.written import Originals
+from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
 from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool
 
@@ -25,22 +25,22 @@ _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", 
 def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
     """The body to post, and notes of what it could not hold."""
     notes: list[Note] = []
-    worded = _as_asked if request.dialect == ISSUER else _translated
-    body = worded(request, profile, notes)
+    build = _original_body if request.dialect == ORIGIN else _translated
+    body = build(request, profile, notes)
     body |= {"model": request.model, "stream": stream}
     refused = [name for name in profile.refuses if _removed(body, name)]
     notes += [Note("field_dropped", name) for name in refused]
     return _encode({name: value for name, value in body.items() if value is not None}), notes
 
 
-def _as_asked(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
-    """The body of a client that speaks Messages too: its fields as they came, and its history where that can stand."""
+def _original_body(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
+    """The body of a client of the same dialect: its fields as they came, with messages changed where they must be."""
     body: dict[str, Any] = {"max_tokens": profile.max_tokens, **request.fields}
-    if not request.is_as_written or any(map(cannot_stand, request.entries)):
+    if not request.history_unchanged or any(map(is_refused, request.entries)):
         originals = Originals(request, request.fields["messages"])
         body["messages"] = Fold(notes, profile, originals).messages(request)
         if any(map(is_foreign, request.entries)) and _object(body, "thinking").get("type") == _ENABLED:
-            body["thinking"] = {"type": "disabled"}  # which would want the thoughts that are not there
+            body["thinking"] = {"type": "disabled"}  # it would require the thinking blocks that were dropped
             notes.append(Note("field_dropped", "thinking"))
     if request.parallel_calls is not None and request.tools:
         choice = _object(body, "tool_choice") or {"type": msgspec.Raw(b'"auto"')}
@@ -50,7 +50,7 @@ def _as_asked(request: Request, profile: Profile, notes: list[Note]) -> dict[str
 
 
 def _object(body: dict[str, Any], name: str) -> dict[str, msgspec.Raw]:
-    """The fields of a field, which may be null or missing."""
+    """The fields of an object, which may be null or missing."""
     given = bytes(body.get(name, b"null"))
     return _fields(given) if given != b"null" else {}
 
@@ -68,7 +68,7 @@ def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[s
         "stop_sequences": list(sampling.stop) or None,
         "metadata": {"user_id": user} if (user := request.caller.user or request.caller.safety_identifier) else None,
     }
-    tools = request.allowed_tools  # the API has no list of them: the others are not shown
+    tools = request.allowed_tools  # the API has no `allowed_tools`, so the others are left out
     if tools or request.hosted_tools:
         body["tools"] = [*map(_tool, tools), *(tool.raw for tool in request.hosted_tools)]
         body["tool_choice"] = _tool_choice(request)
@@ -92,7 +92,7 @@ def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[s
 
 
 def _removed(body: dict[str, Any], name: str) -> bool:
-    """Take a field out, or, as `tools.name`, a field of every tool; whether it was there."""
+    """Remove a field, or, as `tools.name`, a field of every tool; returns whether it was there."""
     field, _, inner = name.partition(".")
     if not inner:
         return body.pop(name, None) is not None
@@ -104,9 +104,9 @@ def _removed(body: dict[str, Any], name: str) -> bool:
     return True
 
 
-def _temperature(asked: float | None, notes: list[Note]) -> float | None:
-    if asked is None or asked <= 1:
-        return asked
+def _temperature(temperature: float | None, notes: list[Note]) -> float | None:
+    if temperature is None or temperature <= 1:
+        return temperature
     notes.append(Note("value_changed", "temperature"))
     return 1.0
 
@@ -124,7 +124,7 @@ def _add_reasoning(body: dict[str, Any], request: Request, profile: Profile, not
     else:
         body["thinking"] = {"type": "adaptive"}
         body["output_config"] = {"effort": _EFFORTS[effort]}
-        for field, least in (("temperature", 1.0), ("top_p", 0.95)):  # a model that thinks takes no less
+        for field, least in (("temperature", 1.0), ("top_p", 0.95)):  # thinking models refuse less
             if body[field] is not None and body[field] < least:
                 body[field] = None
                 notes.append(Note("field_dropped", field))
@@ -132,8 +132,8 @@ def _add_reasoning(body: dict[str, Any], request: Request, profile: Profile, not
 
 def _tool(tool: Tool) -> dict[str, Any]:
     facts = {"description": tool.description or None, "strict": tool.strict, "cache_control": tool.cache}
-    told = {name: value for name, value in facts.items() if value is not None}
-    return {"name": tool.name, "input_schema": tool.parameters or NO_PARAMETERS, **told}
+    given = {name: value for name, value in facts.items() if value is not None}
+    return {"name": tool.name, "input_schema": tool.parameters or NO_PARAMETERS, **given}
 
 
 def _tool_choice(request: Request) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
-"""A flat history folded into the messages of the API, which alternate.
+"""Folds a flat history into the messages of the API, which alternate.
 
-All results of a batch of calls stand in one user message, before any text of it; thoughts, text and calls of one answer
-stand in one assistant message, in their order.
+All results of parallel calls are in one user message, before any text of it; reasoning, text and calls of one answer
+are in one assistant message, in their order.
 """
 
 from base64 import b64encode
@@ -12,11 +12,11 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from toolwire.backends.messages.decode import ISSUER
+from toolwire.adapt.history import OPENING
+from toolwire.backends.messages.decode import ORIGIN
 from toolwire.backends.messages.profile import Profile
-from toolwire.backends.written import Originals
+from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
-from toolwire.core.history import OPENING
 from toolwire.core.request import (
     CallEntry,
     Entry,
@@ -41,19 +41,21 @@ _RESULT = msgspec.Raw(b'"tool_result"')
 
 
 def is_foreign(entry: Entry) -> bool:
-    """A thought that the server has not made: others seal theirs, or nothing is known of it."""
-    return isinstance(entry, ReasoningEntry) and (entry.issuer != ISSUER or not (entry.seal or entry.own))
+    """Whether this is reasoning of another server, or of unknown origin."""
+    return isinstance(entry, ReasoningEntry) and (
+        entry.origin != ORIGIN or not (entry.signature or entry.from_this_backend)
+    )
 
 
-def cannot_stand(entry: Entry) -> bool:
-    """What the API refuses: a thought that is not its own, or a text that says nothing."""
+def is_refused(entry: Entry) -> bool:
+    """Whether the API refuses an entry: reasoning of another origin, or a blank text."""
     if isinstance(entry, Message):
         return any(isinstance(part, TextPart) and not part.text.strip() for part in entry.parts)
     return is_foreign(entry)
 
 
 class Fold:
-    """Folds a flat history into messages that alternate; those of a client of the same dialect stay as written."""
+    """Folds a flat history into alternating messages; those of a client of the same dialect stay as they are."""
 
     def __init__(self, notes: list[Note], profile: Profile, originals: Originals | None = None) -> None:
         self._notes = notes
@@ -63,20 +65,21 @@ class Fold:
         self._out: list[dict[str, Any]] = []
 
     def system(self, request: Request) -> str | list[dict[str, Any]]:
-        """The instructions: one text, or blocks if the client has marked one of them for the cache."""
-        asked = request.output_format
+        """The instructions: one text, or blocks if one of them has a cache marker."""
+        format = request.output_format
         texts = [TextPart(request.instructions), *self._system]
-        if asked is not None and asked.schema is None:
+        if format is not None and format.schema is None:
             texts.append(TextPart("Answer with one JSON object and nothing else."))
         if any(part.cache for part in texts):
             return [_text_block(part) for part in texts if part.text]
         return "\n\n".join(part.text for part in texts if part.text)
 
     def messages(self, request: Request) -> list[dict[str, Any]]:
+        """The messages of a request."""
         if self._originals is not None:
-            self._out = self._changed(request, self._originals)
+            self._out = self._merged(request, self._originals)
             if request.entries and not self._out:
-                self._begin_with_the_user()
+                self._ensure_user_first()
             return self._out
         opening = True
         for entry in request.entries:
@@ -86,25 +89,25 @@ class Fold:
             opening = False
             self._add(entry)
         if request.entries:
-            self._begin_with_the_user()
+            self._ensure_user_first()
         for message in self._out:
             _put_results_first(message)
         return self._out
 
-    def _changed(self, request: Request, originals: Originals) -> list[dict[str, Any]]:
-        """The client's own messages, made anew where something in them must change."""
+    def _merged(self, request: Request, originals: Originals) -> list[dict[str, Any]]:
+        """The client's messages, rebuilt where something in them must change."""
         out: list[dict[str, Any]] = []
-        joined: dict[int, dict[str, Any]] = {}  # those that are made of several
-        whole = False  # the last of them is as written
+        joined: dict[int, dict[str, Any]] = {}  # messages joined from several
+        whole = False  # the last message is an original
         for index, group in groupby(request.entries, _message_of):
             entries = [*group]
-            is_whole = originals.are_whole(entries) and not any(map(cannot_stand, entries))
+            is_whole = originals.are_whole(entries) and not any(map(is_refused, entries))
             if is_whole:
                 made = [originals.messages[index]]
             else:
-                made, self._out = self._made_of(entries, originals), []
+                made, self._out = self._rebuilt(entries, originals), []
             for message in made:
-                # Results belong into one message, before all else of it.
+                # All results belong in one message, before anything else.
                 if out and _role(message) == _role(out[-1]) == "user" and not (whole and is_whole):
                     if len(out) not in joined:
                         joined[len(out)] = out[-1] = {**out[-1], "content": [*_content(out[-1])]}
@@ -116,11 +119,11 @@ class Fold:
         for message in joined.values():
             _put_results_first(message)
         if not out:
-            self._begin_with_the_user()
+            self._ensure_user_first()
         return out or self._out
 
-    def _made_of(self, entries: Sequence[Entry], originals: Originals) -> list[dict[str, Any]]:
-        """The messages that these entries of one message make; usually it is one."""
+    def _rebuilt(self, entries: Sequence[Entry], originals: Originals) -> list[dict[str, Any]]:
+        """The messages rebuilt from the entries of one message; usually one."""
         for entry in entries:
             self._add(entry)
         made, index = self._out, entries[0].message
@@ -130,8 +133,8 @@ class Fold:
             _put_results_first(message)
         return made
 
-    def _begin_with_the_user(self) -> None:
-        """The API takes no conversation that is empty, or that the model begins."""
+    def _ensure_user_first(self) -> None:
+        """Add a user message if needed: the API refuses conversations that are empty or begin with the assistant."""
         if not self._out and self._system:
             self._blocks("user", [_text_block(self._system.pop())])
         elif not self._out or self._out[0]["role"] == "assistant":
@@ -139,8 +142,8 @@ class Fold:
             self._notes.append(Note("message_added", "user"))
 
     def _add(self, entry: Entry) -> None:
-        if self._originals is not None and entry.raw is not None and not cannot_stand(entry):
-            self._add_as_written(entry, entry.raw, is_changed=not self._originals.has(entry))
+        if self._originals is not None and entry.raw is not None and not is_refused(entry):
+            self._add_original(entry, entry.raw, is_changed=not self._originals.has(entry))
             return
         match entry:
             case Message(role="assistant"):
@@ -149,7 +152,7 @@ class Fold:
             case Message(role="user"):
                 self._blocks("user", [block for part in entry.parts if (block := self._part(part))])
             case Message():
-                # An instruction in the middle of the conversation, where not every model takes the role.
+                # An instruction in the middle of the conversation, for which not every model has a role.
                 self._blocks("user", [{"type": "text", "text": f"<system>\n{_text(entry.parts)}\n</system>"}])
             case CallEntry():
                 block = {"type": "tool_use", "id": entry.id, "name": entry.name, "input": self._input(entry)}
@@ -157,14 +160,14 @@ class Fold:
             case ResultEntry():
                 self._blocks("user", [self._result(entry)])
             case ReasoningEntry():
-                self._blocks("assistant", self._thought(entry))
+                self._blocks("assistant", self._reasoning(entry))
             case OtherEntry():
                 self._notes.append(Note("item_dropped", entry.type))
             case ToolsEntry():
                 pass  # declared with the others
 
-    def _add_as_written(self, entry: Entry, raw: msgspec.Raw, *, is_changed: bool) -> None:
-        """An entry in the client's own words, but for what has changed in it: ids and names."""
+    def _add_original(self, entry: Entry, raw: msgspec.Raw, *, is_changed: bool) -> None:
+        """Add an entry as the client wrote it, except for changed ids and names."""
         match entry:
             case Message(role="system" | "developer"):
                 self._out.append({"role": "system", "content": raw})
@@ -207,14 +210,14 @@ class Fold:
             result["content"] = content[0]["text"]
         return {**result, "is_error": True} if entry.failed else result
 
-    def _thought(self, entry: ReasoningEntry) -> list[dict[str, Any]]:
+    def _reasoning(self, entry: ReasoningEntry) -> list[dict[str, Any]]:
         if is_foreign(entry):
-            if entry.seal or entry.summary or entry.content:
+            if entry.signature or entry.summary or entry.content:
                 self._notes.append(Note("reasoning_dropped", entry.id))
             return []
         if entry.redacted:
-            return [{"type": "redacted_thinking", "data": entry.seal}]
-        return [{"type": "thinking", "thinking": "".join(entry.summary + entry.content), "signature": entry.seal}]
+            return [{"type": "redacted_thinking", "data": entry.signature}]
+        return [{"type": "thinking", "thinking": "".join(entry.summary + entry.content), "signature": entry.signature}]
 
     def _part(self, part: Part) -> dict[str, Any] | None:
         match part:
@@ -241,7 +244,7 @@ def _role(message: dict[str, Any]) -> str:
 
 
 def _content(message: dict[str, Any]) -> list[Any]:
-    """The blocks of a message, which may be as its client wrote it."""
+    """The blocks of a message, which may be raw JSON of the client."""
     content = message["content"]
     if not isinstance(content, msgspec.Raw):
         return content
@@ -249,7 +252,7 @@ def _content(message: dict[str, Any]) -> list[Any]:
 
 
 def _put_results_first(message: dict[str, Any]) -> None:
-    """The API insists on it."""
+    """Sort results before all other blocks, as the API requires."""
     if _role(message) == "user":
         message["content"].sort(key=_after_results)
 
@@ -264,7 +267,7 @@ def _text_block(part: TextPart | RefusalPart) -> dict[str, Any]:
 
 
 def _cache(parts: tuple[Part, ...]) -> msgspec.Raw | None:
-    """The last of the marks on these parts, which become one."""
+    """The last cache marker of these parts, which are joined."""
     return next((part.cache for part in reversed(parts) if isinstance(part, TextPart) and part.cache), None)
 
 

@@ -4,41 +4,42 @@ from typing import Literal
 
 import msgspec
 
-from toolwire.core.names import Limits
-from toolwire.core.schemas import Need
+from toolwire.adapt.names import Limits
+from toolwire.adapt.schemas import Need
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one server takes."""
+    """What one server accepts."""
 
     arguments: Literal["delta", "snapshot"] = "delta"
     """Whether a `partial_json` is an increment or all of the input so far."""
     max_tokens: int = 32000
-    """Sent when the client sets no limit; the API insists on one."""
+    """Sent when the client sets no limit; the API requires one."""
     version: str = "2023-06-01"
     headers: dict[str, str] = {}
     effort: bool = True
-    """It knows `output_config.effort` and adaptive thinking."""
+    """It supports `output_config.effort` and adaptive thinking."""
     strict: bool = True
-    """It knows `strict` on a tool."""
+    """It supports `strict` on a tool."""
     counts_tokens: bool = True
     """It has `/messages/count_tokens`."""
     empty_result: str = ""
-    """What stands for an empty result where the server refuses one."""
+    """The text of an empty result, where the server refuses one."""
     refuses: tuple[str, ...] = ()
     """Request fields it answers with an error; `tools.NAME` is a field of every tool."""
     name_length: int = 128
     reserved_names: tuple[str, ...] = ()
-    """Names of tools that it keeps for itself."""
+    """Tool names that clients may not use."""
     schema: tuple[Need, ...] = ("object_top",)
-    """What it needs of a tool's schema. Anthropic refuses alternatives at the top."""
+    """What a tool's schema must have. Anthropic refuses alternatives at the top."""
 
     @property
     def limits(self) -> Limits:
+        """The limits to which a request is lowered."""
         return Limits(
             name_length=self.name_length,
             reserved=self.reserved_names,
-            id_letters="A-Za-z0-9_-",
+            id_chars="A-Za-z0-9_-",
             unique_ids=True,
             strict=self.strict,
             schema=self.schema,

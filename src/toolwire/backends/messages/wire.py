@@ -6,6 +6,8 @@ import msgspec
 
 
 class TokenUsage(msgspec.Struct):
+    """The token counts of a reply."""
+
     input_tokens: float | None = None
     output_tokens: float | None = None
     cache_read_input_tokens: float | None = None
@@ -14,6 +16,8 @@ class TokenUsage(msgspec.Struct):
 
 
 class Block(msgspec.Struct):
+    """A content block of any type."""
+
     type: str = ""
     text: str | None = None
     thinking: str | None = None
@@ -23,9 +27,12 @@ class Block(msgspec.Struct):
     name: str | None = None
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     citations: list[Any] | None = None
+    tool_use_id: Any = None
 
 
 class Delta(msgspec.Struct):
+    """A delta of any type, of a block or of the message."""
+
     type: str = ""
     text: str | None = None
     partial_json: str | None = None
@@ -34,7 +41,9 @@ class Delta(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class Message(msgspec.Struct):
+class ReplyMessage(msgspec.Struct):
+    """A message, whole or as it starts."""
+
     id: str | None = None
     type: str | None = None
     model: str | None = None
@@ -44,8 +53,8 @@ class Message(msgspec.Struct):
     error: Any = None
 
 
-class Written(msgspec.Struct):
-    """A message's blocks as they came."""
+class RawContent(msgspec.Struct):
+    """The blocks of a message as raw JSON."""
 
     content: list[msgspec.Raw]
 
@@ -57,6 +66,6 @@ class StreamEvent(msgspec.Struct):
     index: int = 0
     delta: Delta | None = None
     content_block: Block | None = None
-    message: Message | None = None
+    message: ReplyMessage | None = None
     usage: TokenUsage | None = None
     error: Any = None

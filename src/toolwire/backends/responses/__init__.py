@@ -7,20 +7,20 @@ from collections.abc import Mapping
 
 import msgspec
 
-from toolwire.backends.lowered import LoweredConversation, fitted
+from toolwire.backends.lowered import LoweredConversation, fit_request
 from toolwire.backends.responses.decode import Decoder
 from toolwire.backends.responses.encode import encode_request
-from toolwire.backends.responses.profile import CHATGPT, OPENAI, Profile
+from toolwire.backends.responses.profile import CHATGPT, OPENAI, USAGE_PATH, Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.backend import Opening, Post
 from toolwire.core.errors import Failure
 from toolwire.core.request import Request
 
-__all__ = ["CHATGPT", "OPENAI", "Conversation", "Profile", "count_tokens"]
+__all__ = ["CHATGPT", "OPENAI", "USAGE_PATH", "Conversation", "Profile", "count_tokens"]
 
 
 class Conversation(LoweredConversation):
-    """One request to a Responses server and its answer. `seed` makes the ids minted here unique."""
+    """One request to a Responses server and its answer. `seed` makes the minted ids unique."""
 
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
@@ -53,8 +53,8 @@ _COUNTED = frozenset(
 
 
 def count_tokens(request: Request, profile: Profile) -> Post:
-    """The question how many tokens a request has."""
-    lower, _ = fitted(request, profile.limits)
+    """The HTTP request that asks how many tokens a request has."""
+    lower, _ = fit_request(request, profile.limits)
     body, _ = encode_request(lower, profile, stream=False)
     fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     counted = {name: value for name, value in fields.items() if name in _COUNTED}
@@ -62,5 +62,5 @@ def count_tokens(request: Request, profile: Profile) -> Post:
 
 
 def profile_from(settings: Mapping[str, object], base: Profile = OPENAI) -> Profile:
-    """A profile with some facts set by the operator."""
+    """A profile with the operator's settings."""
     return msgspec.convert({**msgspec.to_builtins(base), **settings}, Profile)

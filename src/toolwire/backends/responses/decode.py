@@ -1,10 +1,10 @@
 """Responses events (or one plain response) to turn events.
 
-The same fact comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. Whatever
-came first is passed on; the rest adds only what was missing. Servers leave out any of the four. What a frame says of a
-call is read as the public aggregator reads it (`core/loose.py`).
+The same content comes up to four times: as deltas, in a `.done`, in `output_item.done` and in the final `output`. What
+comes first is delivered; the rest adds only what was missing. Servers leave out any of the four. Frames about calls are
+read as in the public aggregator (`core/loose.py`).
 
-For a client that speaks Responses too, deltas keep their frames and every other frame is told as it came.
+For a client that speaks Responses too, deltas keep their frames and every other frame becomes a `RawFrame`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,44 +13,44 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
-from toolwire.backends.failures import Error, failed
-from toolwire.backends.responses.output import Output, OutputItem
+from toolwire.backends.failures import Error, stream_failure
+from toolwire.backends.responses.tracker import ItemTracker, TrackedItem
 from toolwire.backends.responses.wire import (
     DELTAS,
     DIALECT,
     ENDINGS,
     Ending,
-    Item,
     Part,
     RawOutput,
+    ReplyItem,
     Response,
     StreamEvent,
     TokenUsage,
-    as_call,
     documented_event,
     documented_item,
+    loose_payload,
 )
 from toolwire.core.backend import ContextWindow
-from toolwire.core.errors import Failure
+from toolwire.core.batch import delta_fields
+from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
 from toolwire.core.events import (
     CallArgs,
     CallStarted,
     Event,
     MessageEnded,
     Note,
+    RawFrame,
     Reason,
     ReasoningDelta,
     ReasoningEnded,
     ReasoningKind,
     RefusalDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnStarted,
     Usage,
 )
 from toolwire.core.loose import CALL_TYPES, read_fragments
-from toolwire.core.pieces import flowing
 from toolwire.core.sse import Frame
 
 _decode_event = msgspec.json.Decoder(StreamEvent).decode
@@ -60,14 +60,14 @@ _decode_output = msgspec.json.Decoder(RawOutput).decode
 
 _REASONS: dict[str | None, Reason] = {"content_filter": "filter", "max_messages": "stop", "steered": "stop"}
 
-# Items that say something about a turn but are not part of the answer.
-_SILENT_ITEMS = frozenset(("compaction", "message", "reasoning"))
+# Items that need no note when nothing is delivered of them.
+_IGNORED_ITEMS = frozenset(("compaction", "message", "reasoning"))
 
 
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
 SNAPSHOT = "response.function_call_arguments.delta"
-"""The events that hold all arguments so far, where the profile says so."""
-FLOWING = flowing("delta")
+"""The events that hold all arguments so far, if the profile says so."""
+DELTA_FIELDS = delta_fields("delta")
 
 
 class Decoder(TurnDecoder):
@@ -76,19 +76,19 @@ class Decoder(TurnDecoder):
     def __init__(
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
     ) -> None:
-        super().__init__(seed, names, tells_items=keeps_frames)
-        self._keeps = keeps_frames
-        self._frame: Frame | None = None  # of the delta being read, where frames are kept
-        self._final = b""  # the latest frame with a whole response, where frames are kept
+        super().__init__(seed, names, with_items=keeps_frames)
+        self._keeps_frames = keeps_frames
+        self._frame: Frame | None = None  # the frame being read, where frames are kept
+        self._final = b""  # the last frame with a whole response, where frames are kept
         self._snapshots = snapshots
-        self.flowing = () if snapshots else FLOWING  # totals must not be joined
-        self._output = Output()
-        self._is_done = False  # the server has said so
-        self._is_listing = False  # it gives its final list
-        self._speaking: tuple[str | None, int | None, int | None] | None = None
-        self._item: OutputItem | None = None  # which these words belong to, or the latest that was announced or ended
-        self._message: OutputItem | None = None  # the message of which the latest words are
-        self._thinking: OutputItem | None = None  # the reasoning item that is being told
+        self.delta_fields = () if snapshots else DELTA_FIELDS  # totals must not be joined
+        self._output = ItemTracker()
+        self._is_done = False  # the server sent `[DONE]`
+        self._is_listing = False  # the final list is being read
+        self._delta_key: tuple[str | None, int | None, int | None] | None = None
+        self._item: TrackedItem | None = None  # of the last delta, or the last that began or ended
+        self._message: TrackedItem | None = None  # the message that the last text belongs to
+        self._open_reasoning: TrackedItem | None = None
 
     def feed(self, frame: Frame) -> Sequence[Event]:
         if self.ended:
@@ -96,13 +96,13 @@ class Decoder(TurnDecoder):
         try:
             event = _decode_event(frame.data)
         except UNREADABLE:
-            event = self._mended(frame)
+            event = self._repaired_event(frame)
             if event is None:
                 return self._cannot_read(frame)
         else:
-            if self._halves.half:
-                self._give_up_half(event)  # so it says more than its frame
-            elif self._keeps:
+            if self._surrogates.half:
+                self._give_up_half(event)  # the event then differs from its frame, which is not kept
+            elif self._keeps_frames:
                 self._frame = frame
         handler = self._HANDLERS.get(event.type)
         if handler is None:
@@ -116,15 +116,15 @@ class Decoder(TurnDecoder):
         if self._frame is not None:
             self._frame = None
             if event.type not in DELTAS:
-                shows = event.item.type if event.item is not None else ""
-                events = [Told(event.type, self._about(event), frame.data, shows), *events]
-        return self._in_row(events)
+                answers = event.item.answers if event.item is not None else None
+                events = [RawFrame(event.type, self._item_name(event), frame.data, answers), *events]
+        return self._in_sequence(events)
 
-    def _in_row(self, events: Sequence[Event]) -> Sequence[Event]:
-        row = self._row.feed
+    def _in_sequence(self, events: Sequence[Event]) -> Sequence[Event]:
+        feed = self._sequencer.feed
         if len(events) == 1:
-            return row(events[0])
-        return [out for each in events for out in row(each)]
+            return feed(events[0])
+        return [out for each in events for out in feed(each)]
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         body, response = self._read_plain(body)
@@ -135,14 +135,14 @@ class Decoder(TurnDecoder):
             return [*self._start(event), *self._failed(event)]
         if response.output is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
-        # Whole items never interleave: there is nothing to put in a row.
-        if not self._keeps:
+        # Whole items never interleave: there is nothing to put in sequence.
+        if not self._keeps_frames:
             return [*self._start(event), *self._completed(event)]
         self._final = b'{"response":' + body + b"}"
-        return [Told(event.type, "", self._final), *self._start(event), *self._completed(event)]
+        return [RawFrame(event.type, "", self._final), *self._start(event), *self._completed(event)]
 
-    def _about(self, event: StreamEvent) -> str:
-        """The name of the item that a frame is about, if it is about one. Its handler has read it."""
+    def _item_name(self, event: StreamEvent) -> str:
+        """The name of the item that a frame is about, if it is about one. Its handler must have run."""
         if event.item is not None and self._item is not None:
             return self._item.name
         if event.item_id or event.output_index is not None:
@@ -150,14 +150,14 @@ class Decoder(TurnDecoder):
         return ""
 
     def _read_plain(self, body: bytes) -> tuple[bytes, Response | None]:
-        """The body, its letters made whole, and what it says."""
+        """The body with split characters joined, and the response in it."""
         try:
             return body, _decode_response(body)
         except UNREADABLE:
-            mended = self._halves.mended(body)
+            mended = self._surrogates.mended(body)
         if mended is None:
             return body, None
-        self._opening += [Note("letter_replaced")] * self._halves.lost
+        self._opening += [Note("letter_replaced")] * self._surrogates.lost
         try:
             return mended, _decode_response(mended)
         except UNREADABLE:
@@ -174,13 +174,13 @@ class Decoder(TurnDecoder):
         response = event.response or Response()
         return [TurnStarted(response.id or "", response.model or ""), *opening]
 
-    def _mended(self, frame: Frame) -> StreamEvent | None:
-        """What can still be read of a frame that is not as it should be: a delta, or that the turn is over."""
-        lost = self._halves.lost
-        mended = self._halves.mended(frame.data)
+    def _repaired_event(self, frame: Frame) -> StreamEvent | None:
+        """What can still be read of a malformed frame: one with split characters, or the end of the turn."""
+        lost = self._surrogates.lost
+        mended = self._surrogates.mended(frame.data)
         try:
             if mended is not None:
-                self._opening += [Note("letter_replaced")] * (self._halves.lost - lost)
+                self._opening += [Note("letter_replaced")] * (self._surrogates.lost - lost)
                 return _decode_event(mended)
             ending = _decode_ending(frame.data)
         except UNREADABLE:
@@ -191,8 +191,8 @@ class Decoder(TurnDecoder):
         return StreamEvent(ending.type, response=Response(status=ending.response.status, error=ending.response.error))
 
     def _give_up_half(self, event: StreamEvent) -> None:
-        """The other half of a letter did not come."""
-        self._halves.half = ""
+        """Replace half a character whose other half did not come."""
+        self._surrogates.half = ""
         self._opening.append(Note("letter_replaced"))
         if event.delta is not None:
             event.delta = "\ufffd" + event.delta
@@ -206,37 +206,37 @@ class Decoder(TurnDecoder):
         except UnicodeDecodeError:
             return self._fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
         self._skip_frame(frame)
-        return self._noted() if self._started else ()
+        return self._take_opening() if self._started else ()
 
-    def _noted(self) -> list[Event]:
+    def _take_opening(self) -> list[Event]:
         opening, self._opening = self._opening, []
         return opening
 
     def _done(self) -> Sequence[Event]:
-        """The server says that it is done, and not how the turn ended."""
+        """Handle `[DONE]` without an event that says how the turn ended."""
         self._is_done = self._started
         has_begun = self._output.is_begun or self._table.calls
         return self._finish_open() if has_begun else ()  # it comes too early, unless nothing else follows
 
     def _finish_open(self) -> Sequence[Event]:
-        """The turn is over, and what is still open is incomplete."""
+        """End the turn, with open items as incomplete."""
         self._opening.append(Note("end_missing"))
         reason: Reason = "length" if self._output.is_cut else "stop"
-        return self._in_row([*self._closed(self._noted(), cut=True), TurnEnded(reason)])
+        return self._in_sequence([*self._with_calls_finished(self._take_opening(), cut=True), TurnEnded(reason)])
 
     def _other(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         if not event.type and event.error is not None:
             return self._error(event)
         if event.type == "response.required_action":
             start = [] if self._started else self._start(StreamEvent())
-            return self._in_row([*start, *self._read_loosely(msgspec.json.decode(frame.data))])
-        if self._keeps and event.type.startswith("response."):
-            told = frame.pieces.single() if frame.pieces is not None else (frame.data,)
-            about = self._about(event) if event.item_id else ""
-            return self._in_row([Told(event.type, about, data) for data in told])
+            return self._in_sequence([*start, *self._read_loosely(msgspec.json.decode(frame.data))])
+        if self._keeps_frames and event.type.startswith("response."):
+            datas = frame.batch.each_frame() if frame.batch is not None else (frame.data,)
+            about = self._item_name(event) if event.item_id else ""
+            return self._in_sequence([RawFrame(event.type, about, data) for data in datas])
         return ()
 
-    # What arrives all the time
+    # Deltas
 
     def _arguments_delta(self, event: StreamEvent) -> Sequence[Event]:
         if event.call_id is None and not self._snapshots:
@@ -246,17 +246,17 @@ class Decoder(TurnDecoder):
         return self._framed(event, self._call_event(event))
 
     def _call_event(self, event: StreamEvent) -> list[Event]:
-        """What an event says of a call: some of its arguments, or all of them."""
+        """Read an event with some or all arguments of a call."""
         fragment = documented_event(event)
         if fragment is None:
-            said = {"item_id": event.item_id, "output_index": event.output_index, "delta": event.delta}
-            [fragment] = read_fragments({**as_call(event), **said})
+            payload = {"item_id": event.item_id, "output_index": event.output_index, "delta": event.delta}
+            [fragment] = read_fragments({**loose_payload(event), **payload})
         if self._snapshots and event.type == SNAPSHOT:
             fragment = msgspec.structs.replace(fragment, total=True)
         return self._table.feed(fragment)
 
     def _framed(self, event: StreamEvent, events: Sequence[Event]) -> Sequence[Event]:
-        """The first delta of a call, with its frame if it says the same."""
+        """The first delta of a call, with its frame if both have the same text."""
         if self._frame is None or len(events) != 1:
             return events
         only = events[0]
@@ -265,37 +265,37 @@ class Decoder(TurnDecoder):
         return events
 
     def _text_delta(self, event: StreamEvent) -> Sequence[Event]:
-        self._hear(event)
+        self._find_item(event)
         if not event.delta:
             return ()
         if self._frame is None:
             delta = TextDelta(event.delta)
-            return (delta,) if self._item is self._message else self._spoken(delta)
+            return (delta,) if self._item is self._message else self._separated(delta)
         assert self._item is not None
         return (TextDelta(event.delta, self._item.name, event.content_index or 0, self._frame),)
 
     def _refusal_delta(self, event: StreamEvent) -> Sequence[Event]:
-        self._hear(event)
+        self._find_item(event)
         if not event.delta:
             return ()
         if self._frame is None:
-            return self._spoken(RefusalDelta(event.delta))
+            return self._separated(RefusalDelta(event.delta))
         assert self._item is not None
         return (RefusalDelta(event.delta, self._item.name, event.content_index or 0, self._frame),)
 
-    def _spoken(self, delta: TextDelta | RefusalDelta) -> Sequence[Event]:
-        """Words of the item at hand. If the latest were those of another message, that one is over."""
+    def _separated(self, delta: TextDelta | RefusalDelta) -> Sequence[Event]:
+        """A delta of the selected item, after the end of the previous message if it was another."""
         earlier, self._message = self._message, self._item
-        return (delta,) if self._keeps or earlier in (None, self._item) else (MessageEnded(""), delta)
+        return (delta,) if self._keeps_frames or earlier in (None, self._item) else (MessageEnded(""), delta)
 
     def _summary_delta(self, event: StreamEvent) -> Sequence[Event]:
-        return self._think(event, "summary", event.summary_index or 0)
+        return self._read_reasoning(event, "summary", event.summary_index or 0)
 
     def _reasoning_delta(self, event: StreamEvent) -> Sequence[Event]:
-        return self._think(event, "content", event.content_index or 0)
+        return self._read_reasoning(event, "content", event.content_index or 0)
 
-    def _think(self, event: StreamEvent, kind: ReasoningKind, part: int) -> Sequence[Event]:
-        self._hear(event)
+    def _read_reasoning(self, event: StreamEvent, kind: ReasoningKind, part: int) -> Sequence[Event]:
+        self._find_item(event)
         if not event.delta:
             return ()
         item = self._item
@@ -303,21 +303,21 @@ class Decoder(TurnDecoder):
         if self._frame is not None and item is not None:
             frame = self._frame if event.type != "response.reasoning.delta" else None
             delta = ReasoningDelta(event.delta, kind, part, item.name, frame)
-        if item is self._thinking:
+        if item is self._open_reasoning:
             return (delta,)
-        earlier, self._thinking = self._thinking, item
+        earlier, self._open_reasoning = self._open_reasoning, item
         if item is not None:
             item.type = "reasoning"
         return (delta,) if earlier is None else (ReasoningEnded(), delta)
 
-    def _hear(self, event: StreamEvent) -> None:
+    def _find_item(self, event: StreamEvent) -> None:
         key = (event.item_id, event.output_index, event.content_index)
-        if key != self._speaking:
-            self._speaking = key
+        if key != self._delta_key:
+            self._delta_key = key
             self._item = self._output.find(event.item_id, event.output_index)
-            self._item.heard.add(event.content_index or 0)
+            self._item.seen_parts.add(event.content_index or 0)
 
-    # What begins and ends
+    # Beginnings and ends
 
     def _created(self, event: StreamEvent) -> Sequence[Event]:
         return () if self._started else self._start(event)
@@ -326,19 +326,24 @@ class Decoder(TurnDecoder):
         item = event.item
         if item is None:
             return ()
-        self._turn_to(self._output.begin(item.type, item.id, event.output_index))
+        self._select(self._output.begin(item.type, item.id, event.output_index))
         return self._call_item(item, event.output_index, ADDED) if item.type in CALL_TYPES else ()
 
-    def _turn_to(self, item: OutputItem) -> None:
+    def _select(self, item: TrackedItem) -> None:
         self._item = item
-        self._speaking = None
+        self._delta_key = None
 
     def _part_added(self, event: StreamEvent) -> Sequence[Event]:
         part = event.part
         if part is None or part.type not in CALL_TYPES:
             return ()
-        said = {"type": event.type, "item_id": event.item_id, "output_index": event.output_index, "part": as_call(part)}
-        return self._read_loosely(said)
+        payload = {
+            "type": event.type,
+            "item_id": event.item_id,
+            "output_index": event.output_index,
+            "part": loose_payload(part),
+        }
+        return self._read_loosely(payload)
 
     def _text_done(self, event: StreamEvent) -> Sequence[Event]:
         return self._part_done(event, TextDelta, event.text)
@@ -350,119 +355,122 @@ class Decoder(TurnDecoder):
         self, event: StreamEvent, kind: type[TextDelta] | type[RefusalDelta], text: str | None
     ) -> Sequence[Event]:
         item, number = self._output.find(event.item_id, event.output_index), event.content_index or 0
-        item.whole.add(number)
-        self._turn_to(item)
+        item.ended_parts.add(number)
+        self._select(item)
         return self._whole_part(number, kind, text)
 
     def _whole_part(self, number: int, kind: type[TextDelta] | type[RefusalDelta], text: str | None) -> Sequence[Event]:
-        """A part of the item at hand, if none of it was passed on before."""
+        """A whole part of the selected item, if no delta of it was delivered."""
         item = self._item
-        if item is None or number in item.heard:
+        if item is None or number in item.seen_parts:
             return ()
-        item.heard.add(number)
+        item.seen_parts.add(number)
         if not text:
             return ()
-        return self._spoken(kind(text, item.name, number) if self._keeps else kind(text))
+        return self._separated(kind(text, item.name, number) if self._keeps_frames else kind(text))
 
     def _item_done(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
         if item is None:
             return ()
-        self._turn_to(self._output.end(item.type, item.id, event.output_index))
+        self._select(self._output.end(item.type, item.id, event.output_index))
         return self._whole_item(item, event.output_index)
 
-    def _whole_item(self, item: Item, place: int | None) -> Sequence[Event]:
-        """An item that is whole. `place` is where a call may be looked for."""
-        this = self._item
-        assert this is not None
+    def _whole_item(self, item: ReplyItem, index: int | None) -> Sequence[Event]:
+        """Read a whole item. `index` is used to find a call."""
+        tracked = self._item
+        assert tracked is not None
         if item.type in CALL_TYPES:
-            return self._call_item(item, place, DONE)
-        this.is_told = this.is_told or self._frame is not None
-        if this.ended:
+            return self._call_item(item, index, DONE)
+        tracked.was_forwarded = tracked.was_forwarded or self._frame is not None
+        if tracked.ended:
             return ()
-        this.ended = True
+        tracked.ended = True
         match item.type:
             case "message":
-                return self._message_item(item, place)
+                return self._message_item(item, index)
             case "reasoning":
-                return self._reasoning(item, this)
-            case _ if self._keeps:
+                return self._reasoning(item, tracked)
+            case _ if self._keeps_frames:
                 return ()
             case _ if item.content:
-                return self._message_item(item, place)
+                return self._message_item(item, index)
             case _:
-                return [Note("item_dropped", item.type)] if item.type not in _SILENT_ITEMS else ()
+                return [Note("item_dropped", item.type)] if item.type not in _IGNORED_ITEMS else ()
 
-    def _message_item(self, item: Item, place: int | None) -> list[Event]:
+    def _message_item(self, item: ReplyItem, index: int | None) -> list[Event]:
         out: list[Event] = []
         for number, part in enumerate(item.content or ()):
-            if part.annotations and not self._keeps:
+            if part.annotations and not self._keeps_frames:
                 out.append(Note("annotations_dropped"))
             if part.type in CALL_TYPES:
-                out += self._call_part(part, item.id, place)
+                out += self._call_part(part, item.id, index)
             elif part.refusal:
                 out += self._whole_part(number, RefusalDelta, part.refusal)
             else:
                 out += self._whole_part(number, TextDelta, part.text)
-        if self._keeps and self._item is not None and self._item.name:
+        if self._keeps_frames and self._item is not None and self._item.name:
             out.append(MessageEnded(self._item.name))
         return out
 
-    def _reasoning(self, item: Item, this: OutputItem) -> list[Event]:
+    def _reasoning(self, item: ReplyItem, tracked: TrackedItem) -> list[Event]:
         out: list[Event] = []
-        told, self._thinking = self._thinking, None
-        if told not in (None, this):
+        open, self._open_reasoning = self._open_reasoning, None
+        if open not in (None, tracked):
             out.append(ReasoningEnded())
-        if 0 not in this.heard:
+        if 0 not in tracked.seen_parts:
             kind: ReasoningKind = "summary" if item.summary else "content"
             parts = item.summary or item.content or ()
-            name = this.name if self._keeps else ""
+            name = tracked.name if self._keeps_frames else ""
             out += [ReasoningDelta(part.text, kind, number, name) for number, part in enumerate(parts) if part.text]
-        if out or item.encrypted_content or 0 in this.heard or self._keeps:
-            seal = item.encrypted_content or ""
-            out.append(ReasoningEnded(item.id or "", seal, DIALECT if seal else ""))
+        if out or item.encrypted_content or 0 in tracked.seen_parts or self._keeps_frames:
+            signature = item.encrypted_content or ""
+            out.append(ReasoningEnded(item.id or "", signature, DIALECT if signature else ""))
         return out
 
-    def _call_item(self, item: Item, place: int | None, type: str) -> Sequence[Event]:
-        this = self._item
-        assert this is not None
-        this.is_told = this.is_told or (type == DONE and self._frame is not None)
+    def _call_item(self, item: ReplyItem, index: int | None, type: str) -> Sequence[Event]:
+        tracked = self._item
+        assert tracked is not None
+        tracked.was_forwarded = tracked.was_forwarded or (type == DONE and self._frame is not None)
         ended = type == DONE
-        fragment = documented_item(item, place, ended=ended, open=ended and not self._is_listing)
+        fragment = documented_item(item, index, ended=ended, open=ended and not self._is_listing)
         if fragment is not None:
             events = self._table.feed(fragment)
         else:
-            events = self._read_loosely({"type": type, "output_index": place, "item": as_call(item)})
-        if item.id or not self._keeps:
+            events = self._read_loosely({"type": type, "output_index": index, "item": loose_payload(item)})
+        if item.id or not self._keeps_frames:
             return events
         return [
-            msgspec.structs.replace(each, item=this.name) if isinstance(each, CallStarted) else each for each in events
+            msgspec.structs.replace(each, item=tracked.name) if isinstance(each, CallStarted) else each
+            for each in events
         ]
 
-    def _call_part(self, part: Part, item: str | None, place: int | None) -> Sequence[Event]:
-        whole = {"type": "message", "id": item, "content": [as_call(part)]}
-        return self._read_loosely({"type": DONE, "output_index": place, "item": whole})
+    def _call_part(self, part: Part, item: str | None, index: int | None) -> Sequence[Event]:
+        whole = {"type": "message", "id": item, "content": [loose_payload(part)]}
+        return self._read_loosely({"type": DONE, "output_index": index, "item": whole})
 
     def _read_loosely(self, payload: Any) -> list[Event]:
         fragments = read_fragments(payload)
-        if self._is_listing:  # behind the final list no arguments follow
+        if self._is_listing:  # after the final list no arguments follow
             fragments = [msgspec.structs.replace(fragment, open=False) for fragment in fragments]
         return [event for fragment in fragments for event in self._table.feed(fragment)]
 
     def _completed(self, event: StreamEvent) -> Sequence[Event]:
         response = event.response or Response()
+        if len(response.output or ()) > MAX_CALLS:
+            raise TooManyCalls
         out: list[Event] = [*self._opening]
         self._opening = []
         raws = _decode_output(self._final).response.output if self._final else None
         self._is_listing = True
         is_all_new = not self._output.is_begun
-        for place, item in enumerate(response.output or ()):
-            this = OutputItem(item.id or "", place) if is_all_new else self._output.list(item.type, item.id, place)
-            self._turn_to(this)
-            if raws and not this.is_told:
-                out.append(Told(DONE, this.name, b'{"item":' + raws[place] + b"}", item.type))
-            # The final list may leave items out, so a call with an id of its own is not looked for by its place.
-            out += self._whole_item(item, None if item.call_id else place)
+        for index, item in enumerate(response.output or ()):
+            tracked = TrackedItem(item.id or "", index) if is_all_new else self._output.list(item.type, item.id, index)
+            self._select(tracked)
+            if raws and not tracked.was_forwarded:
+                out.append(RawFrame(DONE, tracked.name, b'{"item":' + raws[index] + b"}", item.answers))
+            # The final list may leave items out, so a call with an id is not looked for by its index.
+            out += self._whole_item(item, None if item.call_id else index)
         incomplete = response.status == "incomplete" or event.type == "response.incomplete"
         reason: Reason = "stop"
         if incomplete:
@@ -470,24 +478,24 @@ class Decoder(TurnDecoder):
             reason = _REASONS.get(details.reason if details else None, "length")
             if details is not None and "context" in (details.reason or ""):
                 self.context_window = ContextWindow(is_full=True)
-        out = self._closed(out, cut=reason != "stop")
+        out = self._with_calls_finished(out, cut=reason != "stop")
         if response.usage is not None:
             out.append(_usage(response.usage))
         return [*out, TurnEnded(reason)]
 
-    def _closed(self, out: list[Event], *, cut: bool) -> list[Event]:
-        """The turn is over, and every call that is open."""
+    def _with_calls_finished(self, out: list[Event], *, cut: bool) -> list[Event]:
+        """End the turn and every open call."""
         self.ended = True
         return [*out, *self._table.drop_unclaimed(), *self._table.finish(cut=cut)]
 
     def _failed(self, event: StreamEvent) -> Sequence[Event]:
-        return self._fail(failed(event.response.error if event.response else event.error))
+        return self._fail(stream_failure(event.response.error if event.response else event.error))
 
     def _error(self, event: StreamEvent) -> Sequence[Event]:
         flat = Error(event.message, None, event.param, event.code)
-        return self._fail(failed(event.error or flat))
+        return self._fail(stream_failure(event.error or flat))
 
-    def _nothing(self, event: StreamEvent) -> Sequence[Event]:
+    def _ignore(self, event: StreamEvent) -> Sequence[Event]:
         return ()
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
@@ -503,15 +511,15 @@ class Decoder(TurnDecoder):
         "response.queued": _created,
         "response.output_item.added": _item_added,
         "response.content_part.added": _part_added,
-        "response.content_part.done": _nothing,
+        "response.content_part.done": _ignore,
         "response.function_call_arguments.done": _call_event,
         "response.custom_tool_call_input.done": _call_event,
         "response.output_text.done": _text_done,
         "response.refusal.done": _refusal_done,
-        "response.reasoning_summary_part.added": _nothing,
-        "response.reasoning_summary_part.done": _nothing,
-        "response.reasoning_summary_text.done": _nothing,
-        "response.reasoning_text.done": _nothing,
+        "response.reasoning_summary_part.added": _ignore,
+        "response.reasoning_summary_part.done": _ignore,
+        "response.reasoning_summary_text.done": _ignore,
+        "response.reasoning_text.done": _ignore,
         "response.output_item.done": _item_done,
         "response.completed": _completed,
         "response.done": _completed,
@@ -523,11 +531,11 @@ class Decoder(TurnDecoder):
 
 
 def _usage(usage: TokenUsage) -> Usage:
-    given, made = usage.input_tokens_details, usage.output_tokens_details
+    input_details, output_details = usage.input_tokens_details, usage.output_tokens_details
     return Usage(
         input=counted(usage.input_tokens),
         output=counted(usage.output_tokens),
-        cached=counted(given.cached_tokens if given else 0),
-        cache_write=counted(given.cache_write_tokens if given else 0),
-        reasoning=counted(made.reasoning_tokens if made else 0),
+        cached=counted(input_details.cached_tokens if input_details else 0),
+        cache_write=counted(input_details.cache_write_tokens if input_details else 0),
+        reasoning=counted(output_details.reasoning_tokens if output_details else 0),
     )

@@ -1,4 +1,4 @@
-"""A request in the words of the Responses API."""
+"""Encodes a request for the Responses API."""
 
 import re
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
+from toolwire.adapt.names import is_minted_item_id
 from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.events import CallKind, Note
-from toolwire.core.names import is_own_item_id
 from toolwire.core.request import (
     NO_PARAMETERS,
     AudioPart,
@@ -39,11 +39,11 @@ _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 OUTPUTS: dict[CallKind, str] = {"function": "function_call_output", "custom": "custom_tool_call_output"}
-_OWN_ID = re.compile(rb'"id": ?"[a-z]+_[0-9a-f]{24}')
+_OUR_ID = re.compile(rb'"id": ?"[a-z]+_[0-9a-f]{24}')
 
 
 class Body(msgspec.Struct, omit_defaults=True):
-    """The request as it is posted. What was not asked for is left out; `store` is always said."""
+    """The request as it is posted. Fields that were absent are left out; `store` is always sent."""
 
     model: str
     input: list[dict[str, Any]]
@@ -66,14 +66,14 @@ class Body(msgspec.Struct, omit_defaults=True):
     include: tuple[str, ...] = ()
 
 
-LEAST_TOKENS = 16
-"""The least that the API takes for a limit."""
+MIN_OUTPUT_TOKENS = 16
+"""The smallest `max_output_tokens` that the API accepts."""
 
 
 def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
     """The body to post, and notes of what it could not hold. Nothing is stored at the backend: `store` is false."""
     if request.dialect == DIALECT:
-        return _encode_as_asked(request, profile, stream=stream)
+        return _encode_original(request, profile, stream=stream)
     entries, instructions = _split_instructions(request, profile)
     if request.instructions:
         instructions = "\n\n".join(text for text in (request.instructions, instructions) if text)
@@ -81,7 +81,9 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     sampling, caller = request.sampling, request.caller
     body = Body(
         model=request.model,
-        input=[encoded_entry(own) for entry in returning(entries, lost) if (own := own_words(entry, lost))],
+        input=[
+            encoded_entry(kept) for entry in returnable(entries, lost) if (kept := without_foreign_parts(entry, lost))
+        ],
         store=False,
         instructions=instructions,
         stream=stream,
@@ -110,8 +112,8 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         dropped.append("messages.name")
     if request.marks_cache:
         dropped.append("cache_control")
-    if body.max_output_tokens is not None and body.max_output_tokens < LEAST_TOKENS:
-        body.max_output_tokens = LEAST_TOKENS
+    if body.max_output_tokens is not None and body.max_output_tokens < MIN_OUTPUT_TOKENS:
+        body.max_output_tokens = MIN_OUTPUT_TOKENS
         lost.append(Note("value_changed", "max_output_tokens"))
     if body.user != caller.user:
         lost.append(Note("value_changed", "user"))
@@ -122,24 +124,24 @@ ENCRYPTED = "reasoning.encrypted_content"
 
 
 def _include(request: Request, profile: Profile) -> tuple[str, ...]:
-    """Encrypted reasoning too: without it a server that stores nothing cannot read its own reasoning."""
+    """The `include` list, with encrypted reasoning, which a server that stores nothing needs back."""
     if "include" in request.without or "include" in profile.refuses:
         return ()
     return profile.include if ENCRYPTED in profile.include else (*profile.include, ENCRYPTED)
 
 
-# Fields of a request that are about state, which is kept here and not there.
+# Fields of a request about state, which is stored in the gateway and not at the backend.
 _STATE = frozenset(("previous_response_id", "conversation", "background"))
 
 
-def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
-    """The body of a client that speaks Responses too: all its fields, but for those that are ours to decide."""
+def _encode_original(request: Request, profile: Profile, *, stream: bool) -> tuple[bytes, list[Note]]:
+    """The body of a client of the same dialect: all its fields, except for those that we decide."""
     notes: list[Note] = []
     idle = () if request.tools or request.hosted_tools else ("tools", "tool_choice")  # some servers refuse them empty
-    asked = {name: value for name, value in request.fields.items() if name not in _STATE and name not in idle}
-    entries = returning(request.entries, notes)
+    fields = {name: value for name, value in request.fields.items() if name not in _STATE and name not in idle}
+    entries = returnable(request.entries, notes)
     body: dict[str, Any] = {
-        **asked,
+        **fields,
         "model": request.model,
         "input": _items(request, entries, profile),
         "store": False,
@@ -149,14 +151,14 @@ def _encode_as_asked(request: Request, profile: Profile, *, stream: bool) -> tup
         if not profile.additional_tools:
             shown = [entry for entry in entries if not isinstance(entry, ToolsEntry)]
             body |= {"tools": _all_tools(request), "input": _items(request, shown, profile)}
-        elif asked.get("tools") in _NO_TOOLS:
+        elif fields.get("tools") in _NO_TOOLS:
             del body["tools"]
     if request.parallel_calls is not None:
         body["parallel_tool_calls"] = request.parallel_calls
     if profile.system == "instructions" and not request.instructions:
         body["instructions"] = profile.instructions
     if profile.include:
-        included: list[str] = msgspec.json.decode(asked.get("include", b"null")) or []
+        included: list[str] = msgspec.json.decode(fields.get("include", b"null")) or []
         body["include"] = [*included, *(name for name in profile.include if name not in included)]
     refused = [name for name in profile.refuses if body.pop(name, None) not in (None, msgspec.Raw(b"null"))]
     return _encode(body), [*notes, *(Note("field_dropped", name) for name in refused)]
@@ -166,37 +168,39 @@ _NO_TOOLS = [msgspec.Raw(b"[]"), msgspec.Raw(b"null")]
 
 
 def _items(request: Request, entries: Sequence[Entry], profile: Profile) -> list[Any]:
-    if request.is_as_written:
-        return [_as_written(entry, profile, is_changed=False) for entry in entries]
-    read = {id(entry) for entry in request.written or ()}
-    return [_as_written(entry, profile, is_changed=id(entry) not in read) for entry in entries]
+    if request.history_unchanged:
+        return [_original_item(entry, profile, is_changed=False) for entry in entries]
+    read = {id(entry) for entry in request.original_entries or ()}
+    return [_original_item(entry, profile, is_changed=id(entry) not in read) for entry in entries]
 
 
-def returning(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
-    """The entries that a server which stores nothing can make something of: no thought that led to nothing."""
+def returnable(entries: Sequence[Entry], notes: list[Note]) -> list[Entry]:
+    """The entries that a server which stores nothing accepts: without reasoning that no output of the model follows."""
     out: list[Entry] = []
-    led = False  # what follows is the model's own
+    leads_on = False  # what follows is output of the model
     for entry in reversed(entries):
         if isinstance(entry, ToolsEntry):
-            pass  # says nothing about who speaks
+            pass  # belongs to neither side
         elif not isinstance(entry, ReasoningEntry):
-            led = not isinstance(entry, ResultEntry) and not (isinstance(entry, Message) and entry.role != "assistant")
-        elif not (led and _can_return(entry)):
-            notes += [Note("reasoning_dropped", entry.id)] if entry.seal or entry.summary or entry.content else ()
+            leads_on = not isinstance(entry, ResultEntry) and not (
+                isinstance(entry, Message) and entry.role != "assistant"
+            )
+        elif not (leads_on and _is_returnable(entry)):
+            notes += [Note("reasoning_dropped", entry.id)] if entry.signature or entry.summary or entry.content else ()
             continue
         out.append(entry)
     return out[::-1]
 
 
-def _can_return(entry: ReasoningEntry) -> bool:
-    """Of reasoning the server needs more than a summary."""
-    if entry.seal:
-        return entry.issuer == DIALECT
-    return bool(entry.content) and entry.raw is not None and not entry.issuer  # open models read their own thoughts
+def _is_returnable(entry: ReasoningEntry) -> bool:
+    """Whether the server can use this reasoning: a summary alone is not enough."""
+    if entry.signature:
+        return entry.origin == DIALECT
+    return bool(entry.content) and entry.raw is not None and not entry.origin  # open models read plain reasoning
 
 
-def own_words(entry: Entry, notes: list[Note]) -> Entry | None:
-    """An entry without what is in the words of another dialect alone."""
+def without_foreign_parts(entry: Entry, notes: list[Note]) -> Entry | None:
+    """An entry without parts that only another dialect has; None if nothing remains."""
     if isinstance(entry, OtherEntry):
         notes.append(Note("item_dropped", entry.type))
         return None
@@ -211,8 +215,8 @@ def own_words(entry: Entry, notes: list[Note]) -> Entry | None:
     return msgspec.structs.replace(entry, parts=tuple(part for part in entry.parts if part not in others))
 
 
-def _as_written(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
-    """An entry as the client wrote it, but for what has changed in it."""
+def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
+    """An entry as the client wrote it, except for what has changed in it."""
     raw = entry.raw
     if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
         return encoded_entry(as_developer(entry)) if raw is None else {**_fields(raw), "role": "developer"}
@@ -221,12 +225,12 @@ def _as_written(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
     data = bytes(raw)
     dropped = [name for name in profile.item_fields_dropped if _key(name).search(data)]
     changed = _changed(entry) if is_changed else {}
-    # Messages and reasoning keep an id that is ours: servers insist on one.
-    may_be_ours = isinstance(entry, CallEntry | ResultEntry) and _OWN_ID.search(data) is not None
+    # Messages and reasoning keep an id that we made, because servers require one.
+    may_be_ours = isinstance(entry, CallEntry | ResultEntry) and _OUR_ID.search(data) is not None
     if not dropped and not changed and not may_be_ours:
         return raw
     fields = _fields(raw)
-    if may_be_ours and is_own_item_id(msgspec.json.decode(fields.get("id", b'""'))):
+    if may_be_ours and is_minted_item_id(msgspec.json.decode(fields.get("id", b'""'))):
         dropped.append("id")
     return {name: value for name, value in {**fields, **changed}.items() if name not in dropped}
 
@@ -238,7 +242,7 @@ def _key(name: str) -> re.Pattern[bytes]:
 
 
 def _changed(entry: Entry) -> dict[str, str]:
-    """What may have changed in an entry since it was read."""
+    """The fields of an entry that may have changed since it was decoded."""
     if isinstance(entry, CallEntry):
         return {"call_id": entry.id, "name": entry.name}
     if isinstance(entry, ResultEntry):
@@ -267,12 +271,14 @@ def _instructs(entry: Entry) -> bool:
 
 
 def as_developer(entry: Entry) -> Entry:
+    """The entry, with the role developer in place of system."""
     if isinstance(entry, Message) and entry.role == "system":
         return msgspec.structs.replace(entry, role="developer")
     return entry
 
 
 def encoded_entry(entry: Entry) -> Any:
+    """The input item of an entry."""
     if isinstance(entry, Message):
         return {"type": "message", "role": entry.role, "content": [_part(part, entry.role) for part in entry.parts]}
     match entry:
@@ -282,12 +288,12 @@ def encoded_entry(entry: Entry) -> Any:
                 return {"type": "custom_tool_call", **called, "input": arguments}
             return {"type": "function_call", **called, "arguments": "{}" if is_blank(arguments) else arguments}
         case ResultEntry(call_id, _, kind):
-            return {"type": OUTPUTS[kind], "call_id": call_id, "output": _output(entry.told)}
-        case ReasoningEntry(id, summary, _, seal):
+            return {"type": OUTPUTS[kind], "call_id": call_id, "output": _output(entry.parts_with_error)}
+        case ReasoningEntry(id, summary, _, signature):
             parts = [{"type": "summary_text", "text": text} for text in summary]
-            return {"type": "reasoning", "id": id, "summary": parts, "encrypted_content": seal}
+            return {"type": "reasoning", "id": id, "summary": parts, "encrypted_content": signature}
         case OtherEntry() | ToolsEntry():
-            return entry.raw  # which is of this dialect: others were left out
+            return entry.raw  # always of this dialect: others were left out
 
 
 def _output(parts: tuple[Part, ...]) -> str | list[dict[str, Any]]:
@@ -315,28 +321,28 @@ def _part(part: Part, role: str) -> dict[str, Any]:
             return {"type": type}
 
 
-_written: dict[int, tuple[tuple[Tool, ...], list[msgspec.Raw]]] = {}
+_tool_cache: dict[int, tuple[tuple[Tool, ...], list[msgspec.Raw]]] = {}
 
 
 def _all_tools(request: Request) -> list[msgspec.Raw]:
-    return [*_written_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
+    return [*_encoded_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
 
 
-def _written_tools(tools: tuple[Tool, ...]) -> list[msgspec.Raw]:
-    """The tools as JSON. The same tuple comes with every request of an agent, so it is written once."""
-    known = _written.get(id(tools))
-    if known is not None and known[0] is tools:
-        return known[1]
-    if len(_written) >= 64:
-        _written.clear()
-    spaces = dict.fromkeys(tool.namespace for tool in tools)
-    made = [msgspec.Raw(_encode(each)) for space in spaces for each in _in_space(space, tools)]
-    _written[id(tools)] = (tools, made)
+def _encoded_tools(tools: tuple[Tool, ...]) -> list[msgspec.Raw]:
+    """The tools as JSON. The same tuple comes with every request of an agent, so it is encoded once."""
+    cached = _tool_cache.get(id(tools))
+    if cached is not None and cached[0] is tools:
+        return cached[1]
+    if len(_tool_cache) >= 64:
+        _tool_cache.clear()
+    namespaces = dict.fromkeys(tool.namespace for tool in tools)
+    made = [msgspec.Raw(_encode(each)) for namespace in namespaces for each in _in_namespace(namespace, tools)]
+    _tool_cache[id(tools)] = (tools, made)
     return made
 
 
-def _in_space(namespace: str, tools: tuple[Tool, ...]) -> list[dict[str, Any]]:
-    """The tools of a namespace, as one; or all that are in none."""
+def _in_namespace(namespace: str, tools: tuple[Tool, ...]) -> list[dict[str, Any]]:
+    """The declaration of a namespace with its tools, or those of tools without a namespace."""
     inner = [_tool(tool) for tool in tools if tool.namespace == namespace]
     return [{"type": "namespace", "name": namespace, "description": "", "tools": inner}] if namespace else inner
 
@@ -350,7 +356,7 @@ def _tool(tool: Tool) -> dict[str, Any]:
         "name": tool.name,
         "description": tool.description or None,
         "parameters": tool.parameters or NO_PARAMETERS,
-        # An omitted strict means false on chat and true here: always say it.
+        # An omitted strict means false on chat and true here: always send it.
         "strict": bool(tool.strict),
     }
 
@@ -369,8 +375,8 @@ def _tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
 def _reasoning(effort: str | None, summary: str) -> dict[str, str] | None:
     if not effort and not summary:
         return None
-    asked = {"effort": effort, "summary": summary}
-    return {key: value for key, value in asked.items() if value}
+    given = {"effort": effort, "summary": summary}
+    return {key: value for key, value in given.items() if value}
 
 
 def _text(format: OutputFormat | None, verbosity: str | None) -> dict[str, Any] | None:

@@ -4,48 +4,49 @@ from typing import Literal
 
 import msgspec
 
-from toolwire.core.names import Limits
-from toolwire.core.schemas import Need
+from toolwire.adapt.names import Limits
+from toolwire.adapt.schemas import Need
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one server takes and how it answers."""
+    """What one server accepts and how it answers."""
 
     arguments: Literal["delta", "snapshot"] = "delta"
     """Whether an arguments delta is an increment or everything so far."""
     always_streams: bool = False
     """It answers every request with a stream."""
     system: Literal["input", "instructions"] = "input"
-    """Where system and developer messages go that open the conversation."""
+    """Where opening system and developer messages go."""
     instructions: str = ""
-    """Sent when the client gives no system message and the server insists on one."""
+    """Sent when the client has no system message and the server requires one."""
     refuses: tuple[str, ...] = ()
     """Request fields it answers with an error."""
     item_fields_dropped: tuple[str, ...] = ("internal_chat_message_metadata_passthrough",)
     """Fields of input items that are meant for another server; Codex sends one to every provider named OpenAI."""
     include: tuple[str, ...] = ()
     summary: str = ""
-    """The kind of reasoning summary to ask for; some accounts may not ask for any."""
+    """The kind of reasoning summary to request; some accounts may not request any."""
     compacts: bool = False
-    """It answers a `compaction_trigger` with a compaction of its own."""
+    """It answers a `compaction_trigger` with a compaction item."""
     additional_tools: bool = True
-    """It knows `additional_tools` items; for other servers their tools stand among the `tools`."""
+    """It supports `additional_tools` items; for other servers their tools are moved to `tools`."""
     counts_tokens: bool = False
     """It has `/responses/input_tokens`."""
     headers: dict[str, str] = {}
     base_url: str = ""
-    """Where it is, when that is a fact about the server and not a setting."""
+    """Its fixed base URL, where that is not a setting."""
     login_hint: str = ""
-    """What to do about a 401."""
+    """Advice to the user, added to the message of a 401."""
     name_length: int = 64
     reserved_names: tuple[str, ...] = ()
-    """Names of tools that it keeps for itself."""
+    """Tool names that clients may not use."""
     id_length: int = 64
     schema: tuple[Need, ...] = ("object_top", "properties", "items")
-    """What it needs of a tool's schema. OpenAI refuses alternatives at the top, and arrays of it knows not what."""
+    """What a tool's schema must have. OpenAI refuses alternatives at the top, and arrays without `items`."""
 
     @property
     def limits(self) -> Limits:
+        """The limits to which a request is lowered."""
         return Limits(
             name_length=self.name_length,
             reserved=self.reserved_names,
@@ -82,4 +83,7 @@ CHATGPT = Profile(
     base_url="https://chatgpt.com/backend-api/codex",
     login_hint="Run `codex login` to log in again.",
 )
-"""The backend behind a ChatGPT login, as `codex login` leaves it."""
+"""The server behind a ChatGPT login that `codex login` made."""
+
+USAGE_PATH = "/wham/usage"
+"""The path at which that server reports what the account has used."""

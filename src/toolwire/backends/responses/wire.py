@@ -5,24 +5,26 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.failures import Error
+from toolwire.core.calls import Fragment
 from toolwire.core.events import CallKind
-from toolwire.core.identity import Fragment
 from toolwire.core.text import arguments_text
 
 DIALECT = "responses"
-"""The dialect of clients that speak as this backend does."""
+"""The dialect of this backend's protocol."""
+_RESULTS = ("function_call_output", "custom_tool_call_output")
+"""The types of items that are results of calls."""
 
 
-Text = msgspec.Raw | msgspec.UnsetType
+MaybeText = msgspec.Raw | msgspec.UnsetType
 
 
-class Function(msgspec.Struct, gc=False):
-    """The inner object of a call that is written as on chat."""
+class NestedFunction(msgspec.Struct, gc=False):
+    """The inner object of a call in the form of Chat Completions."""
 
     id: Any = None
     name: Any = None
-    arguments: Text = msgspec.UNSET
-    input: Text = msgspec.UNSET
+    arguments: MaybeText = msgspec.UNSET
+    input: MaybeText = msgspec.UNSET
 
 
 class Part(msgspec.Struct, gc=False):
@@ -38,21 +40,23 @@ class Part(msgspec.Struct, gc=False):
     function_name: str | None = None
     tool_name: str | None = None
     call_name: str | None = None
-    function: Function | str | None = None
-    arguments: Text = msgspec.UNSET
-    input: Text = msgspec.UNSET
+    function: NestedFunction | str | None = None
+    arguments: MaybeText = msgspec.UNSET
+    input: MaybeText = msgspec.UNSET
     namespace: str | None = None
     status: str | None = None
 
 
-class Item(msgspec.Struct):
+class ReplyItem(msgspec.Struct):
+    """An output item of any type."""
+
     type: str = ""
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
     namespace: str | None = None
-    arguments: Text = msgspec.UNSET
-    input: Text = msgspec.UNSET
+    arguments: MaybeText = msgspec.UNSET
+    input: MaybeText = msgspec.UNSET
     status: str | None = None
     content: list[Part] | None = None
     summary: list[Part] | None = None
@@ -60,34 +64,47 @@ class Item(msgspec.Struct):
     function_name: str | None = None
     tool_name: str | None = None
     call_name: str | None = None
-    function: Function | str | None = None
+    function: NestedFunction | str | None = None
+
+    @property
+    def answers(self) -> str | None:
+        """The call whose result it is, if it is one."""
+        return self.call_id or "" if self.type in _RESULTS else None
 
 
 class TokenDetails(msgspec.Struct):
+    """The details of token counts."""
+
     cached_tokens: float | None = None
     cache_write_tokens: float | None = None
     reasoning_tokens: float | None = None
 
 
 class TokenUsage(msgspec.Struct):
+    """The token counts of a response."""
+
     input_tokens: float | None = None
     output_tokens: float | None = None
     input_tokens_details: TokenDetails | None = None
     output_tokens_details: TokenDetails | None = None
 
 
-class Reason(msgspec.Struct):
+class IncompleteDetails(msgspec.Struct):
+    """Why a response is incomplete."""
+
     reason: str | None = None
 
 
 class Response(msgspec.Struct):
+    """A response object."""
+
     id: str | None = None
     model: str | None = None
     status: str | None = None
-    output: list[Item] | None = None
+    output: list[ReplyItem] | None = None
     usage: TokenUsage | None = None
     error: Error | None = None
-    incomplete_details: Reason | None = None
+    incomplete_details: IncompleteDetails | None = None
 
 
 class StreamEvent(msgspec.Struct):
@@ -99,10 +116,10 @@ class StreamEvent(msgspec.Struct):
     output_index: int | None = None
     content_index: int | None = None
     summary_index: int | None = None
-    item: Item | None = None
+    item: ReplyItem | None = None
     part: Part | None = None
-    arguments: Text = msgspec.UNSET
-    input: Text = msgspec.UNSET
+    arguments: MaybeText = msgspec.UNSET
+    input: MaybeText = msgspec.UNSET
     name: str | None = None
     call_id: str | None = None
     text: str | None = None
@@ -116,32 +133,32 @@ class StreamEvent(msgspec.Struct):
     function_name: str | None = None
     tool_name: str | None = None
     call_name: str | None = None
-    function: Function | str | None = None
+    function: NestedFunction | str | None = None
 
 
-_SAID_OF_CALLS = ("type", "id", "call_id", "name", "function_name", "tool_name", "call_name", "namespace", "status")
+_CALL_FIELDS = ("type", "id", "call_id", "name", "function_name", "tool_name", "call_name", "namespace", "status")
 
 
-def as_call(said: Part | Item | StreamEvent) -> dict[str, Any]:
-    """What is said of a call, as a payload for the reader of loose shapes. Arguments are text, as they were written."""
-    given = {name: value for name in _SAID_OF_CALLS if (value := getattr(said, name, None)) is not None}
-    if isinstance(said.function, Function):
-        given["function"] = {"id": said.function.id, "name": said.function.name, **_texts(said.function)}
-    return {**given, **_texts(said)}
+def loose_payload(holder: Part | ReplyItem | StreamEvent) -> dict[str, Any]:
+    """The fields that describe a call, as a payload for `core/loose.py`. Arguments are text, as they came."""
+    given = {name: value for name in _CALL_FIELDS if (value := getattr(holder, name, None)) is not None}
+    if isinstance(holder.function, NestedFunction):
+        given["function"] = {"id": holder.function.id, "name": holder.function.name, **_texts(holder.function)}
+    return {**given, **_texts(holder)}
 
 
-def _texts(said: Function | Part | Item | StreamEvent) -> dict[str, str]:
-    texts = {"arguments": arguments_text(said.arguments), "input": arguments_text(said.input)}
+def _texts(holder: NestedFunction | Part | ReplyItem | StreamEvent) -> dict[str, str]:
+    texts = {"arguments": arguments_text(holder.arguments), "input": arguments_text(holder.input)}
     return {name: text for name, text in texts.items() if text}
 
 
 _KINDS: dict[str, CallKind] = {"function_call": "function", "custom_tool_call": "custom"}
 
 
-def documented_item(item: Item, index: int | None, *, ended: bool, open: bool) -> Fragment | None:
-    """The call of an item that is written as the API documents it, as nearly all are; None of any other.
+def documented_item(item: ReplyItem, index: int | None, *, ended: bool, open: bool) -> Fragment | None:
+    """The call in an item of the documented shape, as nearly all are; None for any other.
 
-    What is read is what `core/loose.py` reads of the same item, at a fraction of its cost.
+    The result is the same as that of `core/loose.py` for the same item, at a fraction of its cost.
     """
     kind = _KINDS.get(item.type)
     written, other = (item.arguments, item.input) if kind == "function" else (item.input, item.arguments)
@@ -176,7 +193,7 @@ _CALL_EVENTS: dict[str, CallKind] = {
 
 
 def documented_event(event: StreamEvent) -> Fragment | None:
-    """What an event says of a call that only its item names, as the API documents it; None of any other."""
+    """The arguments in an event of the documented shape, which names only the item; None for any other."""
     kind = _CALL_EVENTS.get(event.type)
     names = event.function is event.name is event.function_name is event.tool_name is event.call_name is None
     written, other = (event.arguments, event.input) if kind == "function" else (event.input, event.arguments)
@@ -209,7 +226,7 @@ class _EndingResponse(msgspec.Struct):
 
 
 class Ending(msgspec.Struct):
-    """The least that must be readable of a closing event."""
+    """The fields of a closing event that are needed to end the turn."""
 
     type: str
     response: _EndingResponse
@@ -220,7 +237,7 @@ class _RawResponse(msgspec.Struct):
 
 
 class RawOutput(msgspec.Struct):
-    """The items of a final response as they came."""
+    """The items of a final response as raw JSON."""
 
     response: _RawResponse
 

@@ -1,10 +1,10 @@
-"""What an endpoint is asked, so that it can show what it does: each probe is one short conversation.
+"""The probes: short conversations that make an endpoint show how it behaves.
 
-Prompts ask for the behaviour in words that a model understands, and quote what matters, which is what the built-in demo
-model goes by. A model that does not do as it is asked breaks no rule: that is not observed.
+Prompts describe the wanted behaviour for real models and quote the values that the built-in demo model uses. A model
+that does not follow the prompt breaks no rule: the rule is not observed then.
 """
 
-from toolwire.check.probes import calls, choices, compaction, histories, limits, manners, settings, sockets
+from toolwire.check.probes import calls, choices, compaction, histories, limits, protocol, settings, sockets
 
 PROBES = (
     calls.one_call,
@@ -15,27 +15,27 @@ PROBES = (
     choices.choice_named,
     choices.one_at_a_time,
     choices.same_turn,
-    manners.plain_talk,
-    calls.odd_letters,
+    protocol.text_answer,
+    calls.unicode_arguments,
     calls.huge_arguments,
     calls.cut_call,
     limits.cut_text,
     limits.long_request,
     histories.failed_tool,
     histories.orphans,
-    manners.bad_requests,
-    manners.unknown_model,
-    manners.unknown_choice,
+    protocol.bad_requests,
+    protocol.unknown_model,
+    protocol.unknown_choice,
     choices.allowed_tools,
-    manners.legacy_functions,
+    protocol.legacy_functions,
     histories.continued,
     histories.unknown_response,
-    settings.told_again,
+    settings.echoed_settings,
     sockets.over_socket,
     compaction.compacted,
     histories.resumed,
-    manners.broken_turn,
-    manners.leaving,
-    manners.model_list,
+    protocol.broken_turn,
+    protocol.leaving,
+    protocol.model_list,
 )
-"""What matters most comes first, should the budget end."""
+"""In order of importance, in case the budget runs out."""

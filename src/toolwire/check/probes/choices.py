@@ -1,96 +1,96 @@
-"""What the client chooses about tools."""
+"""Probes of `tool_choice` and parallel calls."""
 
 import msgspec
 
-from toolwire.check.apis import Ask
+from toolwire.check.apis import ProbeRequest
 from toolwire.check.exchange import Exchange
+from toolwire.check.probes.fixtures import BOTH, HELLO, ONE, TWO
 from toolwire.check.probes.probe import probe
-from toolwire.check.probes.scene import BOTH, HELLO, ONE, TWO
-from toolwire.check.talks import Talk
+from toolwire.check.sessions import ProbeSession
 from toolwire.check.turns.loose import Json
 
 
 @probe("choice-none", "choice.none")
-async def choice_none(talk: Talk) -> None:
-    """No call is allowed where the model would make one."""
+async def choice_none(session: ProbeSession) -> None:
+    """Calls are forbidden although the model would make one."""
     for stream in (True, False):
-        got = await talk.ask(Ask((ONE,), BOTH, "none", stream=stream))
-        if not talk.needs_turn("choice.none", got):
+        answer = await session.ask(ProbeRequest((ONE,), BOTH, "none", stream=stream))
+        if not session.needs_turn("choice.none", answer):
             continue
-        if got.turn.calls or await talk.calls_made(Ask((ONE,), BOTH)):
-            talk.judge("choice.none", not got.turn.calls, f"There are {len(got.turn.calls)} calls.", got)
+        if answer.turn.calls or await session.calls_made(ProbeRequest((ONE,), BOTH)):
+            session.judge("choice.none", not answer.turn.calls, f"There are {len(answer.turn.calls)} calls.", answer)
         else:
-            talk.unseen("choice.none", "the model makes no call anyway")
+            session.not_observed("choice.none", "the model makes no call anyway")
 
 
 @probe("choice-required", "choice.required")
-async def choice_required(talk: Talk) -> None:
-    """A call is demanded where the model would make none."""
+async def choice_required(session: ProbeSession) -> None:
+    """A call is required although the model would make none."""
     for stream in (True, False):
-        got = await talk.ask(Ask((HELLO,), BOTH, "required", stream=stream))
-        if _was_free("choice.required", talk, got):
-            talk.judge("choice.required", bool(got.turn.calls), "There is no call.", got)
+        answer = await session.ask(ProbeRequest((HELLO,), BOTH, "required", stream=stream))
+        if _could_call("choice.required", session, answer):
+            session.judge("choice.required", bool(answer.turn.calls), "There is no call.", answer)
 
 
 @probe("choice-named", "choice.named")
-async def choice_named(talk: Talk) -> None:
-    """A call is demanded other than the one that the model would make."""
+async def choice_named(session: ProbeSession) -> None:
+    """Another call is required than the one that the model would make."""
     for stream in (True, False):
-        got = await talk.ask(Ask((ONE,), BOTH, named="get_time", stream=stream))
-        if _was_free("choice.named", talk, got):
-            names = sorted({call.name for call in got.turn.calls})
-            talk.judge("choice.named", names == ["get_time"], f"Called was {', '.join(names) or 'nothing'}.", got)
+        answer = await session.ask(ProbeRequest((ONE,), BOTH, named="get_time", stream=stream))
+        if _could_call("choice.named", session, answer):
+            names = sorted({call.name for call in answer.turn.calls})
+            session.judge("choice.named", names == ["get_time"], f"Called was {', '.join(names) or 'nothing'}.", answer)
 
 
-def _was_free(rule: str, talk: Talk, got: Exchange) -> bool:
-    """Whether the model could make its call: it may have met its token limit before, or have refused."""
-    if not talk.needs_turn(rule, got):
+def _could_call(rule: str, session: ProbeSession, answer: Exchange) -> bool:
+    """Whether the turn ended normally, so that a missing call is a fault."""
+    if not session.needs_turn(rule, answer):
         return False
-    if not got.turn.calls and got.turn.finish in ("length", "filter"):
-        talk.unseen(rule, f"the turn ended before its call: {got.turn.finish}")
+    if not answer.turn.calls and answer.turn.finish in ("length", "filter"):
+        session.not_observed(rule, f"the turn ended before its call: {answer.turn.finish}")
         return False
     return True
 
 
 @probe("one-at-a-time", "choice.parallel")
-async def one_at_a_time(talk: Talk) -> None:
+async def one_at_a_time(session: ProbeSession) -> None:
     """Two things are asked for, and parallel calls are off."""
     for stream in (True, False):
-        got = await talk.ask(Ask((TWO,), BOTH, parallel=False, stream=stream))
-        if not talk.needs_call("choice.parallel", got):
+        answer = await session.ask(ProbeRequest((TWO,), BOTH, parallel=False, stream=stream))
+        if not session.needs_call("choice.parallel", answer):
             continue
-        calls = len(got.turn.calls)
-        if calls > 1 or await talk.calls_made(Ask((TWO,), BOTH)) > 1:
-            talk.judge("choice.parallel", calls == 1, f"There are {calls} calls.", got)
+        calls = len(answer.turn.calls)
+        if calls > 1 or await session.calls_made(ProbeRequest((TWO,), BOTH)) > 1:
+            session.judge("choice.parallel", calls == 1, f"There are {calls} calls.", answer)
         else:
-            talk.unseen("choice.parallel", "the model makes one call anyway")
+            session.not_observed("choice.parallel", "the model makes one call anyway")
 
 
 @probe("allowed", "choice.allowed")
-async def allowed_tools(talk: Talk) -> None:
+async def allowed_tools(session: ProbeSession) -> None:
     """A choice that allows one of two tools, while the prompt asks for the other."""
-    if talk.api.name == "messages":
+    if session.api.name == "messages":
         return
-    chat = talk.api.name == "chat"
+    chat = session.api.name == "chat"
     tool: Json = {"type": "function", **({"function": {"name": "get_time"}} if chat else {"name": "get_time"})}
     inner: Json = {"mode": "auto", "tools": [tool]}
     choice: Json = {"type": "allowed_tools", **({"allowed_tools": inner} if chat else inner)}
     for stream in (True, False):
-        got = await talk.ask(Ask((ONE,), BOTH, stream=stream, more={"tool_choice": choice}))
-        if not talk.needs_turn("choice.allowed", got):
+        answer = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream, more={"tool_choice": choice}))
+        if not session.needs_turn("choice.allowed", answer):
             continue
-        others = [call.name for call in got.turn.calls if call.name != "get_time"]
-        if got.turn.calls or await talk.calls_made(Ask((ONE,), BOTH)):
-            talk.judge("choice.allowed", not others, f"Called was {', '.join(others)}.", got)
+        others = [call.name for call in answer.turn.calls if call.name != "get_time"]
+        if answer.turn.calls or await session.calls_made(ProbeRequest((ONE,), BOTH)):
+            session.judge("choice.allowed", not others, f"Called was {', '.join(others)}.", answer)
         else:
-            talk.unseen("choice.allowed", "the model makes no call anyway")
+            session.not_observed("choice.allowed", "the model makes no call anyway")
 
 
 @probe("same", "stream.same")
-async def same_turn(talk: Talk) -> None:
+async def same_turn(session: ProbeSession) -> None:
     """The same forced call, streamed and plain."""
-    ask = Ask((ONE,), BOTH, named="get_weather")
-    turns = [await talk.ask(ask), await talk.ask(msgspec.structs.replace(ask, stream=False))]
-    if all(_was_free("stream.same", talk, got) for got in turns):
-        seen = [(got.turn.finish, sorted({call.name for call in got.turn.calls})) for got in turns]
-        talk.judge("stream.same", seen[0] == seen[1], f"Streamed it is {seen[0]}, plain {seen[1]}.", turns[1])
+    request = ProbeRequest((ONE,), BOTH, named="get_weather")
+    turns = [await session.ask(request), await session.ask(msgspec.structs.replace(request, stream=False))]
+    if all(_could_call("stream.same", session, answer) for answer in turns):
+        seen = [(answer.turn.finish, sorted({call.name for call in answer.turn.calls})) for answer in turns]
+        session.judge("stream.same", seen[0] == seen[1], f"Streamed it is {seen[0]}, plain {seen[1]}.", turns[1])

@@ -1,12 +1,12 @@
-"""A history that is made short."""
+"""Probes of compaction."""
 
 import msgspec
 
-from toolwire.check.apis import Ask
+from toolwire.check.apis import ProbeRequest
 from toolwire.check.exchange import Exchange
+from toolwire.check.probes.fixtures import HELLO, REMEMBER
 from toolwire.check.probes.probe import probe
-from toolwire.check.probes.scene import HELLO, REMEMBER
-from toolwire.check.talks import BUSY, Talk, why_not
+from toolwire.check.sessions import BUSY, ProbeSession, failure_reason
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
 
 RULES = ("compact.form", "compact.fields", "compact.used", "compact.errors")
@@ -14,35 +14,37 @@ PATH = "/responses/compact"
 
 
 @probe("compaction", *RULES, "errors.form", "errors.fields")
-async def compacted(talk: Talk) -> None:
+async def compacted(session: ProbeSession) -> None:
     """A conversation is compacted and goes on."""
-    if talk.api.name != "responses":
+    if session.api.name != "responses":
         return
-    whole = talk.body(Ask((REMEMBER,), stream=False))
+    whole = session.body(ProbeRequest((REMEMBER,), stream=False))
     body: Json = {name: whole[name] for name in ("model", "input")}
-    got = await talk.post(msgspec.json.encode(body), PATH)
-    if got.status in BUSY or got.status == 501 or 400 <= got.status < 500:
+    answer = await session.post(msgspec.json.encode(body), PATH)
+    if answer.status in BUSY or answer.status == 501 or 400 <= answer.status < 500:
         for rule in RULES:
-            talk.unseen(rule, f"nothing was compacted: {why_not(got)}")
+            session.not_observed(rule, f"nothing was compacted: {failure_reason(answer)}")
         return
-    items = as_objects(got.fields.get("output"))
-    is_sealed = any(item.get("type") == "compaction" and as_text(item.get("encrypted_content")) for item in items)
-    says = (
-        f"The output is {shown(got.fields.get('output'))}." if got.status == 200 else f"The answer is {why_not(got)}."
+    items = as_objects(answer.fields.get("output"))
+    has_compaction = any(item.get("type") == "compaction" and as_text(item.get("encrypted_content")) for item in items)
+    detail = (
+        f"The output is {shown(answer.fields.get('output'))}."
+        if answer.status == 200
+        else f"The answer is {failure_reason(answer)}."
     )
-    talk.judge("compact.form", got.status == 200 and is_sealed, says, got)
-    if is_sealed:
-        _check_fields(talk, got)
-        await _use(talk, items)
+    session.judge("compact.form", answer.status == 200 and has_compaction, detail, answer)
+    if has_compaction:
+        _check_fields(session, answer)
+        await _use(session, items)
     else:
         for rule in ("compact.fields", "compact.used"):
-            talk.unseen(rule, "there is no compaction in the answer")
-    nameless = await talk.post(msgspec.json.encode({"input": body["input"]}), PATH)
-    talk.refused("compact.errors", nameless, "A compaction without a model")
+            session.not_observed(rule, "there is no compaction in the answer")
+    no_model = await session.post(msgspec.json.encode({"input": body["input"]}), PATH)
+    session.refused("compact.errors", no_model, "A compaction without a model")
 
 
-def _check_fields(talk: Talk, got: Exchange) -> None:
-    fields = got.fields
+def _check_fields(session: ProbeSession, answer: Exchange) -> None:
+    fields = answer.fields
     sound = {
         "object": fields.get("object") == "response.compaction",
         "id": as_text(fields.get("id")),
@@ -50,10 +52,10 @@ def _check_fields(talk: Talk, got: Exchange) -> None:
         "usage": as_number(as_object(fields.get("usage")).get("total_tokens")) is not None,
     }
     lacking = [name for name, there in sound.items() if not there]
-    talk.judge("compact.fields", not lacking, f"The compaction lacks its {', '.join(lacking)}.", got)
+    session.judge("compact.fields", not lacking, f"The compaction lacks its {', '.join(lacking)}.", answer)
 
 
-async def _use(talk: Talk, items: list[Json]) -> None:
+async def _use(session: ProbeSession, items: list[Json]) -> None:
     more = {"input": [*items, {"role": "user", "content": HELLO.text}]}
-    next = await talk.ask(Ask((HELLO,), stream=False, more=more))
-    talk.answered("compact.used", next)
+    next = await session.ask(ProbeRequest((HELLO,), stream=False, more=more))
+    session.answered("compact.used", next)

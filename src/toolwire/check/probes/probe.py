@@ -1,26 +1,26 @@
-"""What a probe is."""
+"""The type of a probe."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import msgspec
 
-from toolwire.check.talks import Talk
+from toolwire.check.sessions import ProbeSession
 
-Conversation: TypeAlias = Callable[[Talk], Awaitable[None]]
+ProbeFunction: TypeAlias = Callable[[ProbeSession], Awaitable[None]]
 
 TURNS = "*"
 """Stands for all rules that a turn by itself can break."""
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """One short conversation, and the rules it can show."""
+    """One short conversation, and the rules that it tests."""
 
     name: str
-    shows: tuple[str, ...]
-    run: Conversation
+    rules: tuple[str, ...]
+    run: ProbeFunction
 
 
-def probe(name: str, *shows: str) -> Callable[[Conversation], Probe]:
-    """Make a probe of a conversation."""
-    return lambda run: Probe(name, shows, run)
+def probe(name: str, *rules: str) -> Callable[[ProbeFunction], Probe]:
+    """Decorator that makes a probe of a function."""
+    return lambda run: Probe(name, rules, run)

@@ -1,110 +1,115 @@
-"""Responses over a WebSocket."""
+"""Probes of Responses over a WebSocket."""
 
-from toolwire.check.apis import Ask, Result
+from toolwire.check.apis import ProbeRequest, ToolResult
 from toolwire.check.exchange import Exchange
+from toolwire.check.probes.fixtures import BOTH, FAR, HELLO, ONE, REMEMBER, SUNNY
 from toolwire.check.probes.histories import remembers
 from toolwire.check.probes.probe import TURNS, probe
-from toolwire.check.probes.scene import BOTH, FAR, HELLO, ONE, REMEMBER, SUNNY
-from toolwire.check.socket import Line, NoSocket
-from toolwire.check.talks import BUSY, Talk, why_not
+from toolwire.check.sessions import BUSY, ProbeSession, failure_reason
+from toolwire.check.socket import NoSocket, SocketConnection
 from toolwire.check.turns.loose import Json, as_number, as_object, as_text, shown
 
 RULES = ("socket.turn", "socket.continued", "socket.unknown", "socket.fields", "socket.error", "socket.queue")
 
 
 @probe("socket", *RULES, TURNS)
-async def over_socket(talk: Talk) -> None:
-    """A turn, its continuation, and what is refused."""
-    if talk.api.name != "responses":
+async def over_socket(session: ProbeSession) -> None:
+    """A turn, its continuation, refused messages and two at once."""
+    if session.api.name != "responses":
         return
     try:
-        async with talk.connected() as line:
-            if await _converse(talk, line):
-                await _be_refused(talk, line)
-                await _queue(talk, line)
+        async with session.connected() as connection:
+            if await _converse(session, connection):
+                await _be_refused(session, connection)
+                await _queue(session, connection)
             else:
                 for rule in RULES[1:]:
-                    talk.unseen(rule, "there was no turn over the WebSocket")
+                    session.not_observed(rule, "there was no turn over the WebSocket")
     except NoSocket as error:
         for rule in RULES:
-            talk.unseen(rule, str(error))
+            session.not_observed(rule, str(error))
 
 
-async def _converse(talk: Talk, line: Line) -> bool:
-    """Whether there was a turn."""
-    first = await line.ask(Ask((REMEMBER,), BOTH, named="get_weather"))
+async def _converse(session: ProbeSession, connection: SocketConnection) -> bool:
+    """Whether a complete turn was received."""
+    first = await connection.ask(ProbeRequest((REMEMBER,), BOTH, named="get_weather"))
     if first.status >= 400:
-        talk.unseen("socket.turn", why_not(first))
+        session.not_observed("socket.turn", failure_reason(first))
     else:
-        alien = [each.data for each in first.heard if not each.is_event]
-        says = f"A message is {shown(alien[0])}." if alien else f"The answer is {why_not(first)}."
-        talk.judge("socket.turn", first.ok and not alien, says, first)
+        not_json = [each.data for each in first.received if not each.is_event]
+        detail = f"A message is {shown(not_json[0])}." if not_json else f"The answer is {failure_reason(first)}."
+        session.judge("socket.turn", first.ok and not not_json, detail, first)
     if not first.ok or not first.turn.calls:
-        talk.unseen("socket.continued", "there is no call to answer")
+        session.not_observed("socket.continued", "there is no call to answer")
         return first.ok
-    results = tuple(Result(call.id, SUNNY) for call in first.turn.calls)
-    next = await line.ask(Ask(results, BOTH, more={"previous_response_id": first.turn.id}))
+    results = tuple(ToolResult(call.id, SUNNY) for call in first.turn.calls)
+    next = await connection.ask(ProbeRequest(results, BOTH, more={"previous_response_id": first.turn.id}))
     if next.status in BUSY:
-        talk.unseen("socket.continued", why_not(next))
+        session.not_observed("socket.continued", failure_reason(next))
     elif next.ok:
-        remembers(talk, "socket.continued", first, next)
+        remembers(session, "socket.continued", first, next)
     else:
-        talk.judge("socket.continued", False, f"The answer is {why_not(next)}.", next)
+        session.judge("socket.continued", False, f"The answer is {failure_reason(next)}.", next)
     return True
 
 
-async def _be_refused(talk: Talk, line: Line) -> None:
-    unknown = await line.ask(Ask((ONE,), BOTH, more={"previous_response_id": "resp_no_such_response"}))
-    _judge(talk, "socket.unknown", unknown, _code(unknown) == "previous_response_not_found")
-    background = await line.ask(Ask((HELLO,), more={"background": True, "store": True}))
-    _judge(talk, "socket.fields", background, _is_refused(background))
-    refused = [got for got in (unknown, background) if _is_refused(got)]
+async def _be_refused(session: ProbeSession, connection: SocketConnection) -> None:
+    unknown = await connection.ask(ProbeRequest((ONE,), BOTH, more={"previous_response_id": "resp_no_such_response"}))
+    _judge(session, "socket.unknown", unknown, _code(unknown) == "previous_response_not_found")
+    background = await connection.ask(ProbeRequest((HELLO,), more={"background": True, "store": True}))
+    _judge(session, "socket.fields", background, _is_refused(background))
+    refused = [answer for answer in (unknown, background) if _is_refused(answer)]
     if not refused:
-        talk.unseen("socket.error", "nothing was refused")
+        session.not_observed("socket.error", "nothing was refused")
         return
-    for got in refused:
-        sound = as_number(got.heard[0].fields.get("status")) is not None and as_text(_error(got).get("message"))
-        _judge(talk, "socket.error", got, bool(sound and _code(got)))
-    after = await line.ask(Ask((HELLO,)))
-    _judge(talk, "socket.error", after, after.ok)
+    for answer in refused:
+        sound = as_number(answer.received[0].fields.get("status")) is not None and as_text(
+            _error(answer).get("message")
+        )
+        _judge(session, "socket.error", answer, bool(sound and _code(answer)))
+    after = await connection.ask(ProbeRequest((HELLO,)))
+    _judge(session, "socket.error", after, after.ok)
 
 
-def _judge(talk: Talk, rule: str, got: Exchange, holds: bool) -> None:
-    """A server that is busy proves nothing."""
-    if got.status in BUSY:
-        talk.unseen(rule, why_not(got))
+def _judge(session: ProbeSession, rule: str, answer: Exchange, holds: bool) -> None:
+    """Record a verdict, unless the server was busy."""
+    if answer.status in BUSY:
+        session.not_observed(rule, failure_reason(answer))
         return
-    says = f"The answer is {shown(got.heard[0].fields) if _is_refused(got) else _outcome(got)}."
-    talk.judge(rule, holds, says, got)
+    detail = f"The answer is {shown(answer.received[0].fields) if _is_refused(answer) else _outcome(answer)}."
+    session.judge(rule, holds, detail, answer)
 
 
-def _is_refused(got: Exchange) -> bool:
-    return bool(got.heard) and got.heard[0].fields.get("type") == "error"
+def _is_refused(answer: Exchange) -> bool:
+    return bool(answer.received) and answer.received[0].fields.get("type") == "error"
 
 
-def _error(got: Exchange) -> Json:
-    return as_object(got.heard[0].fields.get("error")) if _is_refused(got) else {}
+def _error(answer: Exchange) -> Json:
+    return as_object(answer.received[0].fields.get("error")) if _is_refused(answer) else {}
 
 
-def _code(got: Exchange) -> str:
-    return as_text(_error(got).get("code"))
+def _code(answer: Exchange) -> str:
+    return as_text(_error(answer).get("code"))
 
 
-def _outcome(got: Exchange) -> str:
-    return "a turn" if got.ok else why_not(got)
+def _outcome(answer: Exchange) -> str:
+    return "a turn" if answer.ok else failure_reason(answer)
 
 
-async def _queue(talk: Talk, line: Line) -> None:
+async def _queue(session: ProbeSession, connection: SocketConnection) -> None:
     """Two requests at once."""
     for user in (ONE, FAR):
-        await line.send(Ask((user,), BOTH, named="get_weather"))
-    answers = [await line.hear(), await line.hear()]
-    failed = [got for got in answers if not got.ok]
-    if any(got.status >= 400 for got in failed):
-        talk.unseen("socket.queue", why_not(failed[0]))
+        await connection.send(ProbeRequest((user,), BOTH, named="get_weather"))
+    answers = [await connection.receive(), await connection.receive()]
+    failed = [answer for answer in answers if not answer.ok]
+    if any(answer.status >= 400 for answer in failed):
+        session.not_observed("socket.queue", failure_reason(failed[0]))
         return
-    ids = [{as_text(as_object(each.fields.get("response")).get("id")) for each in got.heard} - {""} for got in answers]
-    apart = not failed and all(len(each) == 1 for each in ids) and ids[0] != ids[1]
+    ids = [
+        {as_text(as_object(each.fields.get("response")).get("id")) for each in answer.received} - {""}
+        for answer in answers
+    ]
+    is_separate = not failed and all(len(each) == 1 for each in ids) and ids[0] != ids[1]
     outcomes = " and ".join(map(_outcome, answers))
-    says = f"The answers are {outcomes}, of the responses {shown([sorted(each) for each in ids])}."
-    talk.judge("socket.queue", apart, says, (failed or answers)[0])
+    detail = f"The answers are {outcomes}, of the responses {shown([sorted(each) for each in ids])}."
+    session.judge("socket.queue", is_separate, detail, (failed or answers)[0])

@@ -1,7 +1,6 @@
-"""What a report shows of an exchange: text that can be read everywhere, and counts.
+"""Text from servers, made safe to show in a report.
 
-Whatever a model or a server wrote is hostile here: it may hold control characters, marks that turn the direction of
-writing, and bytes that are no text at all.
+It is untrusted: it may hold control characters, marks that change the writing direction, and invalid UTF-8.
 """
 
 import re
@@ -10,8 +9,8 @@ from toolwire.check.exchange import Exchange
 from toolwire.check.turns.rule import Finding
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_UNSEEN = re.compile(r"[\x80-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-"""What no eye can see: controls beyond ASCII, marks of direction, and what is no character."""
+_INVISIBLE = re.compile(r"[\x80-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+"""Invisible characters: controls beyond ASCII, direction marks, and noncharacters."""
 _USER = re.compile(r"//[^/?#]*@")
 _SECRET = re.compile(r"([?&][^=&#]*(?:key|token|secret|auth|pass|sig)[^=&#]*=)[^&#]*", re.IGNORECASE)
 
@@ -22,26 +21,26 @@ def exact(data: bytes) -> str:
 
 
 def valid(text: str) -> str:
-    """A text that can be encoded: headers and names of files may hold bytes in the guise of surrogates."""
+    """The text with surrogates escaped, so that it can be encoded: headers and file names may hold some."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def readable(text: str) -> str:
-    """The same text with an escape for every character that cannot be seen, or that XML forbids."""
+    """The text with invisible characters, and those that XML forbids, escaped."""
     text = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
-    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _INVISIBLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def cut(text: str, most: int) -> str:
-    """The beginning of a long text, and how much is missing."""
-    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most:,} more characters)"
+def cut(text: str, limit: int) -> str:
+    """The beginning of a long text, and how many characters are missing."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
 def address(url: str) -> str:
-    """An address without what may be a key in it."""
+    """A URL without passwords and keys."""
     return readable(_SECRET.sub(r"\1…", _USER.sub("//", url)))
 
 
 def proof(finding: Finding, exchange: Exchange) -> list[str]:
-    """The bytes of the offending frames, or the beginning of an answer of which no frame is named."""
+    """The frames that show a finding, or the beginning of the answer if it names none."""
     return [exact(each.raw) for each in exchange.shown_by(finding)] or [exact(exchange.body[:8000])[:2000]]

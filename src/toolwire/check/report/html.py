@@ -1,6 +1,6 @@
-"""A report for people: one HTML file that needs nothing else, no network and no script, on a screen or a phone.
+"""The HTML report: one self-contained file without scripts, readable on a screen or a phone.
 
-Everything that came from elsewhere goes through `markup`, which escapes it.
+Everything that came from the server is escaped by `markup`.
 """
 
 from collections.abc import Iterable
@@ -8,25 +8,25 @@ from datetime import UTC, datetime
 
 from toolwire import __version__
 from toolwire.check.report.evidence import address, cut
+from toolwire.check.report.exchange import exchange_section
 from toolwire.check.report.markup import prose, text
-from toolwire.check.report.shown import shown
 from toolwire.check.report.style import STYLE
 from toolwire.check.rules import RULES
 from toolwire.check.run import Report
 from toolwire.check.turns.rule import Finding
-from toolwire.check.verdicts import Tally, Verdict, tally
+from toolwire.check.verdicts import RuleCounts, Verdict, count_verdicts
 
-MOST_EXCHANGES = 3
-"""Exchanges that are shown for one rule on one API; the others are counted."""
+MAX_EXCHANGES = 3
+"""Exchanges shown for one rule on one API; the others are counted."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Whatever escaping might miss, the browser loads nothing and runs nothing."""
-WORDS = {"must": "MUST broken", "should": "SHOULD broken", "passed": "passed", "none": "not observed"}
-"""What is counted, by the name that it has in the style."""
+"""Even if escaping missed something, the browser loads and runs nothing."""
+LABELS = {"must": "MUST broken", "should": "SHOULD broken", "passed": "passed", "none": "not observed"}
+"""Labels of the counts, by CSS class."""
 
 
 def as_html(report: Report) -> bytes:
     """The report as one self-contained page."""
-    parts = (_head(report), _areas(report), _broken(report), _passed(report), _unseen(report), _foot())
+    parts = (_head(report), _areas(report), _broken(report), _passed(report), _not_observed(report), _foot())
     body = "\n".join(part for part in parts if part)
     page = f"""<!doctype html>
 <html lang="en">
@@ -49,7 +49,7 @@ def as_html(report: Report) -> bytes:
 
 
 def _head(report: Report) -> str:
-    counts = tally(report.verdicts)
+    counts = count_verdicts(report.verdicts)
     kind = "good" if report.is_sound and counts.passed else "bad" if not report.is_sound else "soft"
     model = f"<dt>Model</dt><dd>{text(report.model)}</dd>" if report.model else ""
     when = datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -63,7 +63,7 @@ def _head(report: Report) -> str:
 </header>"""
 
 
-def _verdict(counts: Tally) -> str:
+def _verdict(counts: RuleCounts) -> str:
     if counts.must_broken:
         return "1 MUST rule is broken" if counts.must_broken == 1 else f"{counts.must_broken} MUST rules are broken"
     return "No MUST rule is broken" if counts.passed or counts.should_broken else "Nothing was observed"
@@ -76,23 +76,23 @@ def _tried(report: Report) -> str:
     return f"{about} in {report.seconds:.1f} s" if report.seconds else about
 
 
-def _tiles(counts: Tally) -> str:
-    numbers = zip(WORDS.items(), _numbers(counts), strict=True)
+def _tiles(counts: RuleCounts) -> str:
+    numbers = zip(LABELS.items(), _numbers(counts), strict=True)
     tiles = (
         f'<li class="{kind if number else "none"}"><b>{number}</b> {word}</li>' for (kind, word), number in numbers
     )
     return f'<ul class="tiles">{"".join(tiles)}</ul>'
 
 
-def _numbers(counts: Tally) -> tuple[int, int, int, int]:
+def _numbers(counts: RuleCounts) -> tuple[int, int, int, int]:
     return counts.must_broken, counts.should_broken, counts.passed, counts.not_observed
 
 
 def _notes(report: Report) -> Iterable[str]:
-    for api, why in report.absent.items():
-        yield f"{text(api)} is not there: {text(cut(why, 300))}"
-    for api, why in report.ended.items():
-        yield f"{text(api)} was not tried to the end: {text(cut(why, 300))}"
+    for api, reason in report.absent.items():
+        yield f"{text(api)} is not there: {text(cut(reason, 300))}"
+    for api, reason in report.ended.items():
+        yield f"{text(api)} was not tried to the end: {text(cut(reason, 300))}"
     if report.spent:
         yield "The budget of requests ended before the probes did: raise --budget."
 
@@ -102,7 +102,7 @@ def _notes(report: Report) -> Iterable[str]:
 
 def _areas(report: Report) -> str:
     heads = "".join(f'<th scope="col">{text(api)}</th>' for api in report.apis)
-    legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in WORDS.items())
+    legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in LABELS.items())
     areas = {RULES[each.rule].area for each in report.verdicts}
     rows = "".join(
         f'<tr><th scope="row">{text(area)}</th>{"".join(_cell(area, api, report) for api in report.apis)}</tr>'
@@ -114,8 +114,8 @@ def _areas(report: Report) -> str:
 
 
 def _cell(area: str, api: str, report: Report) -> str:
-    counts = tally(each for each in report.verdicts if each.api == api and RULES[each.rule].area == area)
-    numbers = zip(WORDS.items(), _numbers(counts), strict=True)
+    counts = count_verdicts(each for each in report.verdicts if each.api == api and RULES[each.rule].area == area)
+    numbers = zip(LABELS.items(), _numbers(counts), strict=True)
     chips = (
         f'<span class="chip {kind}" title="{number} {word}">{number}</span>'
         for (kind, word), number in numbers
@@ -136,7 +136,7 @@ def _broken(report: Report) -> str:
         for each in report.broken
     )
     articles = "\n".join(_article(each, report) for each in report.broken)
-    following = tally(report.verdicts).following
+    following = count_verdicts(report.verdicts).following
     note = f'<p class="soft">{following} of them follow from others.</p>' if following else ""
     return f'<section><h2>Broken rules</h2>{note}<ul class="index">{index}</ul>\n{articles}</section>'
 
@@ -165,13 +165,13 @@ def _article(verdict: Verdict, report: Report) -> str:
     found: dict[int, list[Finding]] = {}
     for finding, number in verdict.broken:
         found.setdefault(number, []).append(finding)
-    seen = "\n".join(shown(exchanges[number], found[number]) for number in [*found][:MOST_EXCHANGES])
-    more = len(found) - MOST_EXCHANGES
+    seen = "\n".join(exchange_section(exchanges[number], found[number]) for number in [*found][:MAX_EXCHANGES])
+    more = len(found) - MAX_EXCHANGES
     rest = f'<p class="soft">Seen in {more} more exchanges.</p>' if more > 0 else ""
     kind = f"{rule.level.lower()} follows" if verdict.follows else rule.level.lower()
     return f"""<article class="{kind}" id="{_anchor(verdict)}">
 <h3>{_badge(verdict)} <code>{rule.id}</code> <span class="badge api">{text(verdict.api)}</span></h3>
-<p class="sentence">{prose(rule.says)}</p>
+<p class="sentence">{prose(rule.requirement)}</p>
 <dl>{_causes(verdict)}<dt>Harm</dt><dd>{prose(rule.harm)}</dd><dt>Source</dt><dd>{prose(rule.source)}</dd></dl>
 {seen}{rest}</article>"""
 
@@ -181,13 +181,13 @@ def _passed(report: Report) -> str:
     return _list(f"{len(passed)} passed", [(each, f"seen {_times(each.seen)}") for each in passed])
 
 
-def _unseen(report: Report) -> str:
-    unseen = [each for each in report.verdicts if each.outcome == "not observed"]
-    return _list(f"{len(unseen)} not observed", [(each, _why(each)) for each in unseen])
+def _not_observed(report: Report) -> str:
+    not_observed = [each for each in report.verdicts if each.outcome == "not observed"]
+    return _list(f"{len(not_observed)} not observed", [(each, _reason(each)) for each in not_observed])
 
 
-def _why(verdict: Verdict) -> str:
-    return "; ".join(cut(why, 300) for why in verdict.unseen) or "nothing came in which it could have been seen"
+def _reason(verdict: Verdict) -> str:
+    return "; ".join(cut(reason, 300) for reason in verdict.reasons) or "nothing was received that could test it"
 
 
 def _times(number: int) -> str:
@@ -199,7 +199,7 @@ def _list(title: str, rows: list[tuple[Verdict, str]]) -> str:
         return ""
     items = "".join(
         f'<li>{_badge(each)} <code>{each.rule}</code> <span class="badge api">{text(each.api)}</span> '
-        f'{prose(RULES[each.rule].says)} <span class="soft">({text(about)})</span></li>'
+        f'{prose(RULES[each.rule].requirement)} <span class="soft">({text(about)})</span></li>'
         for each, about in rows
     )
     return f'<section><details><summary>{title}</summary><ul class="list">{items}</ul></details></section>'

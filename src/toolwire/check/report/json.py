@@ -1,10 +1,10 @@
-"""A report for machines. The names of its fields are stable: some may be added, none is renamed or removed.
+"""The report as JSON. Fields may be added, but none is renamed or removed.
 
     version       of Toolwire
     target        the address, or the name of the file that was checked
     model         empty if it is not known
     apis          those that were checked: `chat`, `responses`, `messages`
-    absent        the APIs that the endpoint does not speak, each with what it says instead
+    absent        the APIs that the endpoint does not speak, each with its answer instead
     ended         the APIs that were not tried to the end, each with the reason
     began         when, as an ISO 8601 time in UTC
     seconds       how long it took; 0 for a captured file
@@ -13,21 +13,21 @@
     counts        `must_broken`, `should_broken`, `passed`, `not_observed`; `following` are those of the broken ones
                   that others explain
     verdicts      one for each rule on each API:
-      rule          `id`, `level` (`MUST`, `SHOULD`), `area`, `sentence`, `source`, `harm`
+      rule          `id`, `level` (`MUST`, `SHOULD`), `area`, `requirement`, `source`, `harm`
       api
       outcome       `broken`, `passed` or `not observed`
-      seen          how often the rule could have been broken
+      seen          how often the rule was tested
       reasons       why it was not observed; none for the other outcomes
       follows       the rules that explain it, where they explain all of its findings: it is a consequence then, and
-                    stands behind the first of them
+                    comes after the first of them
       findings
-        says          what was seen
+        detail        what is wrong
         exchange      the key of its exchange
-        frames        those that show it: `place` in the stream from 0, `at` in seconds since the request (0 if that
+        frames        those that show it: `position` in the stream from 0, `at` in seconds since the request (0 if that
                       is not known), `event` (the name, or null) and `raw` (all its bytes)
         answer        the beginning of the answer, where no frame shows it
-    exchanges     everything that was asked, by number:
-      probe, api, status (0: no answer), content_type, seconds, trouble (why there is no whole answer)
+    exchanges     all requests, by number:
+      probe, api, status (0: no answer), content_type, seconds, failure (why the answer is incomplete)
       request       `method`, `url`, `body`; all empty if it is not known. Keys are never kept
 
 Bytes are given as text. Those that are not UTF-8 are written `\\xff`.
@@ -43,27 +43,27 @@ from toolwire.check.report.evidence import address, exact, proof, valid
 from toolwire.check.rules import RULES
 from toolwire.check.run import Report
 from toolwire.check.turns.rule import Finding
-from toolwire.check.verdicts import Tally, Verdict, tally
+from toolwire.check.verdicts import RuleCounts, Verdict, count_verdicts
 
 
 class _Rule(msgspec.Struct):
     id: str
     level: str
     area: str
-    sentence: str
+    requirement: str
     source: str
     harm: str
 
 
 class _Frame(msgspec.Struct):
-    place: int
+    position: int
     at: float
     event: str | None
     raw: str
 
 
 class _Finding(msgspec.Struct):
-    says: str
+    detail: str
     exchange: str
     frames: list[_Frame]
     answer: str
@@ -91,7 +91,7 @@ class _Exchange(msgspec.Struct):
     status: int
     content_type: str
     seconds: float
-    trouble: str
+    failure: str
     request: _Request
 
 
@@ -106,7 +106,7 @@ class _Report(msgspec.Struct):
     seconds: float
     budget_spent: bool
     sound: bool
-    counts: Tally
+    counts: RuleCounts
     verdicts: list[_Verdict]
     exchanges: dict[str, _Exchange]
 
@@ -114,42 +114,42 @@ class _Report(msgspec.Struct):
 def as_json(report: Report) -> bytes:
     """The report as one JSON object; the fields are described above."""
     exchanges = {each.number: each for each in report.exchanges}
-    told = _Report(
+    document = _Report(
         version=__version__,
         target=address(report.target),
         model=valid(report.model),
         apis=[*report.apis],
-        absent={api: valid(why) for api, why in report.absent.items()},
-        ended={api: valid(why) for api, why in report.ended.items()},
+        absent={api: valid(reason) for api, reason in report.absent.items()},
+        ended={api: valid(reason) for api, reason in report.ended.items()},
         began=datetime.fromtimestamp(report.began, UTC).isoformat(timespec="milliseconds"),
         seconds=round(report.seconds, 3),
         budget_spent=report.spent,
         sound=report.is_sound,
-        counts=tally(report.verdicts),
+        counts=count_verdicts(report.verdicts),
         verdicts=[_verdict(each, exchanges) for each in report.verdicts],
         exchanges={str(number): _exchange(each) for number, each in exchanges.items()},
     )
-    return msgspec.json.format(msgspec.json.encode(told)) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(document)) + b"\n"
 
 
 def _verdict(verdict: Verdict, exchanges: dict[int, Exchange]) -> _Verdict:
     rule = RULES[verdict.rule]
-    told = verdict.outcome
+    outcome = verdict.outcome
     return _Verdict(
-        rule=_Rule(rule.id, rule.level, rule.area, rule.says, rule.source, rule.harm),
+        rule=_Rule(rule.id, rule.level, rule.area, rule.requirement, rule.source, rule.harm),
         api=verdict.api,
-        outcome=told,
+        outcome=outcome,
         seen=verdict.seen,
         follows=verdict.follows,
-        reasons=[valid(why) for why in verdict.unseen] if told == "not observed" else [],
+        reasons=[valid(reason) for reason in verdict.reasons] if outcome == "not observed" else [],
         findings=[_finding(finding, exchanges[number]) for finding, number in verdict.broken],
     )
 
 
 def _finding(finding: Finding, exchange: Exchange) -> _Finding:
-    heard = exchange.shown_by(finding)
-    frames = [_Frame(each.place, round(each.at, 6), each.event, exact(each.raw)) for each in heard]
-    return _Finding(valid(finding.says), str(exchange.number), frames, "" if frames else proof(finding, exchange)[0])
+    received = exchange.shown_by(finding)
+    frames = [_Frame(each.position, round(each.at, 6), each.event, exact(each.raw)) for each in received]
+    return _Finding(valid(finding.detail), str(exchange.number), frames, "" if frames else proof(finding, exchange)[0])
 
 
 def _exchange(exchange: Exchange) -> _Exchange:
@@ -160,6 +160,6 @@ def _exchange(exchange: Exchange) -> _Exchange:
         status=exchange.status,
         content_type=valid(exchange.content_type),
         seconds=round(exchange.seconds, 3),
-        trouble=valid(exchange.trouble),
+        failure=valid(exchange.failure),
         request=_Request(sent.method, address(sent.url), exact(sent.body)),
     )

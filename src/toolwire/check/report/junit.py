@@ -1,12 +1,12 @@
-"""A report for build servers, in the form of JUnit that GitLab, GitHub's actions and Jenkins read.
+"""The report as JUnit XML, as GitLab, GitHub Actions and Jenkins read it.
 
     <testsuites name="toolwire check" tests="3" failures="1" errors="0" skipped="1" time="4.210">
       <testsuite name="toolwire.check.chat" …>
         <testcase classname="toolwire.check.chat.calls" name="calls.json" time="0">
           <failure type="MUST" message="A call of get_weather has the arguments '{'.">rule, request, frames</failure>
 
-A broken SHOULD is no failure, as for the exit code: what was seen stands in `system-out`. What was not observed is
-skipped. A case that follows from another one stands behind it, and says so. Characters that XML forbids are written
+A broken SHOULD is no failure, as for the exit code: the finding is in `system-out`. What was not observed is
+skipped. A case that follows from another one comes after it, and says so. Characters that XML forbids are written
 `\\x00`.
 """
 
@@ -22,10 +22,10 @@ from toolwire.check.run import Report
 from toolwire.check.turns.rule import Finding
 from toolwire.check.verdicts import Verdict
 
-MOST_FINDINGS = 5
-MOST_FRAMES = 5
-MOST_BYTES = 4000
-"""Of one request or frame."""
+MAX_FINDINGS = 5
+MAX_FRAMES = 5
+MAX_BYTES = 4000
+"""Bytes shown of one request or frame."""
 
 
 def as_junit(report: Report) -> bytes:
@@ -72,37 +72,37 @@ def _case(verdict: Verdict, suite: str, exchanges: dict[int, Exchange]) -> Xml.E
     case = Xml.Element("testcase", classname=f"{suite}.{rule.area}", name=rule.id, time="0")
     if _has_failed(verdict):
         follows = f"follows from {verdict.follows[0]}: " if verdict.follows else ""
-        says = readable(cut(follows + verdict.broken[0][0].says, 300))
-        Xml.SubElement(case, "failure", type=rule.level, message=says).text = _proof(verdict, exchanges)
+        detail = readable(cut(follows + verdict.broken[0][0].detail, 300))
+        Xml.SubElement(case, "failure", type=rule.level, message=detail).text = _proof(verdict, exchanges)
     elif verdict.broken:
         Xml.SubElement(case, "system-out").text = _proof(verdict, exchanges)
     elif not verdict.seen:
-        why = "; ".join(verdict.unseen) or "nothing came in which it could have been seen"
-        Xml.SubElement(case, "skipped", message=readable(cut(f"not observed: {why}", 1000)))
+        reason = "; ".join(verdict.reasons) or "nothing was received that could test it"
+        Xml.SubElement(case, "skipped", message=readable(cut(f"not observed: {reason}", 1000)))
     return case
 
 
 def _proof(verdict: Verdict, exchanges: dict[int, Exchange]) -> str:
-    """The rule, and what shows that it is broken."""
+    """The rule, and the bytes that break it."""
     rule = RULES[verdict.rule]
-    lines = [f"{rule.level} {rule.id}: {rule.says}", f"Harm: {rule.harm}", f"Source: {rule.source}"]
+    lines = [f"{rule.level} {rule.id}: {rule.requirement}", f"Harm: {rule.harm}", f"Source: {rule.source}"]
     lines += [f"Follows from: {', '.join(verdict.follows)}"] if verdict.follows else []
-    for finding, number in verdict.broken[:MOST_FINDINGS]:
+    for finding, number in verdict.broken[:MAX_FINDINGS]:
         lines += ["", *_seen(finding, exchanges[number])]
-    more = len(verdict.broken) - MOST_FINDINGS
+    more = len(verdict.broken) - MAX_FINDINGS
     if more > 0:
         lines += ["", f"and {more} more like it"]
     return readable("\n".join(lines))
 
 
 def _seen(finding: Finding, exchange: Exchange) -> Iterator[str]:
-    yield finding.says
+    yield finding.detail
     if exchange.sent.method:
         yield f"> {exchange.sent.method} {address(exchange.sent.url)}"
-        yield f"> {cut(exact(exchange.sent.body), MOST_BYTES)}"
+        yield f"> {cut(exact(exchange.sent.body), MAX_BYTES)}"
     frames = proof(finding, exchange)
-    for frame in frames[:MOST_FRAMES]:
-        for line in cut(frame.rstrip("\n"), MOST_BYTES).split("\n"):
+    for frame in frames[:MAX_FRAMES]:
+        for line in cut(frame.rstrip("\n"), MAX_BYTES).split("\n"):
             yield f"< {line}"
-    if len(frames) > MOST_FRAMES:
-        yield f"< and {len(frames) - MOST_FRAMES} more frames"
+    if len(frames) > MAX_FRAMES:
+        yield f"< and {len(frames) - MAX_FRAMES} more frames"

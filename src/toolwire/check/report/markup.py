@@ -1,4 +1,4 @@
-"""Text on its way into HTML. All that comes from elsewhere passes here."""
+"""Escapes text for HTML; everything that came from the server passes here."""
 
 import re
 from html import escape
@@ -6,11 +6,11 @@ from html import escape
 from toolwire.check.report.evidence import readable
 
 
-def text(words: str) -> str:
+def text(value: str) -> str:
     """Any text, safe between tags and inside of quotes."""
-    return escape(readable(words))
+    return escape(readable(value))
 
 
-def prose(words: str) -> str:
-    """The same, with what stands between backticks as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text(words))
+def prose(value: str) -> str:
+    """The same, with text between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", text(value))

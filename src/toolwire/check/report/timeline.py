@@ -1,9 +1,9 @@
-"""A picture of a stream, as SVG that stands in a page: what came when.
+"""A timeline of a stream as inline SVG.
 
 The lanes from top to bottom are text, reasoning, calls and other. A tick is an event. A bar is a call from its first
 event to its last. A mark above and a line through all lanes is an event that breaks a rule.
 
-Positions across are percents, so that the picture is as wide as its place and its letters stay as large as they are.
+Horizontal positions are percentages, so that the picture takes the available width and its text keeps its size.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,65 +12,65 @@ from html import escape
 from toolwire.check.exchange import Exchange
 from toolwire.check.report.evidence import readable
 from toolwire.check.report.lanes import LANES, Bar, bars_of, lanes_of
-from toolwire.check.turns.frames import Heard
+from toolwire.check.turns.frames import ReceivedFrame
 
 SHORT = 0.1
 """Seconds. A stream that came faster is drawn in the order of its events."""
-MOST_BARS = 8
-MOST_LETTERS = 22
-"""Of a call's name."""
+MAX_BARS = 8
+MAX_NAME_CHARS = 22
+"""Characters shown of a call's name."""
 TOP, LANE, BAR, FOOT = 22, 24, 26, 20
 """Heights in pixels: of the marks, of a lane, of a call and of the axis."""
 
 
 def timeline(exchange: Exchange, offending: Iterable[int]) -> str:
     """The picture; empty if there was no stream."""
-    if not exchange.heard:
+    if not exchange.received:
         return ""
     lanes = lanes_of(exchange)
-    across = _positions(exchange.heard)
-    places = [place for place in sorted({*offending}) if place in across]
+    across = _percents(exchange.received)
+    positions = [position for position in sorted({*offending}) if position in across]
     bars = [*bars_of(exchange, lanes)]
     ground: list[str] = []
     front: list[str] = []
     top = TOP
     for lane in LANES:
-        xs = [across[place] for place, its in lanes.items() if its == lane]
+        xs = [across[position] for position, its in lanes.items() if its == lane]
         if not xs:
             continue
-        height = LANE + (min(len(bars), MOST_BARS) * BAR if lane == "calls" else 0)
+        height = LANE + (min(len(bars), MAX_BARS) * BAR if lane == "calls" else 0)
         ground += _ground(lane, top, height)
         front += _ticks(lane, top, xs)
         if lane == "calls":
-            front += _bars(_most_telling(bars, places), len(bars) - MOST_BARS, top + LANE, across)
+            front += _bars(_shown_bars(bars, positions), len(bars) - MAX_BARS, top + LANE, across)
         top += height
-    marked = {across[place]: place for place in reversed(places)}
-    parts = [*ground, *_axis(exchange.heard, across, top), *_marks(marked, top), *front]
-    says = escape(_summary(exchange.heard, bars))
+    marked = {across[position]: position for position in reversed(positions)}
+    parts = [*ground, *_axis(exchange.received, across, top), *_marks(marked, top), *front]
+    detail = escape(_summary(exchange.received, bars))
     return (
-        f'<figure><svg role="img" aria-label="{says}" height="{top + FOOT}" class="timeline">{"".join(parts)}</svg>'
-        f"<figcaption>{says}</figcaption></figure>"
+        f'<figure><svg role="img" aria-label="{detail}" height="{top + FOOT}" class="timeline">{"".join(parts)}</svg>'
+        f"<figcaption>{detail}</figcaption></figure>"
     )
 
 
-def _is_timed(heard: Sequence[Heard]) -> bool:
-    return heard[-1].at >= SHORT
+def _is_timed(received: Sequence[ReceivedFrame]) -> bool:
+    return received[-1].at >= SHORT
 
 
-def _positions(heard: Sequence[Heard]) -> dict[int, float]:
-    """Where every event stands, in percent: by its time, or by its place if all came at once."""
-    if _is_timed(heard):
-        shares = [each.at / heard[-1].at for each in heard]
+def _percents(received: Sequence[ReceivedFrame]) -> dict[int, float]:
+    """The horizontal position of every event in percent: by time, or by order if all came at once."""
+    if _is_timed(received):
+        shares = [each.at / received[-1].at for each in received]
     else:
-        shares = [index / max(len(heard) - 1, 1) for index in range(len(heard))]
-    return {each.place: round(1 + 98 * share, 1) for each, share in zip(heard, shares, strict=True)}
+        shares = [index / max(len(received) - 1, 1) for index in range(len(received))]
+    return {each.position: round(1 + 98 * share, 1) for each, share in zip(received, shares, strict=True)}
 
 
-def _summary(heard: Sequence[Heard], bars: Sequence[Bar]) -> str:
-    last = heard[-1].at
+def _summary(received: Sequence[ReceivedFrame], bars: Sequence[Bar]) -> str:
+    last = received[-1].at
     calls = f"{len(bars) or 'no'} call{'' if len(bars) == 1 else 's'}"
-    about = f"{len(heard)} event{'' if len(heard) == 1 else 's'} and {calls}"
-    if _is_timed(heard):
+    about = f"{len(received)} event{'' if len(received) == 1 else 's'} and {calls}"
+    if _is_timed(received):
         return f"{about}, over the {last:.2f} s since the request."
     at = f"all within {max(last * 1000, 1):.0f} ms" if last else "the times are not known"
     return f"{about}, in the order in which they came; {at}."
@@ -88,10 +88,10 @@ def _ticks(lane: str, top: int, xs: Sequence[float]) -> Iterator[str]:
     yield "</g>"
 
 
-def _most_telling(bars: Sequence[Bar], places: Sequence[int]) -> list[Bar]:
-    """As many calls as there is room for, first of all those with offending events."""
-    telling = sorted(bars, key=lambda bar: not any(bar.first <= place <= bar.last for place in places))
-    return sorted(telling[:MOST_BARS], key=lambda bar: bar.first)
+def _shown_bars(bars: Sequence[Bar], positions: Sequence[int]) -> list[Bar]:
+    """As many calls as there is room for, those with marked events first."""
+    ranked = sorted(bars, key=lambda bar: not any(bar.first <= position <= bar.last for position in positions))
+    return sorted(ranked[:MAX_BARS], key=lambda bar: bar.first)
 
 
 def _bars(bars: Sequence[Bar], hidden: int, top: int, across: dict[int, float]) -> Iterator[str]:
@@ -99,7 +99,7 @@ def _bars(bars: Sequence[Bar], hidden: int, top: int, across: dict[int, float]) 
         y, left, right = top + row * BAR, across[bar.first], across[bar.last]
         x, anchor = (left, "start") if left < 35 else (right, "end") if right > 65 else ((left + right) / 2, "middle")
         name = readable(bar.name) or "no name"
-        short = name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
+        short = name if len(name) <= MAX_NAME_CHARS else f"{name[: MAX_NAME_CHARS - 1]}…"
         more = f" and {hidden} more" if hidden > 0 and row == len(bars) - 1 else ""
         yield (
             f'<g class="calls"><title>{escape(name)}: events {bar.first} to {bar.last}</title>'
@@ -108,13 +108,16 @@ def _bars(bars: Sequence[Bar], hidden: int, top: int, across: dict[int, float]) 
         )
 
 
-def _axis(heard: Sequence[Heard], across: dict[int, float], top: int) -> Iterator[str]:
-    if _is_timed(heard):
-        last = heard[-1].at
+def _axis(received: Sequence[ReceivedFrame], across: dict[int, float], top: int) -> Iterator[str]:
+    if _is_timed(received):
+        last = received[-1].at
         step = next(size for size in _steps() if last / size <= 4)
         stops = [(1 + 98 * step * count / last, _seconds(step * count)) for count in range(int(last / step) + 1)]
     else:
-        stops = [(across[place], f"#{place}") for place in dict.fromkeys((heard[0].place, heard[-1].place))]
+        stops = [
+            (across[position], f"#{position}")
+            for position in dict.fromkeys((received[0].position, received[-1].position))
+        ]
     for x, label in stops:
         yield f'<rect class="grid" x="{x:.1f}%" y="{TOP}" width="1" height="{top - TOP}"/>'
         yield f'<text class="stop" x="{x:.1f}%" y="{top + 13}" text-anchor="{_anchor(x)}">{label}</text>'
@@ -133,16 +136,16 @@ def _seconds(value: float) -> str:
 
 
 def _anchor(x: float) -> str:
-    """How a text stands at a place so that it stays inside of the picture."""
+    """The text anchor that keeps a label inside the picture."""
     return "start" if x < 5 else "end" if x > 95 else "middle"
 
 
 def _marks(marked: dict[float, int], top: int) -> Iterator[str]:
-    """Marks for the offending events, and their numbers where there is room."""
+    """Marks for the events that break a rule, numbered where there is room."""
     labelled = -100.0
-    for x, place in sorted(marked.items()):
+    for x, position in sorted(marked.items()):
         yield f'<rect class="fault" x="{x}%" y="{TOP - 6}" width="2" height="{top - TOP + 6}"/>'
         yield f'<svg x="{x}%" y="{TOP - 10}" overflow="visible"><path class="mark" d="M-4 0h10l-5 7z"/></svg>'
         if x - labelled > 12:
-            yield f'<text class="number" x="{x}%" y="9" text-anchor="{_anchor(x)}">#{place}</text>'
+            yield f'<text class="number" x="{x}%" y="9" text-anchor="{_anchor(x)}">#{position}</text>'
             labelled = x

@@ -1,12 +1,12 @@
-"""Chat Completions: the rules of its form, streamed and plain."""
+"""The rules about the form of Chat Completions, streamed and plain."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolwire.check.turns.frames import Heard
+from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, shown
-from toolwire.check.turns.rule import Asked, Finding, Rule
-from toolwire.check.turns.turn import Call, Finish, Turn, as_usage
+from toolwire.check.turns.rule import Finding, RequestFacts, Rule
+from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, as_usage
 
 RULES = (
     Rule(
@@ -75,7 +75,7 @@ RULES = (
     Rule(
         "chat.usage",
         "SHOULD",
-        "Tokens are told once, in a last chunk without choices, and only if they were asked for.",
+        "Tokens are reported once, in a last chunk without choices, and only if they were requested.",
         "OpenAI Chat Completions, `stream_options.include_usage`",
         "Tokens are counted twice; clients that read `choices[0]` of every chunk raise.",
     ),
@@ -187,20 +187,21 @@ FINISHES: dict[str, Finish] = {
 
 
 class ChatStream:
-    """Reads a finished stream as the openai SDK does, and complains on the way."""
+    """Reads a finished stream as the openai SDK does, and reports what is wrong."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(self, facts: RequestFacts) -> None:
+        self._facts = facts
         self._choices: dict[int, _Choice] = {}
-        self._usage: list[Heard] = []
+        self._usage: list[ReceivedFrame] = []
         self._tokens: Any = None
         self._identity: Any = None
         self._id = ""
         self._failed = False
         self._lacked: set[str] = set()
 
-    def read(self, heard: Sequence[Heard]) -> Iterator[Finding]:
-        events = [each for each in heard if each.is_event]
+    def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+        """What is wrong with the frames."""
+        events = [each for each in received if each.is_event]
         errors = [each for each in events if each.fields.get("error")]
         chunks = [each for each in events if not each.fields.get("error")]
         self._failed = bool(errors)
@@ -208,40 +209,41 @@ class ChatStream:
             yield from self._chunk(each)
         yield from self._check_usage(chunks)
         if errors:
-            yield from self._check_errors(errors, heard)
+            yield from self._check_errors(errors, received)
             return
-        yield from _ending(heard)
+        yield from _ending(received)
         for index, choice in (self._choices or {0: _Choice()}).items():
             if not choice.finished:
-                yield Finding("chat.finish", f"Choice {index} has no finish reason.", _last(heard))
+                yield Finding("chat.finish", f"Choice {index} has no finish reason.", _last(received))
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> ObservedTurn:
+        """The turn, after the frames were read."""
         choice = self._choices.get(0) or _Choice()
         finish: Finish = "failed" if self._failed else FINISHES.get(as_text(choice.finish), "")
         usage = as_usage(self._tokens, "prompt_tokens", "completion_tokens")
-        text = "".join(piece for _, piece in choice.said)
-        last = (*choice.finished, *(each.place for each in self._usage))
-        return Turn(text, choice.whole_calls(), finish, usage, self._id, last, tuple(choice.said))
+        text = "".join(piece for _, piece in choice.text_pieces)
+        last = (*choice.finished, *(each.position for each in self._usage))
+        return ObservedTurn(text, choice.whole_calls(), finish, usage, self._id, last, tuple(choice.text_pieces))
 
-    def _check_errors(self, errors: Sequence[Heard], heard: Sequence[Heard]) -> Iterator[Finding]:
+    def _check_errors(self, errors: Sequence[ReceivedFrame], received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         for each in errors:
             if not isinstance(as_object(each.fields["error"]).get("message"), str):
                 yield _broken("error-frame", f"The error is {shown(each.fields['error'])}.", each)
-        behind = heard[heard.index(errors[0]) + 1 :]
-        if len(behind) != 1 or not behind[0].is_done:
-            yield _broken("error-frame", "Something else than one `[DONE]` follows an error.", errors[0], *behind)
-        finished = [place for choice in self._choices.values() for place in choice.finished]
+        following = received[received.index(errors[0]) + 1 :]
+        if len(following) != 1 or not following[0].is_done:
+            yield _broken("error-frame", "Something else than one `[DONE]` follows an error.", errors[0], *following)
+        finished = [position for choice in self._choices.values() for position in choice.finished]
         if finished:
-            says = "A choice that failed has a finish reason."
-            yield Finding("chat.error-frame", says, (*finished, errors[0].place))
+            detail = "A choice that failed has a finish reason."
+            yield Finding("chat.error-frame", detail, (*finished, errors[0].position))
 
-    def _chunk(self, each: Heard) -> Iterator[Finding]:
+    def _chunk(self, each: ReceivedFrame) -> Iterator[Finding]:
         chunk, choices = each.fields, each.fields.get("choices")
         self._id = self._id or as_text(chunk.get("id"))
         if chunk.get("object") != "chat.completion.chunk" or not isinstance(choices, list):
-            says = f"A chunk is a {shown(chunk.get('object'))} with the choices {shown(choices)}."
-            yield _broken("chunk", says, each)
+            detail = f"A chunk is a {shown(chunk.get('object'))} with the choices {shown(choices)}."
+            yield _broken("chunk", detail, each)
         else:
             yield from self._check_fields(each)
         identity = chunk.get("id"), chunk.get("created"), chunk.get("model")
@@ -257,37 +259,37 @@ class ChatStream:
             index, delta = as_object(choice).get("index"), as_object(choice).get("delta")
             number = as_number(index)
             if number is None or not isinstance(delta, dict):
-                says = f"A choice has the index {shown(index)} and the delta {shown(delta)}."
-                yield _broken("chunk", says, each)
+                detail = f"A choice has the index {shown(index)} and the delta {shown(delta)}."
+                yield _broken("chunk", detail, each)
                 continue
-            yield from self._choices.setdefault(number, _Choice()).see(each, as_object(delta), choice)
+            yield from self._choices.setdefault(number, _Choice()).read(each, as_object(delta), choice)
 
-    def _check_fields(self, each: Heard) -> Iterator[Finding]:
-        """Each field once: what one chunk lacks, all of them lack."""
+    def _check_fields(self, each: ReceivedFrame) -> Iterator[Finding]:
+        """Report each missing field once, not for every chunk."""
         choices = as_objects(each.fields.get("choices"))
         lacking = {*_lacking(each.fields), *("finish_reason" for choice in choices if "finish_reason" not in choice)}
         if lacking - self._lacked:
             yield _broken("fields", f"A chunk lacks its {', '.join(sorted(lacking))}.", each)
             self._lacked |= lacking
 
-    def _check_usage(self, chunks: Sequence[Heard]) -> Iterator[Finding]:
-        told = self._usage
-        told_at_the_end = told == [*chunks[-1:]] and all(each.fields.get("choices") == [] for each in told)
-        if told and self._asked.usage is False:
-            yield _broken("usage", "Tokens are told that nobody asked for.", *told)
-        elif told and not told_at_the_end:
-            yield _broken("usage", "Tokens are told elsewhere than in a last chunk without choices.", *told)
+    def _check_usage(self, chunks: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+        usage = self._usage
+        is_last = usage == [*chunks[-1:]] and all(each.fields.get("choices") == [] for each in usage)
+        if usage and self._facts.usage is False:
+            yield _broken("usage", "Tokens are reported that were not requested.", *usage)
+        elif usage and not is_last:
+            yield _broken("usage", "Tokens are reported elsewhere than in a last chunk without choices.", *usage)
         empty = [each for each in chunks if each.fields.get("choices") == [] and not each.fields.get("usage")]
         if empty:
             yield _broken("usage", "A chunk has neither choices nor tokens.", *empty)
 
 
-def _broken(rule: str, says: str, *heard: Heard) -> Finding:
-    return Finding(f"chat.{rule}", says, tuple(each.place for each in heard))
+def _broken(rule: str, detail: str, *received: ReceivedFrame) -> Finding:
+    return Finding(f"chat.{rule}", detail, tuple(each.position for each in received))
 
 
 def _lacking(body: Json) -> Iterator[str]:
-    """The fields that say which answer this is, where they are not there or of another kind."""
+    """The missing or invalid fields among `id`, `model` and `created`."""
     for name in ("id", "model"):
         if not as_text(body.get(name)):
             yield name
@@ -295,21 +297,21 @@ def _lacking(body: Json) -> Iterator[str]:
         yield "created"
 
 
-def _ending(heard: Sequence[Heard]) -> Iterator[Finding]:
-    markers = [each for each in heard if each.is_done]
-    if len(markers) != 1 or not heard[-1].is_done:
-        yield _broken("done-marker", f"`[DONE]` comes {len(markers)} times, or not last.", *markers, *heard[-1:])
+def _ending(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+    markers = [each for each in received if each.is_done]
+    if len(markers) != 1 or not received[-1].is_done:
+        yield _broken("done-marker", f"`[DONE]` comes {len(markers)} times, or not last.", *markers, *received[-1:])
 
 
-def _last(heard: Sequence[Heard]) -> tuple[int, ...]:
-    return (heard[-1].place,) if heard else ()
+def _last(received: Sequence[ReceivedFrame]) -> tuple[int, ...]:
+    return (received[-1].position,) if received else ()
 
 
 class _Choice:
-    """One choice, put together."""
+    """One choice, assembled from its deltas."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[int, str]] = []
+        self.text_pieces: list[tuple[int, str]] = []
         self.finish: Any = None
         self.finished: list[int] = []
         self._calls: dict[int, _Fragments] = {}
@@ -317,29 +319,29 @@ class _Choice:
         self._legacy = _Fragments()
         self._chunks = 0
 
-    def whole_calls(self) -> tuple[Call, ...]:
+    def whole_calls(self) -> tuple[ObservedCall, ...]:
         legacy = [self._legacy] if self._legacy.frames else []
         return tuple(each.call() for each in [*self._calls.values(), *legacy])
 
-    def see(self, each: Heard, delta: Json, choice: Json) -> Iterator[Finding]:
-        here = (each.place,)
-        said = {name for name, value in delta.items() if value not in (None, "", []) and name != "role"}
+    def read(self, each: ReceivedFrame, delta: Json, choice: Json) -> Iterator[Finding]:
+        here = (each.position,)
+        fields = {name for name, value in delta.items() if value not in (None, "", []) and name != "role"}
         if (delta.get("role") or None) != ("assistant" if self._chunks == 0 else None):
             yield Finding("chat.role", f"Chunk {self._chunks + 1} of a choice has the delta {shown(delta)}.", here)
         self._chunks += 1
-        if self.finished and said:
-            yield Finding("chat.after-finish", f"{', '.join(sorted(said))} comes after the finish reason.", here)
+        if self.finished and fields:
+            yield Finding("chat.after-finish", f"{', '.join(sorted(fields))} comes after the finish reason.", here)
         content = delta.get("content")
         if content is not None and not isinstance(content, str):
             yield Finding("chat.chunk", f"The content is {shown(content)}.", here)
-        self.said.append((each.place, as_text(content)))
+        self.text_pieces.append((each.position, as_text(content)))
         if isinstance(delta.get("function_call"), dict):
             self._legacy.add({"id": "-", "type": "function", "function": delta["function_call"]}, here)
         for part in as_list(delta.get("tool_calls")):
             yield from self._part(as_object(part), here)
         reason = choice.get("finish_reason")
         if reason is not None:
-            self.finished.append(each.place)
+            self.finished.append(each.position)
             self.finish = reason
             if as_text(reason) not in FINISHES:
                 yield Finding("chat.finish", f"The finish reason is {shown(reason)}.", here)
@@ -381,7 +383,7 @@ def _opening(part: Json, here: tuple[int, ...]) -> Iterator[Finding]:
 
 
 class _Fragments:
-    """A call, put together as the openai SDK does it: texts are added up."""
+    """A call assembled as the openai SDK does it: strings are concatenated."""
 
     def __init__(self) -> None:
         self._id = self._type = self._name = ""
@@ -405,15 +407,16 @@ class _Fragments:
         self._text.append(as_text(inner.get("input")) + as_text(inner.get("arguments")))
         self.frames += frames
 
-    def call(self) -> Call:
+    def call(self) -> ObservedCall:
         kind = "custom" if self._is_custom else "function"
-        return Call(self._id, self._name, "".join(self._text), kind, tuple(self.frames))
+        return ObservedCall(self._id, self._name, "".join(self._text), kind, tuple(self.frames))
 
 
 # A plain answer
 
 
-def check_plain(body: Json, asked: Asked) -> Iterator[Finding]:
+def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
+    """What is wrong with a plain answer."""
     choices = as_objects(body.get("choices"))
     if body.get("object") != "chat.completion" or not choices:
         yield Finding("chat.completion", f"The answer is a {shown(body.get('object'))} with {len(choices)} choices.")
@@ -452,7 +455,7 @@ def _check_message(message: Json) -> Iterator[Finding]:
             yield Finding("chat.index", f"A call of a message has the index {shown(call['index'])}.")
 
 
-def plain_turn(body: Json) -> Turn:
+def plain_turn(body: Json) -> ObservedTurn:
     """The turn in a plain answer."""
     choice = as_object((as_list(body.get("choices")) or [{}])[0])
     message = as_object(choice.get("message"))
@@ -460,11 +463,11 @@ def plain_turn(body: Json) -> Turn:
     legacy = message.get("function_call")
     if isinstance(legacy, dict):
         parts.append({"id": "-", "function": legacy})
-    calls: list[Call] = []
+    calls: list[ObservedCall] = []
     for part in parts:
         fragments = _Fragments()
         fragments.add(part, ())
         calls.append(fragments.call())
     usage = as_usage(body.get("usage"), "prompt_tokens", "completion_tokens")
     finish = FINISHES.get(as_text(choice.get("finish_reason")), "")
-    return Turn(as_text(message.get("content")), tuple(calls), finish, usage, as_text(body.get("id")))
+    return ObservedTurn(as_text(message.get("content")), tuple(calls), finish, usage, as_text(body.get("id")))

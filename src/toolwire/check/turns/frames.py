@@ -1,4 +1,4 @@
-r"""The bytes of a stream as frames, read as strictly as the strictest client does.
+r"""Reads the bytes of a stream as frames, as strictly as the strictest client does.
 
 event: message_start\n
 data: {"type":"message_start",…}\n
@@ -14,7 +14,7 @@ from toolwire.check.turns.loose import as_object, parsed
 from toolwire.check.turns.rule import Finding, Rule
 
 _FORMS = ("chat.*", "responses.*", "messages.*", "calls.*", "usage.*")
-"""What is lost with an event that readers cannot read."""
+"""The rules that break when an event cannot be read."""
 
 RULES = (
     Rule(
@@ -29,7 +29,7 @@ RULES = (
         "MUST",
         "A stream is UTF-8.",
         "WHATWG server-sent events",
-        "Letters of other scripts arrive as replacement characters, inside of arguments too.",
+        "Characters of other scripts arrive as replacement characters, inside of arguments too.",
         explains=("arguments.unicode",),
     ),
     Rule(
@@ -98,50 +98,52 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 _FIELDS = ("data", "event", "id", "retry")
 
 
-class Heard(msgspec.Struct, frozen=True):
-    """One event of a stream as it came."""
+class ReceivedFrame(msgspec.Struct, frozen=True):
+    """One event of a stream as it was received."""
 
-    place: int
+    position: int
     at: float
     """Seconds since the request."""
     event: str | None
     data: str
     value: Any = None
-    """The data as JSON; None if it is none."""
+    """The data parsed as JSON; None if it is invalid."""
     raw: bytes = b""
     id: str | None = None
     """The SSE id, if it has one."""
 
     @property
     def is_done(self) -> bool:
+        """Whether the data is `[DONE]`."""
         return self.data == DONE
 
     @property
     def is_event(self) -> bool:
-        """Whether the data is an object, as every event's should be."""
+        """Whether the data is a JSON object."""
         return isinstance(self.value, dict)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The data, if it is an object, or nothing."""
+        """The data as an object; empty if it is none."""
         return as_object(self.value)
 
 
 class FrameCheck:
-    """A stage from bytes in any chunking to frames. What is wrong with them is in `findings` when it ends."""
+    """A stage from bytes in any chunking to frames; `findings` is complete when it has ended."""
 
     def __init__(self) -> None:
         self.findings: list[Finding] = []
         self._rest: list[bytes] = []
-        """A line that has not ended, in pieces: it is put together once, however small they are."""
+        """The chunks of an unfinished line, joined once when it ends."""
         self._lines: list[bytes] = []
         self._raw: list[bytes] = []
-        self._place = 0
+        self._position = 0
         self._at = 0.0
-        self._complained: set[str] = set()
+        self._reported: set[str] = set()
         self._ids: set[str] = set()
 
-    def feed(self, data: bytes, at: float = 0.0) -> list[Heard]:
+    def feed(self, data: bytes, at: float = 0.0) -> list[ReceivedFrame]:
+        """The frames that these bytes complete."""
         waits_for_line_feed = bool(self._rest) and self._rest[-1].endswith(b"\r")
         if data:
             self._rest.append(data)
@@ -150,14 +152,14 @@ class FrameCheck:
         self._at = at
         return self._read(b"".join(self._rest))
 
-    def _read(self, data: bytes) -> list[Heard]:
-        out: list[Heard] = []
+    def _read(self, data: bytes) -> list[ReceivedFrame]:
+        out: list[ReceivedFrame] = []
         start = 0
         for end in _LINE_END.finditer(data):
             if end.group() == b"\r" and end.end() == len(data):
                 break  # a line feed may follow
             if end.group() != b"\n":
-                self._complain("sse.newline", "A line ends with a carriage return.")
+                self._report("sse.newline", "A line ends with a carriage return.")
             line = data[start : end.start()]
             self._raw.append(data[start : end.end()])
             start = end.end()
@@ -168,88 +170,88 @@ class FrameCheck:
         self._rest = [data[start:]] if start < len(data) else []
         return out
 
-    def end(self) -> list[Heard]:
-        """The stream is over. An event that was not ended is no event, as for a browser."""
+    def end(self) -> list[ReceivedFrame]:
+        """The stream has ended; an event without its blank line is dropped, as browsers do."""
         rest = b"".join(self._rest)
-        heard = self.feed(b"\n", self._at) if rest.endswith(b"\r") else []
+        frames = self.feed(b"\n", self._at) if rest.endswith(b"\r") else []
         rest = b"".join(self._rest)
         lines = [*self._lines, *([rest] if rest.strip() else [])]
         if any(_begins_field(line) for line in lines):
-            self.findings.append(Finding("sse.ended", f"The stream ends with {_shown(lines[-1])}.", (self._place,)))
+            self.findings.append(Finding("sse.ended", f"The stream ends with {_shown(lines[-1])}.", (self._position,)))
         else:
             self._fields(lines)
-        self.findings = [_within(finding, self._place) for finding in self.findings]
-        return heard
+        self.findings = [_within(finding, self._position) for finding in self.findings]
+        return frames
 
-    def _ended(self) -> list[Heard]:
+    def _ended(self) -> list[ReceivedFrame]:
         lines, self._lines = self._lines, []
         raw, self._raw = b"".join(self._raw), []
         fields = self._fields(lines)
         data = [value for name, value in fields if name == "data"]
         if not data:
-            if lines and not any(_is_alien(line) for line in lines):
-                self._complain("sse.empty-event", f"{_shown(lines[0])} stands between blank lines.")
+            if lines and not any(_is_unknown_field(line) for line in lines):
+                self._report("sse.empty-event", f"{_shown(lines[0])} stands between blank lines.")
             return []
         if len(data) > 1:
-            self._complain("sse.one-line", f"The data of one event has {len(data)} lines.")
+            self._report("sse.one-line", f"The data of one event has {len(data)} lines.")
         names = [value for name, value in fields if name == "event"]
-        heard = self._heard(names[-1] if names else None, "\n".join(data), raw)
+        frame = self._frame(names[-1] if names else None, "\n".join(data), raw)
         ids = [value for name, value in fields if name == "id"]
         if ids:
-            heard = msgspec.structs.replace(heard, id=ids[-1])
+            frame = msgspec.structs.replace(frame, id=ids[-1])
             self._check_id(ids[-1])
-        self._place += 1
-        return [heard]
+        self._position += 1
+        return [frame]
 
     def _check_id(self, id: str) -> None:
         if id in self._ids or "\0" in id:
-            self._complain("sse.id", f"An event {'repeats the id' if id in self._ids else 'has the id'} {id!r}.")
+            self._report("sse.id", f"An event {'repeats the id' if id in self._ids else 'has the id'} {id!r}.")
         self._ids.add(id)
 
-    def _heard(self, name: str | None, data: str, raw: bytes) -> Heard:
+    def _frame(self, name: str | None, data: str, raw: bytes) -> ReceivedFrame:
         value = parsed(data) if data != DONE else None
         if data != DONE and not isinstance(value, dict):
-            self.findings.append(Finding("sse.json", f"An event has the data {data[:80]!r}.", (self._place,)))
-        return Heard(self._place, self._at, name, data, value, raw)
+            self.findings.append(Finding("sse.json", f"An event has the data {data[:80]!r}.", (self._position,)))
+        return ReceivedFrame(self._position, self._at, name, data, value, raw)
 
     def _fields(self, lines: list[bytes]) -> list[tuple[str, str]]:
         out: list[tuple[str, str]] = []
         for line in lines:
             text = line.decode(errors="replace")
             if "\ufffd" in text and text.encode() != line:
-                self._complain("sse.utf8", f"{_shown(line)} is not UTF-8.")
+                self._report("sse.utf8", f"{_shown(line)} is not UTF-8.")
             name, colon, value = text.partition(":")
             if name not in _FIELDS:
                 if name:  # a comment has none
-                    self._complain("sse.field", f"{_shown(line)} is no field.")
+                    self._report("sse.field", f"{_shown(line)} is no field.")
                 continue
             if colon and value and not value.startswith(" "):
-                self._complain("sse.space", f"{_shown(line)} has no space behind its colon.")
+                self._report("sse.space", f"{_shown(line)} has no space behind its colon.")
             out.append((name, value.removeprefix(" ")))
         return out
 
-    def _complain(self, rule: str, says: str) -> None:
-        """Once for each rule: what is wrong with one line is wrong with all of them."""
-        if rule not in self._complained:
-            self._complained.add(rule)
-            self.findings.append(Finding(rule, says, (self._place,)))
+    def _report(self, rule: str, detail: str) -> None:
+        """Add a finding, once for each rule."""
+        if rule not in self._reported:
+            self._reported.add(rule)
+            self.findings.append(Finding(rule, detail, (self._position,)))
 
 
-def _is_alien(line: bytes) -> bool:
+def _is_unknown_field(line: bytes) -> bool:
     """Whether a line is neither a field nor a comment."""
     return line.partition(b":")[0].decode(errors="replace") not in ("", *_FIELDS)
 
 
 def _begins_field(line: bytes) -> bool:
-    """Whether a line is a field, or as much of one as there was time for."""
+    """Whether a line is a field or the beginning of one."""
     name = line.partition(b":")[0].decode(errors="replace")
     return bool(name) and any(field.startswith(name) for field in _FIELDS)
 
 
 def _within(finding: Finding, frames: int) -> Finding:
-    """A finding about the frame to come is about the last one, if none came."""
-    places = tuple(min(place, frames - 1) for place in finding.frames) if frames else ()
-    return msgspec.structs.replace(finding, frames=places)
+    """Move a finding about the next frame to the last one, if there is no next frame."""
+    positions = tuple(min(position, frames - 1) for position in finding.frames) if frames else ()
+    return msgspec.structs.replace(finding, frames=positions)
 
 
 def _shown(line: bytes) -> str:

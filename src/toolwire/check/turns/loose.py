@@ -1,4 +1,4 @@
-"""Values of JSON that nobody vouches for."""
+"""Reads untrusted JSON values without raising."""
 
 from typing import Any, TypeAlias, cast
 
@@ -7,13 +7,13 @@ import msgspec
 Json: TypeAlias = dict[str, Any]
 
 DEEPEST = 200
-"""How deep a value may nest. No API comes near it, and comparing or showing a deeper one would overflow the stack."""
+"""The deepest nesting that is read; comparing deeper values would overflow the stack."""
 LARGEST = 2**53
-"""Beyond it numbers are not the same in every client."""
+"""Larger integers are not exact in JavaScript clients."""
 
 
 def parsed(data: str | bytes) -> Any:
-    """A value of JSON; None if it is none, or nests too deep to be looked at."""
+    """The parsed JSON; None if it is invalid or nested too deeply."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -39,20 +39,22 @@ def as_object(value: Any) -> Json:
 
 
 def as_list(value: Any) -> list[Any]:
+    """A list; anything else counts as an empty one."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
 def as_objects(value: Any) -> list[Json]:
-    """A list of objects; what is none of these counts as empty."""
+    """A list of objects; elements of other types count as empty objects."""
     return [as_object(each) for each in as_list(value)]
 
 
 def as_text(value: Any) -> str:
+    """A string; anything else counts as an empty one."""
     return value if isinstance(value, str) else ""
 
 
 def as_number(value: Any) -> int | None:
-    """A whole number; None for anything else, true and 1.0 among it."""
+    """An integer; None for anything else, including true and 1.0."""
     return value if type(value) is int and abs(value) <= LARGEST else None
 
 

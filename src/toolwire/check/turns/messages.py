@@ -1,14 +1,14 @@
-"""Messages: the rules of its form, streamed and plain."""
+"""The rules about the form of Messages, streamed and plain."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from toolwire.check.turns.frames import Heard
+from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
-from toolwire.check.turns.rule import Asked, Finding, Rule
-from toolwire.check.turns.turn import Call, Finish, Turn, Usage
+from toolwire.check.turns.rule import Finding, RequestFacts, Rule
+from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, ObservedUsage
 
 _API = "Anthropic Messages"
 _SDK = "the anthropic SDK, which builds the message from its events"
@@ -28,7 +28,7 @@ RULES = (
         "no stop reason.",
         f"{_API}; {_SDK}",
         "The SDK raises at the first event.",
-        explains=("messages.start-usage", "messages.fields", "messages.null-fields", "usage.told"),
+        explains=("messages.start-usage", "messages.fields", "messages.null-fields", "usage.reported"),
     ),
     Rule(
         "messages.start-usage",
@@ -36,7 +36,7 @@ RULES = (
         "The message of `message_start` has its usage.",
         f"{_API}; Claude Code reads it",
         "Clients raise on the missing object.",
-        explains=("usage.told",),
+        explains=("usage.reported",),
     ),
     Rule(
         "messages.fields",
@@ -68,7 +68,7 @@ RULES = (
         "`message_delta` tells the tokens of the output.",
         _API,
         "Budgets count nothing.",
-        explains=("usage.told",),
+        explains=("usage.reported",),
     ),
     Rule(
         "messages.error-event",
@@ -142,7 +142,7 @@ RULES = (
         _API,
         "The SDK raises.",
         on="plain",
-        explains=("usage.told", "calls.finish"),
+        explains=("usage.reported", "calls.finish"),
     ),
     Rule(
         "messages.input",
@@ -174,13 +174,13 @@ DELTAS = {
     "signature_delta": (("thinking",), "signature"),
     "compaction_delta": (("compaction",), ""),
 }
-"""The kinds of deltas: the blocks they belong to, and the field that holds their text, if one does."""
+"""By type of delta: the blocks it may appear in, and the field with its text, if any."""
 EMPTY: dict[str, Json] = {
     "text": {"text": ""},
     "thinking": {"thinking": ""},
     "tool_use": {"input": {}},
 }
-"""What a block that grows has when it starts."""
+"""The empty fields of a block at its start."""
 KNOWN = {
     "message_start",
     "message_delta",
@@ -193,18 +193,18 @@ KNOWN = {
 }
 
 
-def _type(each: Heard) -> str:
+def _type(each: ReceivedFrame) -> str:
     return as_text(each.fields.get("type"))
 
 
-def _broken(rule: str, says: str, *heard: Heard) -> Finding:
-    return Finding(f"messages.{rule}", says, tuple(each.place for each in heard))
+def _broken(rule: str, detail: str, *received: ReceivedFrame) -> Finding:
+    return Finding(f"messages.{rule}", detail, tuple(each.position for each in received))
 
 
 class MessagesStream:
-    """Reads a finished stream as the anthropic SDK does, and complains on the way."""
+    """Reads a finished stream as the anthropic SDK does, and reports what is wrong."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, facts: RequestFacts) -> None:
         self._blocks: list[_Block] = []
         self._open: _Block | None = None
         self._message: Json = {}
@@ -212,11 +212,12 @@ class MessagesStream:
         self._stopped: list[int] = []
         self._failed = False
 
-    def read(self, heard: Sequence[Heard]) -> Iterator[Finding]:
-        for each in heard:
+    def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+        """What is wrong with the frames."""
+        for each in received:
             if each.is_done:
                 yield _broken("unknown-event", "`[DONE]` is no event of the API.", each)
-        events = [each for each in heard if each.is_event and _type(each) != "ping"]
+        events = [each for each in received if each.is_event and _type(each) != "ping"]
         for each in events:
             kind = _type(each)
             if each.event != kind:
@@ -228,27 +229,30 @@ class MessagesStream:
         yield from self._opening(known)
         yield from self._check_error(known) if self._failed else self._closing(known)
         for each in events:
-            yield from self._see(each)
+            yield from self._block_event(each)
         if self._open is not None and not self._failed:
             yield _broken("block-order", f"Block {len(self._blocks) - 1} is never stopped.", *events[-1:])
 
     @property
-    def turn(self) -> Turn:
-        said = [piece for block in self._blocks if block.kind == "text" for piece in block.pieces]
-        text = "".join(piece for _, piece in said)
+    def turn(self) -> ObservedTurn:
+        """The turn, after the frames were read."""
+        text_pieces = [piece for block in self._blocks if block.kind == "text" for piece in block.pieces]
+        text = "".join(piece for _, piece in text_pieces)
         calls = tuple(block.call() for block in self._blocks if block.kind == "tool_use")
         reason = as_text(as_object(self._end.get("delta")).get("stop_reason"))
         finish: Finish = "failed" if self._failed else STOPS.get(reason, "")
         usage = _usage({**as_object(self._message.get("usage")), **as_object(self._end.get("usage"))})
-        return Turn(text, calls, finish, usage, as_text(self._message.get("id")), tuple(self._stopped), tuple(said))
+        return ObservedTurn(
+            text, calls, finish, usage, as_text(self._message.get("id")), tuple(self._stopped), tuple(text_pieces)
+        )
 
-    def _opening(self, events: Sequence[Heard]) -> Iterator[Finding]:
+    def _opening(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         starts = [each for each in events if _type(each) == "message_start"]
         if not starts and [_type(each) for each in events] == ["error"]:
             return
         if len(starts) != 1 or starts[0] is not events[0]:
-            says = f"message_start comes {len(starts)} times, or not first."
-            yield _broken("opening", says, *events[:1], *starts)
+            detail = f"message_start comes {len(starts)} times, or not first."
+            yield _broken("opening", detail, *events[:1], *starts)
         if not starts:
             return
         self._message = message = as_object(starts[0].fields.get("message"))
@@ -259,16 +263,16 @@ class MessagesStream:
             yield _broken("start-usage", f"message_start has the usage {shown(message.get('usage'))}.", starts[0])
         yield from _check_fields(message, "message_start", starts[0])
 
-    def _closing(self, events: Sequence[Heard]) -> Iterator[Finding]:
+    def _closing(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         """One or more `message_delta`, says the documentation; the last counts, as in the SDK."""
         ends = [each for each in events if _type(each) == "message_delta"]
         closing = events[events.index(ends[0]) :] if ends else events[-2:]
         if [_type(each) for each in closing] != [*["message_delta"] * max(1, len(ends)), "message_stop"]:
-            says = f"The stream ends with {' and '.join(_type(each) for each in events[-2:])}."
-            yield _broken("closing", says, *closing)
+            detail = f"The stream ends with {' and '.join(_type(each) for each in events[-2:])}."
+            yield _broken("closing", detail, *closing)
         if not ends:
             return
-        self._end, self._stopped = ends[-1].fields, [ends[-1].place]
+        self._end, self._stopped = ends[-1].fields, [ends[-1].position]
         reason = as_object(self._end.get("delta")).get("stop_reason")
         if as_text(reason) not in STOPS:
             yield _broken("closing", f"The stop reason is {shown(reason)}.", ends[-1])
@@ -280,18 +284,18 @@ class MessagesStream:
         if as_number(as_object(self._end.get("usage")).get("output_tokens")) is None:
             yield _broken("delta-usage", f"message_delta has the usage {shown(self._end.get('usage'))}.", ends[-1])
 
-    def _check_error(self, events: Sequence[Heard]) -> Iterator[Finding]:
+    def _check_error(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         errors = [each for each in events if _type(each) == "error"]
         ends = [each for each in events if _type(each) in ("message_delta", "message_stop")]
         if errors != [*events[-1:]] or ends:
-            says = "Something follows an error, or the turn ended before it."
-            yield _broken("error-event", says, *errors, *ends, *events[-1:])
+            detail = "Something follows an error, or the turn ended before it."
+            yield _broken("error-event", detail, *errors, *ends, *events[-1:])
         for each in errors:
             error = as_object(each.fields.get("error"))
             if not (isinstance(error.get("type"), str) and isinstance(error.get("message"), str)):
                 yield _broken("error-event", f"The error is {shown(each.fields.get('error'))}.", each)
 
-    def _see(self, each: Heard) -> Iterator[Finding]:
+    def _block_event(self, each: ReceivedFrame) -> Iterator[Finding]:
         match _type(each):
             case "content_block_start":
                 yield from self._start(each)
@@ -302,22 +306,22 @@ class MessagesStream:
             case _:
                 pass
 
-    def _start(self, each: Heard) -> Iterator[Finding]:
+    def _start(self, each: ReceivedFrame) -> Iterator[Finding]:
         if self._open is not None:
             yield _broken("block-order", "A block starts while another is open.", each)
         index = each.fields.get("index")
         if as_number(index) != len(self._blocks):
             yield _broken("block-index", f"A block starts at {shown(index)} where {len(self._blocks)} is next.", each)
-        self._open = block = _Block(as_object(each.fields.get("content_block")), each.place)
+        self._open = block = _Block(as_object(each.fields.get("content_block")), each.position)
         self._blocks.append(block)
         for field, empty in EMPTY.get(block.kind, {}).items():
             if block.start.get(field) != empty:
-                says = f"A {block.kind} block starts with the {field} {shown(block.start.get(field))}."
-                yield _broken("block-start", says, each)
+                detail = f"A {block.kind} block starts with the {field} {shown(block.start.get(field))}."
+                yield _broken("block-start", detail, each)
         if block.kind == "tool_use" and not (as_text(block.start.get("id")) and as_text(block.start.get("name"))):
             yield _broken("block-keys", f"A call starts as {shown(block.start)}.", each)
 
-    def _grow(self, each: Heard) -> Iterator[Finding]:
+    def _grow(self, each: ReceivedFrame) -> Iterator[Finding]:
         delta, block = as_object(each.fields.get("delta")), self._open
         kind = as_text(delta.get("type"))
         kinds, field = DELTAS.get(kind, ((), ""))
@@ -330,7 +334,7 @@ class MessagesStream:
         else:
             yield from block.grow(kind, as_text(delta.get(field)), each)
 
-    def _stop(self, each: Heard) -> Iterator[Finding]:
+    def _stop(self, each: ReceivedFrame) -> Iterator[Finding]:
         block = self._open
         if not self._is_open(each) or block is None:
             yield _broken("block-order", f"Block {shown(each.fields.get('index'))} stops and is not open.", each)
@@ -338,43 +342,43 @@ class MessagesStream:
             yield _broken("block-empty", "A text block has no text.", each)
         self._open = None
 
-    def _is_open(self, each: Heard) -> bool:
+    def _is_open(self, each: ReceivedFrame) -> bool:
         return self._open is not None and as_number(each.fields.get("index")) == len(self._blocks) - 1
 
 
 class _Block:
-    """One block, put together."""
+    """One block, assembled from its deltas."""
 
-    def __init__(self, start: Json, place: int) -> None:
+    def __init__(self, start: Json, position: int) -> None:
         self.start = start
         self.kind = as_text(start.get("type"))
         self.pieces: list[tuple[int, str]] = []
-        self._frames = [place]
+        self._frames = [position]
         self._is_signed = False
 
     @property
     def text(self) -> str:
         return "".join(piece for _, piece in self.pieces)
 
-    def grow(self, kind: str, text: str, each: Heard) -> Iterator[Finding]:
-        self._frames.append(each.place)
+    def grow(self, kind: str, text: str, each: ReceivedFrame) -> Iterator[Finding]:
+        self._frames.append(each.position)
         if kind in ("signature_delta", "thinking_delta"):
             if self._is_signed:
-                yield _broken("delta", "A thought goes on behind its signature.", each)
+                yield _broken("delta", "Thinking continues after its signature.", each)
             self._is_signed = kind == "signature_delta"
         if kind != "signature_delta":
-            self.pieces.append((each.place, text))
+            self.pieces.append((each.position, text))
 
-    def call(self) -> Call:
-        """The call, with the input that an SDK makes of the pieces: without any it is the one it started with."""
+    def call(self) -> ObservedCall:
+        """The call as an SDK assembles it: without deltas its input is the one of the start."""
         call = _plain_call(self.start)
         return msgspec.structs.replace(call, arguments=self.text or call.arguments, frames=tuple(self._frames))
 
 
-def _usage(counts: Json) -> Usage | None:
-    given, made = as_number(counts.get("input_tokens")), as_number(counts.get("output_tokens"))
+def _usage(counts: Json) -> ObservedUsage | None:
+    input, output = as_number(counts.get("input_tokens")), as_number(counts.get("output_tokens"))
     cached = [as_number(counts.get(key)) or 0 for key in ("cache_creation_input_tokens", "cache_read_input_tokens")]
-    return None if given is None or made is None else Usage(given + sum(cached), made)
+    return None if input is None or output is None else ObservedUsage(input + sum(cached), output)
 
 
 NULLABLE = ("container", "stop_details")
@@ -387,23 +391,24 @@ NULLABLE_COUNTS = (
 )
 
 
-def _check_fields(message: Json, what: str, *heard: Heard) -> Iterator[Finding]:
-    """What a message has besides the fields that every client needs."""
+def _check_fields(message: Json, what: str, *received: ReceivedFrame) -> Iterator[Finding]:
+    """Check the fields of a message that only some clients need."""
     lacking = [] if as_text(message.get("model")) else ["model"]
     lacking += [] if "stop_sequence" in message else ["stop_sequence"]
     if lacking:
-        yield _broken("fields", f"{what} lacks its {', '.join(lacking)}.", *heard)
+        yield _broken("fields", f"{what} lacks its {', '.join(lacking)}.", *received)
     null = [name for name in NULLABLE if name not in message]
     if isinstance(message.get("usage"), dict):
         null += [f"usage.{name}" for name in NULLABLE_COUNTS if name not in message["usage"]]
     if null:
-        yield _broken("null-fields", f"{what} lacks its {', '.join(null)}.", *heard)
+        yield _broken("null-fields", f"{what} lacks its {', '.join(null)}.", *received)
 
 
 # A plain answer
 
 
-def check_plain(body: Json, asked: Asked) -> Iterator[Finding]:
+def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
+    """What is wrong with a plain answer."""
     about = {key: body.get(key) for key in ("type", "role", "id", "stop_reason")}
     sound = about["type"] == "message" and about["role"] == "assistant" and as_text(about["id"])
     if not sound or as_text(about["stop_reason"]) not in STOPS or not isinstance(body.get("content"), list):
@@ -421,15 +426,15 @@ def check_plain(body: Json, asked: Asked) -> Iterator[Finding]:
             yield _broken("block-empty", "A text block has no text.")
 
 
-def plain_turn(body: Json) -> Turn:
+def plain_turn(body: Json) -> ObservedTurn:
     """The turn in a plain answer."""
     blocks = as_objects(body.get("content"))
     text = "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")
     calls = tuple(_plain_call(block) for block in blocks if block.get("type") == "tool_use")
     finish = STOPS.get(as_text(body.get("stop_reason")), "")
-    return Turn(text, calls, finish, _usage(as_object(body.get("usage"))), as_text(body.get("id")))
+    return ObservedTurn(text, calls, finish, _usage(as_object(body.get("usage"))), as_text(body.get("id")))
 
 
-def _plain_call(block: Json) -> Call:
+def _plain_call(block: Json) -> ObservedCall:
     value: Any = block.get("input")
-    return Call(as_text(block.get("id")), as_text(block.get("name")), msgspec.json.encode(value).decode())
+    return ObservedCall(as_text(block.get("id")), as_text(block.get("name")), msgspec.json.encode(value).decode())

@@ -1,7 +1,7 @@
-"""The fields of a Responses object and of its events: which there must be, and which tell the request again.
+"""The required fields of a response object and its events, and the request settings that a response repeats.
 
-What a server tells of the request may be more than what was asked: defaults are filled in, and tools of its own stand
-beside those of the client. It is wrong only where it contradicts the request.
+A server may repeat more than was sent: it fills in defaults and adds its own tools. Only a contradiction of the request
+is wrong.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ FIELDS = (
     "tools",
     "top_p",
 )
-"""What OpenAI requires besides `id`, `object`, `created_at`, `model` and `output`."""
+"""Fields that OpenAI requires besides `id`, `object`, `created_at`, `model` and `output`."""
 OPEN_FIELDS = (
     "background",
     "completed_at",
@@ -39,7 +39,7 @@ OPEN_FIELDS = (
     "truncation",
     "usage",
 )
-"""What Open Responses requires besides."""
+"""Fields that Open Responses requires in addition."""
 NOT_NULL = (
     "background",
     "frequency_penalty",
@@ -73,7 +73,7 @@ ECHOES = {
         "truncation",
     ),
 }
-"""The fields that the response repeats, by the rule that wants it."""
+"""The request fields that a response repeats, by rule."""
 EVENT_FIELDS = {
     "response.output_text.delta": ("logprobs",),
     "response.output_text.done": ("logprobs",),
@@ -81,11 +81,11 @@ EVENT_FIELDS = {
     "response.output_text.annotation.added": ("annotation", "annotation_index"),
     "error": ("code", "message", "param"),
 }
-"""Those that no other rule looks at."""
+"""Required fields of events that no other rule covers."""
 
 
 def field_faults(response: Json) -> Iterator[tuple[str, str]]:
-    """The rules about the fields of a response that one breaks, and how."""
+    """The rules about fields that a response breaks, each with the detail."""
     lacking = [name for name in FIELDS if name not in response]
     if lacking:
         yield "fields", f"lacks {', '.join(lacking)}."
@@ -98,7 +98,7 @@ def field_faults(response: Json) -> Iterator[tuple[str, str]]:
 
 
 def head_faults(response: Json) -> Iterator[str]:
-    """What a response lacks of the fields that say which one it is, besides its id."""
+    """The missing or invalid fields among `object`, `created_at` and `model`."""
     if response.get("object") != "response":
         yield "object"
     if as_number(response.get("created_at")) is None:
@@ -108,7 +108,7 @@ def head_faults(response: Json) -> Iterator[str]:
 
 
 def usage_faults(response: Json) -> Iterator[str]:
-    """What is not told of the tokens, where they are told."""
+    """The missing details of the usage, if there is a usage."""
     usage = as_object(response.get("usage"))
     if as_number(usage.get("input_tokens")) is None or as_number(usage.get("output_tokens")) is None:
         return
@@ -118,44 +118,44 @@ def usage_faults(response: Json) -> Iterator[str]:
 
 
 def echoed(rule: str, request: Json) -> list[str]:
-    """The fields of a request by which a rule of echoes can be seen."""
+    """The fields of a request that test an echo rule."""
     return [name for name in ECHOES[rule] if request.get(name) is not None]
 
 
 def echo_faults(request: Json, response: Json) -> Iterator[tuple[str, str]]:
-    """The rules of echoes that a response breaks, and how. What it does not have at all breaks another one."""
+    """The echo rules that a response breaks, each with the detail; missing fields break another rule."""
     for rule in ECHOES:
         for name in echoed(rule, request):
-            if name in response and not _tells(name, request[name], response[name]):
+            if name in response and not _repeats(name, request[name], response[name]):
                 yield rule, f"has the {name} {shown(response[name])}, the request {shown(request[name])}."
 
 
-def _tells(name: str, asked: Any, told: Any) -> bool:
+def _repeats(name: str, sent: Any, returned: Any) -> bool:
     match name:
         case "tools":
-            return all(any(_is_tool(each, tool) for each in as_objects(told)) for tool in as_objects(asked))
-        case "reasoning":  # OpenAI tells which summary it made, where `auto` was asked for
-            return _holds(as_object(asked).get("effort"), as_object(told).get("effort"))
+            return all(any(_is_tool(each, tool) for each in as_objects(returned)) for tool in as_objects(sent))
+        case "reasoning":  # OpenAI reports the summary it made where `auto` was requested
+            return _contains(as_object(sent).get("effort"), as_object(returned).get("effort"))
         case _:
-            return _holds(asked, told)
+            return _contains(sent, returned)
 
 
-def _is_tool(told: Json, tool: Json) -> bool:
-    """Whether it is the tool that was declared. A strict one may have got another schema."""
-    same = (told.get("type"), told.get("name")) == (tool.get("type"), tool.get("name"))
-    return same and (tool.get("strict") is not False or _holds(tool, told))
+def _is_tool(returned: Json, tool: Json) -> bool:
+    """Whether it is the declared tool; the schema of a strict tool may have been changed."""
+    same = (returned.get("type"), returned.get("name")) == (tool.get("type"), tool.get("name"))
+    return same and (tool.get("strict") is not False or _contains(tool, returned))
 
 
-def _holds(asked: Any, told: Any) -> bool:
-    """Whether all that was asked is told; there may be more."""
-    if isinstance(asked, dict):
-        values = as_object(told)
-        return isinstance(told, dict) and all(
-            _holds(value, values.get(name)) for name, value in as_object(asked).items()
+def _contains(sent: Any, returned: Any) -> bool:
+    """Whether everything that was sent is returned; there may be more."""
+    if isinstance(sent, dict):
+        values = as_object(returned)
+        return isinstance(returned, dict) and all(
+            _contains(value, values.get(name)) for name, value in as_object(sent).items()
         )
-    if isinstance(asked, list):
-        parts, there = as_list(asked), as_list(told)
-        return len(parts) == len(there) and all(_holds(*both) for both in zip(parts, there, strict=True))
-    if isinstance(asked, bool) or isinstance(told, bool):
-        return asked is told
-    return asked is None or asked == told
+    if isinstance(sent, list):
+        parts, there = as_list(sent), as_list(returned)
+        return len(parts) == len(there) and all(_contains(*both) for both in zip(parts, there, strict=True))
+    if isinstance(sent, bool) or isinstance(returned, bool):
+        return sent is returned
+    return sent is None or sent == returned

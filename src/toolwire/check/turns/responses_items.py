@@ -1,4 +1,4 @@
-"""The items of a Responses stream, from their announcement to their end."""
+"""Checks the items of a Responses stream, from `output_item.added` to `output_item.done`."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,8 +10,8 @@ from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, a
 from toolwire.check.turns.rule import Finding
 
 
-class Text(msgspec.Struct, frozen=True):
-    """Where text that arrives in deltas belongs: a field of the item, or of a part that lives within a list of it."""
+class TextField(msgspec.Struct, frozen=True):
+    """The field that text deltas fill: of the item itself, or of a part in one of its lists."""
 
     item: str
     field: str
@@ -20,21 +20,21 @@ class Text(msgspec.Struct, frozen=True):
 
 
 TEXTS = {
-    "response.output_text": Text("message", "text", "content", "output_text"),
-    "response.refusal": Text("message", "refusal", "content", "refusal"),
-    "response.reasoning_text": Text("reasoning", "text", "content", "reasoning_text"),
-    "response.reasoning_summary_text": Text("reasoning", "text", "summary", "summary_text"),
-    "response.function_call_arguments": Text("function_call", "arguments"),
-    "response.custom_tool_call_input": Text("custom_tool_call", "input"),
+    "response.output_text": TextField("message", "text", "content", "output_text"),
+    "response.refusal": TextField("message", "refusal", "content", "refusal"),
+    "response.reasoning_text": TextField("reasoning", "text", "content", "reasoning_text"),
+    "response.reasoning_summary_text": TextField("reasoning", "text", "summary", "summary_text"),
+    "response.function_call_arguments": TextField("function_call", "arguments"),
+    "response.custom_tool_call_input": TextField("custom_tool_call", "input"),
 }
 PARTS = {"response.content_part": "content", "response.reasoning_summary_part": "summary"}
 INDEXES = {"content": "content_index", "summary": "summary_index"}
 ANNOTATION = "response.output_text.annotation"
 CALLS = {text.item: text.field for text in TEXTS.values() if not text.within}
 GROWING = {text.item for text in TEXTS.values()}
-KEPT = ("type", "id", "call_id", "name", "role")
+IDENTITY_FIELDS = ("type", "id", "call_id", "name", "role")
 OPAQUE = "encrypted_content"
-"""OpenAI seals a thought anew each time that it tells it."""
+"""OpenAI encrypts reasoning anew each time it sends it."""
 
 ENDED = ("completed", "incomplete", "failed")
 
@@ -55,7 +55,7 @@ ITEM_EVENTS = {
     *{f"{stem}.{verb}" for stem in TEXTS for verb in ("delta", "done")},
 }
 KEEPALIVE = "keepalive"
-"""OpenAI sends it while a model thinks for long, and describes it nowhere."""
+"""OpenAI sends it while a model reasons for long; it is not documented."""
 AUDIO = {f"response.audio.{each}" for each in ("delta", "done", "transcript.delta", "transcript.done")}
 CORE = {*STATUSES, *ITEM_EVENTS, *AUDIO, "error", KEEPALIVE}
 
@@ -76,59 +76,66 @@ HOSTED = tuple(
         "web_search_call",
     )
 )
-"""Hosted tools tell about an item too, in events of their own."""
+"""Prefixes of the events of hosted tools."""
 EXTRA = re.compile(r"ping|response\.required_action|[a-z0-9_-]+:[a-z0-9_.-]+")
-"""The events that a stream has only on request: two bare names, or any name behind its maker's prefix."""
+"""Events that are sent only on request: two bare names, or any name with a vendor prefix."""
 
 
-class Event(msgspec.Struct, frozen=True):
+class ResponsesEvent(msgspec.Struct, frozen=True):
     """One event of the stream."""
 
-    place: int
+    position: int
     name: str | None
     data: Json
 
     @property
     def type(self) -> str:
+        """The type, such as `response.output_text.delta`."""
         return as_text(self.data.get("type"))
 
     @property
     def stem(self) -> str:
+        """The type without its last part."""
         return self.type.rpartition(".")[0]
 
     @property
     def verb(self) -> str:
+        """The last part of the type."""
         return self.type.rpartition(".")[2]
 
     @property
     def is_closing(self) -> bool:
+        """Whether it ends the response."""
         return self.type in CLOSINGS
 
     def inner(self, key: str) -> Json:
         """An object in the event, empty if it is not one."""
         return as_object(self.data.get(key))
 
-    def breaks(self, rule: str, says: str) -> Finding:
-        return broken(rule, f"{self} {says}", self)
+    def breaks(self, rule: str, detail: str) -> Finding:
+        """A finding about this event."""
+        return broken(rule, f"{self} {detail}", self)
 
     def __str__(self) -> str:
-        return f"event {self.place} ({self.type})"
+        return f"event {self.position} ({self.type})"
 
 
-def broken(rule: str, says: str, *events: Event) -> Finding:
-    return Finding(f"responses.{rule}", says[:1].upper() + says[1:], tuple(event.place for event in events))
+def broken(rule: str, detail: str, *events: ResponsesEvent) -> Finding:
+    """A finding that these events show."""
+    return Finding(f"responses.{rule}", detail[:1].upper() + detail[1:], tuple(event.position for event in events))
 
 
-class Output:
-    """All items of one response, in the order of their announcement."""
+class OutputReader:
+    """All items of one response, in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._items: list[Item] = []
-        self._indexes: dict[int, Item] = {}
-        """By the index that they were announced with."""
-        self._ids: dict[str, Item] = {}
+        self._items: list[OutputItem] = []
+        self._indexes: dict[int, OutputItem] = {}
+        """Items by the index they were added with."""
+        self._ids: dict[str, OutputItem] = {}
 
-    def read(self, events: Sequence[Event]) -> Iterator[Finding]:
+    def read(self, events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
+        """What is wrong with the items."""
         for event in events:
             if event.type == "response.output_item.added":
                 yield from self._add(event)
@@ -144,15 +151,15 @@ class Output:
         if closing is not None:
             yield from self._final_output(closing)
 
-    def _add(self, event: Event) -> Iterator[Finding]:
+    def _add(self, event: ResponsesEvent) -> Iterator[Finding]:
         """An item with a wrong index is read like any other, as the next one: the index alone is wrong then."""
         index, id = as_number(event.data.get("output_index")), as_text(event.inner("item").get("id"))
         if index != len(self._items):
-            told = shown(event.data.get("output_index"))
-            yield event.breaks("output-index", f"announces index {told} where {len(self._items)} is next.")
+            written = shown(event.data.get("output_index"))
+            yield event.breaks("output-index", f"announces index {written} where {len(self._items)} is next.")
             if id in self._ids or (not id and index in self._indexes):
                 return
-        item = Item(event, len(self._items))
+        item = OutputItem(event, len(self._items))
         self._items.append(item)
         if index is not None:
             self._indexes.setdefault(index, item)
@@ -162,70 +169,70 @@ class Output:
         if id:
             self._ids.setdefault(id, item)
 
-    def _see(self, event: Event) -> Iterator[Finding]:
+    def _see(self, event: ResponsesEvent) -> Iterator[Finding]:
         """Items are found by their index. One that has the id of the event is meant where the index cannot be right."""
         named = self._ids.get(as_text(event.data.get("item_id")) or as_text(event.inner("item").get("id")))
         item = self._at(as_number(event.data.get("output_index")))
         if named is not None and item is not named and (item is None or not item.takes(event)):
-            says = f"is about index {shown(event.data.get('output_index'))}, its item is at {named.index}."
-            yield event.breaks("output-index", says)
+            detail = f"is about index {shown(event.data.get('output_index'))}, its item is at {named.index}."
+            yield event.breaks("output-index", detail)
             item = named
         if item is None:
-            says = f"is about index {shown(event.data.get('output_index'))}, which was not announced."
-            yield event.breaks("item-added", says)
+            detail = f"is about index {shown(event.data.get('output_index'))}, which was not announced."
+            yield event.breaks("item-added", detail)
         else:
-            yield from item.see(event)
+            yield from item.read(event)
 
-    def _at(self, index: int | None) -> "Item | None":
-        """The item with this index, announced so or counted so."""
+    def _at(self, index: int | None) -> "OutputItem | None":
+        """The item that was added with this index, or at this position."""
         if index is None or index in self._indexes:
             return self._indexes.get(index) if index is not None else None
         return self._items[index] if 0 <= index < len(self._items) else None
 
-    def _all_closed(self, last: Sequence[Event]) -> Iterator[Finding]:
+    def _all_closed(self, last: Sequence[ResponsesEvent]) -> Iterator[Finding]:
         for index, item in enumerate(self._items):
             if item.closed is None:
-                says = f"the item at index {index} has no output_item.done."
-                yield broken("item-closed", says, item.added, *last)
+                detail = f"the item at index {index} has no output_item.done."
+                yield broken("item-closed", detail, item.added, *last)
 
-    def _incomplete_only_at_the_end(self, closing: Event) -> Iterator[Finding]:
+    def _incomplete_only_at_the_end(self, closing: ResponsesEvent) -> Iterator[Finding]:
         last = len(self._items) - 1
         for index, item in enumerate(self._items):
             if item.closed is None or item.closed.inner("item").get("status") != "incomplete":
                 continue
             if index != last:
-                says = f"the item at index {index} is incomplete and not the last."
-                yield broken("incomplete-item", says, item.closed)
+                detail = f"the item at index {index} is incomplete and not the last."
+                yield broken("incomplete-item", detail, item.closed)
             if closing.type == "response.completed":
-                says = f"the item at index {index} is incomplete, the response is not."
-                yield broken("incomplete-item", says, item.closed, closing)
+                detail = f"the item at index {index} is incomplete, the response is not."
+                yield broken("incomplete-item", detail, item.closed, closing)
 
-    def _final_output(self, closing: Event) -> Iterator[Finding]:
+    def _final_output(self, closing: ResponsesEvent) -> Iterator[Finding]:
         output = as_objects(closing.inner("response").get("output"))
         if len(output) != len(self._items):
-            says = f"{len(self._items)} items were announced, {closing} has {len(output)}."
-            yield broken("final-output", says, closing)
+            detail = f"{len(self._items)} items were announced, {closing} has {len(output)}."
+            yield broken("final-output", detail, closing)
         for index, item in enumerate(self._items):
             final = output[index] if 0 <= index < len(output) else {}
-            if item.closed is not None and not item.is_told_by(final):
-                says = f"item {index} of {closing} differs from its output_item.done."
-                yield broken("final-output", says, item.closed, closing)
+            if item.closed is not None and not item.matches(final):
+                detail = f"item {index} of {closing} differs from its output_item.done."
+                yield broken("final-output", detail, item.closed, closing)
 
-    def _failed_output(self, closing: Event) -> Iterator[Finding]:
-        """A failure may leave an item open: it is told as incomplete."""
+    def _failed_output(self, closing: ResponsesEvent) -> Iterator[Finding]:
+        """Check the output of a failed response, in which an open item is incomplete."""
         output = as_objects(closing.inner("response").get("output"))
         if len(output) > len(self._items):
             yield closing.breaks("failed-output", f"has {len(output)} items, {len(self._items)} were announced.")
         for index, item in enumerate(self._items):
             final = output[index] if 0 <= index < len(output) else {}
             half = item.closed is None and final.get("status") in ("incomplete", "failed")
-            if not half and (item.closed is None or not item.is_told_by(final)):
-                says = f"item {index} is not in {closing} as it was told."
-                yield broken("failed-output", says, item.added, closing)
+            if not half and (item.closed is None or not item.matches(final)):
+                detail = f"item {index} is not in {closing} as it was sent."
+                yield broken("failed-output", detail, item.added, closing)
 
 
 def item_faults(item: Json) -> Iterator[tuple[str, str]]:
-    """What is wrong with an item in whichever state, streamed or not."""
+    """What is wrong with an item in any state, streamed or not."""
     kind = as_text(item.get("type"))
     needed = ["id", "type", *(["call_id", "name"] if kind in CALLS else []), *(["role"] if kind == "message" else [])]
     for key in needed:
@@ -238,14 +245,14 @@ def item_faults(item: Json) -> Iterator[tuple[str, str]]:
 
 
 def part_faults(item: Json) -> Iterator[tuple[str, str]]:
-    """What is wrong with the text of a message that is done."""
+    """What is wrong with the parts of a finished message."""
     for part in as_objects(item.get("content")) if item.get("type") == "message" else ():
         if part.get("type") == "output_text" and not isinstance(part.get("annotations"), list):
             yield "part-keys", f"has the annotations {shown(part.get('annotations'))}."
 
 
-class Piece:
-    """Text that grows: it takes deltas while open, is said once, and then its part, if it has one, is closed."""
+class GrowingText:
+    """Text assembled from deltas; its state is `open`, `done` after the done event, then `closed` with its part."""
 
     def __init__(self, part: Json) -> None:
         self.type = part.get("type")
@@ -254,41 +261,44 @@ class Piece:
 
     @property
     def text(self) -> str:
+        """The text of all deltas."""
         return "".join(self.deltas)
 
-    def is_told_by(self, part: Json) -> bool:
+    def matches(self, part: Json) -> bool:
         """Whether a part has the type and the text of this one."""
         fields = [text.field for text in TEXTS.values() if text.part == self.type]
         return part.get("type") == self.type and any(part.get(field) == self.text for field in fields)
 
 
-class Item:
-    """One item, from its announcement to its end."""
+class OutputItem:
+    """One item, from `output_item.added` to `output_item.done`."""
 
-    def __init__(self, added: Event, index: int) -> None:
+    def __init__(self, added: ResponsesEvent, index: int) -> None:
         self.added = added
         self.index = index
-        self.closed: Event | None = None
+        self.closed: ResponsesEvent | None = None
         self._added = added.inner("item")
         self._type = as_text(self._added.get("type"))
-        self._call = Piece({})
-        self._parts: dict[str, list[Piece]] = {within: [] for within in INDEXES}
+        self._call = GrowingText({})
+        self._parts: dict[str, list[GrowingText]] = {within: [] for within in INDEXES}
         self._open = 0
-        """How many parts are open."""
+        """The number of open parts."""
 
-    def begin(self, event: Event) -> Iterator[Finding]:
+    def begin(self, event: ResponsesEvent) -> Iterator[Finding]:
+        """What is wrong with `output_item.added`."""
         yield from self._keys(event)
         yield from self._begin_status(event)
         filled = [key for key in ("content", "summary", *CALLS.values()) if self._added.get(key)]
         if filled and self._type in GROWING:
             yield event.breaks("item-begins-empty", f"has {', '.join(filled)} before any delta.")
 
-    def takes(self, event: Event) -> bool:
-        """Whether an event can be about this item: it is open, and of the kind."""
+    def takes(self, event: ResponsesEvent) -> bool:
+        """Whether an event can belong to this item: it is open and of the right type."""
         kind = TEXTS[event.stem].item if event.stem in TEXTS else as_text(event.inner("item").get("type"))
         return self.closed is None and kind in ("", self._type)
 
-    def see(self, event: Event) -> Iterator[Finding]:
+    def read(self, event: ResponsesEvent) -> Iterator[Finding]:
+        """What is wrong with a further event of this item."""
         if self.closed is not None:
             yield event.breaks("closed-item", "comes after output_item.done of its item.")
             return
@@ -302,20 +312,20 @@ class Item:
         elif event.stem == ANNOTATION:
             yield from self._annotation(event)
 
-    def _same_item(self, event: Event) -> Iterator[Finding]:
+    def _same_item(self, event: ResponsesEvent) -> Iterator[Finding]:
         if event.type == "response.output_item.done" or ("item_id" not in event.data and event.type not in ITEM_EVENTS):
             return
         if event.data.get("item_id") != self._added.get("id"):
-            says = f"has {shown(event.data.get('item_id'))}, its item has {shown(self._added.get('id'))}."
-            yield event.breaks("item-id", says)
+            detail = f"has {shown(event.data.get('item_id'))}, its item has {shown(self._added.get('id'))}."
+            yield event.breaks("item-id", detail)
 
-    def _keys(self, event: Event) -> Iterator[Finding]:
-        """What every item has, in whichever state."""
+    def _keys(self, event: ResponsesEvent) -> Iterator[Finding]:
+        """Check the fields that every item has."""
         item = event.inner("item")
-        for rule, says in item_faults(item):
-            yield event.breaks(rule, says)
+        for rule, detail in item_faults(item):
+            yield event.breaks(rule, detail)
 
-    def _begin_part(self, event: Event) -> Iterator[Finding]:
+    def _begin_part(self, event: ResponsesEvent) -> Iterator[Finding]:
         within, part = PARTS[event.stem], event.inner("part")
         parts, index = self._parts[within], event.data.get(INDEXES[within])
         texts = [text for text in TEXTS.values() if text.part == part.get("type")]
@@ -327,22 +337,22 @@ class Item:
             yield event.breaks("part-order", f"has index {shown(index)} where {len(parts)} is next.")
         if any(part.get(text.field) for text in texts):
             yield event.breaks("part-begins-empty", "has text before any delta.")
-        parts.append(Piece(part))
+        parts.append(GrowingText(part))
         self._open += 1
 
-    def _end_part(self, event: Event) -> Iterator[Finding]:
+    def _end_part(self, event: ResponsesEvent) -> Iterator[Finding]:
         piece, part = self._piece(event, PARTS[event.stem]), event.inner("part")
-        if piece is None or piece.state != "said":
+        if piece is None or piece.state != "done":
             yield event.breaks("part-order", "does not close a part whose text is done.")
             return
         piece.state = "closed"
         self._open -= 1
         if part.get("type") != piece.type:
             yield event.breaks("part-order", f"closes a part of type {shown(piece.type)} as {shown(part.get('type'))}.")
-        elif not piece.is_told_by(part):
+        elif not piece.matches(part):
             yield event.breaks("text-agrees", f"has another text than its deltas, {shown(piece.text)}.")
 
-    def _text(self, event: Event, text: Text) -> Iterator[Finding]:
+    def _text(self, event: ResponsesEvent, text: TextField) -> Iterator[Finding]:
         rule = "part-order" if text.within else "call-order"
         piece = self._piece(event, text.within) if text.within else self._call
         if text.item != self._type or (piece and text.part != (piece.type or "")):
@@ -352,16 +362,16 @@ class Item:
         elif event.verb == "delta":
             yield from self._delta(event, piece)
         else:
-            yield from self._said(event, piece, event.data.get(text.field))
+            yield from self._text_done(event, piece, event.data.get(text.field))
 
-    def _delta(self, event: Event, piece: Piece) -> Iterator[Finding]:
+    def _delta(self, event: ResponsesEvent, piece: GrowingText) -> Iterator[Finding]:
         delta = event.data.get("delta")
         piece.deltas.append(delta if isinstance(delta, str) else "")
         if not isinstance(delta, str):
             yield event.breaks("text-agrees", "has a delta that is no string.")
 
-    def _said(self, event: Event, piece: Piece, value: Any) -> Iterator[Finding]:
-        piece.state = "said"
+    def _text_done(self, event: ResponsesEvent, piece: GrowingText, value: Any) -> Iterator[Finding]:
+        piece.state = "done"
         if self._type in CALLS and not isinstance(value, str):
             yield event.breaks("arguments-string", f"has no string as its {CALLS[self._type]}.")
         elif self._type in CALLS and value and not piece.deltas:
@@ -371,54 +381,54 @@ class Item:
         if self._type in CALLS and event.data.get("name", self._added.get("name")) != self._added.get("name"):
             yield event.breaks("item-identity", f"has the name {shown(event.data['name'])}.")
 
-    def _annotation(self, event: Event) -> Iterator[Finding]:
+    def _annotation(self, event: ResponsesEvent) -> Iterator[Finding]:
         piece = self._piece(event, "content")
         if piece is None or piece.type != "output_text" or piece.state == "closed":
             yield event.breaks("part-order", "is not inside a part with text.")
 
-    def _close(self, event: Event) -> Iterator[Finding]:
+    def _close(self, event: ResponsesEvent) -> Iterator[Finding]:
         self.closed = event
         yield from self._keys(event)
         yield from self._same_identity(event)
         yield from self._end_status(event)
-        for rule, says in part_faults(event.inner("item")):
-            yield event.breaks(rule, says)
+        for rule, detail in part_faults(event.inner("item")):
+            yield event.breaks(rule, detail)
         yield from self._call_agrees(event) if self._type in CALLS else self._parts_agree(event)
 
-    def _same_identity(self, event: Event) -> Iterator[Finding]:
+    def _same_identity(self, event: ResponsesEvent) -> Iterator[Finding]:
         item = event.inner("item")
-        for key in KEPT:
+        for key in IDENTITY_FIELDS:
             if item.get(key) != self._added.get(key):
-                says = f"has the {key} {shown(item.get(key))} after {shown(self._added.get(key))}."
-                yield event.breaks("item-identity", says)
+                detail = f"has the {key} {shown(item.get(key))} after {shown(self._added.get(key))}."
+                yield event.breaks("item-identity", detail)
 
-    def _begin_status(self, event: Event) -> Iterator[Finding]:
+    def _begin_status(self, event: ResponsesEvent) -> Iterator[Finding]:
         status = event.inner("item").get("status")
         sound = status == "in_progress" if self._type in GROWING else status not in ENDED
         if not sound and not self._needs_no(status):
             yield event.breaks("item-status", f"says {shown(status)}.")
 
-    def _end_status(self, event: Event) -> Iterator[Finding]:
-        """Hosted tools may fail by themselves, or say `generating` to the end: no specification describes them."""
+    def _end_status(self, event: ResponsesEvent) -> Iterator[Finding]:
+        """Check the final status; those of hosted tools are not specified."""
         status = event.inner("item").get("status")
         sound = status in ("completed", "incomplete") if self._type in GROWING else status != "in_progress"
         if not sound and not self._needs_no(status):
             yield event.breaks("item-status", f"says {shown(status)}.")
 
     def _needs_no(self, status: Any) -> bool:
-        """OpenAI's reasoning has no status."""
+        """Reasoning items of OpenAI have no status."""
         return status is None and self._type == "reasoning"
 
-    def _call_agrees(self, event: Event) -> Iterator[Finding]:
+    def _call_agrees(self, event: ResponsesEvent) -> Iterator[Finding]:
         item, field = event.inner("item"), CALLS[self._type]
-        # Nobody has to declare half a call done: an incomplete one may lack the event.
-        if self._call.state != "said" and item.get("status") != "incomplete":
+        # An incomplete call may lack its done event.
+        if self._call.state != "done" and item.get("status") != "incomplete":
             yield event.breaks("call-order", f"comes before the {field} are done.")
         if item.get(field) != self._call.text:
-            says = f"has the {field} {shown(item.get(field))}, its deltas {shown(self._call.text)}."
-            yield event.breaks("text-agrees", says)
+            detail = f"has the {field} {shown(item.get(field))}, its deltas {shown(self._call.text)}."
+            yield event.breaks("text-agrees", detail)
 
-    def _parts_agree(self, event: Event) -> Iterator[Finding]:
+    def _parts_agree(self, event: ResponsesEvent) -> Iterator[Finding]:
         if self._open:
             yield event.breaks("part-order", "comes while a part is open.")
         if self._type not in GROWING:
@@ -426,23 +436,23 @@ class Item:
         for within, pieces in self._parts.items():
             parts = as_objects(event.inner("item").get(within))
             if len(parts) != len(pieces):
-                says = f"has {len(parts)} parts in {within}, the stream told of {len(pieces)}."
-                yield event.breaks("text-agrees", says)
+                detail = f"has {len(parts)} parts in {within}, the stream had {len(pieces)}."
+                yield event.breaks("text-agrees", detail)
             for piece, part in zip(pieces, parts, strict=False):
-                if piece.state == "closed" and not piece.is_told_by(part):
+                if piece.state == "closed" and not piece.matches(part):
                     yield event.breaks("text-agrees", f"has another part in {within} than the one that was closed.")
 
-    def _piece(self, event: Event, within: str) -> Piece | None:
+    def _piece(self, event: ResponsesEvent, within: str) -> GrowingText | None:
         index, pieces = as_number(event.data.get(INDEXES[within])), self._parts[within]
         return pieces[index] if index is not None and 0 <= index < len(pieces) else None
 
-    def is_told_by(self, final: Json) -> bool:
-        """Whether an item in the response is this one as it was closed; of hosted tools it is enough to be there."""
+    def matches(self, final: Json) -> bool:
+        """Whether an item of the final response equals this one; for hosted tools id and type suffice."""
         closed = self.closed.inner("item") if self.closed is not None else {}
         if self._type not in GROWING:
             return (closed.get("type"), closed.get("id")) == (final.get("type"), final.get("id"))
-        return _unsealed(closed) == _unsealed(final)
+        return _without_encrypted(closed) == _without_encrypted(final)
 
 
-def _unsealed(item: Json) -> Json:
+def _without_encrypted(item: Json) -> Json:
     return {key: value for key, value in item.items() if key != OPAQUE}

@@ -13,12 +13,12 @@ _CODEX = "Codex"
 _VERCEL = "the Vercel AI SDK"
 
 
-def _must(name: str, says: str, source: str, harm: str, **about: Any) -> Rule:
-    return Rule(f"responses.{name}", "MUST", says, source, harm, **about)
+def _must(name: str, detail: str, source: str, harm: str, **about: Any) -> Rule:
+    return Rule(f"responses.{name}", "MUST", detail, source, harm, **about)
 
 
-def _should(name: str, says: str, source: str, harm: str, **about: Any) -> Rule:
-    return Rule(f"responses.{name}", "SHOULD", says, source, harm, **about)
+def _should(name: str, detail: str, source: str, harm: str, **about: Any) -> Rule:
+    return Rule(f"responses.{name}", "SHOULD", detail, source, harm, **about)
 
 
 RULES = (
@@ -65,7 +65,7 @@ RULES = (
         "A stream ends with exactly one of `response.completed`, `response.failed` and `response.incomplete`.",
         f"{_SPEC}; {_CODEX} asks again for a stream that ends without it",
         "The turn is asked for again, and its calls run twice.",
-        explains=("responses.done-marker", "responses.final-output", "usage.told", "calls.finish"),
+        explains=("responses.done-marker", "responses.final-output", "usage.reported", "calls.finish"),
     ),
     _should(
         "done-marker",
@@ -236,7 +236,7 @@ RULES = (
     ),
     _should(
         "failed-output",
-        "A failed response holds the items that it told of, the open one as incomplete.",
+        "A failed response holds the items that were sent, the open one as incomplete.",
         _SPEC,
         "What the user has seen is gone from the history.",
         needs="error",
@@ -247,7 +247,7 @@ RULES = (
         f"OpenAI Responses; {_VERCEL}",
         "The SDK raises.",
         on="plain",
-        explains=("usage.told", "calls.finish"),
+        explains=("usage.reported", "calls.finish"),
     ),
     _must(
         "part-keys",
@@ -259,7 +259,7 @@ RULES = (
     ),
     _should(
         "fields",
-        "The response has all fields that OpenAI requires, wherever it is told: `created_at`, `model`, `tools`, "
+        "The response has all fields that OpenAI requires, wherever it appears: `created_at`, `model`, `tools`, "
         "`tool_choice`, `parallel_tool_calls`, `temperature`, `top_p`, `instructions`, `metadata`, `error` and "
         "`incomplete_details`.",
         "OpenAI Responses; typed clients",
@@ -304,7 +304,7 @@ RULES = (
     ),
     _should(
         "usage-details",
-        "Tokens are told with `input_tokens_details.cached_tokens` and `output_tokens_details.reasoning_tokens`.",
+        "Tokens are reported with `input_tokens_details.cached_tokens` and `output_tokens_details.reasoning_tokens`.",
         f"OpenAI Responses, {_SPEC}; the OpenAI Agents SDK",
         "Typed clients raise at the end of the turn, and nobody sees what the cache saves.",
         on="turn",

@@ -1,4 +1,4 @@
-"""What a rule is, and what it is to break one."""
+"""Rules and findings."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -7,58 +7,60 @@ import msgspec
 from toolwire.core.events import Dialect
 
 Level: TypeAlias = Literal["MUST", "SHOULD"]
-"""MUST: clients lose or mangle calls where it is broken. SHOULD: some client stumbles, or something is lost besides."""
+"""MUST: clients lose or mangle calls where it is broken. SHOULD: some clients fail, or
+other information is lost."""
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """One demand on an endpoint."""
+    """One requirement for an endpoint."""
 
     id: str
     """Stable: `area.what`."""
     level: Level
-    says: str
-    """The demand in one sentence."""
+    requirement: str
+    """The requirement in one sentence."""
     source: str
-    """The specification or the client that demands it."""
+    """The specification or the client that requires it."""
     harm: str
     """What goes wrong where it is broken."""
-    on: Literal["stream", "plain", "turn", "talk"] = "stream"
+    on: Literal["stream", "plain", "turn", "conversation"] = "stream"
     """What can break it: a stream, a plain answer, either of them, or a conversation."""
     needs: Literal["", "call", "error", "text", "time"] = ""
-    """What has to be in a turn for the rule to say anything about it."""
+    """What a turn must contain to test the rule."""
     explains: tuple[str, ...] = ()
     """Rules that break along with this one, in the same answer: ids, or `area.*` for all of an area."""
 
     @property
     def area(self) -> str:
+        """The first part of the id."""
         return self.id.partition(".")[0]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A rule that was seen broken."""
+    """One observed violation of a rule."""
 
     rule: str
-    says: str
-    """What was seen."""
+    detail: str
+    """What is wrong, in one sentence."""
     frames: tuple[int, ...] = ()
-    """The places of the frames that show it."""
+    """The positions of the frames that show it."""
 
     def __str__(self) -> str:
-        return f"{self.rule}: {self.says}"
+        return f"{self.rule}: {self.detail}"
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What a rule has to know of the request."""
+class RequestFacts(msgspec.Struct, frozen=True):
+    """The facts about a request that the rules depend on."""
 
     api: Dialect
     tools: tuple[str, ...] | None = None
     """The names of the declared tools; None if the request is not known."""
     usage: bool | None = None
-    """Whether the tokens were asked for in a stream; None if the request is not known."""
+    """Whether token counts were requested in a stream; None if the request is not known."""
     forced: bool = False
     """Whether the request named the tool that is to be called."""
     extended: bool = False
-    """Whether events beyond the protocol were asked for."""
+    """Whether events beyond the protocol were requested."""
     socket: bool = False
     """A WebSocket carries the events: they have no names, and no marker ends them."""
     fields: dict[str, Any] = {}

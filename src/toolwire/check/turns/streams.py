@@ -1,4 +1,4 @@
-"""All rules that a turn by itself can break, whoever sent it: bytes of a stream or a plain answer in, findings out."""
+"""Checks one turn: bytes of a stream or a plain answer in, findings out."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
@@ -6,28 +6,32 @@ from typing import Protocol
 import msgspec
 
 from toolwire.check.turns import chat, messages, responses
-from toolwire.check.turns.frames import FrameCheck, Heard
+from toolwire.check.turns.frames import FrameCheck, ReceivedFrame
 from toolwire.check.turns.loose import Json, as_object, as_text, parsed, shown
-from toolwire.check.turns.rule import Asked, Finding
-from toolwire.check.turns.turn import Turn, check_turn
+from toolwire.check.turns.rule import Finding, RequestFacts
+from toolwire.check.turns.turn import ObservedTurn, check_turn
 from toolwire.core.events import Dialect
 
 
 class StreamReader(Protocol):
-    """A dialect's strict reader of a finished stream."""
+    """The strict reader of an API's finished stream."""
 
-    def read(self, heard: Sequence[Heard]) -> Iterator[Finding]: ...
+    def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+        """What is wrong with the frames."""
+        ...
 
     @property
-    def turn(self) -> Turn: ...
+    def turn(self) -> ObservedTurn:
+        """The turn, after the frames were read."""
+        ...
 
 
-STREAMS: dict[Dialect, Callable[[Asked], StreamReader]] = {
+STREAMS: dict[Dialect, Callable[[RequestFacts], StreamReader]] = {
     "chat": chat.ChatStream,
     "responses": responses.ResponsesStream,
     "messages": messages.MessagesStream,
 }
-PLAIN: dict[Dialect, tuple[Callable[[Json, Asked], Iterator[Finding]], Callable[[Json], Turn]]] = {
+PLAIN: dict[Dialect, tuple[Callable[[Json, RequestFacts], Iterator[Finding]], Callable[[Json], ObservedTurn]]] = {
     "chat": (chat.check_plain, chat.plain_turn),
     "responses": (responses.check_plain, responses.plain_turn),
     "messages": (messages.check_plain, messages.plain_turn),
@@ -35,44 +39,46 @@ PLAIN: dict[Dialect, tuple[Callable[[Json, Asked], Iterator[Finding]], Callable[
 
 
 class StreamCheck:
-    """A stage from the bytes of one stream, in any chunking, to what is wrong with it. Findings come at the end."""
+    """A stage that checks the bytes of one stream, in any chunking, and returns findings at the end."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(self, facts: RequestFacts) -> None:
+        self._facts = facts
         self._frames = FrameCheck()
-        self.heard: list[Heard] = []
-        self.turn = Turn()
+        self.received: list[ReceivedFrame] = []
+        self.turn = ObservedTurn()
 
     def feed(self, data: bytes, at: float = 0.0) -> Sequence[Finding]:
-        self.heard += self._frames.feed(data, at)
+        """Take bytes that arrived `at` so many seconds after the request."""
+        self.received += self._frames.feed(data, at)
         return ()
 
     def end(self) -> Sequence[Finding]:
-        self.heard += self._frames.end()
-        found, self.turn = check_heard(self.heard, self._asked)
+        """All findings, now that the stream has ended."""
+        self.received += self._frames.end()
+        found, self.turn = check_frames(self.received, self._facts)
         return [*self._frames.findings, *found]
 
 
-def check_heard(heard: Sequence[Heard], asked: Asked) -> tuple[list[Finding], Turn]:
-    """What is wrong with the events of a stream, and the turn that they tell."""
-    reader = STREAMS[asked.api](asked)
-    found = [*reader.read(heard)]
-    return [*found, *check_turn(reader.turn, asked)], reader.turn
+def check_frames(received: Sequence[ReceivedFrame], facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
+    """What is wrong with the frames of a stream, and the turn in them."""
+    reader = STREAMS[facts.api](facts)
+    found = [*reader.read(received)]
+    return [*found, *check_turn(reader.turn, facts)], reader.turn
 
 
-def check_plain(body: bytes, asked: Asked) -> tuple[list[Finding], Turn]:
+def check_plain(body: bytes, facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
     """What is wrong with a plain answer, and the turn in it."""
-    check, read = PLAIN[asked.api]
+    check, read = PLAIN[facts.api]
     value = parsed(body)
     if not isinstance(value, dict):
-        return [Finding("plain.json", f"The answer is {shown(body[:80])}.")], Turn()
+        return [Finding("plain.json", f"The answer is {shown(body[:80])}.")], ObservedTurn()
     fields = as_object(value)
     turn = read(fields)
-    return [*check(fields, asked), *check_turn(turn, msgspec.structs.replace(asked, usage=True))], turn
+    return [*check(fields, facts), *check_turn(turn, msgspec.structs.replace(facts, usage=True))], turn
 
 
 def api_of(value: Json) -> Dialect:
-    """Whose words these are, of a first event or a plain answer; empty if nobody's."""
+    """The API of a first event or a plain answer; empty if it is unknown."""
     kind = as_text(value.get("type"))
     if as_text(value.get("object")).startswith("chat.completion"):
         return "chat"

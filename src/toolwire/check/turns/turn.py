@@ -1,4 +1,4 @@
-"""A turn as a client holds it at the end, in no dialect's words, and the rules that hold in every dialect."""
+"""A turn as a client has it at the end, independent of the API, and the rules that hold in every API."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from toolwire.check.turns.loose import as_number, as_object, parsed, shown
-from toolwire.check.turns.rule import Asked, Finding, Rule
+from toolwire.check.turns.rule import Finding, RequestFacts, Rule
 from toolwire.core.events import CallKind
 
 Finish: TypeAlias = Literal["", "stop", "calls", "length", "filter", "failed"]
@@ -18,7 +18,7 @@ RULES = (
         "MUST",
         "Every call has an id that no other call of the turn has.",
         "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages",
-        "Results cannot be told apart, and the next request is refused or answers the wrong call.",
+        "Results cannot be matched to calls, and the next request is refused or answers the wrong call.",
         on="turn",
         needs="call",
     ),
@@ -34,7 +34,7 @@ RULES = (
     Rule(
         "calls.json",
         "MUST",
-        "The arguments of a function are one JSON object, `{}` if there are none, unless the call is told as cut.",
+        "The arguments of a function are one JSON object, `{}` if there are none, unless the call is reported as cut.",
         "every client: arguments are parsed before they are used; Codex runs a call when its item is completed",
         "The client raises on a call that the model made correctly, or runs half of one.",
         on="turn",
@@ -80,15 +80,15 @@ RULES = (
     Rule(
         "stream.live",
         "SHOULD",
-        "A stream comes while the model speaks, not at the end.",
+        "A stream arrives while the model generates, not at the end.",
         "clients that show text as it comes",
         "The user looks at nothing, and proxies close the connection.",
         needs="time",
     ),
     Rule(
-        "usage.told",
+        "usage.reported",
         "SHOULD",
-        "A turn tells the tokens that it used, in a chat stream if it was asked for them.",
+        "A turn reports the tokens that it used, in a chat stream if they were requested.",
         "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages",
         "Budgets and bills count nothing, and clients that compact histories never do.",
         on="turn",
@@ -115,90 +115,96 @@ LEAKS = re.compile(
     r"<tool_call>|</tool_call>|<use_tool>|<function=|<\|tool_call|<\|python_tag\|>|\[TOOL_CALLS\]|<\|channel\|>commentary"
     r"|<invoke name=|<.tool▁call|<function_calls>"
 )
-"""How models write calls when nobody has told them apart from the text."""
+"""Notations of calls that a server failed to parse."""
 
 
-class Call(msgspec.Struct, frozen=True):
+class ObservedCall(msgspec.Struct, frozen=True):
+    """A call as a client received it."""
+
     id: str
     name: str
     arguments: str
     kind: CallKind = "function"
     frames: tuple[int, ...] = ()
     is_closed: bool = False
-    """The server says that it is whole, however the turn ended."""
+    """Whether the server marked it as complete, however the turn ended."""
 
     @property
     def value(self) -> Any:
-        """The arguments as JSON; None if they are none."""
+        """The arguments parsed as JSON; None if they are invalid."""
         return parsed(self.arguments)
 
 
-class Usage(msgspec.Struct, frozen=True):
+class ObservedUsage(msgspec.Struct, frozen=True):
+    """Token counts as a client received them."""
+
     input: int
     output: int
     total: int | None = None
     cached: int | None = None
-    """Of the input, where it is told."""
+    """Part of the input; None if it is not reported."""
     reasoning: int | None = None
-    """Of the output, where it is told."""
+    """Part of the output; None if it is not reported."""
 
     @property
     def has_parts(self) -> bool:
+        """Whether cached or reasoning tokens are reported."""
         return self.cached is not None or self.reasoning is not None
 
 
-class Turn(msgspec.Struct, frozen=True):
-    """What came of a request."""
+class ObservedTurn(msgspec.Struct, frozen=True):
+    """A turn as a client received it."""
 
     text: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ObservedCall, ...] = ()
     finish: Finish = ""
-    usage: Usage | None = None
+    usage: ObservedUsage | None = None
     id: str = ""
     last: tuple[int, ...] = ()
-    """The frames that say how it ended, and what it took."""
-    said: tuple[tuple[int, str], ...] = ()
-    """The text in pieces, each with the place of the frame that brought it."""
+    """The frames with the finish reason and the usage."""
+    text_pieces: tuple[tuple[int, str], ...] = ()
+    """The text in pieces, each with the position of its frame."""
 
     @property
     def is_over(self) -> bool:
+        """Whether it ended without a failure."""
         return self.finish not in ("", "failed")
 
-    def saying(self, start: int, end: int) -> tuple[int, ...]:
-        """The frames that brought this piece of the text."""
-        places: list[int] = []
-        for place, text in self.said:
+    def frames_of_text(self, start: int, end: int) -> tuple[int, ...]:
+        """The frames with this range of the text."""
+        positions: list[int] = []
+        for position, text in self.text_pieces:
             if start < len(text) and end > 0:
-                places.append(place)
+                positions.append(position)
             start, end = start - len(text), end - len(text)
-        return tuple(dict.fromkeys(places))
+        return tuple(dict.fromkeys(positions))
 
 
-def check_turn(turn: Turn, asked: Asked) -> Iterator[Finding]:
-    """Everything that is wrong with what a turn says, in whichever form."""
+def check_turn(turn: ObservedTurn, facts: RequestFacts) -> Iterator[Finding]:
+    """What is wrong with a turn, whichever API it came from."""
     ids: set[str] = set()
     for call in turn.calls:
         if not call.id or call.id in ids:
             yield Finding("calls.id", f"A call of {call.name} has the id {call.id!r}.", call.frames)
         ids.add(call.id)
-        yield from _check_call(call, turn, asked)
-    if _misleads(turn, asked):
-        says = f"A turn with {len(turn.calls)} calls ends as if there were {'none' if turn.calls else 'some'}."
-        yield Finding("calls.finish", says, turn.last)
-    leak = LEAKS.search(turn.text) if asked.tools else None
+        yield from _check_call(call, turn, facts)
+    if _misleads(turn, facts):
+        detail = f"A turn with {len(turn.calls)} calls ends as if there were {'none' if turn.calls else 'some'}."
+        yield Finding("calls.finish", detail, turn.last)
+    leak = LEAKS.search(turn.text) if facts.tools else None
     if leak is not None:
-        says = f"The text holds {turn.text[leak.start() : leak.start() + 80]!r}."
-        yield Finding("calls.leak", says, turn.saying(*leak.span()))
-    if turn.is_over and turn.usage is None and _wants_usage(asked):
-        yield Finding("usage.told", "The turn tells no tokens.", turn.last)
+        detail = f"The text holds {turn.text[leak.start() : leak.start() + 80]!r}."
+        yield Finding("calls.leak", detail, turn.frames_of_text(*leak.span()))
+    if turn.is_over and turn.usage is None and _wants_usage(facts):
+        yield Finding("usage.reported", "The turn reports no tokens.", turn.last)
     if turn.usage is not None:
         yield from _check_usage(turn.usage, turn.last)
 
 
-def _check_usage(usage: Usage, frames: tuple[int, ...]) -> Iterator[Finding]:
+def _check_usage(usage: ObservedUsage, frames: tuple[int, ...]) -> Iterator[Finding]:
     if usage.total not in (None, usage.input + usage.output):
-        says = f"The total is {usage.total}, the input {usage.input} and the output {usage.output}."
-        yield Finding("usage.sum", says, frames)
+        detail = f"The total is {usage.total}, the input {usage.input} and the output {usage.output}."
+        yield Finding("usage.sum", detail, frames)
     for word, part, of, whole in (
         ("cached", usage.cached, "input", usage.input),
         ("reasoning", usage.reasoning, "output", usage.output),
@@ -207,32 +213,32 @@ def _check_usage(usage: Usage, frames: tuple[int, ...]) -> Iterator[Finding]:
             yield Finding("usage.parts", f"{part} {word} tokens are part of {whole} tokens of {of}.", frames)
 
 
-def _misleads(turn: Turn, asked: Asked) -> bool:
-    """Whether the finish reason speaks of calls that are not there, or not of those that are."""
-    if turn.finish == "stop" and asked.forced and asked.api == "chat":
-        return False  # OpenAI's own: the call was no choice of the model
+def _misleads(turn: ObservedTurn, facts: RequestFacts) -> bool:
+    """Whether the finish reason contradicts the calls."""
+    if turn.finish == "stop" and facts.forced and facts.api == "chat":
+        return False  # as OpenAI does: the model had no choice
     return turn.finish == ("stop" if turn.calls else "calls")
 
 
-def _wants_usage(asked: Asked) -> bool:
-    """Only in a chat stream nobody tells the tokens without being asked."""
-    return asked.usage or (asked.usage is None and asked.api != "chat")
+def _wants_usage(facts: RequestFacts) -> bool:
+    """Whether token counts are expected: always, except in a chat stream that did not request them."""
+    return facts.usage or (facts.usage is None and facts.api != "chat")
 
 
-def _check_call(call: Call, turn: Turn, asked: Asked) -> Iterator[Finding]:
-    if not call.name or (asked.tools is not None and call.name not in asked.tools):
+def _check_call(call: ObservedCall, turn: ObservedTurn, facts: RequestFacts) -> Iterator[Finding]:
+    if not call.name or (facts.tools is not None and call.name not in facts.tools):
         yield Finding("calls.name", f"A call has the name {call.name!r}.", call.frames)
     cut = turn.finish not in ("stop", "calls") and call is turn.calls[-1] and not call.is_closed
     if call.kind == "function" and not cut and not isinstance(call.value, dict):
         yield Finding("calls.json", f"A call of {call.name} has the arguments {shown(call.arguments)}.", call.frames)
 
 
-def as_usage(value: Any, given: str, made: str) -> Usage | None:
-    """Token counts under these names, if they are there, with their details."""
+def as_usage(value: Any, input_field: str, output_field: str) -> ObservedUsage | None:
+    """Token counts under these field names with their details; None if they are missing."""
     counts = as_object(value)
-    input, output = as_number(counts.get(given)), as_number(counts.get(made))
+    input, output = as_number(counts.get(input_field)), as_number(counts.get(output_field))
     if input is None or output is None:
         return None
-    cached = as_number(as_object(counts.get(f"{given}_details")).get("cached_tokens"))
-    reasoning = as_number(as_object(counts.get(f"{made}_details")).get("reasoning_tokens"))
-    return Usage(input, output, as_number(counts.get("total_tokens")), cached, reasoning)
+    cached = as_number(as_object(counts.get(f"{input_field}_details")).get("cached_tokens"))
+    reasoning = as_number(as_object(counts.get(f"{output_field}_details")).get("reasoning_tokens"))
+    return ObservedUsage(input, output, as_number(counts.get("total_tokens")), cached, reasoning)

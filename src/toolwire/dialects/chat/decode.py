@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, finished, taken
+from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, run_steps, take_bounded
 from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
@@ -21,8 +21,8 @@ from toolwire.core.request import (
 )
 from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
-from toolwire.dialects.chat.history import decode_messages, is_odd
-from toolwire.dialects.reading import explained
+from toolwire.dialects.chat.history import decode_messages, needs_rewriting
+from toolwire.dialects.reading import as_bad_request
 from toolwire.dialects.responses.history import decode_items
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
@@ -30,7 +30,7 @@ _decode_known_body = msgspec.json.Decoder(wire.KnownBody).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_tools = msgspec.json.Decoder(list[wire.ToolDeclaration]).decode
 _decode_raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_choice = msgspec.json.Decoder(wire.Choice | str).decode
+_decode_choice = msgspec.json.Decoder(wire.ToolChoiceParam | str).decode
 
 _KNOWN = frozenset(wire.Body.__struct_fields__)
 _DEFAULTS = frozenset((b"null", b"0", b"0.0", b"false", b"[]", b"{}", b'["text"]'))
@@ -38,7 +38,8 @@ _MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "requ
 
 
 def decode_request(body: bytes) -> Request:
-    return finished(decoding(body))
+    """The request in a body."""
+    return run_steps(decoding(body))
 
 
 def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
@@ -54,11 +55,12 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
     tools, hosted = _tools(read)
     bounds.check_tools(len(tools) + len(hosted), "tools" if has_tools else "functions")
     yield
-    entries = yield from taken(_entries(read, notes), bounds.entries, "messages" if read.messages else "input")
+    entries = yield from take_bounded(_entries(read, notes), bounds.entries, "messages" if read.messages else "input")
     return Request(
         model=read.model,
         dialect="chat",
-        carries_seals=False,
+        carries_signatures=False,
+        reasoning_in_messages=True,
         instructions=read.instructions or "",
         entries=entries,
         stream=bool(read.stream),
@@ -87,16 +89,16 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
         choices=read.n or 1,
         extra=extra,
         body=body,
-        written=_written(read.messages, entries) if read.messages else None,
+        original_entries=_original_entries(read.messages, entries) if read.messages else None,
         notes=tuple(notes),
     )
 
 
 def _entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
-    """The conversation, which some clients send as a Responses client would."""
+    """The conversation, which some clients send in the `input` field of Responses."""
     given = reading.given(read.input)
     if read.messages is None and given is not None:
-        items = _decode_raw_list(given) if reading.begins(given, b"[") else [_said(given)]
+        items = _decode_raw_list(given) if reading.begins_with(given, b"[") else [_user_message(given)]
         return decode_items(items, 0, notes)
     if read.messages is None:
         raise reading.required("messages")
@@ -107,18 +109,18 @@ def _entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
     return decode_messages(read.messages, notes)
 
 
-def _said(text: msgspec.Raw) -> msgspec.Raw:
+def _user_message(text: msgspec.Raw) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode({"role": "user", "content": text}))
 
 
-def _written(messages: list[wire.ChatMessage], entries: tuple[Entry, ...]) -> tuple[Entry | None, ...]:
-    """The entries of messages that may go on as they are."""
-    odd = {place for place, message in enumerate(messages) if message.tool_calls and is_odd(message)}
-    return tuple(None if entry.message in odd else entry for entry in entries) if odd else entries
+def _original_entries(messages: list[wire.ChatMessage], entries: tuple[Entry, ...]) -> tuple[Entry | None, ...]:
+    """The entries, with None for those of messages that cannot be sent as they are."""
+    rewritten = {index for index, message in enumerate(messages) if message.tool_calls and needs_rewriting(message)}
+    return tuple(None if entry.message in rewritten else entry for entry in entries) if rewritten else entries
 
 
 def _read(body: bytes) -> Steps[tuple[wire.Body, dict[str, msgspec.Raw]]]:
-    """The body, and the fields of it that we have no place for."""
+    """The body, and those of its fields that have no counterpart in a `Request`."""
     try:
         return _decode_known_body(body), {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -129,29 +131,29 @@ def _read(body: bytes) -> Steps[tuple[wire.Body, dict[str, msgspec.Raw]]]:
         yield
         return read, _extra(body)
     except msgspec.ValidationError as error:
-        raise _explained(error, body) from None
+        raise _with_message_index(error, body) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 
-def _explained(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
-    """What is wrong, and with which of the messages; msgspec does not tell their places."""
-    found = explained(error)
+def _with_message_index(error: msgspec.ValidationError, body: bytes = b"") -> BadRequest:
+    """The error with the index of the message, which msgspec does not report."""
+    found = as_bad_request(error)
     if not body or not (found.param or "").startswith("messages[...]"):
         return found
-    place = f"[{_wrong_entry(_decode_fields(body)['messages'], wire.ChatMessage)}]"
-    message, param = (text.replace("[...]", place, 1) for text in (found.message, found.param or ""))
+    index = f"[{_wrong_entry(_decode_fields(body)['messages'], wire.ChatMessage)}]"
+    message, param = (text.replace("[...]", index, 1) for text in (found.message, found.param or ""))
     return BadRequest(message, param, found.code)
 
 
 def _wrong_entry(data: bytes | msgspec.Raw, kind: type[msgspec.Struct]) -> int:
-    """The place of the first entry of a list that cannot be read; msgspec does not tell it."""
+    """The index of the first entry of a list that cannot be decoded; msgspec does not report it."""
     entries = _decode_raw_list(data)
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         try:
             msgspec.json.decode(entry, type=kind)
         except msgspec.ValidationError:
-            return place
+            return index
     return len(entries)
 
 
@@ -165,7 +167,7 @@ def _tools(read: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
     if raw is not None and bytes(raw) != b"[]":
         return _known_tools[bytes(raw)]
     functions = read.functions or ()
-    return tuple(_function(function, f"functions[{place}]") for place, function in enumerate(functions)), ()
+    return tuple(_function(function, f"functions[{index}]") for index, function in enumerate(functions)), ()
 
 
 def _size_of_tools(read: wire.Body) -> int:
@@ -187,12 +189,12 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
     tools: list[Tool] = []
     hosted: list[HostedTool] = []
     raws = _decode_raw_list(data)
-    for place, each in enumerate(declared):
-        tool = _tool(each, f"tools[{place}]")
+    for index, each in enumerate(declared):
+        tool = _tool(each, f"tools[{index}]")
         if tool is not None:
             tools.append(tool)
         elif each.type is not None:
-            hosted.append(HostedTool(each.type, raws[place]))
+            hosted.append(HostedTool(each.type, raws[index]))
     return tuple(tools), tuple(hosted)
 
 
@@ -201,14 +203,14 @@ _known_tools = Cache(_read_tools)
 
 
 def _wrong_tool(data: bytes, error: msgspec.ValidationError) -> BadRequest:
-    explained = _explained(error)
-    path = (explained.param or "").replace("[...]", f"[{_wrong_entry(data, wire.ToolDeclaration)}]", 1)
-    message = explained.message.partition(": ")[2] or explained.message
-    return BadRequest(f"tools{path}: {message}", f"tools{path}", explained.code)
+    refused = _with_message_index(error)
+    path = (refused.param or "").replace("[...]", f"[{_wrong_entry(data, wire.ToolDeclaration)}]", 1)
+    message = refused.message.partition(": ")[2] or refused.message
+    return BadRequest(f"tools{path}: {message}", f"tools{path}", refused.code)
 
 
 def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
-    """A tool the client runs, or None for one of the backend's own."""
+    """A tool that the client runs, or None for one that the backend runs."""
     if tool.type is None:
         raise reading.required(f"{path}.type")
     if tool.type == "function":
@@ -225,7 +227,7 @@ def _tool(tool: wire.ToolDeclaration, path: str) -> Tool | None:
 
 
 def _grammar(format: msgspec.Raw | None, path: str) -> msgspec.Raw | None:
-    """A custom tool's format. Chat has its grammar in an object of its own, which nobody else has."""
+    """A custom tool's format. Only chat nests the grammar in an object of its own."""
     if format is None:
         return None
     fields = _object(format, path)
@@ -240,7 +242,7 @@ def _object(raw: msgspec.Raw, path: str) -> dict[str, msgspec.Raw]:
     try:
         return _decode_fields(raw)
     except msgspec.ValidationError as error:
-        raise explained(error, path) from None
+        raise as_bad_request(error, path) from None
 
 
 def _function(function: wire.FunctionTool, path: str) -> Tool:
@@ -274,7 +276,7 @@ def _tool_choice(read: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedT
     return choice
 
 
-def _read_function_call(given: wire.Named | str) -> ToolChoice:
+def _read_function_call(given: wire.NamedTool | str) -> ToolChoice:
     if isinstance(given, str):
         return _mode(given, "function_call")
     return ToolChoice("required", _required_name(given.name, "function_call"))
@@ -291,7 +293,7 @@ def _read_choice(raw: msgspec.Raw) -> ToolChoice:
     try:
         given = _decode_choice(raw)
     except msgspec.ValidationError as error:
-        raise explained(error, field) from None
+        raise as_bad_request(error, field) from None
     if isinstance(given, str):
         return _mode(given, field)
     allowed = given.allowed_tools
@@ -310,9 +312,9 @@ def _read_choice(raw: msgspec.Raw) -> ToolChoice:
 
 
 def _allowed_names(allowed: wire.AllowedTools, path: str) -> Iterator[str]:
-    for place, tool in enumerate(allowed.tools):
+    for index, tool in enumerate(allowed.tools):
         nested = tool.function or tool.custom
-        yield _required_name(nested.name if nested else tool.name, f"{path}.tools[{place}]")
+        yield _required_name(nested.name if nested else tool.name, f"{path}.tools[{index}]")
 
 
 def _output_format(format: wire.ResponseFormat | None) -> OutputFormat | None:

@@ -2,7 +2,7 @@ r"""Turn events as Chat Completions chunks, a finished turn as one completion, a
 
     data: {"id":…,"object":"chat.completion.chunk","created":…,"model":…,"choices":[{"index":0,"delta":{…},…}]}
 
-The head and tail of a chunk are the same bytes throughout a turn, so they are made once and the delta is set between.
+The head and tail of a chunk are the same bytes throughout a turn, so they are encoded once for all deltas.
 """
 
 from typing import Any, cast
@@ -11,27 +11,27 @@ import msgspec
 
 from toolwire.core import sse
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
+from toolwire.core.delta_batch import Delta
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
     CallArgs,
     CallStarted,
     Event,
     MessageEnded,
+    RawFrame,
     Reason,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
     Usage,
 )
-from toolwire.core.flow import Delta
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
-from toolwire.dialects.chat.forward import REASONING, Chunk, Forward, Opening, merged_usage
+from toolwire.dialects.chat.forward import REASONING, Chunk, DeltaForwarder, Opening, merged_usage
 from toolwire.dialects.openai import error_object
 
 _json = msgspec.json.Encoder().encode
@@ -43,8 +43,8 @@ _REASONING = tuple(_DELTA + b'"%b":' % name.encode() for name in REASONING)
 _NOTHING = Chunk(b"{}")
 _ANSWER = ("answer", 0)
 
-APART = "\n\n"
-"""What stands between two messages of one turn: to a chat client they are one text."""
+MESSAGE_SEPARATOR = "\n\n"
+"""Written between two messages of one turn, which are one text to a chat client."""
 
 _FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "length", "filter": "content_filter"}
 
@@ -52,30 +52,30 @@ _FINISH: dict[Reason, str] = {"stop": "stop", "calls": "tool_calls", "length": "
 class StreamEncoder:
     """A stage from turn events to bytes of one chat stream."""
 
-    def __init__(self, request: Request, id: str, created: int, tally: Tally) -> None:
+    def __init__(self, request: Request, id: str, created: int, stats: TurnStats) -> None:
         self._legacy = request.legacy_functions
         self._include_usage = request.include_usage
-        self._tally = tally
+        self._stats = stats
         self._usage: Usage | None = None
         self._calls = 0
-        self._part: tuple[str, int] | None = None  # what is being told: a part of a reasoning item, or the answer
-        self._talked = False
-        self._is_apart = False  # the next words are of another message than the latest
+        self._part: tuple[str, int] | None = None  # what is being written: a part of a reasoning item, or the answer
+        self._has_text = False
+        self._needs_separator = False  # the next text belongs to another message than the last
         self._started = False
-        self._early: tuple[bytes, ...] = ()  # what the server said before its first word
-        self._reasoned = False
+        self._early: tuple[bytes, ...] = ()  # chunks to pass on that came before the turn started
+        self._has_reasoning = False
         self._reasoning_field = REASONING[0]
-        self._ours = {"id": id, "object": "chat.completion.chunk", "created": created, "model": request.model}
-        self._forward = Forward(self._ours, usage=self._include_usage)
-        self._counted: dict[str, msgspec.Raw] = {}  # what the server counts, and says of its finish, beyond our words
-        self._finishing: dict[str, msgspec.Raw] = {}
+        self._chunk_fields = {"id": id, "object": "chat.completion.chunk", "created": created, "model": request.model}
+        self._forwarder = DeltaForwarder(self._chunk_fields, usage=self._include_usage)
+        self._usage_extra: dict[str, msgspec.Raw] = {}  # unknown fields of the server's usage and finish
+        self._finish_extra: dict[str, msgspec.Raw] = {}
         self._args_head = self._args_tail = self._args_opening = b""
         self._prepare({})
 
-    def _prepare(self, beyond: dict[str, msgspec.Raw]) -> None:
-        """The bytes around every delta. `beyond` are fields of a chunk that are not ours."""
-        self._beyond = beyond
-        chunk = b"data: " + _json({**self._ours, **beyond})[:-1] + b","
+    def _prepare(self, extra: dict[str, msgspec.Raw]) -> None:
+        """Encode the bytes around every delta. `extra` are unknown fields of the server's chunks."""
+        self._extra = extra
+        chunk = b"data: " + _json({**self._chunk_fields, **extra})[:-1] + b","
         self._choices = chunk + b'"choices":'
         self._head = self._choices + b'[{"index":0,"delta":{'
         self._close = b',"usage":null}\n\n' if self._include_usage else b"}\n\n"
@@ -96,7 +96,7 @@ class StreamEncoder:
                 return self._reasoning(event)
             case ReasoningEnded() | MessageEnded():
                 self._part = None
-                self._is_apart = self._is_apart or (self._talked and isinstance(event, MessageEnded))
+                self._needs_separator = self._needs_separator or (self._has_text and isinstance(event, MessageEnded))
             case CallStarted():
                 self._part = None
                 return (self._call(event),)
@@ -108,12 +108,12 @@ class StreamEncoder:
                 return self._head + b'"role":"assistant","content":null' + self._tail, *self._early
             case Usage():
                 self._usage = event
-            case Told():
-                return self._hear(event)
+            case RawFrame():
+                return self._take_raw_frame(event)
             case TurnEnded(reason):
                 return tuple(self._ending(reason))
             case TurnFailed(failure):
-                return sse.write(encode_error(failure)), sse.write_comment(self._tally.comment()), sse.DONE
+                return sse.write(encode_error(failure)), sse.write_comment(self._stats.comment()), sse.DONE
             case _:
                 pass
         return ()
@@ -130,46 +130,46 @@ class StreamEncoder:
         return sse.write(encode_error(InternalError().failure)), sse.DONE
 
     def _answer(self) -> tuple[bytes, ...]:
-        """The answer begins or goes on: a blank line between the words of two messages."""
-        apart, self._part = self._is_apart, _ANSWER
-        self._is_apart, self._talked = False, True
-        return (self._text_head + _json(APART) + self._tail,) if apart else ()
+        """Note that text follows, with a blank line if it belongs to another message than the last."""
+        needs_separator, self._part = self._needs_separator, _ANSWER
+        self._needs_separator, self._has_text = False, True
+        return (self._text_head + _json(MESSAGE_SEPARATOR) + self._tail,) if needs_separator else ()
 
     def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
         text = event.text
         if (event.kind, event.part) != self._part:
-            if self._reasoned and event.frame is None:
+            if self._has_reasoning and event.frame is None:
                 text = "\n\n" + text
             self._part = (event.kind, event.part)
-            self._reasoned = True
+            self._has_reasoning = True
         if text is event.text:
             return (self._delta(event, self._reasoning_head, self._tail, _REASONING),)
         return (self._reasoning_head + _json(text) + self._tail,)
 
     def _delta(self, event: Delta, head: bytes, tail: bytes, opening: Opening) -> bytes:
-        """A delta in as many chunks as it came in, and in those themselves where they are of this dialect."""
-        frame, pieces = event.frame, event.pieces
+        """A delta in as many chunks as it came in; the original ones where the backend speaks this dialect."""
+        frame, batch = event.frame, event.batch
         if frame is not None and opening:
-            return self._forward.written(frame, opening, self._calls - 1 if isinstance(event, CallArgs) else None)
-        return head + _json(event.text) + tail if pieces is None else pieces.spread(head, tail)
+            return self._forwarder.write(frame, opening, self._calls - 1 if isinstance(event, CallArgs) else None)
+        return head + _json(event.text) + tail if batch is None else batch.write_each(head, tail)
 
-    def _hear(self, event: Told) -> tuple[bytes, ...]:
-        """Keep what a chunk says beyond our words, and pass on what has no better place."""
+    def _take_raw_frame(self, event: RawFrame) -> tuple[bytes, ...]:
+        """Keep the fields of a chunk that no event carries, and pass on those that fit into no later chunk."""
         chunk = Chunk(event.data)
-        field = next(iter(chunk.reasoning), self._reasoning_field)  # the server's own, for a client that knows it
-        if (chunk.top and chunk.top != self._beyond) or field != self._reasoning_field:
+        field = next(iter(chunk.reasoning), self._reasoning_field)  # the same field as the server uses
+        if (chunk.extra and chunk.extra != self._extra) or field != self._reasoning_field:
             self._reasoning_field = field
-            self._prepare(chunk.top or self._beyond)
-        self._counted |= chunk.usage
+            self._prepare(chunk.extra or self._extra)
+        self._usage_extra |= chunk.usage
         out: list[bytes] = []
         if chunk.finishes:
-            self._finishing = chunk.choice
-            chunk.choice = {}
-        if chunk.said or chunk.choice:
-            choice = {"index": 0, "delta": chunk.said, "finish_reason": None, **chunk.choice}
+            self._finish_extra = chunk.choice_extra
+            chunk.choice_extra = {}
+        if chunk.delta_extra or chunk.choice_extra:
+            choice = {"index": 0, "delta": chunk.delta_extra, "finish_reason": None, **chunk.choice_extra}
             out.append(self._choices + _json([choice]) + self._close)
-        if chunk.others:
-            out.append(self._choices + _json(chunk.others) + self._close)
+        if chunk.other_choices:
+            out.append(self._choices + _json(chunk.other_choices) + self._close)
         if not self._started:
             self._early = (*self._early, *out)
             return ()
@@ -187,17 +187,17 @@ class StreamEncoder:
         self._args_tail = b"}}]" + self._tail
         self._args_opening = _DELTA + growing
         opening = b'"tool_calls":[{"index":%d,"id":%b,"type":"%b","%b":{"name":%b,"%b":""}%b}]'
-        sealed = b',"extra_content":' + call.seal.encode() if call.seal else b""
-        return self._head + opening % (index, _json(call.id), kind, kind, _json(call.name), text, sealed) + self._tail
+        signed = b',"extra_content":' + call.signature.encode() if call.signature else b""
+        return self._head + opening % (index, _json(call.id), kind, kind, _json(call.name), text, signed) + self._tail
 
     def _ending(self, reason: Reason) -> list[bytes]:
         finish = "function_call" if self._legacy and reason == "calls" else _FINISH[reason]
-        choice: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": finish, **self._finishing}
+        choice: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": finish, **self._finish_extra}
         out = [self._choices + _json([choice]) + self._close]
         if self._include_usage and self._usage is not None:
-            usage = merged_usage(_usage(self._usage), self._counted)
+            usage = merged_usage(_usage(self._usage), self._usage_extra)
             out.append(self._choices + b'[],"usage":' + _json(usage) + b"}\n\n")
-        return [*out, sse.write_comment(self._tally.comment()), sse.DONE]
+        return [*out, sse.write_comment(self._stats.comment()), sse.DONE]
 
 
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
@@ -206,26 +206,26 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     texts: list[str] = []
     refusals: list[str] = []
     calls: list[Call] = []
-    thoughts: list[str] = []
-    apart = False  # the next words are of another message than the latest
+    reasoning_parts: list[str] = []
+    needs_separator = False  # the next text belongs to another message than the last
     for item in turn.items:
         if isinstance(item, Call):
             calls.append(item)
         elif isinstance(item, Text):
-            texts += (APART, item.text) if apart else (item.text,)
-            apart = False
+            texts += (MESSAGE_SEPARATOR, item.text) if needs_separator else (item.text,)
+            needs_separator = False
         elif isinstance(item, MessageEnded):
-            apart = bool(texts)
+            needs_separator = bool(texts)
         elif isinstance(item, Refusal):
             refusals.append(item.text)
         elif isinstance(item, Reasoning):
-            thoughts += item.parts
-    told = next((Chunk(item.data) for item in turn.items if isinstance(item, Told)), _NOTHING)
-    # A chat server's own reasoning stays as it wrote it.
-    reasoning = ("\n\n" if told is _NOTHING else "").join(thoughts)
+            reasoning_parts += item.parts
+    original = next((Chunk(item.data) for item in turn.items if isinstance(item, RawFrame)), _NOTHING)
+    # The reasoning of a chat server stays as it was written.
+    reasoning = ("\n\n" if original is _NOTHING else "").join(reasoning_parts)
     content, refusal = "".join(texts) or None, "".join(refusals) or None
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": refusal}
-    message |= _reasoning(reasoning, told)
+    message |= _reasoning(reasoning, original)
     if calls and request.legacy_functions:
         finish = "function_call" if turn.reason == "calls" else finish
         message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
@@ -233,17 +233,23 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
         message["tool_calls"] = [_call(call) for call in calls]
     elif message["content"] is None and message["refusal"] is None:
         message["content"] = ""
-    choice = {"index": 0, "message": {**message, **told.said}, "logprobs": None, "finish_reason": finish, **told.choice}
+    choice = {
+        "index": 0,
+        "message": {**message, **original.delta_extra},
+        "logprobs": None,
+        "finish_reason": finish,
+        **original.choice_extra,
+    }
     completion: dict[str, Any] = {
         "id": id,
         "object": "chat.completion",
         "created": created,
         "model": request.model,
-        "choices": [choice, *told.others],
-        **told.top,
+        "choices": [choice, *original.other_choices],
+        **original.extra,
     }
     if turn.usage is not None:
-        completion["usage"] = merged_usage(_usage(turn.usage), told.usage)
+        completion["usage"] = merged_usage(_usage(turn.usage), original.usage)
     return _json(completion)
 
 
@@ -252,18 +258,18 @@ def encode_error(failure: Failure) -> bytes:
     return _json({"error": error_object(failure)})
 
 
-def _reasoning(text: str, told: Chunk) -> dict[str, Any]:
-    """The reasoning in the fields in which the server wrote it; where it has none of its own, in the usual one."""
-    if not text or _json(text) in map(bytes, told.reasoning.values()):
-        return {**told.reasoning}
-    return {next(iter(told.reasoning), REASONING[0]): text}
+def _reasoning(text: str, original: Chunk) -> dict[str, Any]:
+    """The reasoning in the fields that the server used, or in the usual one."""
+    if not text or _json(text) in map(bytes, original.reasoning.values()):
+        return {**original.reasoning}
+    return {next(iter(original.reasoning), REASONING[0]): text}
 
 
 def _call(call: Call) -> dict[str, Any]:
     if call.kind == "custom":
         return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.arguments}}
     written = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-    return {**written, "extra_content": msgspec.Raw(call.seal.encode())} if call.seal else written
+    return {**written, "extra_content": msgspec.Raw(call.signature.encode())} if call.signature else written
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Chat messages to entries: one assistant message becomes its text and its calls, in that order.
 
-Results are paired here only as far as chat itself leaves it open: a `function` message belongs to the last unanswered
-call of its name, a `tool` message without an id to the only call that has no result yet.
+Results are paired here only where the message does not name its call: a `function` message belongs to the last
+unanswered call of its name, a `tool` message without an id to the only call that has no result yet.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,48 +30,49 @@ from toolwire.dialects.chat import wire
 _string = msgspec.json.Decoder(str).decode
 
 UNNAMED = "call_unnamed_"
-"""How the id begins of a call to which the client gave none."""
+"""The prefix of ids for calls that came without one."""
 
 
 def decode_messages(messages: Sequence[wire.ChatMessage], notes: list[Note]) -> Iterator[Entry]:
-    waiting: dict[str, CallEntry] = {}  # calls that have no result yet
-    for place, message in enumerate(messages):
-        path = f"messages[{place}]"
+    """The entries of these messages."""
+    unanswered: dict[str, CallEntry] = {}
+    for index, message in enumerate(messages):
+        path = f"messages[{index}]"
         if message.role in ("tool", "function"):
-            call_id = _answered(message, waiting, path)
-            call = waiting.pop(call_id, None)
+            call_id = _answered_call(message, unanswered, path)
+            call = unanswered.pop(call_id, None)
             kind: CallKind = call.kind if call is not None else "function"
-            yield ResultEntry(call_id, tuple(_parts(message.content, path, notes)), kind, message=place)
+            yield ResultEntry(call_id, tuple(_parts(message.content, path, notes)), kind, message=index)
             continue
         role = wire.ROLES.get(message.role)
         if role is None:
-            known = "system, developer, user, assistant, tool or function"
-            raise BadRequest(f"{path}.role must be {known}; received {message.role!r}.", f"{path}.role")
+            roles = "system, developer, user, assistant, tool or function"
+            raise BadRequest(f"{path}.role must be {roles}; received {message.role!r}.", f"{path}.role")
         parts = _marked(tuple(_parts(message.content, path, notes)), reading.given(message.cache_control))
         if message.refusal:
             parts = (*parts, RefusalPart(message.refusal))
         if role == "assistant":
-            yield from _reasoning(message, place)
+            yield from _reasoning(message, index)
         if parts or role != "assistant":
-            yield Message(role, parts, message.name or "", message=place)
-        for call in _calls(message, place):
-            waiting[call.id] = call
+            yield Message(role, parts, message.name or "", message=index)
+        for call in _calls(message, index):
+            unanswered[call.id] = call
             yield call
 
 
-def is_odd(message: wire.ChatMessage) -> bool:
-    """Whether a message has calls that servers do not take as they are written: no id, arguments that are no string."""
-    return any(map(_is_odd, message.tool_calls or ()))
+def needs_rewriting(message: wire.ChatMessage) -> bool:
+    """Whether a message has calls that servers would refuse as they are: without id, or with arguments as an object."""
+    return any(map(_call_needs_rewriting, message.tool_calls or ()))
 
 
-def _is_odd(call: wire.ToolCall) -> bool:
+def _call_needs_rewriting(call: wire.ToolCall) -> bool:
     if not call.id or not call.type or call.arguments is not msgspec.UNSET:
         return True
     arguments = call.function.arguments if call.function is not None else msgspec.UNSET
     return arguments is not msgspec.UNSET and not bytes(arguments).startswith(b'"')
 
 
-def _reasoning(message: wire.ChatMessage, place: int) -> Iterator[ReasoningEntry]:
+def _reasoning(message: wire.ChatMessage, index: int) -> Iterator[ReasoningEntry]:
     """The reasoning of a message. Beyond a plain `reasoning_content` its fields are kept as they are."""
     given = {
         "reasoning_content": reading.given(message.reasoning_content),
@@ -83,48 +84,50 @@ def _reasoning(message: wire.ChatMessage, place: int) -> Iterator[ReasoningEntry
         return
     texts = [_string(value) for value in fields.values() if bytes(value).startswith(b'"')]
     is_plain = [*fields] == ["reasoning_content"] and bool(texts)
-    seal = "" if is_plain else msgspec.json.encode(fields).decode()
-    yield ReasoningEntry(content=tuple(texts[:1]), seal=seal, issuer="" if is_plain else "chat", message=place)
+    signature = "" if is_plain else msgspec.json.encode(fields).decode()
+    yield ReasoningEntry(
+        content=tuple(texts[:1]), signature=signature, origin="" if is_plain else "chat", message=index
+    )
 
 
 def _marked(parts: tuple[Part, ...], cache: msgspec.Raw | None) -> tuple[Part, ...]:
-    """The parts, the last text of them with the mark of the whole message."""
-    places = [place for place, part in enumerate(parts) if isinstance(part, TextPart)]
-    if cache is None or not places:
+    """The parts, with the message's cache marker on the last text."""
+    texts = [index for index, part in enumerate(parts) if isinstance(part, TextPart)]
+    if cache is None or not texts:
         return parts
-    marked = msgspec.structs.replace(parts[places[-1]], cache=cache)
-    return (*parts[: places[-1]], marked, *parts[places[-1] + 1 :])
+    marked = msgspec.structs.replace(parts[texts[-1]], cache=cache)
+    return (*parts[: texts[-1]], marked, *parts[texts[-1] + 1 :])
 
 
-def _answered(message: wire.ChatMessage, waiting: dict[str, CallEntry], path: str) -> str:
+def _answered_call(message: wire.ChatMessage, unanswered: dict[str, CallEntry], path: str) -> str:
     if message.tool_call_id:
         return message.tool_call_id
     if message.role == "function":
-        named = [id for id, call in waiting.items() if call.name == message.name]
+        named = [id for id, call in unanswered.items() if call.name == message.name]
         return named[-1] if named else f"{message.name or 'function'} ({path})"
-    unnamed = [id for id in waiting if id.startswith(UNNAMED)]
-    if unnamed or len(waiting) == 1:
-        return next(iter(unnamed or waiting))
+    unnamed = [id for id in unanswered if id.startswith(UNNAMED)]
+    if unnamed or len(unanswered) == 1:
+        return next(iter(unnamed or unanswered))
     raise reading.required(f"{path}.tool_call_id")
 
 
-def _calls(message: wire.ChatMessage, place: int) -> Iterator[CallEntry]:
+def _calls(message: wire.ChatMessage, index: int) -> Iterator[CallEntry]:
     for number, call in enumerate(message.tool_calls or ()):
-        path = f"messages[{place}].tool_calls[{number}]"
-        id = call.id or f"{UNNAMED}{place}_{number}"
+        path = f"messages[{index}].tool_calls[{number}]"
+        id = call.id or f"{UNNAMED}{index}_{number}"
         if call.custom is not None:
-            yield CallEntry(id, call.custom.name, call.custom.input, "custom", message=place)
+            yield CallEntry(id, call.custom.name, call.custom.input, "custom", message=index)
             continue
         function = call.function
         if function is None or not function.name:
             raise BadRequest(f"{path}.function.name: A call needs a name.", f"{path}.function.name")
         arguments = arguments_text(function.arguments) or arguments_text(call.arguments)
-        sealed = reading.given(call.extra_content)
-        seal = bytes(sealed).decode() if sealed is not None else ""
-        yield CallEntry(id, function.name, arguments, seal=seal, message=place)
+        signed = reading.given(call.extra_content)
+        signature = bytes(signed).decode() if signed is not None else ""
+        yield CallEntry(id, function.name, arguments, signature=signature, message=index)
     legacy = message.function_call
     if legacy is not None and legacy.name and not message.tool_calls:
-        yield CallEntry(f"call_function_{place}", legacy.name, arguments_text(legacy.arguments), message=place)
+        yield CallEntry(f"call_function_{index}", legacy.name, arguments_text(legacy.arguments), message=index)
 
 
 def _parts(content: str | list[wire.ContentPart | str] | None, path: str, notes: list[Note]) -> Iterator[Part]:
@@ -132,11 +135,11 @@ def _parts(content: str | list[wire.ContentPart | str] | None, path: str, notes:
         if content:
             yield TextPart(content)
         return
-    for place, part in enumerate(content or ()):
+    for index, part in enumerate(content or ()):
         if isinstance(part, str):
             yield TextPart(part)
             continue
-        yield from _part(part, f"{path}.content[{place}]", notes)
+        yield from _part(part, f"{path}.content[{index}]", notes)
 
 
 def _part(part: wire.ContentPart, path: str, notes: list[Note]) -> Iterator[Part]:

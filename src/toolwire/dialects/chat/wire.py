@@ -11,22 +11,30 @@ Raw = msgspec.Raw
 
 
 class ImageUrl(msgspec.Struct):
+    """An image by URL."""
+
     url: str
     detail: str | None = None
 
 
 class File(msgspec.Struct):
+    """A file by its bytes or by id."""
+
     file_data: str | None = None
     file_id: str | None = None
     filename: str | None = None
 
 
 class Audio(msgspec.Struct):
+    """Audio as Base64."""
+
     data: str
     format: str
 
 
 class ContentPart(msgspec.Struct):
+    """One part of a message's content, of any type."""
+
     type: str
     cache_control: Maybe = msgspec.UNSET
     text: str | None = None
@@ -37,26 +45,34 @@ class ContentPart(msgspec.Struct):
 
 
 class FunctionCall(msgspec.Struct):
+    """The function of a call, and its arguments in any form."""
+
     name: str | None = None
     arguments: Maybe = msgspec.UNSET
 
 
 class CustomCall(msgspec.Struct):
+    """The custom tool of a call, and its input."""
+
     name: str = ""
     input: str = ""
 
 
 class ToolCall(msgspec.Struct):
+    """A call in an assistant message."""
+
     id: str | None = None
     type: str | None = None
     function: FunctionCall | None = None
     custom: CustomCall | None = None
     arguments: Maybe = msgspec.UNSET
     extra_content: Maybe = msgspec.UNSET
-    """What Gemini seals into a call, to come back with it."""
+    """Gemini's signature of a call, which must be sent back with it."""
 
 
 class ChatMessage(msgspec.Struct):
+    """A message of any role."""
+
     role: str
     content: str | list[ContentPart | str] | None = None
     name: str | None = None
@@ -71,6 +87,8 @@ class ChatMessage(msgspec.Struct):
 
 
 class FunctionTool(msgspec.Struct):
+    """The declaration of a function."""
+
     name: str | None = None
     description: str | None = None
     parameters: Maybe = msgspec.UNSET
@@ -78,6 +96,8 @@ class FunctionTool(msgspec.Struct):
 
 
 class CustomTool(msgspec.Struct):
+    """The declaration of a custom tool."""
+
     name: str | None = None
     description: str | None = None
     format: Maybe = msgspec.UNSET
@@ -97,31 +117,41 @@ class ToolDeclaration(msgspec.Struct):
     cache_control: Maybe = msgspec.UNSET
 
 
-class Named(msgspec.Struct):
+class NamedTool(msgspec.Struct):
+    """A tool by name."""
+
     name: str | None = None
 
 
 class AllowedTool(msgspec.Struct):
+    """One tool of `allowed_tools`, nested or flat."""
+
     type: str | None = None
     name: str | None = None
-    function: Named | None = None
-    custom: Named | None = None
+    function: NamedTool | None = None
+    custom: NamedTool | None = None
 
 
 class AllowedTools(msgspec.Struct):
+    """A tool choice that limits the model to some of the tools."""
+
     mode: str = "auto"
     tools: list[AllowedTool] = []
 
 
-class Choice(msgspec.Struct):
+class ToolChoiceParam(msgspec.Struct):
+    """A `tool_choice` that is an object."""
+
     type: str | None = None
     name: str | None = None
-    function: Named | None = None
-    custom: Named | None = None
+    function: NamedTool | None = None
+    custom: NamedTool | None = None
     allowed_tools: AllowedTools | None = None
 
 
 class JsonSchema(msgspec.Struct):
+    """The schema of structured output."""
+
     name: str = ""
     schema: Maybe = msgspec.UNSET
     description: str | None = None
@@ -129,11 +159,15 @@ class JsonSchema(msgspec.Struct):
 
 
 class ResponseFormat(msgspec.Struct):
+    """The `response_format` of a request."""
+
     type: str
     json_schema: JsonSchema | None = None
 
 
 class StreamOptions(msgspec.Struct):
+    """The `stream_options` of a request."""
+
     include_usage: bool | None = None
 
 
@@ -143,7 +177,7 @@ class Body(msgspec.Struct):
     model: str
     messages: list[ChatMessage] | None = None
     input: Maybe = msgspec.UNSET
-    """In the words of Responses, which some clients mix in; and so is `instructions`."""
+    """A field of Responses that some clients send here; `instructions` is another."""
     instructions: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -151,7 +185,7 @@ class Body(msgspec.Struct):
     tool_choice: Maybe = msgspec.UNSET
     parallel_tool_calls: bool | None = None
     functions: list[FunctionTool] | None = None
-    function_call: Named | str | None = None
+    function_call: NamedTool | str | None = None
     response_format: ResponseFormat | None = None
     n: int | None = None
     temperature: float | None = None
@@ -169,7 +203,7 @@ class Body(msgspec.Struct):
 
 
 class KnownBody(Body, forbid_unknown_fields=True):
-    """A request that holds nothing else, as most do: it needs to be read only once."""
+    """A request without other fields, as most are: it is decoded only once."""
 
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}

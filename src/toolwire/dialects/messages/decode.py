@@ -2,78 +2,79 @@
 
 import msgspec
 
-from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, finished, taken
+from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, run_steps, take_bounded
 from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.messages.history import decode_messages
-from toolwire.dialects.reading import explained, read
+from toolwire.dialects.reading import as_bad_request, read
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_tool = msgspec.json.Decoder(wire.Tool).decode
+_decode_tool = msgspec.json.Decoder(wire.ToolParam).decode
 
-_PLACED = frozenset(wire.Body.__struct_fields__)
+_READ_FIELDS = frozenset(wire.Body.__struct_fields__)
 _DEFAULTS = frozenset((b"null", b"0", b"false", b"[]", b"{}"))
 
 
 def decode_request(body: bytes) -> Request:
-    return finished(decoding(body))
+    """The request in a body."""
+    return run_steps(decoding(body))
 
 
 def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
     """The request, step by step."""
-    asked = read(_decode_body, body)
+    fields = read(_decode_fields, body)
+    bounds.check_preamble(len(body) - len(fields.get("messages", b"")))
     yield
-    fields = _decode_fields(body)
+    parsed = read(_decode_body, body)
     yield
-    if not (asked.model or "").strip():
+    if not (parsed.model or "").strip():
         raise reading.required("model")
-    messages = reading.given(asked.messages)
-    if messages is None or not reading.begins(messages, b"["):
+    messages = reading.given(parsed.messages)
+    if messages is None or not reading.begins_with(messages, b"["):
         raise BadRequest("messages: A list of messages is required.", "messages")
-    bounds.check_preamble(len(body) - len(messages))
-    tools, hosted = _tools(asked)
+    tools, hosted = _tools(parsed)
     bounds.check_tools(len(tools) + len(hosted), "tools")
     yield
     listed = _decode_list(messages)
     yield
-    entries = yield from taken(decode_messages(listed), bounds.entries, "messages")
+    entries = yield from take_bounded(decode_messages(listed), bounds.entries, "messages")
     if not entries:
         raise BadRequest("messages must hold at least one message.", "messages")
-    if asked.n is not None and asked.n != 1:
-        raise BadRequest(f"n must be 1: a message is one turn; received {asked.n}.", "n")
-    if reading.given(asked.thread) is not None:
+    if parsed.n is not None and parsed.n != 1:
+        raise BadRequest(f"n must be 1: a message is one turn; received {parsed.n}.", "n")
+    if reading.given(parsed.thread) is not None:
         message = "thread: Threads are not kept here; send the whole conversation."
         raise BadRequest(message, "thread", "thread_unsupported_request")
-    choice = asked.tool_choice
+    choice = parsed.tool_choice
     return Request(
-        model=asked.model or "",
+        model=parsed.model or "",
         dialect="messages",
-        instructions=_system(asked.system),
+        instructions=_system(parsed.system),
         entries=entries,
-        stream=bool(asked.stream),
+        stream=bool(parsed.stream),
         tools=tools,
         hosted_tools=hosted,
         tool_choice=_tool_choice(choice, tools, hosted),
         parallel_calls=False if choice is not None and choice.disable_parallel_tool_use else None,
-        output_format=_output_format(asked),
+        output_format=_output_format(parsed),
         sampling=Sampling(
-            temperature=asked.temperature,
-            top_p=asked.top_p,
-            max_tokens=asked.max_tokens,
-            stop=tuple(asked.stop_sequences or ()),
-            effort=_effort(asked),
-            service_tier=asked.service_tier if asked.service_tier != "standard_only" else "default",
+            temperature=parsed.temperature,
+            top_p=parsed.top_p,
+            max_tokens=parsed.max_tokens,
+            stop=tuple(parsed.stop_sequences or ()),
+            effort=_effort(parsed),
+            service_tier=parsed.service_tier if parsed.service_tier != "standard_only" else "default",
         ),
-        caller=Caller(user=asked.metadata.user_id if asked.metadata else None),
+        caller=Caller(user=parsed.metadata.user_id if parsed.metadata else None),
         include_usage=True,
-        extra={n: value for n, value in fields.items() if n not in _PLACED and bytes(value) not in _DEFAULTS},
+        extra={n: value for n, value in fields.items() if n not in _READ_FIELDS and bytes(value) not in _DEFAULTS},
         fields=fields,
-        written=entries,
+        original_entries=entries,
     )
 
 
@@ -83,8 +84,8 @@ def _system(system: str | list[wire.Block] | None) -> str:
     return "\n\n".join(block.text for block in system if block.text)
 
 
-def _tools(asked: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    raw = reading.given(asked.tools)
+def _tools(parsed: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
+    raw = reading.given(parsed.tools)
     return _known_tools[bytes(raw)] if raw is not None else ((), ())
 
 
@@ -94,12 +95,12 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
         raise BadRequest("tools must be a list.", "tools")
     tools: list[Tool] = []
     hosted: list[HostedTool] = []
-    for place, raw in enumerate(_decode_list(data)):
-        path = f"tools[{place}]"
+    for index, raw in enumerate(_decode_list(data)):
+        path = f"tools[{index}]"
         try:
             tool = _decode_tool(raw)
         except msgspec.ValidationError as error:
-            raise explained(error, path) from None
+            raise as_bad_request(error, path) from None
         if tool.type not in (None, "custom"):
             hosted.append(HostedTool(tool.type or "", raw))
             continue
@@ -115,7 +116,7 @@ _known_tools = Cache(_read_tools)
 
 
 def _tool_choice(
-    choice: wire.Choice | None, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]
+    choice: wire.ToolChoiceParam | None, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]
 ) -> ToolChoice | None:
     if choice is None:
         return None
@@ -140,18 +141,18 @@ def _tool_choice(
             raise BadRequest(message, "tool_choice.type")
 
 
-def _output_format(asked: wire.Body) -> OutputFormat | None:
-    format = (asked.output_config.format if asked.output_config else None) or asked.output_format
+def _output_format(parsed: wire.Body) -> OutputFormat | None:
+    format = (parsed.output_config.format if parsed.output_config else None) or parsed.output_format
     if format is None:
         return None
     schema = reading.given(format.schema)
     return OutputFormat(schema, "answer") if schema is not None else None
 
 
-def _effort(asked: wire.Body) -> str | None:
-    if asked.output_config is not None and asked.output_config.effort:
-        return asked.output_config.effort
-    thinking = asked.thinking
+def _effort(parsed: wire.Body) -> str | None:
+    if parsed.output_config is not None and parsed.output_config.effort:
+        return parsed.output_config.effort
+    thinking = parsed.thinking
     if thinking is None:
         return None
     if thinking.type == "disabled":

@@ -3,7 +3,7 @@ r"""Turn events as Messages events, a failure as an error object.
     event: content_block_delta
     data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}
 
-One block is open at a time, and blocks are counted as they open.
+One block is open at a time, and blocks are numbered as they open.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,46 +11,45 @@ from typing import Any, ClassVar, cast
 
 import msgspec
 
+from toolwire.adapt.unwrap import wrap
 from toolwire.core import sse
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
-    SPOKEN_BLOCKS,
     CallArgs,
     CallEnded,
     CallStarted,
     Event,
     MessageEnded,
+    RawFrame,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
     Usage,
 )
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
 from toolwire.core.text import as_object
-from toolwire.core.unwrap import wrap
 from toolwire.dialects.messages.forward import (
+    DeltaForwarder,
     Fields,
-    Forward,
     block_type,
     fields_of,
-    inner,
-    passed,
+    object_field,
     usage_of,
+    with_index,
     without_nulls,
 )
 from toolwire.dialects.messages.message import (
-    UNCOUNTED,
-    UNCOUNTED_AT_THE_END,
-    UNKNOWN,
-    end_of,
+    NULL_FIELDS,
+    NULL_FINAL_USAGE,
+    NULL_USAGE,
     message_head,
-    thought_block,
+    stop_fields,
+    thinking_block,
     usage_object,
 )
 
@@ -59,7 +58,7 @@ _json = msgspec.json.Encoder().encode
 _TEXT = b'"text_delta","text":'
 THREADS = "thread_unsupported_request"
 OTHER = "other"
-"""Stands for the type of a block that is not ours."""
+"""Stands for the type of a block that no event represents."""
 
 _TYPES = {
     400: "invalid_request_error",
@@ -79,30 +78,30 @@ _TYPES = {
 class StreamEncoder:
     """A stage from turn events to bytes of one stream of Messages events."""
 
-    def __init__(self, request: Request, id: str, created: int, tally: Tally) -> None:
+    def __init__(self, request: Request, id: str, created: int, stats: TurnStats) -> None:
         self._id = id
         self._model = request.model
-        self._tally = tally
+        self._stats = stats
         self._usage: Usage | None = None
         self._started = False
         self._index = -1
         self._open = ""  # the type of the open block
         self._refused = False
-        self._thought: list[list[str]] = []  # the parts of the open thought, in pieces
+        self._thinking_parts: list[list[str]] = []  # the deltas of each part of the open thinking block
         self._part: tuple[str, int] | None = None
-        self._call: CallStarted | None = None  # whose arguments wait
-        self._growing = b""
-        self._waits = False
+        self._call: CallStarted | None = None  # the open call, while its arguments are held back
+        self._arguments_head = b""
+        self._holds_arguments = False
         self._head = b""
         self._tail = b"}}\n\n"
-        self._forward = Forward()
-        self._said: Fields = {}  # what the server said of the message, of the block to come, and of the end
-        self._said_block: Fields = {}
-        self._said_delta: Fields = {}
-        self._counted: Fields = {}
-        self._told: dict[str, Fields] = {}  # the server's latest events, which ours are laid over
-        self._place = ""  # the block that the server is telling
-        self._waiting: list[Told] = []  # what it said of a text that has not begun
+        self._forwarder = DeltaForwarder()
+        self._original_message: Fields = {}  # the server's fields of the message, the next block, the end, the usage
+        self._original_block: Fields = {}
+        self._original_delta: Fields = {}
+        self._original_usage: Fields = {}
+        self._original_events: dict[str, Fields] = {}  # the server's latest event of each type
+        self._server_block = ""  # the item name of the server's open block
+        self._early_deltas: list[RawFrame] = []  # citations of a text that has not begun
 
     def feed(self, event: Event) -> Sequence[bytes]:
         kind = type(event)
@@ -131,94 +130,94 @@ class StreamEncoder:
         if self._started:
             return []
         self._started = True
-        usage = {**UNCOUNTED, **usage_object(self._usage or Usage()), **self._counted}
-        message = {**UNKNOWN, **self._said, **message_head(self._id, self._model), "usage": usage}
+        usage = {**NULL_USAGE, **usage_object(self._usage or Usage()), **self._original_usage}
+        message = {**NULL_FIELDS, **self._original_message, **message_head(self._id, self._model), "usage": usage}
         return [self._event("message_start", {"message": message})]
 
     def _event(self, type: str, fields: dict[str, Any]) -> bytes:
-        """An event, over what the server's own says beside our words."""
-        return sse.write_named(type, _json({**self._told.pop(type, {}), "type": type, **fields}))
+        """An event, with the unknown fields of the server's event of this type."""
+        return sse.write_named(type, _json({**self._original_events.pop(type, {}), "type": type, **fields}))
 
-    def _hear(self, event: Told) -> Sequence[bytes]:
-        """Keep what an event says beyond our words, or pass it on if it is about something we have none for."""
+    def _take_raw_frame(self, event: RawFrame) -> Sequence[bytes]:
+        """Keep a server's event for its unknown fields, or pass it on if no turn event represents it."""
         if event.type == "content_block_delta":
-            return self._hear_delta(event)
-        self._told[event.type] = fields_of(event.data)
+            return self._take_delta(event)
+        self._original_events[event.type] = fields_of(event.data)
         match event.type:
             case "message_start":
-                self._said = inner(event.data, "message")
-                self._counted |= usage_of(self._said)
+                self._original_message = object_field(event.data, "message")
+                self._original_usage |= usage_of(self._original_message)
             case "content_block_start":
-                return self._hear_block(event)
+                return self._take_block(event)
             case "content_block_stop":
-                self._waiting = []
-                if self._place == event.item and self._open in ("text", OTHER):
+                self._early_deltas = []
+                if self._server_block == event.item and self._open in ("text", OTHER):
                     return self._close()
             case "message_delta":
-                self._said_delta |= without_nulls(inner(event.data, "delta"))
-                self._counted |= inner(event.data, "usage")
+                self._original_delta |= without_nulls(object_field(event.data, "delta"))
+                self._original_usage |= object_field(event.data, "usage")
             case _:
                 pass
         return ()
 
-    def _hear_block(self, event: Told) -> Sequence[bytes]:
-        self._place = event.item
-        self._told.pop("content_block_stop", None)
-        self._said_block = inner(event.data, "content_block")
-        if block_type(self._said_block) in SPOKEN_BLOCKS:
+    def _take_block(self, event: RawFrame) -> Sequence[bytes]:
+        self._server_block = event.item
+        self._original_events.pop("content_block_stop", None)
+        self._original_block = object_field(event.data, "content_block")
+        if not event.is_unknown:
             return ()
-        self._told.pop(event.type)
+        self._original_events.pop(event.type)
         out = self._open_block({"type": OTHER}, b"")
-        return [*out[:-1], passed(event.type, event.data, self._index)]
+        return [*out[:-1], with_index(event.type, event.data, self._index)]
 
-    def _hear_delta(self, event: Told) -> Sequence[bytes]:
-        """Citations of a text, which wait for it, or more of a block that is not ours."""
-        if self._place != event.item:
+    def _take_delta(self, event: RawFrame) -> Sequence[bytes]:
+        """Pass on a delta of an unknown block, or of citations, which wait until their text has begun."""
+        if self._server_block != event.item:
             return ()
         if self._open in ("text", OTHER):
-            return (passed(event.type, event.data, self._index),)
-        self._waiting.append(event)
+            return (with_index(event.type, event.data, self._index),)
+        self._early_deltas.append(event)
         return ()
 
-    def _say(self, event: TextDelta | RefusalDelta) -> Sequence[bytes]:
+    def _add_text(self, event: TextDelta | RefusalDelta) -> Sequence[bytes]:
         self._refused = self._refused or isinstance(event, RefusalDelta)
         out: list[bytes] = []
         if self._open != "text":
             out += self._open_block({"type": "text", "text": ""}, _TEXT)
-            waiting, self._waiting = self._waiting, []
-            out += [passed(told.type, told.data, self._index) for told in waiting]
+            early, self._early_deltas = self._early_deltas, []
+            out += [with_index(frame.type, frame.data, self._index) for frame in early]
         return [*out, self._delta(event)]
 
     def _end_message(self, event: MessageEnded) -> Sequence[bytes]:
-        """Each message of a turn has a block of its own. The end of a block that the server told comes from there."""
-        return self._close() if self._open == "text" and (not event.item or event.item != self._place) else ()
+        """Close the text: each message has a block of its own. The server's own blocks end with its event."""
+        return self._close() if self._open == "text" and (not event.item or event.item != self._server_block) else ()
 
     def _delta(self, event: TextDelta | RefusalDelta | ReasoningDelta | CallArgs) -> bytes:
-        """A delta in as many events as it came in, and in those themselves where they are of this dialect."""
+        """A delta in as many events as it came in; the original ones where the backend speaks this dialect."""
         if event.frame is not None:
-            return self._forward.written(event.frame, self._index)
-        if event.pieces is None:
+            return self._forwarder.write(event.frame, self._index)
+        if event.batch is None:
             return self._head + _json(event.text) + self._tail
-        return event.pieces.spread(self._head, self._tail)
+        return event.batch.write_each(self._head, self._tail)
 
-    def _think(self, event: ReasoningDelta) -> Sequence[bytes]:
+    def _add_thinking(self, event: ReasoningDelta) -> Sequence[bytes]:
         out: list[bytes] = []
         text = event.text
         if self._open != "thinking":
             block = {"type": "thinking", "thinking": "", "signature": ""}
             out += self._open_block(block, b'"thinking_delta","thinking":')
-            self._thought = [[]]
+            self._thinking_parts = [[]]
             self._part = (event.kind, event.part)
         elif (event.kind, event.part) != self._part:
             self._part = (event.kind, event.part)
-            self._thought.append([])
+            self._thinking_parts.append([])
             text = "\n\n" + text
-        self._thought[-1].append(event.text)
+        self._thinking_parts[-1].append(event.text)
         return [*out, self._delta(event) if text is event.text else self._head + _json(text) + self._tail]
 
-    def _end_thought(self, event: ReasoningEnded) -> Sequence[bytes]:
-        parts = tuple("".join(part) for part in self._thought) if self._open == "thinking" else ()
-        block = thought_block(parts, event)
+    def _end_thinking(self, event: ReasoningEnded) -> Sequence[bytes]:
+        parts = tuple("".join(part) for part in self._thinking_parts) if self._open == "thinking" else ()
+        block = thinking_block(parts, event)
         if self._open != "thinking":
             if block is None:
                 return ()
@@ -229,25 +228,25 @@ class StreamEncoder:
             out.append(self._event("content_block_delta", {"index": self._index, "delta": delta}))
         return [*out, *self._close()]
 
-    def _call_starts(self, event: CallStarted) -> Sequence[bytes]:
+    def _start_call(self, event: CallStarted) -> Sequence[bytes]:
         block: dict[str, Any] = {"type": "tool_use", "id": event.id, "name": event.name, "input": {}}
         out = self._open_block(block, b'"input_json_delta","partial_json":')
-        self._call, self._growing, self._head = event, self._head, b""
+        self._call, self._arguments_head, self._head = event, self._head, b""
         self._pieces: list[str] = []
-        self._waits = event.kind == "custom"
+        self._holds_arguments = event.kind == "custom"
         return out
 
-    def _call_grows(self, event: CallArgs) -> Sequence[bytes]:
-        """Arguments go on as they come. Those of a custom tool wait until they are whole, and so does a string."""
+    def _add_arguments(self, event: CallArgs) -> Sequence[bytes]:
+        """Write arguments as they come. Those of a custom tool, or a JSON string, are held until they are complete."""
         self._pieces.append(event.text)
-        self._waits = self._waits or event.text.lstrip().startswith('"')
-        if self._waits or event.text.isspace() or not event.text:
+        self._holds_arguments = self._holds_arguments or event.text.lstrip().startswith('"')
+        if self._holds_arguments or event.text.isspace() or not event.text:
             return ()
         pieces, self._pieces = self._pieces, []
-        self._call, self._head = None, self._growing
+        self._call, self._head = None, self._arguments_head
         return [*(self._delta(CallArgs(event.id, text)) for text in pieces[:-1] if text), self._delta(event)]
 
-    def _call_ends(self, event: CallEnded) -> Sequence[bytes]:
+    def _end_call(self, event: CallEnded) -> Sequence[bytes]:
         out: list[bytes] = []
         call, self._call = self._call, None
         text = "".join(self._pieces)
@@ -263,22 +262,22 @@ class StreamEncoder:
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         out = [*self._begin(), *self._close()]
-        known = {"container": self._said.get("container"), "stop_details": None, **self._said_delta}
-        delta = {**known, **end_of(event.reason, self._said_delta, refused=self._refused)}
-        usage = {**UNCOUNTED_AT_THE_END, **self._counted, **usage_object(self._usage or Usage())}
+        original = {"container": self._original_message.get("container"), "stop_details": None, **self._original_delta}
+        delta = {**original, **stop_fields(event.reason, self._original_delta, refused=self._refused)}
+        usage = {**NULL_FINAL_USAGE, **self._original_usage, **usage_object(self._usage or Usage())}
         out.append(self._event("message_delta", {"delta": delta, "usage": usage}))
-        return [*out, sse.write_comment(self._tally.comment()), self._event("message_stop", {})]
+        return [*out, sse.write_comment(self._stats.comment()), self._event("message_stop", {})]
 
     def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
-        return [sse.write_comment(self._tally.comment()), sse.write_named("error", encode_error(event.failure))]
+        return [sse.write_comment(self._stats.comment()), sse.write_named("error", encode_error(event.failure))]
 
     def _open_block(self, block: dict[str, Any], delta: bytes) -> list[bytes]:
         out = [*self._begin(), *self._close()]
         self._index += 1
         self._open = block["type"]
-        if block_type(self._said_block) == self._open:
-            block = {**self._said_block, **block}
-        self._said_block = {}
+        if block_type(self._original_block) == self._open:
+            block = {**self._original_block, **block}
+        self._original_block = {}
         self._head = (
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
             % (
@@ -297,15 +296,15 @@ class StreamEncoder:
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
         TurnStarted: _start,
-        TextDelta: _say,
-        RefusalDelta: _say,
+        TextDelta: _add_text,
+        RefusalDelta: _add_text,
         MessageEnded: _end_message,
-        ReasoningDelta: _think,
-        ReasoningEnded: _end_thought,
-        CallStarted: _call_starts,
-        CallArgs: _call_grows,
-        CallEnded: _call_ends,
-        Told: _hear,
+        ReasoningDelta: _add_thinking,
+        ReasoningEnded: _end_thinking,
+        CallStarted: _start_call,
+        CallArgs: _add_arguments,
+        CallEnded: _end_call,
+        RawFrame: _take_raw_frame,
         Usage: _count,
         TurnEnded: _end_turn,
         TurnFailed: _fail_turn,

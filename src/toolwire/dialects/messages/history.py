@@ -1,4 +1,4 @@
-"""Messages to entries: one message becomes its text, its thoughts, its calls and its results, in their order."""
+"""Messages to entries: one message becomes its text, reasoning, calls and results, in their order."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -20,16 +20,16 @@ from toolwire.core.request import (
     Role,
     TextPart,
 )
-from toolwire.core.seals import is_packed, unpack
+from toolwire.core.signatures import is_packed, unpack
 from toolwire.core.text import arguments_text, as_object, unwrapped, wrapped
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
-from toolwire.dialects.reading import explained
+from toolwire.dialects.reading import as_bad_request
 
-ISSUER = "messages"
-"""Whose seals the signatures are that a client sends as they are."""
+ORIGIN = "messages"
+"""The origin of signatures that a client sends unpacked."""
 
-_decode_message = msgspec.json.Decoder(wire.Message).decode
+_decode_message = msgspec.json.Decoder(wire.MessageParam).decode
 _decode_block = msgspec.json.Decoder(wire.Block).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -40,39 +40,40 @@ _decode_content = msgspec.json.Decoder(str | list[wire.Block]).decode
 Read = TypeVar("Read")
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "developer"}
-_SHOWN = frozenset(("text", "image", "document", "search_result"))
+_CONTENT = frozenset(("text", "image", "document", "search_result"))
 
 
 def decode_messages(messages: Sequence[msgspec.Raw]) -> Iterator[Entry]:
-    for place, raw in enumerate(messages):
-        path = f"messages[{place}]"
+    """The entries of these messages."""
+    for index, raw in enumerate(messages):
+        path = f"messages[{index}]"
         message = _read(_decode_message, raw, path)
         role = _ROLES.get(message.role)
         if role is None:
             raise BadRequest(f"{path}.role must be user or assistant; received {message.role!r}.", f"{path}.role")
-        if reading.begins(message.content, b"["):
-            yield from _blocks(_decode_list(message.content), role, path, place)
+        if reading.begins_with(message.content, b"["):
+            yield from _blocks(_decode_list(message.content), role, path, index)
         else:
             text = _read(_decode_text, message.content, f"{path}.content")
-            yield Message(role, (TextPart(text),), raw=message.content, message=place)
+            yield Message(role, (TextPart(text),), raw=message.content, message=index)
 
 
 def _blocks(blocks: Sequence[msgspec.Raw], role: Role, path: str, message: int) -> Iterator[Entry]:
     parts: list[Part] = []
-    shown: list[msgspec.Raw] = []
-    for place, raw in enumerate(blocks):
-        where = f"{path}.content[{place}]"
+    raws: list[msgspec.Raw] = []
+    for index, raw in enumerate(blocks):
+        where = f"{path}.content[{index}]"
         block = _read(_decode_block, raw, where)
-        if block.type in _SHOWN:
+        if block.type in _CONTENT:
             parts.append(_part(block, where))
-            shown.append(raw)
+            raws.append(raw)
             continue
         if parts:
-            yield _message(role, parts, shown, message)
-            parts, shown = [], []
+            yield _message(role, parts, raws, message)
+            parts, raws = [], []
         yield _entry(block, where, raw, message)
     if parts or not blocks:
-        yield _message(role, parts, shown, message)
+        yield _message(role, parts, raws, message)
 
 
 def _message(role: Role, parts: list[Part], blocks: list[msgspec.Raw], message: int) -> Message:
@@ -83,7 +84,7 @@ def _read(decode: Callable[[msgspec.Raw], Read], raw: msgspec.Raw, path: str) ->
     try:
         return decode(raw)
     except msgspec.ValidationError as error:
-        raise explained(error, path) from None
+        raise as_bad_request(error, path) from None
 
 
 def _entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int) -> Entry:
@@ -100,22 +101,26 @@ def _entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int) -> Entr
             parts = tuple(_result(block, path))
             return ResultEntry(block.tool_use_id, parts, raw=raw, failed=bool(block.is_error), message=message)
         case "thinking":
-            thought = _thought(block.thinking or "", block.signature or "", raw, redacted=False)
-            return msgspec.structs.replace(thought, message=message)
+            reasoning = _reasoning(block.thinking or "", block.signature or "", raw, redacted=False)
+            return msgspec.structs.replace(reasoning, message=message)
         case "redacted_thinking":
-            return msgspec.structs.replace(_thought("", block.data or "", raw, redacted=True), message=message)
+            return msgspec.structs.replace(_reasoning("", block.data or "", raw, redacted=True), message=message)
         case _:
             return OtherEntry(block.type, raw, message)
 
 
-def _thought(text: str, seal: str, raw: msgspec.Raw, *, redacted: bool) -> ReasoningEntry:
-    """A thought with the seal of whoever made it. The text a client shows is not trusted over the one in a package."""
-    packed = unpack(seal)
-    if packed is None and is_packed(seal):  # and damaged
+def _reasoning(text: str, signature: str, raw: msgspec.Raw, *, redacted: bool) -> ReasoningEntry:
+    """Reasoning with its signature and origin. The text in a packed signature wins over the one beside it."""
+    packed = unpack(signature)
+    if packed is None and is_packed(signature):  # and damaged
         return ReasoningEntry(summary=(text,) if text else ())
     if packed is None:
-        return ReasoningEntry(summary=(text,) if text else (), seal=seal, issuer=ISSUER, redacted=redacted, raw=raw)
-    return ReasoningEntry(packed.id, packed.text, seal=packed.seal, issuer=packed.issuer, redacted=packed.redacted)
+        return ReasoningEntry(
+            summary=(text,) if text else (), signature=signature, origin=ORIGIN, redacted=redacted, raw=raw
+        )
+    return ReasoningEntry(
+        packed.id, packed.text, signature=packed.signature, origin=packed.origin, redacted=packed.redacted
+    )
 
 
 def _arguments(block: wire.Block, raw: msgspec.Raw) -> tuple[str, msgspec.Raw]:
@@ -135,15 +140,15 @@ def _result(block: wire.Block, path: str) -> Iterator[Part]:
     try:
         content = _decode_content(raw)
     except msgspec.ValidationError as error:
-        raise explained(error, f"{path}.content") from None
+        raise as_bad_request(error, f"{path}.content") from None
     if isinstance(content, str):
         yield TextPart(content)
         return
-    for place, part in enumerate(content):
-        yield _part(part, f"{path}.content[{place}]")
+    for index, part in enumerate(content):
+        yield _part(part, f"{path}.content[{index}]")
 
 
-def _found(block: wire.Block, source: msgspec.Raw | None, path: str) -> str:
+def _search_result(block: wire.Block, source: msgspec.Raw | None, path: str) -> str:
     """A search result as text, with its source."""
     address = arguments_text(source) if source is not None else ""
     texts = [part.text for part in _result(block, path) if isinstance(part, TextPart)]
@@ -157,7 +162,7 @@ def _part(block: wire.Block, path: str) -> Part:
         return TextPart(f"The tool {block.tool_name} can be called.")
     source = reading.given(block.source)
     if block.type == "search_result":
-        return TextPart(_found(block, source, path))
+        return TextPart(_search_result(block, source, path))
     if block.type not in ("image", "document") or source is None:
         return OtherPart(block.type)
     try:

@@ -1,17 +1,17 @@
-"""A finished turn as one message, and the parts of a message that its stream is made of too."""
+"""A finished turn as one message, and the objects that the stream of a message shares with it."""
 
 from typing import Any
 
 import msgspec
 
+from toolwire.adapt.unwrap import wrap
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
-from toolwire.core.events import SPOKEN_BLOCKS, MessageEnded, Reason, ReasoningEnded, Told, Usage
+from toolwire.core.events import MessageEnded, RawFrame, Reason, ReasoningEnded, Usage
 from toolwire.core.request import Request
-from toolwire.core.seals import Seal, pack
+from toolwire.core.signatures import PackedSignature, pack
 from toolwire.core.text import as_object, wrapped
-from toolwire.core.unwrap import wrap
-from toolwire.dialects.messages.forward import Fields, block_type, inner, own_reason, usage_of
-from toolwire.dialects.messages.history import ISSUER
+from toolwire.dialects.messages.forward import Fields, block_type, object_field, original_reason, usage_of
+from toolwire.dialects.messages.history import ORIGIN
 
 _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(Fields).decode
@@ -19,9 +19,9 @@ _fields = msgspec.json.Decoder(Fields).decode
 _STOP: dict[Reason, str] = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens", "filter": "refusal"}
 
 
-# What Anthropic's document requires of a message and has null for; a server may know better.
-UNKNOWN: dict[str, Any] = {"container": None, "diagnostics": None, "stop_details": None}
-UNCOUNTED: dict[str, Any] = {
+# Fields that Anthropic's specification requires and allows to be null, unless the server sends a value.
+NULL_FIELDS: dict[str, Any] = {"container": None, "diagnostics": None, "stop_details": None}
+NULL_USAGE: dict[str, Any] = {
     "cache_creation": None,
     "inference_geo": None,
     "output_tokens_details": None,
@@ -29,11 +29,11 @@ UNCOUNTED: dict[str, Any] = {
     "service_tier": None,
     "speed": None,
 }
-UNCOUNTED_AT_THE_END: dict[str, Any] = {"output_tokens_details": None, "server_tool_use": None}
+NULL_FINAL_USAGE: dict[str, Any] = {"output_tokens_details": None, "server_tool_use": None}
 
 
 def message_head(id: str, model: str) -> dict[str, Any]:
-    """A message of which nothing is known yet."""
+    """An empty message."""
     return {
         "id": id,
         "type": "message",
@@ -45,31 +45,31 @@ def message_head(id: str, model: str) -> dict[str, Any]:
     }
 
 
-def end_of(reason: Reason, said: Fields, *, refused: bool) -> dict[str, Any]:
-    """Why the turn ended, in the server's own word where that is one of this dialect."""
-    word = own_reason(reason, said)
-    if word:
-        return {"stop_reason": word, "stop_sequence": said.get("stop_sequence")}
+def stop_fields(reason: Reason, original: Fields, *, refused: bool) -> dict[str, Any]:
+    """The fields that say why the turn ended, the server's original ones where they agree with the reason."""
+    stop_reason = original_reason(reason, original)
+    if stop_reason:
+        return {"stop_reason": stop_reason, "stop_sequence": original.get("stop_sequence")}
     return {"stop_reason": "refusal" if refused and reason == "stop" else _STOP[reason], "stop_sequence": None}
 
 
-def thought_block(parts: tuple[str, ...], end: ReasoningEnded) -> dict[str, Any] | None:
-    """A thought as a block, sealed so that it can go back to whoever made it."""
+def thinking_block(parts: tuple[str, ...], end: ReasoningEnded) -> dict[str, Any] | None:
+    """Reasoning as a thinking block, with its signature, packed if it has another origin."""
     text = "\n\n".join(parts)
-    if not text and not end.seal:
+    if not text and not end.signature:
         return None
-    if end.seal and end.issuer != ISSUER:
-        seal = pack(Seal(end.issuer, end.id, parts, end.seal, end.redacted))
+    if end.signature and end.origin != ORIGIN:
+        signature = pack(PackedSignature(end.origin, end.id, parts, end.signature, end.redacted))
     else:
-        seal = end.seal
-    is_hidden = end.redacted if end.issuer == ISSUER else not text
+        signature = end.signature
+    is_hidden = end.redacted if end.origin == ORIGIN else not text
     if is_hidden:
-        return {"type": "redacted_thinking", "data": seal}
-    return {"type": "thinking", "thinking": text, "signature": seal}
+        return {"type": "redacted_thinking", "data": signature}
+    return {"type": "thinking", "thinking": text, "signature": signature}
 
 
 def usage_object(usage: Usage) -> dict[str, Any]:
-    """Token counts as Anthropic counts them: what came from the cache is not in the input."""
+    """Token counts as Anthropic counts them: cached tokens are not part of the input tokens."""
     return {
         "input_tokens": max(0, usage.input - usage.cached - usage.cache_write),
         "cache_creation_input_tokens": usage.cache_write,
@@ -85,61 +85,62 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     for item in turn.items:
         content.add(item)
     content.end_text()
-    said = content.said
+    original = content.original
     refused = any(isinstance(item, Refusal) for item in turn.items)
-    message: dict[str, Any] = {**UNKNOWN, **said, **message_head(id, request.model), "content": content.blocks}
-    message |= end_of(turn.reason, said, refused=refused)
-    return _json({**message, "usage": {**UNCOUNTED, **usage_of(said), **usage_object(turn.usage or Usage())}})
+    message: dict[str, Any] = {**NULL_FIELDS, **original, **message_head(id, request.model), "content": content.blocks}
+    message |= stop_fields(turn.reason, original, refused=refused)
+    return _json({**message, "usage": {**NULL_USAGE, **usage_of(original), **usage_object(turn.usage or Usage())}})
 
 
 class Content:
-    """The blocks of a message. What the server said of the message and of its blocks is laid under ours."""
+    """Builds the blocks of a message, with the server's unknown fields of the message and its blocks kept."""
 
     def __init__(self) -> None:
         self.blocks: list[Any] = []
-        self.said: Fields = {}
-        self._under: Fields = {}  # of the block to come
+        self.original: Fields = {}
+        self._original_block: Fields = {}  # the server's fields of the next block
         self._texts: list[str] = []  # of the last block, while more may be added to it
 
     def add(self, item: object) -> None:
+        """Add one item of a turn."""
         match item:
             case Text(text) | Refusal(text):
                 if not self._texts:
                     self._put({"type": "text", "text": ""})
                 self._texts.append(text)
             case Reasoning():
-                end = ReasoningEnded(item.id, item.seal, item.issuer, item.redacted)
-                block = thought_block(item.parts, end)
+                end = ReasoningEnded(item.id, item.signature, item.origin, item.redacted)
+                block = thinking_block(item.parts, end)
                 if block is not None:
                     self._put(block)
             case Call():
                 self._put({"type": "tool_use", "id": item.id, "name": item.name, "input": _input(item)})
             case MessageEnded():
                 self.end_text()
-            case Told():
-                self._hear(item)
+            case RawFrame():
+                self._take_raw_frame(item)
             case _:
                 pass
 
     def end_text(self) -> None:
-        """Nothing more is added to the last block, if that is a text."""
+        """Close the last block, if it is a text."""
         if self._texts:
             self.blocks[-1]["text"] = "".join(self._texts)
             self._texts = []
 
-    def _hear(self, told: Told) -> None:
+    def _take_raw_frame(self, frame: RawFrame) -> None:
         self.end_text()
-        if told.type == "message":
-            self.said = _fields(told.data)
-        elif told.type == "content_block_start":
-            self._under = inner(told.data, "content_block")
-            if block_type(self._under) not in SPOKEN_BLOCKS:
-                self.blocks.append(self._under)
+        if frame.type == "message":
+            self.original = _fields(frame.data)
+        elif frame.type == "content_block_start":
+            self._original_block = object_field(frame.data, "content_block")
+            if frame.is_unknown:
+                self.blocks.append(self._original_block)
 
     def _put(self, block: dict[str, Any]) -> None:
         self.end_text()
-        under, self._under = self._under, {}
-        self.blocks.append({**under, **block} if block_type(under) == block["type"] else block)
+        original, self._original_block = self._original_block, {}
+        self.blocks.append({**original, **block} if block_type(original) == block["type"] else block)
 
 
 def _input(call: Call) -> msgspec.Raw:

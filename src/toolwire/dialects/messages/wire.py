@@ -8,6 +8,8 @@ Raw = msgspec.Raw
 
 
 class Source(msgspec.Struct):
+    """Where an image or a document comes from."""
+
     type: str = ""
     media_type: str | None = None
     data: str | None = None
@@ -16,6 +18,8 @@ class Source(msgspec.Struct):
 
 
 class Block(msgspec.Struct):
+    """A content block of any type."""
+
     type: str
     text: str | None = None
     source: Maybe = msgspec.UNSET
@@ -33,31 +37,43 @@ class Block(msgspec.Struct):
     tool_name: str | None = None
 
 
-class Message(msgspec.Struct):
+class MessageParam(msgspec.Struct):
+    """One message of the conversation."""
+
     role: str
     content: Raw
 
 
 class Metadata(msgspec.Struct):
+    """The `metadata` of a request."""
+
     user_id: str | None = None
 
 
 class Thinking(msgspec.Struct):
+    """The `thinking` setting of a request."""
+
     type: str = "enabled"
     budget_tokens: int | None = None
 
 
 class Format(msgspec.Struct):
+    """The schema of structured output."""
+
     type: str = ""
     schema: Maybe = msgspec.UNSET
 
 
 class OutputConfig(msgspec.Struct):
+    """The `output_config` of a request."""
+
     effort: str | None = None
     format: Format | None = None
 
 
-class Tool(msgspec.Struct):
+class ToolParam(msgspec.Struct):
+    """The declaration of a tool."""
+
     name: str | None = None
     type: str | None = None
     description: str | None = None
@@ -66,20 +82,24 @@ class Tool(msgspec.Struct):
     cache_control: Maybe = msgspec.UNSET
 
 
-class Choice(msgspec.Struct):
+class ToolChoiceParam(msgspec.Struct):
+    """The `tool_choice` of a request."""
+
     type: str
     name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
 
 class Body(msgspec.Struct):
+    """The whole request. Fields that are not here are carried as they are."""
+
     model: str | None = None
     messages: Maybe = msgspec.UNSET
     max_tokens: int | None = None
     system: str | list[Block] | None = None
     stream: bool | None = None
     tools: Maybe = msgspec.UNSET
-    tool_choice: Choice | None = None
+    tool_choice: ToolChoiceParam | None = None
     temperature: float | None = None
     top_p: float | None = None
     stop_sequences: list[str] | None = None

@@ -1,7 +1,7 @@
 """OpenAI Responses as a dialect."""
 
 from toolwire.dialects.responses.decode import (
-    Asked,
+    ParsedRequest,
     check_items,
     decode_request,
     read_request,
@@ -20,7 +20,7 @@ def new_id(seed: str) -> str:
 
 __all__ = [
     "PATH",
-    "Asked",
+    "ParsedRequest",
     "StreamEncoder",
     "check_items",
     "decode_request",

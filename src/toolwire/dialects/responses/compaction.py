@@ -1,8 +1,8 @@
-"""Compaction: a conversation as one item. Ours holds a summary that any backend can be given.
+"""Compaction: a conversation as one item. Ours holds a summary that can be sent to any backend.
 
     {"type":"compaction","id":"cmp_…","encrypted_content":"toolwire.1.…"}
 
-The content is opaque to the client; it is no secret, since the client sent what it was made from.
+The content is opaque to the client but not secret, since the client sent what it was made from.
 """
 
 import base64
@@ -19,11 +19,11 @@ from toolwire.core.events import (
     CallStarted,
     Event,
     MessageEnded,
+    RawFrame,
     ReasoningDelta,
     ReasoningEnded,
     RefusalDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnFailed,
 )
@@ -35,7 +35,7 @@ ASK = (
     "Summarise this conversation so that it can be continued from the summary alone. Keep what the user wants, "
     "decisions, facts found out, the state of the work, file names and open questions. Answer with the summary only."
 )
-"""What the model is asked when it is to compact a conversation."""
+"""The message that asks the model for the summary."""
 
 _HEAD = "Summary of the conversation so far:\n\n"
 
@@ -47,6 +47,7 @@ def item(id: str, summary: str) -> msgspec.Raw:
 
 
 def is_ours(content: str) -> bool:
+    """Whether the content of a compaction item was made by Toolwire."""
     return content.startswith(PREFIX)
 
 
@@ -68,7 +69,7 @@ def is_asked(request: Request) -> bool:
 
 
 def summarising(request: Request) -> Request:
-    """The request that asks any model for what a compaction needs: no tools, wherever they were declared."""
+    """The request for the summary of this conversation, without any tools."""
     dropped = ("tools", "tool_choice", "text")
     entries = tuple(entry for entry in request.entries[:-1] if not isinstance(entry, ToolsEntry))
     return msgspec.structs.replace(
@@ -94,7 +95,7 @@ class IntoCompaction:
         CallStarted,
         CallArgs,
         CallEnded,
-        Told,
+        RawFrame,
         TurnEnded,
     )
 
@@ -102,18 +103,15 @@ class IntoCompaction:
         self._id = id
         self._pieces: list[str] = []
 
-    def feed(self, event: Event) -> Sequence[Event]:
+    def feed(self, event: Event) -> Sequence[Event] | None:
         if isinstance(event, TextDelta):
             self._pieces.append(event.text)
-        elif isinstance(event, Told) and not event.item:
-            return (event,)
+        elif isinstance(event, RawFrame) and not event.item:
+            return None
         elif isinstance(event, TurnEnded):
             summary = "".join(self._pieces).strip()
             if not summary:
                 return (TurnFailed(Failure(502, "no_summary", "The model gave no summary to compact with.")),)
-            told = b'{"item":' + item(self._id, summary) + b"}"
-            return Told("response.output_item.done", self._id, told), event
-        return ()
-
-    def end(self) -> Sequence[Event]:
+            data = b'{"item":' + item(self._id, summary) + b"}"
+            return RawFrame("response.output_item.done", self._id, data), event
         return ()

@@ -1,14 +1,14 @@
 """A Responses body to our own request form, or a `BadRequest` that names the field.
 
-Reading takes two steps, because state lies between them: `read_request` says what is asked and of which earlier
-response; `Asked.request` puts the earlier items in front and gives the request.
+Reading takes two steps, because stored items are looked up between them: `read_request` gives a `ParsedRequest`, which
+names the earlier response; its method `request` takes the earlier items and gives the request.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
-from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, check_entries, finished, taken
+from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, check_entries, run_steps, take_bounded
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import (
@@ -23,28 +23,28 @@ from toolwire.core.request import (
     ToolsEntry,
 )
 from toolwire.dialects import reading
-from toolwire.dialects.reading import explained, read
+from toolwire.dialects.reading import as_bad_request, read
 from toolwire.dialects.responses import wire
 from toolwire.dialects.responses.history import decode_items
-from toolwire.dialects.responses.tools import Declared, read_tools
+from toolwire.dialects.responses.tools import DeclaredTools, read_tools
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_outputs = msgspec.json.Decoder(wire.ToolOutputs).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_choice = msgspec.json.Decoder(wire.Choice | str).decode
+_decode_choice = msgspec.json.Decoder(wire.ToolChoiceParam | str).decode
 
 _MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "required"}
-_PLACED = frozenset(wire.Body.__struct_fields__) - {"include", "truncation", "max_tool_calls", "top_logprobs"}
+_READ_FIELDS = frozenset(wire.Body.__struct_fields__) - {"include", "truncation", "max_tool_calls", "top_logprobs"}
 _DEFAULTS = frozenset(
     (b"null", b"0", b"0.0", b"false", b"[]", b"{}", b'"disabled"', b'["reasoning.encrypted_content"]')
 )
-# Fields that begin or continue a turn, but are no property of it.
+# Fields that begin or continue a turn, but are not properties of it.
 _NOT_KEPT = frozenset(("input", "stream", "stream_options", "type", "stream_id", "generate"))
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """A request as it was written: its body, all its fields, and the items it adds."""
+class ParsedRequest(msgspec.Struct, frozen=True):
+    """A request before its earlier items are looked up: its body, all its fields, and its new items."""
 
     body: wire.Body
     fields: dict[str, msgspec.Raw]
@@ -52,12 +52,13 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def conversation(self) -> str:
+        """The id of the conversation that the request belongs to, if any."""
         given = self.body.conversation
-        return given.id if isinstance(given, wire.Named) else given or ""
+        return given.id if isinstance(given, wire.ConversationParam) else given or ""
 
     def request(self, earlier: Sequence[msgspec.Raw] = (), *, store: bool = False) -> Request:
-        """The request, with earlier items in front of its own."""
-        return finished(self.decoding(earlier, store=store))
+        """The request, with earlier items before its new ones."""
+        return run_steps(self.decoding(earlier, store=store))
 
     def decoding(
         self, earlier: Sequence[msgspec.Raw] = (), bounds: Bounds = UNBOUNDED, *, store: bool = False
@@ -66,7 +67,7 @@ class Asked(msgspec.Struct, frozen=True):
         body = self.body
         notes: list[Note] = []
         items = decode_items((*earlier, *self.items), len(earlier), notes)
-        entries = yield from taken(items, bounds.entries, "input")
+        entries = yield from take_bounded(items, bounds.entries, "input")
         further = [bytes(entry.tools) for entry in entries if isinstance(entry, ToolsEntry)]
         bounds.check_preamble(sum(map(len, further)), "input")
         declared = _tools(body, further)
@@ -80,9 +81,10 @@ class Asked(msgspec.Struct, frozen=True):
             dialect="responses",
             history_field="input",
             results_anywhere=True,
+            several_messages=True,
             instructions=body.instructions or "",
             entries=entries,
-            written=entries,
+            original_entries=entries,
             continues=bool(earlier) or bool(body.previous_response_id),
             stream=bool(body.stream),
             tools=declared.tools,
@@ -105,7 +107,9 @@ class Asked(msgspec.Struct, frozen=True):
                 metadata=self.fields.get("metadata") if body.metadata else None,
             ),
             extra={
-                name: value for name, value in fields.items() if name not in _PLACED and bytes(value) not in _DEFAULTS
+                name: value
+                for name, value in fields.items()
+                if name not in _READ_FIELDS and bytes(value) not in _DEFAULTS
             },
             fields=fields,
             notes=tuple(notes),
@@ -113,20 +117,21 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def decode_request(body: bytes) -> Request:
-    """A request that stands for itself."""
+    """The request in a body that does not refer to stored items."""
     return read_request(body).request()
 
 
-def read_request(data: bytes, *, needs_input: bool = True) -> Asked:
-    return finished(reading_request(data, needs_input=needs_input))
+def read_request(data: bytes, *, needs_input: bool = True) -> ParsedRequest:
+    """The request in a body, before its earlier items are looked up."""
+    return run_steps(reading_request(data, needs_input=needs_input))
 
 
-def reading_request(data: bytes, bounds: Bounds = UNBOUNDED, *, needs_input: bool = True) -> Steps[Asked]:
-    """What is asked, step by step."""
-    body = read(_decode_body, data)
-    bounds.check_preamble(len(data) - (len(body.input) if body.input is not msgspec.UNSET else 0))
+def reading_request(data: bytes, bounds: Bounds = UNBOUNDED, *, needs_input: bool = True) -> Steps[ParsedRequest]:
+    """The same, step by step."""
+    fields = read(_decode_fields, data)
+    bounds.check_preamble(len(data) - len(fields.get("input", b"")))
     yield
-    fields = _decode_fields(data)
+    body = read(_decode_body, data)
     yield
     if not (body.model or "").strip():
         raise BadRequest("model: This field is required.", "model", "model_required")
@@ -143,16 +148,17 @@ def reading_request(data: bytes, bounds: Bounds = UNBOUNDED, *, needs_input: boo
     items = _items(body, optional=bool(continues) or not needs_input)
     check_entries(len(items), bounds.entries, "input")
     yield
-    return Asked(body, fields, tuple(items))
+    return ParsedRequest(body, fields, tuple(items))
 
 
 def check_items(items: Sequence[msgspec.Raw], path: str) -> None:
-    """Raise what is wrong with items that nobody decodes yet."""
+    """Raise a `BadRequest` if one of these items is invalid."""
     for _ in decode_items(items, 0, [], path):
         pass
 
 
 def read_tool_outputs(data: bytes) -> wire.ToolOutputs:
+    """The body of a submit_tool_outputs request."""
     return read(_decode_outputs, data)
 
 
@@ -162,18 +168,18 @@ def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
         if optional:
             return []
         raise reading.required("input")
-    if reading.begins(raw, b'"'):
-        said = b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + bytes(raw) + b"}]}"
-        return [msgspec.Raw(said)]
-    if not reading.begins(raw, b"["):
+    if reading.begins_with(raw, b'"'):
+        message = b'{"type":"message","role":"user","content":[{"type":"input_text","text":' + bytes(raw) + b"}]}"
+        return [msgspec.Raw(message)]
+    if not reading.begins_with(raw, b"["):
         raise BadRequest("input must be a string or a list of items.", "input", "invalid_type")
     return _decode_list(raw)
 
 
-def _tools(body: wire.Body, further: Sequence[bytes]) -> Declared:
-    """The tools of the request, and behind them those that its items declare."""
-    own = reading.given(body.tools)
-    return read_tools[bytes(own) if own is not None else b"[]", *further]
+def _tools(body: wire.Body, further: Sequence[bytes]) -> DeclaredTools:
+    """The tools of the request, followed by those that its items declare."""
+    tools = reading.given(body.tools)
+    return read_tools[bytes(tools) if tools is not None else b"[]", *further]
 
 
 def _tool_choice(body: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]) -> ToolChoice | None:
@@ -196,7 +202,7 @@ def _read_choice(raw: msgspec.Raw) -> ToolChoice:
     try:
         given = _decode_choice(raw)
     except msgspec.ValidationError as error:
-        raise explained(error, "tool_choice") from None
+        raise as_bad_request(error, "tool_choice") from None
     mode = given if isinstance(given, str) else given.mode
     if not isinstance(given, str) and not given.type:
         raise reading.required("tool_choice.type")

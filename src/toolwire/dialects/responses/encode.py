@@ -3,8 +3,8 @@ r"""Turn events as Responses events, a finished turn as one response, a failure 
     event: response.output_text.delta
     data: {"type":"response.output_text.delta","sequence_number":4,"item_id":"msg_…","output_index":0,…,"delta":"Hi"}
 
-The lifecycle of items and parts is made here, whatever the backend left out. Where the backend speaks Responses too,
-a delta that no policy touched goes out as it came, and what its other frames say beyond our words is laid under ours.
+The lifecycle of items and parts is complete, whatever the backend leaves out. Where the backend speaks Responses too, a
+delta that no policy touched is written unchanged, and the unknown fields of all other frames are kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,21 +21,21 @@ from toolwire.core.events import (
     CallStarted,
     Event,
     MessageEnded,
+    RawFrame,
     ReasoningDelta,
     ReasoningEnded,
     ReasoningKind,
     RefusalDelta,
     TextDelta,
-    Told,
     TurnEnded,
     TurnFailed,
     TurnStarted,
     Usage,
 )
 from toolwire.core.loose import CALL_TYPES
-from toolwire.core.notes import Tally
+from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
-from toolwire.core.seals import Seal, pack
+from toolwire.core.signatures import PackedSignature, pack
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.responses.items import (
     ADDED,
@@ -44,34 +44,36 @@ from toolwire.dialects.responses.items import (
     MessageItem,
     OtherItem,
     OutputItem,
+    PendingEvents,
     ReasoningItem,
-    Steps,
 )
 from toolwire.dialects.responses.response import INCOMPLETE, ResponseObject
-from toolwire.dialects.responses.writer import Growing, Writer
+from toolwire.dialects.responses.writer import GrowingItem, Writer
 
 _json = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-OUR_ITEMS = frozenset(("message", "reasoning", *CALL_TYPES))
-"""Types of items that turn events have words for."""
+KNOWN_ITEMS = frozenset(("message", "reasoning", *CALL_TYPES))
+"""Types of items that turn events represent."""
 
 PASSED_INSIDE = frozenset(("response.output_text.annotation.added",))
-"""Events inside such items that they have none for."""
+"""Events inside such items that no turn event represents."""
 
 ITEM = 1024
-"""Bytes that an item counts for beside its text."""
+"""Bytes that an item costs beside its text."""
 
-SIGNS_FROM = 60.0
-"""Seconds of silence from which a sign of life is an event: Codex does not count comments."""
+EVENT_KEEPALIVE_AFTER = 60.0
+"""Seconds of silence after which a keepalive is an event, because Codex ignores comments."""
 
 
-class Typed(msgspec.Struct):
+class _Typed(msgspec.Struct):
+    """An item, of which only the type is read."""
+
     type: str = ""
 
 
-_typed = msgspec.json.Decoder(Typed).decode
+_typed = msgspec.json.Decoder(_Typed).decode
 
 Item = TypeVar("Item", MessageItem, ReasoningItem, CallItem, OtherItem)
 
@@ -88,14 +90,14 @@ class StreamEncoder:
         request: Request,
         id: str,
         created: int,
-        tally: Tally,
+        stats: TurnStats,
         clock: Callable[[], float] | None = None,
         *,
         extended: bool = False,
         socket: bool = False,
     ) -> None:
         self.response = ResponseObject(request, id, created)
-        self.tally = tally
+        self.stats = stats
         self._clock = clock or (lambda: created)
         self._extended = extended
         self._socket = socket
@@ -104,29 +106,33 @@ class StreamEncoder:
         self._started = False
         self._items: list[OutputItem] = []
         self._ids: set[str] = set()
-        self._open: Growing | None = None
+        self._open: GrowingItem | None = None
         self._others: dict[str, OtherItem] = {}
-        self._closed: set[str] = set()  # what the backend calls the items that are closed
-        self._told: dict[tuple[str, str], bytes] = {}
-        self._message: str | None = None  # the message whose text is being told, and the part of it
-        self._thought: str | None = None  # the same of reasoning
-        self._thought_kind: ReasoningKind | None = None
+        self._closed: set[str] = set()  # the backend's ids of closed items
+        self._frames: dict[tuple[str, str], bytes] = {}  # the backend's frames by type and item
+        self._text_item: str | None = None  # the backend's id of the open message
+        self._reasoning_item: str | None = None  # the same of reasoning
+        self._reasoning_kind: ReasoningKind | None = None
         self._part = 0
-        self._closing: tuple[TurnEnded | None, int, int] | None = None  # the end, its first number, how many pieces
+        self._closing: tuple[TurnEnded | None, int, int] | None = None  # the end, its first number, how many events
 
     def feed(self, event: Event) -> Sequence[bytes]:
-        # The two that make up nearly all of a stream come first, and mostly go out as they came.
+        # The two that make up nearly all of a stream come first, and are mostly written unchanged.
         kind = type(event)
         if kind is CallArgs:
             return self._writer.delta(cast("CallArgs", event))
         if kind is TextDelta:
-            said = cast("TextDelta", event)
-            if said.item == self._message and said.part == self._part:
-                return self._writer.delta(said)
+            delta = cast("TextDelta", event)
+            if delta.item == self._text_item and delta.part == self._part:
+                return self._writer.delta(delta)
         elif kind is ReasoningDelta:
-            thought = cast("ReasoningDelta", event)
-            if thought.item == self._thought and thought.part == self._part and thought.kind == self._thought_kind:
-                return self._writer.delta(thought)
+            reasoning = cast("ReasoningDelta", event)
+            if (
+                reasoning.item == self._reasoning_item
+                and reasoning.part == self._part
+                and reasoning.kind == self._reasoning_kind
+            ):
+                return self._writer.delta(reasoning)
         handler = self._HANDLERS.get(kind)
         return handler(self, event) if handler is not None else ()
 
@@ -136,22 +142,22 @@ class StreamEncoder:
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A sign of life after this many seconds of silence."""
         if self._extended:
-            begun = self.begin()
-            return [*begun, self._writer.write("ping", {})] if silent else begun
-        if self._socket or silent >= SIGNS_FROM:
+            opening = self.begin()
+            return [*opening, self._writer.write("ping", {})] if silent else opening
+        if self._socket or silent >= EVENT_KEEPALIVE_AFTER:
             return self.begin() or [self._lifecycle("response.in_progress")]
         return (sse.write_comment(b"keepalive"),)
 
     def break_off(self) -> Sequence[bytes]:
-        """The end of the stream when nothing else can be encoded. What is known of the items is not to be trusted."""
+        """The end of the stream when nothing else can be encoded. The state of the items is not to be trusted."""
         self._items, self._open, self._others = [], None, {}
         failure = InternalError().failure
         self.response.fail(failure, [])
-        self.response.leave_unstored()  # it may be, but nobody waits for that any more
+        self.response.leave_unstored()  # it may be stored, but nobody waits for that any more
         return [self._error(failure), *self._conclude(None)]
 
     def unstored(self, pieces: Sequence[bytes]) -> list[bytes]:
-        """The last pieces again, of a response that was to be stored and could not be."""
+        """The same closing events for a response that could not be stored."""
         assert self._closing is not None
         event, number, count = self._closing
         self.response.leave_unstored()
@@ -182,7 +188,8 @@ class StreamEncoder:
         return ()
 
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
-        is_cut = event.reason in INCOMPLETE and isinstance(self._open, MessageItem)
+        is_last = bool(self._items) and self._items[-1] is self._open  # what another item follows was not cut
+        is_cut = event.reason in INCOMPLETE and is_last and isinstance(self._open, MessageItem)
         out = [*self.begin(), *self._close("incomplete" if is_cut else "completed"), *self._close_others()]
         return [*out, *self._conclude(event)]
 
@@ -193,8 +200,8 @@ class StreamEncoder:
         out: list[bytes] = []
         if self._extended and response.required_action is not None:
             response.status = "incomplete"
-            asked = {"response": response.encoded(), "required_action": response.required_action}
-            out.append(self._writer.write("response.required_action", asked))
+            fields = {"response": response.encoded(), "required_action": response.required_action}
+            out.append(self._writer.write("response.required_action", fields))
         return [*out, *self._last(type)]
 
     def _fail_turn(self, event: TurnFailed) -> Sequence[bytes]:
@@ -216,12 +223,12 @@ class StreamEncoder:
         return self._writer.write("error", {**error, "error": error})
 
     def cancel(self) -> None:
-        """The turn was given up: the response says so, with what there is of it."""
+        """Cancel the response, with the output so far."""
         self._abandon()
         self.response.cancel(self.output)
 
     def _abandon(self) -> None:
-        """What is open ends as incomplete, without a word: Codex runs a call that was closed in any way."""
+        """End open items as incomplete without writing events: Codex runs a call that was closed in any way."""
         for _ in self._ending("incomplete"):
             pass
         for _ in self._ending_others("failed"):
@@ -229,18 +236,18 @@ class StreamEncoder:
 
     def _last(self, type: str) -> list[bytes]:
         if self._socket:
-            self.response.notes = self.tally.comment()
+            self.response.notes = self.stats.comment()
             return [self._lifecycle(type)]
-        return [self._lifecycle(type), sse.write_comment(self.tally.comment()), sse.DONE]
+        return [self._lifecycle(type), sse.write_comment(self.stats.comment()), sse.DONE]
 
     @property
     def held(self) -> int:
-        """Bytes, more or less, that are held of the turn."""
+        """Roughly the bytes held of the turn."""
         return self._writer.held
 
     @property
     def items(self) -> Sequence[OutputItem]:
-        """All items so far; the status of those that still grow is `in_progress`."""
+        """All items so far; open ones have the status `in_progress`."""
         return self._items
 
     @property
@@ -253,27 +260,27 @@ class StreamEncoder:
             item.as_tool_call() for item in self._items if isinstance(item, CallItem) and item.status == "completed"
         ]
 
-    # What the backend's own frames say
+    # The backend's frames
 
-    def _hear(self, event: Told) -> Sequence[bytes]:
-        """Keep what a frame says, or pass it on if it is about something we have no word for."""
+    def _take_raw_frame(self, event: RawFrame) -> Sequence[bytes]:
+        """Keep a frame for its unknown fields, or pass it on if no turn event represents it."""
         self._writer.held += len(event.data)
         if event.type in (ADDED, DONE):
-            return self._hear_item(event)
+            return self._take_item_frame(event)
         if event.item in self._others:
             return self._pass_on(event, self._others[event.item])
         if event.type in PASSED_INSIDE:
             return self._pass_on(event, self._open) if self._open and self._open.name == event.item else ()
         if event.item:
-            self._told[event.type, event.item] = event.data
+            self._frames[event.type, event.item] = event.data
         else:
             self.response.learn(event.data)
         return ()
 
-    def _hear_item(self, event: Told) -> Sequence[bytes]:
+    def _take_item_frame(self, event: RawFrame) -> Sequence[bytes]:
         item = _fields(event.data).get("item", b"{}")
-        self._told[event.type, event.item] = event.data
-        if _typed(item).type in OUR_ITEMS:
+        self._frames[event.type, event.item] = event.data
+        if _typed(item).type in KNOWN_ITEMS:
             return ()
         out: list[bytes] = []
         other = self._others.get(event.item)
@@ -282,40 +289,40 @@ class StreamEncoder:
             self._others[event.item] = other
         if event.type == DONE and not other.is_closed:
             other.fields = _fields(item)
-            out += self._writer.write_all(other.close(self._said, "completed"))
+            out += self._writer.write_all(other.close(self._original_fields, "completed"))
         return out
 
-    def _pass_on(self, event: Told, item: OutputItem) -> Sequence[bytes]:
+    def _pass_on(self, event: RawFrame, item: OutputItem) -> Sequence[bytes]:
         if item.status != "in_progress":
             return ()
-        place = {"output_index": item.place, "item_id": item.id}
+        position = {"output_index": item.index, "item_id": item.id}
         fields = _fields(event.data)
         if isinstance(item, MessageItem) and "content_index" in fields:
-            place["content_index"] = item.parts
-        return (self._writer.write(event.type, {**fields, **place}),)
+            position["content_index"] = item.parts
+        return (self._writer.write(event.type, {**fields, **position}),)
 
-    def _said(self, type: str, item: str) -> dict[str, msgspec.Raw]:
-        told = self._told.get((type, item)) if type == DONE else self._told.pop((type, item), None)
-        return _fields(told) if told else {}
+    def _original_fields(self, type: str, item: str) -> dict[str, msgspec.Raw]:
+        frame = self._frames.get((type, item)) if type == DONE else self._frames.pop((type, item), None)
+        return _fields(frame) if frame else {}
 
     # Items
 
-    def _goes_on(self, event: TextDelta | RefusalDelta) -> bool:
-        """Whether this belongs to the part that is open."""
+    def _continues_part(self, event: TextDelta | RefusalDelta) -> bool:
+        """Whether this delta belongs to the open part."""
         item = self._open
         if type(item) is not MessageItem or item.kind is not type(event):
             return False
         return event.item == item.name and event.part == item.part if event.item else True
 
-    def _talk(self, event: TextDelta | RefusalDelta) -> Sequence[bytes]:
+    def _add_text(self, event: TextDelta | RefusalDelta) -> Sequence[bytes]:
         out: list[bytes] = []
-        if not self._goes_on(event):
+        if not self._continues_part(event):
             item = self._open
             if isinstance(item, MessageItem) and event.item in ("", item.name):
-                out += self._writer.write_all(item.close_part(self._said))
+                out += self._writer.write_all(item.close_part(self._original_fields))
             else:
                 item = self._open_message(event.item, out)
-            out += self._writer.write_all(item.begin_part(type(event), event.part, self._said))
+            out += self._writer.write_all(item.begin_part(type(event), event.part, self._original_fields))
             self._prepare(item)
         return [*out, *self._writer.delta(event)]
 
@@ -327,22 +334,22 @@ class StreamEncoder:
         if isinstance(self._open, MessageItem) and self._open.name == event.item:
             return self._close()
         if event.item in self._closed:
-            return ()  # something else has begun since
-        told = self._said(DONE, event.item).get("item", b"{}")
-        if _fields(told).get("content") != msgspec.Raw(b"[]"):
+            return ()  # something else has opening since
+        item = self._original_fields(DONE, event.item).get("item", b"{}")
+        if _fields(item).get("content") != msgspec.Raw(b"[]"):
             return ()
         out: list[bytes] = []
         self._open_message(event.item, out)  # an empty message is still an item
         return [*out, *self._close()]
 
-    def _think(self, event: ReasoningDelta) -> Sequence[bytes]:
+    def _add_reasoning(self, event: ReasoningDelta) -> Sequence[bytes]:
         out: list[bytes] = []
         item = self._open
         if not isinstance(item, ReasoningItem) or event.item not in ("", item.name):
             item = self._open_reasoning(event.item, out)
         if not item.is_in(event.kind, event.part):
-            out += self._writer.write_all(item.close_part(self._said))
-            out += self._writer.write_all(item.begin_part(event.kind, event.part, self._said))
+            out += self._writer.write_all(item.close_part(self._original_fields))
+            out += self._writer.write_all(item.begin_part(event.kind, event.part, self._original_fields))
             self._prepare(item)
         return [*out, *self._writer.delta(event)]
 
@@ -354,17 +361,17 @@ class StreamEncoder:
         out: list[bytes] = []
         item = self._open
         if not isinstance(item, ReasoningItem) or (item.name and event.id not in ("", item.name)):
-            if not event.id and not event.seal:
+            if not event.id and not event.signature:
                 return ()
             item = self._open_reasoning(event.id, out)
-        item.seal = self._seal(item, event) if event.seal else ""
+        item.signature = self._signature(item, event) if event.signature else ""
         return [*out, *self._close()]
 
-    def _seal(self, item: ReasoningItem, event: ReasoningEnded) -> str:
-        """A seal as this dialect carries it: as it is, or in a package that says whose it is."""
-        if event.issuer in ("", "responses"):
-            return event.seal
-        return pack(Seal(event.issuer, event.id, item.texts, event.seal, event.redacted))
+    def _signature(self, item: ReasoningItem, event: ReasoningEnded) -> str:
+        """A signature as this dialect carries it: as it is, or packed if its origin is another."""
+        if event.origin in ("", "responses"):
+            return event.signature
+        return pack(PackedSignature(event.origin, event.id, item.texts, event.signature, event.redacted))
 
     def _start_call(self, event: CallStarted) -> Sequence[bytes]:
         out = self._close()
@@ -384,14 +391,14 @@ class StreamEncoder:
             item.fields = _fields(fields)
         else:
             self._open = item
-        out += self._writer.write_all(item.open(self._said))
+        out += self._writer.write_all(item.open(self._original_fields))
         return item
 
-    def _name(self, given: str, prefix: str) -> str:
-        """The item's id: the backend's own if it can be one of ours, else a new one."""
-        named = given if not given.startswith("@") else ""
+    def _name(self, item: str, prefix: str) -> str:
+        """The item's id: the backend's if it has the right prefix and is unique, else a new one."""
+        named = item if not item.startswith("@") else ""
         fits = named.startswith(prefix + "_") or (prefix in ("rs", "item") and named)
-        id = given if fits and given not in self._ids else f"{prefix}_{self._seed}{len(self._items) + 1:02d}"
+        id = item if fits and item not in self._ids else f"{prefix}_{self._seed}{len(self._items) + 1:02d}"
         self._ids.add(id)
         return id
 
@@ -401,40 +408,40 @@ class StreamEncoder:
     def _close_others(self, status: str = "failed") -> list[bytes]:
         return self._writer.write_all(self._ending_others(status))
 
-    def _ending(self, status: str) -> Steps:
+    def _ending(self, status: str) -> PendingEvents:
         """End the item that is open."""
         item, self._open = self._open, None
-        self._message = self._thought = None
+        self._text_item = self._reasoning_item = None
         if item is not None:
-            yield from item.close(self._said, status)
+            yield from item.close(self._original_fields, status)
             self._closed.add(item.name)
-            self._told.pop((DONE, item.name), None)
+            self._frames.pop((DONE, item.name), None)
 
-    def _ending_others(self, status: str) -> Steps:
+    def _ending_others(self, status: str) -> PendingEvents:
         """End items of other kinds that the backend never closed."""
         for item in self._others.values():
             if not item.is_closed:
-                yield from item.close(self._said, status)
+                yield from item.close(self._original_fields, status)
 
-    def _prepare(self, item: Growing) -> None:
-        """A part begins; remember which, so that more of it is known at once."""
+    def _prepare(self, item: GrowingItem) -> None:
+        """Prepare for the deltas of a part that begins, so that `feed` recognises them at once."""
         self._writer.prepare(item)
-        self._message = self._thought = None
+        self._text_item = self._reasoning_item = None
         if isinstance(item, MessageItem) and item.kind is TextDelta and item.name:
-            self._message, self._part = item.name, item.part
+            self._text_item, self._part = item.name, item.part
         elif isinstance(item, ReasoningItem) and item.name:
-            self._thought, self._thought_kind, self._part = item.name, item.kind, item.part
+            self._reasoning_item, self._reasoning_kind, self._part = item.name, item.kind, item.part
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
         TurnStarted: _start,
-        TextDelta: _talk,
-        RefusalDelta: _talk,
+        TextDelta: _add_text,
+        RefusalDelta: _add_text,
         MessageEnded: _end_message,
-        ReasoningDelta: _think,
+        ReasoningDelta: _add_reasoning,
         ReasoningEnded: _end_reasoning,
         CallStarted: _start_call,
         CallEnded: _end_call,
-        Told: _hear,
+        RawFrame: _take_raw_frame,
         Usage: _count,
         TurnEnded: _end_turn,
         TurnFailed: _fail_turn,
@@ -442,8 +449,8 @@ class StreamEncoder:
 
 
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
-    """The whole turn as one response: the stream's last word."""
-    encoder = StreamEncoder(request, id, created, Tally())
+    """The whole turn as one response, the same as the one that ends its stream."""
+    encoder = StreamEncoder(request, id, created, TurnStats())
     for event in events_of(turn):
         encoder.feed(event)
     return bytes(encoder.response.encoded())

@@ -1,12 +1,12 @@
-"""Input items to entries. Each keeps its raw form, for a backend that speaks Responses too."""
+"""Input items to entries. Each keeps its raw form, for a backend that speaks Responses."""
 
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from toolwire.adapt.names import is_minted_item_id
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
-from toolwire.core.names import is_own_item_id
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -24,25 +24,24 @@ from toolwire.core.request import (
     TextPart,
     ToolsEntry,
 )
-from toolwire.core.seals import is_packed, unpack
+from toolwire.core.signatures import is_packed, unpack
 from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
-from toolwire.dialects.reading import explained
+from toolwire.dialects.reading import as_bad_request
 from toolwire.dialects.responses import compaction, wire
 from toolwire.dialects.responses.tools import read_tools
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_item = msgspec.json.Decoder(wire.Item).decode
+_decode_item = msgspec.json.Decoder(wire.InputItem).decode
 _decode_output = msgspec.json.Decoder(str | list[wire.Part]).decode
 _decode_audio = msgspec.json.Decoder(wire.Audio).decode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 _ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}
 _TEXTS = frozenset(("input_text", "output_text", "text", "summary_text", "reasoning_text"))
 CALLS = frozenset(("function_call", "custom_tool_call"))
 _OUTPUTS = frozenset(("function_call_output", "tool_output", "custom_tool_call_output"))
-READ = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference", "additional_tools"}
-"""The types of items that have a meaning here."""
+READ_TYPES = CALLS | _OUTPUTS | {"", "message", "reasoning", "compaction", "item_reference", "additional_tools"}
+"""The types of items that become entries of their own kind."""
 
 
 class _Typed(msgspec.Struct):
@@ -53,16 +52,16 @@ _decode_typed = msgspec.json.Decoder(_Typed).decode
 
 
 def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], field: str = "input") -> Iterator[Entry]:
-    """The entries of these items. The first `first` are not the client's, so paths count from there."""
-    calls: dict[str, str] = {}  # the calls by the ids of their items
-    for place, raw in enumerate(items):
-        path = f"{field}[{place - first}]"
+    """The entries of these items. The first `first` are stored ones, so paths in errors count from there."""
+    calls: dict[str, str] = {}  # call ids by the ids of their items
+    for index, raw in enumerate(items):
+        path = f"{field}[{index - first}]"
         try:
             item = _decode_item(raw)
         except msgspec.ValidationError as error:
             item = _unknown(raw)
             if item is None:
-                raise explained(error, path) from None
+                raise as_bad_request(error, path) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"{path} is not valid JSON: {error}", path, "invalid_json") from None
         if item.type in CALLS and item.status == "incomplete":
@@ -74,21 +73,21 @@ def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], fi
         elif isinstance(entry, ResultEntry) and entry.call_id in calls:
             # Some clients answer the item instead of the call.
             called = calls[entry.call_id]
-            known = msgspec.json.encode({**_fields(entry.raw), "call_id": called}) if entry.raw is not None else None
-            entry = msgspec.structs.replace(entry, call_id=called, raw=msgspec.Raw(known) if known else None)
+            fixed = msgspec.json.encode({**_fields(entry.raw), "call_id": called}) if entry.raw is not None else None
+            entry = msgspec.structs.replace(entry, call_id=called, raw=msgspec.Raw(fixed) if fixed else None)
         yield entry
 
 
-def _unknown(raw: msgspec.Raw) -> wire.Item | None:
-    """An item of a type we do not read, whatever its fields are."""
+def _unknown(raw: msgspec.Raw) -> wire.InputItem | None:
+    """An item of a type that is only carried, whatever its fields are."""
     try:
         read = _decode_typed(raw)
     except msgspec.ValidationError:
         return None
-    return wire.Item(read.type) if read.type not in READ else None
+    return wire.InputItem(read.type) if read.type not in READ_TYPES else None
 
 
-def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
+def _entry(item: wire.InputItem, raw: msgspec.Raw, path: str) -> Entry:
     type = item.type or ("message" if item.role else "")
     if type == "message":
         return Message(_role(item.role, path), tuple(_parts(item.content, f"{path}.content")), raw=raw)
@@ -97,7 +96,7 @@ def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
     if type in _OUTPUTS and (item.call_id or item.tool_call_id or not item.name):
         return _result(item, raw, path)
     if type == "reasoning":
-        return _thought(item, raw)
+        return _reasoning(item, raw)
     if type == "additional_tools":
         return _declaration(item, raw, path)
     if type == "compaction" and item.encrypted_content and compaction.is_ours(item.encrypted_content):
@@ -109,7 +108,7 @@ def _entry(item: wire.Item, raw: msgspec.Raw, path: str) -> Entry:
     return OtherEntry(type, raw)
 
 
-def _declaration(item: wire.Item, raw: msgspec.Raw, path: str) -> ToolsEntry:
+def _declaration(item: wire.InputItem, raw: msgspec.Raw, path: str) -> ToolsEntry:
     tools = reading.given(item.tools)
     if tools is None:
         raise reading.required(f"{path}.tools")
@@ -120,45 +119,45 @@ def _declaration(item: wire.Item, raw: msgspec.Raw, path: str) -> ToolsEntry:
     return ToolsEntry(tools, raw)
 
 
-def _thought(item: wire.Item, raw: msgspec.Raw) -> ReasoningEntry:
-    """A thought with the seal of whoever made it; what another made comes in a package."""
+def _reasoning(item: wire.InputItem, raw: msgspec.Raw) -> ReasoningEntry:
+    """Reasoning with its signature and origin; a signature of another origin comes packed."""
     packed = unpack(item.encrypted_content or "")
     if packed is not None:
-        seal, issuer = packed.seal, packed.issuer
-        return ReasoningEntry(packed.id, packed.text, seal=seal, issuer=issuer, redacted=packed.redacted)
-    id, seal = item.id or "", item.encrypted_content or ""
+        signature, origin = packed.signature, packed.origin
+        return ReasoningEntry(packed.id, packed.text, signature=signature, origin=origin, redacted=packed.redacted)
+    id, signature = item.id or "", item.encrypted_content or ""
     summary = tuple(part.text or "" for part in item.summary or ())
     content = tuple(part.text or "" for part in item.content or () if isinstance(part, wire.Part))
-    if is_packed(seal):  # and damaged
+    if is_packed(signature):  # and damaged
         return ReasoningEntry(id, summary, content)
-    # An id of ours without a seal: what a model of another kind has thought aloud.
-    issuer = "responses" if seal else "chat" if is_own_item_id(id) else ""
-    return ReasoningEntry(id, summary, content, seal, issuer, raw=raw)
+    # One of our ids without a signature: plain reasoning of a chat server.
+    origin = "responses" if signature else "chat" if is_minted_item_id(id) else ""
+    return ReasoningEntry(id, summary, content, signature, origin, raw=raw)
 
 
 def _role(role: str | None, path: str) -> Role:
-    known = _ROLES.get(role or "")
-    if known is None:
+    found = _ROLES.get(role or "")
+    if found is None:
         names = "system, developer, user or assistant"
         raise BadRequest(f"{path}.role must be {names}; received {role!r}.", f"{path}.role")
-    return known
+    return found
 
 
-def _call(item: wire.Item, raw: msgspec.Raw, path: str) -> CallEntry:
+def _call(item: wire.InputItem, raw: msgspec.Raw, path: str) -> CallEntry:
     custom = item.type == "custom_tool_call"
     for field, value in (("call_id", item.call_id), ("name", item.name)):
         if not value:
             raise reading.required(f"{path}.{field}")
     given = reading.given(item.input if custom else item.arguments)
     text = arguments_text(given) if given is not None else ""
-    if given is None or not bytes(given).startswith(b'"'):  # servers take nothing but a string
+    if given is None or not bytes(given).startswith(b'"'):  # servers accept only a string
         name, written = ("input", text) if custom else ("arguments", text or "{}")
         raw = msgspec.Raw(msgspec.json.encode({**_fields(raw), name: written}))
     kind = "custom" if custom else "function"
     return CallEntry(item.call_id or "", item.name or "", text, kind, item.namespace or "", raw)
 
 
-def _result(item: wire.Item, raw: msgspec.Raw, path: str) -> ResultEntry:
+def _result(item: wire.InputItem, raw: msgspec.Raw, path: str) -> ResultEntry:
     call_id = item.call_id or item.tool_call_id
     if not call_id:
         raise reading.required(f"{path}.call_id")
@@ -166,17 +165,17 @@ def _result(item: wire.Item, raw: msgspec.Raw, path: str) -> ResultEntry:
     if item.output is msgspec.UNSET:
         raise reading.required(f"{path}.output")
     output = reading.given(item.output)
-    failed = item.status == "incomplete"  # the only word that the dialect has for it
+    failed = item.status == "incomplete"  # the only way to say so in this dialect
     try:
         content = _decode_output(output) if output is not None else ""
     except msgspec.ValidationError:
         content = None
-    if content is None or output is None:  # any other JSON is its own text, and nothing is an empty one
+    if content is None or output is None:  # any other JSON is passed on as text, and null as an empty text
         return ResultEntry(call_id, (TextPart(bytes(output or b"").decode()),), kind, failed=failed)
-    # `tool_output` and `tool_call_id` are spellings that no backend knows.
-    as_known = item.type != "tool_output" and item.call_id
+    # `tool_output` and `tool_call_id` are spellings that no backend accepts.
+    is_standard = item.type != "tool_output" and item.call_id
     parts = tuple(_parts(content, f"{path}.output"))
-    return ResultEntry(call_id, parts, kind, raw if as_known else None, failed)
+    return ResultEntry(call_id, parts, kind, raw if is_standard else None, failed)
 
 
 def _parts(content: str | list[wire.Part] | None, path: str) -> Iterator[Part]:
@@ -185,8 +184,8 @@ def _parts(content: str | list[wire.Part] | None, path: str) -> Iterator[Part]:
     if isinstance(content, str):
         yield TextPart(content)
         return
-    for place, part in enumerate(content):
-        yield _part(part, f"{path}[{place}]")
+    for index, part in enumerate(content):
+        yield _part(part, f"{path}[{index}]")
 
 
 def _part(part: wire.Part, path: str) -> Part:
@@ -203,7 +202,7 @@ def _part(part: wire.Part, path: str) -> Part:
             try:
                 read = _decode_audio(audio)
             except msgspec.ValidationError as error:
-                raise explained(error, f"{path}.input_audio") from None
+                raise as_bad_request(error, f"{path}.input_audio") from None
             return AudioPart(read.data, read.format)
         case "":
             raise reading.required(f"{path}.type")

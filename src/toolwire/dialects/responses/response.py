@@ -1,4 +1,4 @@
-"""The response object: what was asked, filled in with what was used, and what came out."""
+"""The response object: the fields of the request with defaults filled in, and the output."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -19,7 +19,7 @@ TRUE = msgspec.Raw(b"true")
 
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
 
-# Every field of a response that describes the request, as it is when the client does not ask for anything else.
+# Every field of a response that repeats the request, with the value for requests that do not set it.
 _DEFAULTS: dict[str, Any] = {
     "previous_response_id": None,
     "instructions": None,
@@ -44,9 +44,9 @@ _DEFAULTS: dict[str, Any] = {
     "prompt_cache_key": None,
 }
 # Fields of a request that a response repeats only if they were sent.
-_SHOWN = frozenset((*_DEFAULTS, "conversation", "user", "prompt", "prompt_cache_retention"))
-# What a backend says in these fields is about its own copy of the response.
-_OURS = frozenset(
+_REPEATED = frozenset((*_DEFAULTS, "conversation", "user", "prompt", "prompt_cache_retention"))
+# Fields whose values come from us, never from the backend's response.
+_OUR_FIELDS = frozenset(
     (
         "id",
         "object",
@@ -79,7 +79,7 @@ _FAILED_CODES = frozenset(
         "misalignment_policy_violation",
     )
 )
-"""Codes of a failed response that clients know; any other is `server_error`."""
+"""Codes of a failed response that clients understand; any other becomes `server_error`."""
 
 INCOMPLETE: dict[Reason, str] = {"length": "max_output_tokens", "filter": "content_filter"}
 """Why a response may end incomplete."""
@@ -96,7 +96,7 @@ class ResponseObject:
         self.notes = b""
         """The telemetry, where no comment can carry it."""
         self.created = created
-        self._asked = shown_fields(request.fields)
+        self._request_fields = repeated_fields(request.fields)
         self._stored = request.fields.get("store") == TRUE
         self._head: dict[str, Any] = {
             "id": id,
@@ -109,17 +109,17 @@ class ResponseObject:
             "model": request.model,
             "output": [],
         }
-        self._told: dict[str, msgspec.Raw] = {}
+        self._original: dict[str, msgspec.Raw] = {}
 
     def learn(self, data: bytes) -> None:
-        """What the backend says about its own response."""
+        """Take over the unknown fields of the backend's response object."""
         if data:
-            told = _fields(data).get("response")
-            if told is not None:
-                self._told = _fields(told)
+            original = _fields(data).get("response")
+            if original is not None:
+                self._original = _fields(original)
 
     def end(self, reason: Reason, output: list[msgspec.Raw], waiting: list[dict[str, Any]], now: int) -> None:
-        """The turn is over. Calls whose outputs can be submitted here are named in a field of their own."""
+        """Complete the response. Calls whose outputs can be submitted are listed in `required_action`."""
         self.status = "incomplete" if reason in INCOMPLETE else "completed"
         self._head["output"] = output
         if reason in INCOMPLETE:
@@ -131,25 +131,27 @@ class ResponseObject:
                 self.required_action = {"type": "submit_tool_outputs", "submit_tool_outputs": calls}
 
     def fail(self, failure: Failure, output: list[msgspec.Raw]) -> None:
+        """Mark the response as failed."""
         self.status = "failed"
         self._head["output"] = output
         code = failure.code if failure.code in _FAILED_CODES else "server_error"
         self._head["error"] = {"code": code, "message": failure.message}
 
     def cancel(self, output: list[msgspec.Raw]) -> None:
+        """Mark the response as cancelled."""
         self.status = "cancelled"
         self._head |= {"output": output, "error": None}
 
     def leave_unstored(self) -> None:
-        """The response could not be stored, though it was to be: nothing may be submitted for it."""
+        """Mark the response as not stored, so that no outputs can be submitted for it."""
         self._stored = False
-        self._asked["store"] = False
+        self._request_fields["store"] = False
         self.required_action = None
 
     def encoded(self, output: list[msgspec.Raw] | None = None) -> msgspec.Raw:
-        """The object as it is now, with its own output or another."""
-        told = {name: value for name, value in self._told.items() if name not in _OURS and value != NULL}
-        fields: dict[str, Any] = {**self._head, **_DEFAULTS, **told, **self._asked, "usage": self._usage()}
+        """The object as JSON, with its output or another."""
+        original = {name: value for name, value in self._original.items() if name not in _OUR_FIELDS and value != NULL}
+        fields: dict[str, Any] = {**self._head, **_DEFAULTS, **original, **self._request_fields, "usage": self._usage()}
         fields["status"] = self.status
         if output is not None:
             fields["output"] = output
@@ -162,28 +164,28 @@ class ResponseObject:
     def _usage(self) -> dict[str, Any] | None:
         if self.usage is None:
             return None
-        return usage_object(self.usage, msgspec.json.decode(self._told.get("usage", b"null")) or {})
+        return usage_object(self.usage, msgspec.json.decode(self._original.get("usage", b"null")) or {})
 
 
-def usage_object(usage: Usage, told: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Token counts, over what the backend told about them."""
-    told = told or {}
-    given = {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_write}
-    made = {"reasoning_tokens": usage.reasoning}
+def usage_object(usage: Usage, original: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Token counts, with the unknown fields of the backend's usage object."""
+    original = original or {}
+    input_details = {"cached_tokens": usage.cached, "cache_write_tokens": usage.cache_write}
+    output_details = {"reasoning_tokens": usage.reasoning}
     return {
-        **told,
+        **original,
         "input_tokens": usage.input,
-        "input_tokens_details": {**(told.get("input_tokens_details") or {}), **given},
+        "input_tokens_details": {**(original.get("input_tokens_details") or {}), **input_details},
         "output_tokens": usage.output,
-        "output_tokens_details": {**(told.get("output_tokens_details") or {}), **made},
+        "output_tokens_details": {**(original.get("output_tokens_details") or {}), **output_details},
         "total_tokens": usage.input + usage.output,
     }
 
 
-def shown_fields(asked: dict[str, msgspec.Raw]) -> dict[str, Any]:
-    """What the client asked for, as a response repeats it."""
-    said = {name: bytes(value) for name, value in asked.items() if name in _SHOWN and value != NULL}
-    shown: dict[str, Any] = {name: msgspec.Raw(on_one_line(value)) for name, value in said.items()}
+def repeated_fields(request_fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
+    """The fields of a request that a response repeats."""
+    present = {name: bytes(value) for name, value in request_fields.items() if name in _REPEATED and value != NULL}
+    shown: dict[str, Any] = {name: msgspec.Raw(on_one_line(value)) for name, value in present.items()}
     if "tools" in shown:
         shown["tools"] = _known_tools[bytes(shown["tools"])]
     if "tool_choice" in shown:

@@ -12,23 +12,23 @@ from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import HostedTool, Tool
 from toolwire.dialects import reading
-from toolwire.dialects.reading import explained
+from toolwire.dialects.reading import as_bad_request
 from toolwire.dialects.responses import wire
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
 
 
-class Declared(msgspec.Struct, frozen=True):
-    """The tools of a request that the client runs, and those that the backend does."""
+class DeclaredTools(msgspec.Struct, frozen=True):
+    """The tools of a request: those that the client runs, and those that the backend runs."""
 
     tools: tuple[Tool, ...] = ()
     hosted: tuple[HostedTool, ...] = ()
     notes: tuple[Note, ...] = ()
 
 
-def _read_tools(lists: tuple[bytes, ...]) -> Declared:
-    """The tools of these lists. Of two declarations of one tool the later counts."""
+def _read_tools(lists: tuple[bytes, ...]) -> DeclaredTools:
+    """The tools of these lists. Of two declarations of one tool the later wins."""
     tools: dict[tuple[str, str], Tool] = {}
     hosted: dict[bytes, HostedTool] = {}
     notes: list[Note] = []
@@ -37,10 +37,10 @@ def _read_tools(lists: tuple[bytes, ...]) -> Declared:
             if isinstance(tool, HostedTool):
                 hosted.setdefault(bytes(tool.raw), tool)
                 continue
-            known = tools.get((tool.namespace, tool.name), tool)
-            notes += [Note("tool_replaced", tool.name)] if known != tool else ()
+            earlier = tools.get((tool.namespace, tool.name), tool)
+            notes += [Note("tool_replaced", tool.name)] if earlier != tool else ()
             tools[tool.namespace, tool.name] = tool
-    return Declared(tuple(tools.values()), tuple(hosted.values()), tuple(notes))
+    return DeclaredTools(tuple(tools.values()), tuple(hosted.values()), tuple(notes))
 
 
 read_tools = Cache(_read_tools)
@@ -50,14 +50,14 @@ read_tools = Cache(_read_tools)
 def _read_list(data: bytes) -> list[Tool | HostedTool]:
     if not data.startswith(b"["):
         raise BadRequest("tools must be a list.", "tools")
-    return [tool for place, raw in enumerate(_decode_list(data)) for tool in _read_tool(raw, f"tools[{place}]")]
+    return [tool for index, raw in enumerate(_decode_list(data)) for tool in _read_tool(raw, f"tools[{index}]")]
 
 
 def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | HostedTool]:
     try:
         tool = _decode_tool(raw)
     except msgspec.ValidationError as error:
-        raise explained(error, path) from None
+        raise as_bad_request(error, path) from None
     if not tool.type:
         raise reading.required(f"{path}.type")
     if tool.type not in ("function", "custom", "namespace"):
@@ -66,27 +66,27 @@ def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | 
         raise BadRequest(f"{path}.name: A tool needs a name.", f"{path}.name")
     if tool.type == "namespace":
         inner = enumerate(tool.tools or ())
-        return [each for place, one in inner for each in _read_tool(one, f"{path}.tools[{place}]", tool.name)]
+        return [each for index, one in inner for each in _read_tool(one, f"{path}.tools[{index}]", tool.name)]
     kind = "custom" if tool.type == "custom" else "function"
     parameters, format = reading.given(tool.parameters), reading.given(tool.format)
-    # What is left open here is strict wherever it can be; elsewhere it is not, unless that is said.
-    strict = True if tool.strict is None and _is_closed(parameters) else tool.strict
+    # Defaults to strict where the schema allows it; an explicit `strict` wins.
+    strict = True if tool.strict is None and _can_be_strict(parameters) else tool.strict
     return [Tool(tool.name, tool.description or "", parameters, strict, kind, format, namespace)]
 
 
-def _is_closed(parameters: msgspec.Raw | None) -> bool:
-    """Whether a schema leaves nothing open: all properties of all objects are required, and there are no others."""
+def _can_be_strict(parameters: msgspec.Raw | None) -> bool:
+    """Whether a schema fits strict mode: all properties of all objects are required, and no others are allowed."""
     if parameters is None:
         return False
     try:
-        return _has_no_gaps(msgspec.json.decode(parameters))
+        return _is_closed(msgspec.json.decode(parameters))
     except (msgspec.DecodeError, RecursionError):
         return False
 
 
-def _has_no_gaps(schema: Any) -> bool:
+def _is_closed(schema: Any) -> bool:
     if isinstance(schema, list):
-        return all(map(_has_no_gaps, cast("list[Any]", schema)))
+        return all(map(_is_closed, cast("list[Any]", schema)))
     if not isinstance(schema, dict):
         return True
     read = cast("dict[str, Any]", schema)
@@ -99,4 +99,4 @@ def _has_no_gaps(schema: Any) -> bool:
         names = [name for name in cast("list[Any]", required) if isinstance(name, str)]
         if read.get("additionalProperties") is not False or properties.keys() != set(names):
             return False
-    return all(map(_has_no_gaps, (*properties.values(), read.get("items"), read.get("anyOf"))))
+    return all(map(_is_closed, (*properties.values(), read.get("items"), read.get("anyOf"))))

@@ -8,6 +8,8 @@ Raw = msgspec.Raw
 
 
 class Format(msgspec.Struct):
+    """The `text.format` of a request."""
+
     type: str
     name: str | None = None
     schema: Maybe = msgspec.UNSET
@@ -15,28 +17,34 @@ class Format(msgspec.Struct):
     strict: bool | None = None
 
 
-class Text(msgspec.Struct):
+class TextParam(msgspec.Struct):
+    """The `text` settings of a request."""
+
     format: Format | None = None
     verbosity: str | None = None
 
 
-class Reasoning(msgspec.Struct):
+class ReasoningParam(msgspec.Struct):
+    """The `reasoning` settings of a request."""
+
     effort: str | None = None
     summary: str | None = None
 
 
-class Named(msgspec.Struct):
+class ConversationParam(msgspec.Struct):
+    """A `conversation` that is given as an object."""
+
     id: str
 
 
 class Body(msgspec.Struct):
-    """A request. What is not listed here is carried to a backend that speaks Responses, and noted elsewhere."""
+    """A request. Fields that are not here are carried to a backend of Responses, and noted for any other."""
 
     model: str | None = None
     input: Maybe = msgspec.UNSET
     instructions: str | None = None
     previous_response_id: str | None = None
-    conversation: Named | str | None = None
+    conversation: ConversationParam | str | None = None
     stream: bool | None = None
     store: bool | None = None
     background: bool | None = None
@@ -45,8 +53,8 @@ class Body(msgspec.Struct):
     tools: Maybe = msgspec.UNSET
     tool_choice: Maybe = msgspec.UNSET
     parallel_tool_calls: bool | None = None
-    text: Text | None = None
-    reasoning: Reasoning | None = None
+    text: TextParam | None = None
+    reasoning: ReasoningParam | None = None
     include: list[str] | None = None
     metadata: dict[str, str] | None = None
     truncation: str | None = None
@@ -62,6 +70,8 @@ class Body(msgspec.Struct):
 
 
 class Part(msgspec.Struct):
+    """One part of a message's or an output's content, of any type."""
+
     type: str = ""
     text: str | None = None
     refusal: str | None = None
@@ -75,11 +85,13 @@ class Part(msgspec.Struct):
 
 
 class Audio(msgspec.Struct):
+    """Audio as Base64."""
+
     data: str
     format: str
 
 
-class Item(msgspec.Struct):
+class InputItem(msgspec.Struct):
     """Any item of an input. Which fields are there depends on its type."""
 
     type: str | None = None
@@ -100,6 +112,8 @@ class Item(msgspec.Struct):
 
 
 class ToolDeclaration(msgspec.Struct):
+    """The declaration of a tool or of a namespace of tools."""
+
     type: str | None = None
     name: str | None = None
     description: str | None = None
@@ -109,7 +123,9 @@ class ToolDeclaration(msgspec.Struct):
     tools: list[Raw] | None = None
 
 
-class Choice(msgspec.Struct):
+class ToolChoiceParam(msgspec.Struct):
+    """A `tool_choice` that is an object."""
+
     type: str | None = None
     name: str | None = None
     mode: str = "auto"
@@ -117,6 +133,8 @@ class Choice(msgspec.Struct):
 
 
 class ToolOutput(msgspec.Struct):
+    """One result in a request of submit_tool_outputs."""
+
     tool_call_id: str | None = None
     call_id: str | None = None
     output: Maybe = msgspec.UNSET

@@ -1,0 +1,238 @@
+"""Checks the arguments of finished calls against the declared schemas, and repairs them where that is certain.
+
+Only function calls have a schema. The validator is an argument (`Validate`), so no JSON Schema library is needed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from toolwire.adapt.repair import Fix, RepairedJson, repair_json
+from toolwire.adapt.retype import Problem, retyped
+from toolwire.core.collect import Call, CallAssembler
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    Event,
+    MessageEnded,
+    Note,
+    RawFrame,
+    ReasoningDelta,
+    ReasoningEnded,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    Usage,
+)
+from toolwire.core.policies import Events, Kinds
+from toolwire.core.request import Tool
+from toolwire.core.text import is_json
+
+ArgumentsRule: TypeAlias = Literal["pass", "check", "repair"]
+
+Validate: TypeAlias = Callable[[bytes, str], Sequence[Problem] | None]
+"""From a schema and a JSON text to the problems of the text; None if the schema cannot be used."""
+
+MAX_CHECKED = 1024 * 1024
+"""Most characters of arguments that are checked."""
+
+HELD_LIMIT = 32 * 1024 * 1024
+"""Most characters that may wait behind a call for the end of the turn."""
+
+MAX_UNQUOTING = 4
+"""How often arguments are unquoted: a string may hold an object that holds a string."""
+
+NOT_JSON = Problem((), "json")
+NO_OBJECT = Problem((), "type", ("object",))
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The notes about a call, and its repaired arguments, if they can be repaired."""
+
+    notes: tuple[Note, ...] = ()
+    repaired: RepairedJson | None = None
+
+
+class ArgumentJudge:
+    """Checks and repairs arguments by the tools of a request."""
+
+    def __init__(self, tools: Sequence[Tool], validate: Validate) -> None:
+        self._tools = {(tool.namespace, tool.name): tool for tool in tools}
+        self._named = {tool.name: tool for tool in tools}  # calls in text have no namespace
+        self._validate = validate
+        self._unusable: set[str] = set()  # tools whose schemas were noted
+
+    def check(self, call: CallStarted | Call, text: str) -> Verdict:
+        """The verdict on a call, without a repair."""
+        return self._judge(call, text)[0]
+
+    def repair(self, call: CallStarted, text: str) -> Verdict:
+        """The verdict on a call, with its repaired arguments if possible."""
+        verdict, tool = self._judge(call, text)
+        if tool is None or not verdict.notes:
+            return verdict
+        repaired = self._repaired(tool, text)
+        return Verdict(verdict.notes, repaired) if repaired is not None else verdict
+
+    def _judge(self, call: CallStarted | Call, text: str) -> tuple[Verdict, Tool | None]:
+        """The verdict, and the tool if its schema was checked."""
+        tool = self._tools.get((call.namespace, call.name)) or self._named.get(call.name)
+        if tool is None:
+            return (Verdict((Note("tool_undeclared", call.name),)) if self._tools else Verdict()), None
+        if tool.kind == "custom":
+            return Verdict(), None
+        problems = self._problems(tool, text)
+        if problems is None:
+            noted = tool.name in self._unusable
+            self._unusable.add(tool.name)
+            return (Verdict() if noted else Verdict((Note("arguments_unchecked", tool.name),))), None
+        notes = tuple(Note("arguments_invalid", f"{call.id} {problem}") for problem in problems[:1])
+        return Verdict(notes), tool
+
+    def _problems(self, tool: Tool, text: str) -> Sequence[Problem] | None:
+        if len(text) > MAX_CHECKED:
+            return None
+        if not is_json(text):
+            return (NOT_JSON,)
+        if not text.lstrip().startswith("{"):
+            return (NO_OBJECT,)
+        return self._validate(bytes(tool.parameters), text) if tool.parameters is not None else ()
+
+    def _repaired(self, tool: Tool, text: str) -> RepairedJson | None:
+        """The arguments made to fit the schema; None if that needs guessing."""
+        repaired = repair_json(text)
+        if repaired is None:
+            return None
+        text, fixes = repaired.text, repaired.fixes
+        for _ in range(MAX_UNQUOTING):
+            problems = self._problems(tool, text)
+            if not problems:
+                return RepairedJson(text, fixes) if problems is not None else None
+            better = retyped(text, problems)
+            if better is None:
+                return None
+            text, fixes = better, _with(fixes, "types")
+        return None
+
+
+def _with(fixes: tuple[Fix, ...], fix: Fix) -> tuple[Fix, ...]:
+    return fixes if fix in fixes else (*fixes, fix)
+
+
+class CheckArguments:
+    """Adds a note to calls whose arguments do not fit. Nothing is held back: the note comes with the call's end."""
+
+    handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
+
+    def __init__(self, declared: ArgumentJudge) -> None:
+        self._declared = declared
+        self._calls = CallAssembler()
+
+    def feed(self, event: Event) -> Events | None:
+        call = self._calls.feed(event)
+        if call is None or call.kind != "function" or not call.complete:
+            return None
+        return *self._declared.check(call, call.arguments).notes, event
+
+
+class _UndecidedCall(msgspec.Struct, frozen=True):
+    """A call whose repair is valid only if the turn ends normally; otherwise it was cut."""
+
+    pieces: tuple[CallArgs, ...]
+    end: CallEnded
+    verdict: Verdict
+
+
+class RepairArguments:
+    """Passes a call's arguments on when they are complete, repaired where that is certain.
+
+    Arguments that fit are not changed. Missing brackets, and a call that ended incomplete, may mean that the turn was
+    cut: then everything after it is held back until the turn ends.
+    """
+
+    handles: ClassVar[Kinds] = (
+        CallStarted,
+        CallArgs,
+        CallEnded,
+        TextDelta,
+        RefusalDelta,
+        MessageEnded,
+        ReasoningDelta,
+        ReasoningEnded,
+        RawFrame,
+        Usage,
+        TurnEnded,
+        TurnFailed,
+    )
+
+    def __init__(self, declared: ArgumentJudge) -> None:
+        self._declared = declared
+        self._call: CallStarted | None = None
+        self._pieces: list[CallArgs] = []
+        self._undecided: _UndecidedCall | None = None
+        self._held: list[Event] = []
+        self._size = 0
+        self._ended_normally: bool | None = None
+        """Whether the turn ended normally; None before its end."""
+
+    def feed(self, event: Event) -> Events | None:
+        if self._undecided is not None:
+            return self._wait(event)
+        if isinstance(event, CallStarted):
+            self._call = event if event.kind == "function" else None
+        elif self._call is not None:
+            if isinstance(event, CallArgs):
+                self._pieces.append(event)
+                return ()
+            if isinstance(event, CallEnded):
+                return self._end(self._call, event)
+            if isinstance(event, TurnFailed):
+                return *self._taken(), event
+        return None
+
+    def _taken(self) -> tuple[CallArgs, ...]:
+        self._call, pieces, self._pieces = None, tuple(self._pieces), []
+        return pieces
+
+    def _end(self, call: CallStarted, event: CallEnded) -> Events:
+        pieces = self._taken()
+        text = "".join(piece.text for piece in pieces)
+        if event.damaged or (not event.complete and is_json(text)):
+            return *pieces, event
+        undecided = _UndecidedCall(pieces, event, self._declared.repair(call, text))
+        repaired = undecided.verdict.repaired
+        if repaired is None or (event.complete and "brackets" not in repaired.fixes):
+            return self._settled(undecided, normally=event.complete)
+        if self._ended_normally is None:
+            self._undecided = undecided
+            return ()
+        return self._settled(undecided, normally=self._ended_normally)
+
+    def _settled(self, undecided: _UndecidedCall, *, normally: bool) -> Events:
+        id, repaired = undecided.end.id, undecided.verdict.repaired
+        if repaired is None or not normally:
+            notes = undecided.verdict.notes if undecided.end.complete else ()
+            return *undecided.pieces, *notes, undecided.end
+        note = Note("arguments_repaired", f"{id} {', '.join(repaired.fixes)}")
+        return CallArgs(id, repaired.text), note, CallEnded(id)
+
+    def _wait(self, event: Event) -> Events:
+        self._held.append(event)
+        self._size += len(getattr(event, "text", ""))
+        if isinstance(event, TurnEnded):
+            self._ended_normally = event.reason in ("stop", "calls")
+        elif isinstance(event, TurnFailed) or self._size > HELD_LIMIT:
+            self._ended_normally = False
+        else:
+            return ()
+        undecided, self._undecided = self._undecided, None
+        held, self._held = self._held, []
+        assert undecided is not None
+        settled = list(self._settled(undecided, normally=self._ended_normally))
+        for each in held:
+            caused = self.feed(each)
+            settled += (each,) if caused is None else caused
+        return settled

@@ -1,0 +1,228 @@
+"""Lowers a request to what a server supports: flat functions, short names, narrow ids; and restores its calls.
+
+Namespaces are flattened into names, custom tools become functions with one argument, schemas lose what the server
+refuses, and invalid names are replaced. The request holds all that is needed to undo it, so no state is kept between
+turns.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_not
+from typing import Any
+
+import msgspec
+
+from toolwire.adapt.history import FreshIds
+from toolwire.adapt.names import Limits, Naming
+from toolwire.adapt.schemas import adjusted
+from toolwire.adapt.unwrap import WRAPPED, Unwrap, wrap
+from toolwire.core.cache import BoundedDict, size_of
+from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, Event, Note
+from toolwire.core.request import CallEntry, Entry, Request, ResultEntry, Tool, ToolChoice, ToolsEntry
+
+WRAPPER = msgspec.Raw(
+    msgspec.json.encode(
+        {
+            "type": "object",
+            "properties": {WRAPPED[0]: {"type": "string", "description": "The input of the tool, as plain text."}},
+            "required": [WRAPPED[0]],
+            "additionalProperties": False,
+        }
+    )
+)
+
+
+def lowered(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
+    """The request as the server accepts it, and the stage that restores its calls."""
+    tools = _lowered_tools(request.tools, limits)
+    restore = Restore(tools.table, tools.notes)
+    changed: dict[str, Any] = {} if tools.shown is request.tools else {"tools": tools.shown}
+    entries = tuple(tools.entry(entry) for entry in _without_tools(request.entries, limits))
+    if limits.unique_ids:
+        entries = _with_unique_ids(entries)
+    if len(entries) != len(request.entries) or any(map(is_not, entries, request.entries)):
+        changed["entries"] = entries
+    if request.tool_choice is not None:
+        choice = tools.choice(request.tool_choice)
+        if choice != request.tool_choice:
+            changed["tool_choice"] = choice
+    return (msgspec.structs.replace(request, **changed) if changed else request), restore
+
+
+def _without_tools(entries: tuple[Entry, ...], limits: Limits) -> Iterable[Entry]:
+    """The history without declarations of tools, where a server does not support them there."""
+    return entries if limits.additional_tools else (e for e in entries if not isinstance(e, ToolsEntry))
+
+
+def _lowered_tools(tools: tuple[Tool, ...], limits: Limits) -> "_Lowering":
+    """The lowered tools. The same tuple comes with every request of an agent, so it is lowered once."""
+    found = _cache.find((id(tools), limits))
+    if found is None or found.tools is not tools:
+        found = _Lowering(tools, limits)
+        _cache.keep((id(tools), limits), found)
+    return found
+
+
+class _Lowering:
+    """The tools of a request for one server, and everything that uses their names. Unchanged tools are not copied."""
+
+    def __init__(self, tools: tuple[Tool, ...], limits: Limits) -> None:
+        self.tools = tools
+        self._limits = limits
+        self._naming = Naming([(tool.namespace, tool.name) for tool in tools], limits)
+        self.notes: list[Note] = []
+        shown = tuple(self._tool(tool) for tool in tools)
+        self.shown = tools if all(one is other for one, other in zip(shown, tools, strict=True)) else shown
+        self.table = {
+            (lower.namespace, lower.name): tool
+            for tool, lower in zip(tools, shown, strict=True)
+            if (tool.name, tool.namespace, tool.kind) != (lower.name, lower.namespace, lower.kind)
+        }
+        self.table |= self._bare_names() if self.table else {}
+
+    def _bare_names(self) -> dict[tuple[str, str], Tool]:
+        """Names without their namespace, which a model may leave out, where only one tool has the name."""
+        names = Counter(tool.name for tool in self.tools)
+        names.update(tool.name for tool in self.shown)
+        return {("", tool.name): tool for tool in self.tools if tool.namespace and names[tool.name] == 1}
+
+    def _tool(self, tool: Tool) -> Tool:
+        name = self._naming.of(tool.namespace, tool.name)
+        lower = self._fitting(tool)
+        if lower.kind == "custom" and not self._limits.custom:
+            lower = msgspec.structs.replace(
+                tool, description=tool.description + _grammar(tool), parameters=WRAPPER, kind="function", format=None
+            )
+        namespace = self._namespace(tool.namespace)
+        if (name, namespace) == (tool.name, tool.namespace):
+            return lower
+        return msgspec.structs.replace(lower, name=name, namespace=namespace)
+
+    def _fitting(self, tool: Tool) -> Tool:
+        """The tool with a schema that the server accepts, and without `strict` if it is not supported."""
+        if tool.strict is not None and not self._limits.strict:
+            self.notes += [Note("field_dropped", f"{tool.name}.strict")] if tool.strict else ()
+            tool = msgspec.structs.replace(tool, strict=None)
+        change = adjusted(tool.parameters, self._limits.schema) if tool.parameters is not None else None
+        if change is None:
+            return tool
+        if change.lost:
+            self.notes.append(Note("schema_changed", tool.name))
+        description = "\n\n".join(text for text in (tool.description, change.remark) if text)
+        return msgspec.structs.replace(tool, parameters=change.parameters, description=description)
+
+    def entry(self, entry: Entry) -> Entry:
+        if isinstance(entry, CallEntry):
+            return self._call(entry)
+        if isinstance(entry, ResultEntry):
+            id, kind = self._limits.id(entry.call_id), self._kind(entry.kind)
+            if (id, kind) != (entry.call_id, entry.kind):
+                return msgspec.structs.replace(entry, call_id=id, kind=kind)
+        return entry
+
+    def _call(self, entry: CallEntry) -> CallEntry:
+        name, id = self._naming.of(entry.namespace, entry.name), self._limits.id(entry.id)
+        kind, namespace = self._kind(entry.kind), self._namespace(entry.namespace)
+        if (name, id, kind, namespace) == (entry.name, entry.id, entry.kind, entry.namespace):
+            return entry
+        arguments = entry.arguments if kind == entry.kind else wrap(entry.arguments)
+        return msgspec.structs.replace(entry, id=id, name=name, arguments=arguments, kind=kind, namespace=namespace)
+
+    def choice(self, choice: ToolChoice) -> ToolChoice:
+        names: dict[str, list[str]] = {}
+        for tool in self.tools:
+            names.setdefault(tool.name, []).append(self._naming.of(tool.namespace, tool.name))
+        return msgspec.structs.replace(
+            choice,
+            name=names.get(choice.name, [choice.name])[0],
+            kind=self._kind(choice.kind),
+            allowed=tuple(dict.fromkeys(name for allowed in choice.allowed for name in names.get(allowed, ()))),
+        )
+
+    def _kind(self, kind: CallKind) -> CallKind:
+        return kind if self._limits.custom else "function"
+
+    def _namespace(self, namespace: str) -> str:
+        return namespace if self._limits.namespaces else ""
+
+
+_cache: BoundedDict[tuple[int, Limits], _Lowering] = BoundedDict(
+    lambda _, made: size_of(made.tools) + size_of(made.shown)
+)
+
+
+def _with_unique_ids(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The entries, with a distinct id for every call. Servers that number their calls start again in each turn."""
+    ids = [entry.id for entry in entries if isinstance(entry, CallEntry)]
+    if len(set(ids)) == len(ids):
+        return entries
+    fresh, now, out = FreshIds(ids), dict[str, str](), list[Entry]()
+    for entry in entries:
+        if isinstance(entry, CallEntry) and entry.id in now:
+            now[entry.id] = new = fresh.like(entry.id)
+            out.append(msgspec.structs.replace(entry, id=new))
+            continue
+        if isinstance(entry, CallEntry):
+            now[entry.id] = entry.id
+        elif isinstance(entry, ResultEntry) and now.get(entry.call_id, entry.call_id) != entry.call_id:
+            out.append(msgspec.structs.replace(entry, call_id=now[entry.call_id]))
+            continue
+        out.append(entry)
+    return tuple(out)
+
+
+class _Format(msgspec.Struct):
+    type: str = ""
+    definition: str = ""
+
+
+def _grammar(tool: Tool) -> str:
+    try:
+        format = msgspec.json.decode(tool.format or b"{}", type=_Format)
+    except msgspec.ValidationError:
+        return ""
+    if format.type != "grammar":
+        return ""
+    return f"\n\nThe input follows this grammar:\n{format.definition}"
+
+
+class Restore:
+    """A stage that restores the names, namespaces and kinds of calls."""
+
+    def __init__(self, table: Mapping[tuple[str, str], Tool], notes: Sequence[Note] = ()) -> None:
+        self.table = table
+        """The tools that have another name, namespace or kind at the server, by namespace and name there."""
+        self.notes = notes
+        """Notes of what the request lost."""
+        self._unwrap: Unwrap | None = None
+
+    def name(self, namespace: str, name: str) -> str:
+        """The client's name of a tool."""
+        tool = self.table.get((namespace, name))
+        return tool.name if tool is not None else name
+
+    def feed(self, event: Event) -> Sequence[Event]:
+        if not self.table:
+            return (event,)
+        if isinstance(event, CallStarted):
+            return (self._start(event),)
+        if self._unwrap is None:
+            return (event,)
+        if isinstance(event, CallArgs):
+            text = self._unwrap.feed(event.text)
+            return (CallArgs(event.id, text),) if text else ()
+        if isinstance(event, CallEnded):
+            text, self._unwrap = self._unwrap.end(), None
+            return (CallArgs(event.id, text), event) if text else (event,)
+        return (event,)
+
+    def end(self) -> Sequence[Event]:
+        return ()
+
+    def _start(self, event: CallStarted) -> CallStarted:
+        tool = self.table.get((event.namespace, event.name))
+        if tool is None:
+            return event
+        if tool.kind == "custom" and event.kind == "function":
+            self._unwrap = Unwrap()
+        return msgspec.structs.replace(event, name=tool.name, kind=tool.kind, namespace=tool.namespace)

@@ -1,0 +1,82 @@
+"""Unquotes values that were written as strings where the schema requires another type.
+
+    {"days": "3"}   →   {"days": 3}          where days must be an integer
+    "{\\"a\\":1}"      →   {"a":1}              where arguments must be an object
+
+All other characters of the arguments stay: numbers keep their digits.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from toolwire.core.text import is_json
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Where arguments violate a schema, which keyword, and, if it is `type`, the expected types."""
+
+    path: Path
+    keyword: str
+    expected: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return ".".join(("$", *map(str, self.path))) + f" {self.keyword}"
+
+
+_string = msgspec.json.Decoder(str)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items = msgspec.json.Decoder(list[msgspec.Raw])
+_encode = msgspec.json.Encoder().encode
+_INTEGER = re.compile(r"-?[0-9]+")
+_TYPES = {"{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null", '"': "string"}
+
+
+def retyped(text: str, problems: Sequence[Problem]) -> str | None:
+    """The arguments with every string unquoted that then has an expected type; None if there is none."""
+    raw = msgspec.Raw(text.encode())
+    changed = raw
+    for problem in problems:
+        if problem.expected:
+            changed = _changed(changed, problem.path, problem.expected)
+    return bytes(changed).decode() if changed is not raw else None
+
+
+def _changed(raw: msgspec.Raw, path: Path, expected: tuple[str, ...]) -> msgspec.Raw:
+    """The value with the string at the path unquoted, or the value itself."""
+    if not path:
+        return _unquoted(raw, expected)
+    step, rest = path[0], path[1:]
+    parts: dict[str, msgspec.Raw] | list[msgspec.Raw]
+    if isinstance(step, str):
+        parts = _fields.decode(raw)
+        old = parts[step]
+        new = parts[step] = _changed(old, rest, expected)
+    else:
+        parts = _items.decode(raw)
+        old = parts[step]
+        new = parts[step] = _changed(old, rest, expected)
+    return raw if new is old else msgspec.Raw(_encode(parts))
+
+
+def _unquoted(raw: msgspec.Raw, expected: tuple[str, ...]) -> msgspec.Raw:
+    try:
+        text = _string.decode(raw)
+    except msgspec.ValidationError:
+        return raw
+    if text != text.strip() or not is_json(text) or _type(text) not in _widened(expected):
+        return raw
+    return msgspec.Raw(text.encode())
+
+
+def _type(text: str) -> str:
+    return _TYPES.get(text[0]) or ("integer" if _INTEGER.fullmatch(text) else "number")
+
+
+def _widened(expected: tuple[str, ...]) -> set[str]:
+    """The types to look for: an integer is a number too, and strings need no change."""
+    return ({*expected, "integer"} if "number" in expected else {*expected}) - {"string"}

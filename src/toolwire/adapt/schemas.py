@@ -1,0 +1,225 @@
+"""Adjusts a tool's JSON Schema to a server that supports only part of JSON Schema.
+
+A server's needs are a list of names, each of one small change in `CHANGES`. A schema that needs no change stays exactly
+as it is. An equivalent change is not noted; one that loses something is, because the model then gets less than the
+client declared.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from toolwire.adapt.schemas_top import inline_refs, merged, object_top, with_properties
+from toolwire.adapt.schemas_walk import Change, Schema, everywhere, listed, named, schemas, without
+from toolwire.core.cache import Cache
+
+Need: TypeAlias = Literal[
+    "inline_refs", "object_top", "no_const", "no_type_arrays", "nullable", "plain", "properties", "items", "codex"
+]
+
+MAX_REMARK = 1000
+
+
+class Adjusted(msgspec.Struct, frozen=True):
+    """A schema as the server accepts it. `lost` names the removed keywords, `remark` describes them to the model."""
+
+    parameters: msgspec.Raw
+    lost: tuple[str, ...] = ()
+    remark: str = ""
+
+
+def adjusted(parameters: msgspec.Raw, needs: Sequence[Need]) -> Adjusted | None:
+    """The schema as the server needs it; None if it needs no change."""
+    return _adjusted[bytes(parameters), tuple(needs)] if needs else None
+
+
+def _adjust(key: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
+    data, needs = key
+    lost: list[str] = []
+    try:
+        read = msgspec.json.decode(data)
+        schema: Schema = cast("Schema", read) if isinstance(read, dict) else {}
+        changed = schema
+        for need, change in CHANGES.items():
+            changed = change(changed, lost) if need in needs else changed
+        if changed is read and not lost:
+            return None
+        remarks = (_remark(schema, lost), _dropped_by_codex(schema) if "codex" in needs else "")
+        text = "\n\n".join(remark for remark in remarks if remark)
+        return Adjusted(msgspec.Raw(msgspec.json.encode(changed)), tuple(dict.fromkeys(lost)), text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+_adjusted = Cache(_adjust)
+"""An agent sends the same schemas with every request, so each is adjusted once."""
+
+
+def _remark(schema: Schema, lost: list[str]) -> str:
+    """The alternatives that were removed at the top of the schema, in a sentence for the model."""
+    found_keywords = {key: schema[key] for key in ("anyOf", "oneOf") if key in lost and key in schema}
+    text = msgspec.json.encode(found_keywords).decode() if found_keywords else ""
+    return f"The input must also match this JSON Schema: {text}" if 0 < len(text) <= MAX_REMARK else ""
+
+
+def _items(schema: Schema, lost: list[str]) -> Schema:
+    if schema.get("type") != "array" or "items" in schema or "prefixItems" in schema:
+        return schema
+    return {**schema, "items": {}}
+
+
+def _no_const(schema: Schema, lost: list[str]) -> Schema:
+    return without(schema, "const", enum=[schema["const"]]) if "const" in schema else schema
+
+
+def _no_type_arrays(schema: Schema, lost: list[str]) -> Schema:
+    types = listed(schema, "type")
+    if not types:
+        return schema
+    if len(types) == 1:
+        return {**schema, "type": types[0]}
+    choices = [{"type": each} for each in types]
+    if "anyOf" in schema:
+        both = [*listed(schema, "allOf"), {"anyOf": schema["anyOf"]}, {"anyOf": choices}]
+        return without(schema, "type", "anyOf", allOf=both)
+    return without(schema, "type", anyOf=choices)
+
+
+def _nullable(schema: Schema, lost: list[str]) -> Schema:
+    """Null as a flag, as in OpenAPI 3.0."""
+    types = listed(schema, "type")
+    others = [each for each in types if each != "null"]
+    if types:
+        flagged = schema if len(others) == len(types) or not others else {**schema, "type": others, "nullable": True}
+        return _no_type_arrays(flagged, lost)
+    choices = listed(schema, "anyOf")
+    others = [each for each in choices if each != {"type": "null"}]
+    if len(others) == len(choices) or not others:
+        return schema
+    if len(others) == 1 and isinstance(others[0], dict):
+        return {**cast("Schema", others[0]), **without(schema, "anyOf"), "nullable": True}
+    return {**schema, "anyOf": others, "nullable": True}
+
+
+_PLAIN = frozenset(
+    ("anyOf", "default", "description", "enum", "format", "items", "maxItems", "maxLength", "maximum", "minItems",
+     "minLength", "minimum", "nullable", "properties", "required", "title", "type")
+)  # fmt: skip
+_ANNOTATIONS = frozenset(
+    ("$comment", "$defs", "$id", "$schema", "definitions", "deprecated", "examples", "readOnly", "writeOnly")
+)
+_FORMATS: tuple[Any, ...] = (None, "date-time", "double", "enum", "float", "int32", "int64")
+
+
+def _plain(schema: Schema, lost: list[str]) -> Schema:
+    """Only the keywords that Gemini supports."""
+    if "oneOf" in schema and "anyOf" not in schema:
+        schema = without(schema, "oneOf", anyOf=schema["oneOf"])
+    if "allOf" in schema:
+        choices = {key: schema[key] for key in ("anyOf",) if key in schema}
+        schema = {**merged(schema, {"allOf": schemas(schema, "allOf")}), **choices}
+    gone = [key for key in schema if key not in _PLAIN]
+    if schema.get("format") not in _FORMATS:
+        gone.append("format")
+    lost += [key for key in gone if key not in _ANNOTATIONS]
+    return without(schema, *gone) if gone else schema
+
+
+_DROPPED_BY_CODEX = frozenset(
+    ("const", "contains", "default", "dependentRequired", "dependentSchemas", "else", "exclusiveMaximum",
+     "exclusiveMinimum", "format", "if", "maxItems", "maxLength", "maxProperties", "maximum", "minLength",
+     "minProperties", "minimum", "multipleOf", "not", "pattern", "patternProperties", "prefixItems", "propertyNames",
+     "then", "unevaluatedProperties", "contentEncoding", "nullable", "uniqueItems")
+)  # fmt: skip
+"""Keywords that Codex drops or changes on the way to the model."""
+
+_DESCRIBABLE = frozenset(
+    ("$ref", "additionalProperties", "allOf", "anyOf", "const", "enum", "format", "items", "minimum", "oneOf",
+     "prefixItems", "properties", "required", "type")
+)  # fmt: skip
+"""Keywords beside which Codex keeps a description."""
+
+
+_TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
+
+
+def _codex(schema: Schema, lost: list[str]) -> Schema:
+    """Codex rewrites every schema: what it would refuse or misread is changed, and what it drops is recorded."""
+    lost += [key for key in schema if key in _DROPPED_BY_CODEX]
+    if "description" in schema and not schema.keys() & _DESCRIBABLE:
+        lost.append("description")
+    changed = schema
+    if isinstance(schema.get("items"), list):
+        lost.append("items")
+        changed = without(changed, "items", items=_as_object(True))
+    if isinstance(schema.get("minItems"), float):
+        changed = {**changed, "minItems": int(schema["minItems"])}
+    types = _types_of([schema["const"]] if "const" in schema else listed(schema, "enum"))
+    if "type" not in schema and types and types != ["string"]:
+        changed = {**changed, "type": types[0] if len(types) == 1 else types}
+    return _without_true(changed)
+
+
+def _without_true(schema: Schema) -> Schema:
+    """The schema with `{}` in place of `true`, which Codex takes for a string."""
+    changed = schema
+    properties = named(schema, "properties")
+    if any(inner is True for inner in properties.values()):
+        changed = {**changed, "properties": {name: _as_object(inner) for name, inner in properties.items()}}
+    for key in ("anyOf", "oneOf", "allOf"):
+        if any(inner is True for inner in listed(schema, key)):
+            changed = {**changed, key: [_as_object(inner) for inner in listed(schema, key)]}
+    return without(changed, "items", items=_as_object(True)) if schema.get("items") is True else changed
+
+
+def _types_of(values: list[Any]) -> list[str]:
+    return list(dict.fromkeys(_TYPES[type(value)] for value in values if type(value) in _TYPES))
+
+
+def _as_object(inner: Any) -> Any:
+    """`{}` for `true`, anything else as it is."""
+    return cast("Schema", {}) if inner is True else inner
+
+
+def _dropped_by_codex(schema: Schema) -> str:
+    """What Codex drops from a schema, in a sentence for the model."""
+    found: dict[str, Any] = {}
+    _collect(schema, "", found)
+    text = msgspec.json.encode(found).decode() if found else ""
+    return f"Constraints on the input, by field: {text}" if 0 < len(text) <= MAX_REMARK else ""
+
+
+def _collect(schema: Schema, path: str, found: dict[str, Any]) -> None:
+    found_keywords = {key: value for key, value in schema.items() if key in _DROPPED_BY_CODEX}
+    if "description" in schema and not schema.keys() & _DESCRIBABLE:
+        found_keywords["description"] = schema["description"]
+    if isinstance(schema.get("items"), list):
+        found_keywords["items"] = schema["items"]
+    if found_keywords:
+        found[path or "."] = found_keywords
+    for key in ("$defs", "definitions", "properties"):
+        for name, inner in named(schema, key).items():
+            if isinstance(inner, dict):
+                _collect(cast("Schema", inner), f"{path}.{name}" if path else name, found)
+    for key, step in (("items", "[]"), ("additionalProperties", ".*")):
+        inner: Any = schema.get(key)
+        if isinstance(inner, dict):
+            _collect(cast("Schema", inner), path + step, found)
+    for key in ("anyOf", "oneOf", "allOf"):
+        for number, inner in enumerate(schemas(schema, key)):
+            _collect(inner, f"{path}.{key}[{number}]" if path else f"{key}[{number}]", found)
+
+
+CHANGES: dict[Need, Change] = {
+    "inline_refs": inline_refs,
+    "object_top": object_top,
+    "no_const": everywhere(_no_const),
+    "no_type_arrays": everywhere(_no_type_arrays),
+    "nullable": everywhere(_nullable),
+    "plain": everywhere(_plain),
+    "properties": with_properties,
+    "items": everywhere(_items),
+    "codex": everywhere(_codex),
+}
+"""The change for each need, in the order in which they are made."""

@@ -1,0 +1,166 @@
+"""Text of models and tools made safe for a terminal: no control characters, nothing hidden."""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from rich.cells import cell_len, chop_cells
+from rich.text import Text
+
+from toolwire.agent.approval import DENIED, NOBODY, READ_ONLY
+from toolwire.core.terminal import clean, escaped
+from toolwire.turns.tools.call import CustomPayload, ToolCall
+
+MAX_CHARS = 100
+"""Characters of a call or a result on one line of a file; in a terminal it is one row."""
+MAX_ERROR_CHARS = 300
+"""Characters shown of a failed result."""
+MAX_SPACES = 40
+"""Longer runs of spaces are counted instead: they could push text out of sight."""
+MAX_EQUAL = 3
+"""Equal consecutive lines that are shown; the others are counted."""
+
+_REFUSED = {DENIED: "refused", NOBODY: "refused: nobody is there to allow it"}
+"""The results of refused calls, with the short text that the user sees."""
+
+
+class Tail:
+    """The last line of a text that arrives in pieces."""
+
+    def __init__(self) -> None:
+        self.line = ""
+        self._open = ""
+
+    def add(self, text: str) -> None:
+        """Add a piece of text."""
+        *whole, self._open = re.split(r"[\r\n]+", self._open + text)
+        self._open = self._open[:MAX_ERROR_CHARS]
+        cleaned = (clean(line).strip() for line in (self._open, *reversed(whole)))
+        self.line = next(filter(None, cleaned), self.line)
+
+
+class CallRow:
+    """The row of one call."""
+
+    def __init__(self, name: str, arguments: str) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.began: float | None = None
+        self.output = Tail()
+        self.is_asked = False
+
+    def row(self, mark: tuple[str, str], time: str, rest: str, style: str, width: int) -> Text:
+        """A mark, the call, its duration and its outcome in one row; errors may take more.
+
+        `width` is 0 for a file.
+        """
+        longest = max(MAX_CHARS, width)
+        rest = short(rest, longest) if style == "dim" else rest
+        head = Text(" ").join(Text(part, kind) for part, kind in ((self.name, "bold"), (self.arguments, "")) if part)
+        head.plain = short(head.plain, longest)
+        tail = Text.assemble((f" {time}" if time else "", "dim"), (f" · {rest}" if rest else "", style))
+        if width:
+            head.truncate(max(width // 2, width - 2 - cell_len(tail.plain)), overflow="ellipsis")
+        row = Text.assemble(mark, " ", head, tail)
+        if width and style == "dim":
+            row.truncate(width, overflow="ellipsis")
+        return row
+
+
+def rows_of(call: ToolCall, width: int) -> Iterator[str]:
+    """The full content of a call as terminal rows, for an approval question.
+
+    Every row is indented, so that none looks like our question. Invisible characters are escaped, and padding is
+    counted.
+    """
+    fields = call.text if isinstance(call.payload, CustomPayload) else _fields(call.text)
+    shown = fields if isinstance(fields, str) else "\n".join(_field(key, value) for key, value in fields.items())
+    for line in _without_padding(escaped(shown).expandtabs().split("\n")):
+        for row in chop_cells(line, max(width - 2, 2)) or [""]:
+            yield f"  {row}"
+
+
+def _without_padding(lines: Iterable[str]) -> Iterator[str]:
+    for line, equal in groupby(lines):
+        times = sum(1 for _ in equal)
+        short_line = _PADDING.sub(lambda spaces: f"⟨{len(spaces[0]):,} spaces⟩", line)
+        yield from [short_line] * min(times, MAX_EQUAL)
+        if times > MAX_EQUAL:
+            yield f"⟨the same line {times - MAX_EQUAL:,} times more⟩"
+
+
+_PADDING = re.compile(f" {{{MAX_SPACES},}}")
+_PLAIN_KEY = re.compile(r"[\w.-]+", re.ASCII)
+
+
+def _field(key: str, value: str) -> str:
+    name = key if _PLAIN_KEY.fullmatch(key) else msgspec.json.encode(key).decode()
+    return f"{name}: {value}" if "\n" not in value else f"{name}:\n  " + value.removesuffix("\n").replace("\n", "\n  ")
+
+
+def _fields(arguments: str) -> str | dict[str, str]:
+    """The fields of a call's arguments as text; free text as it is."""
+    try:
+        read = msgspec.json.decode(arguments, type=dict[str, Any])
+        return {key: _value(value) for key, value in read.items()}
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return arguments
+
+
+def _value(value: Any) -> str:
+    """A value as text, without JSON escapes."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def argument_summary(arguments: str) -> str:
+    """The arguments on one line, the first one without its name."""
+    fields = _fields(arguments)
+    if isinstance(fields, str):
+        return short(fields, MAX_ERROR_CHARS)
+    parts = [f"{key}={value}" if index else value for index, (key, value) in enumerate(fields.items())]
+    return short(" ".join(parts), MAX_ERROR_CHARS)
+
+
+_COMMAND = re.compile(
+    r"(?:Chunk ID: .*\n)?(?P<failure>Exit code: .*\n|Timed out .*\n)?Wall time: .*\n"
+    r"(?P<process>Process .*\n)?(?:Original token count: .*\n)?Output:(?:\n|$)"
+)
+"""The header before the output of a command, as `shell.py` and `sessions.py` write it."""
+
+
+def outcome(result: str, last: str = "") -> str:
+    """The outcome of a call; for a command its output, and its exit state unless that is success.
+
+    `last` is the last line of its output, shown in place of the rest.
+    """
+    head = _COMMAND.match(result)
+    output = result[head.end() :] if head is not None else result
+    shown = last if last and last in clean(output) else output  # else it only reported progress
+    if head is None:
+        return shown
+    state = (head["failure"] or head["process"] or "").strip()
+    if state.startswith("Process running"):
+        return shown if shown.strip() else state
+    return shown if state in ("", "Process exited with code 0") else f"{state} {shown}"
+
+
+def refusal(name: str, result: str) -> str:
+    """Why a call was refused, for the user; empty if it ran."""
+    return "refused: read-only" if result == READ_ONLY.format(name) else _REFUSED.get(result, "")
+
+
+def short(text: str, longest: int) -> str:
+    """The text on one short line."""
+    line = " ".join(clean(text[: 10 * longest]).split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def span(minutes: float | None) -> str:
+    """The length of a rate limit window."""
+    if not minutes:
+        return "limit"
+    return (
+        f"{minutes / 1440:g} d" if minutes >= 1440 else f"{minutes / 60:g} h" if minutes >= 60 else f"{minutes:g} min"
+    )

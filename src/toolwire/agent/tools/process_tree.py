@@ -1,0 +1,109 @@
+"""Finds and signals a command with all processes that it started."""
+
+import itertools
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "TOOLWIRE_COMMAND"
+"""The environment variable that marks a command and its descendants."""
+
+_numbers = itertools.count(1)
+
+
+def new_mark() -> str:
+    """A unique mark for a command."""
+    return f"{os.getpid()}.{next(_numbers)}"
+
+
+class ProcessTree:
+    """A process with all its descendants, in its session or in others.
+
+    Its process group is not enough: `timeout` and shells with job control create others. Descendants in other sessions
+    are found by their parents, and later by their mark. Without /proc only the group is known. With `keeps_leader` the
+    leader is the supervisor of the others, and is left running.
+    """
+
+    def __init__(self, leader: int, mark: str = "", *, keeps_leader: bool = False) -> None:
+        self._leader = leader
+        self._kept: set[int] = {leader} if keeps_leader else set()
+        self._mark = mark
+        self._sessions = {leader}
+
+    def living(self) -> set[int]:
+        """The ids of all processes that still run."""
+        if self._kept and self._sessions == self._kept and _has_no_children(self._leader):
+            return set()
+        try:
+            pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        except OSError:
+            self._kept = set()  # it cannot be distinguished from the others
+            return self._group()
+        if not any(_session(pid) in self._sessions for pid in pids):
+            return set()
+        all = {pid: stat for pid in pids if (stat := _stat(pid)) is not None}
+        found = {pid for pid, (_, session) in all.items() if session in self._sessions}
+        while children := {pid for pid, (parent, _) in all.items() if parent in found} - found:
+            found |= children
+        self._sessions |= {all[pid][1] for pid in found}
+        return found - self._kept
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all processes."""
+        if self._mark:
+            self._sessions |= {_session(pid) for pid in marked(f"{self._mark}\0")} - {os.getsid(0), -1}
+        living = self.living()
+        if not living and not self._kept:
+            return
+        spares_leader = bool(self._kept) and number == signal.SIGKILL  # which withstands all others
+        with suppress(ProcessLookupError, PermissionError):
+            if not spares_leader:
+                os.killpg(self._leader, number)  # what is born meanwhile gets it too
+        for pid in living:
+            with suppress(ProcessLookupError, PermissionError):
+                if spares_leader or os.getpgid(pid) != self._leader:
+                    os.kill(pid, number)
+
+    def _group(self) -> set[int]:
+        try:
+            os.killpg(self._leader, 0)
+        except (ProcessLookupError, PermissionError):
+            return set()
+        return {self._leader}
+
+
+def _has_no_children(pid: int) -> bool:
+    try:
+        return not Path(f"/proc/{pid}/task/{pid}/children").read_bytes()
+    except OSError:  # the kernel does not say, or the process is gone
+        return False
+
+
+def marked(mark: str) -> set[int]:
+    """The processes whose mark begins so."""
+    wanted = f"\0{MARK}={mark}".encode()
+    found: set[int] = set()
+    with suppress(OSError):
+        for name in os.listdir("/proc"):
+            with suppress(OSError):
+                if name.isdigit() and wanted in b"\0" + Path(f"/proc/{name}/environ").read_bytes():
+                    found.add(int(name))
+    return found
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+def _stat(pid: int) -> tuple[int, int] | None:
+    """The parent and the session of a process, if it lives."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    state, parent, _, session = stat[stat.rindex(b")") + 2 :].split(maxsplit=4)[:4]
+    return None if state in (b"Z", b"X") else (int(parent), int(session))

@@ -1,0 +1,196 @@
+"""The requests that we send to app-server, and whom its lines are for.
+
+    initialize → initialized                                     a process
+    thread/start → thread/inject_items → turn/start              a thread, its history, its one turn
+    turn/steer, thread/read, turn/interrupt, thread/unsubscribe  while the turn runs, and when its client has left
+
+All threads of a process share one pipe. Whoever reads from it asks here which thread a line is about; what the line
+says about the turn is read by the decoder.
+"""
+
+from typing import Any
+
+import msgspec
+
+from toolwire.backends.codex.config import version_of
+from toolwire.backends.codex.declined import CALL, declined
+from toolwire.backends.codex.profile import OLDEST
+from toolwire.backends.codex.wire import UNASSIGNED
+from toolwire.backends.decoder import UNREADABLE
+from toolwire.core import jsonrpc
+from toolwire.core.backend import Ask
+from toolwire.core.jsonrpc import Id
+
+TURN_COMPLETED = "turn/completed"
+
+# The names of requests whose answers matter.
+THREAD, TURN, STEER, INTERRUPT, PROBE = "thread", "turn", "steer", "interrupt", "probe"
+
+_LIMITS = "account/rateLimits/updated"
+_UNWANTED = ("thread/started", "thread/settings/updated", "thread/status/changed", "remoteControl/status/changed")
+"""Notifications that workers need not send."""
+
+INITIALIZED = jsonrpc.notification("initialized")
+"""The line that ends the greeting."""
+
+
+# Our requests. An answer has the id of its request, which ends in the request's name.
+
+
+def initialize(version: str) -> Ask:
+    client = {"name": "toolwire", "title": "Toolwire", "version": version}
+    capabilities = {"experimentalApi": True, "optOutNotificationMethods": _UNWANTED}
+    return Ask("hello", "initialize", {"clientInfo": client, "capabilities": capabilities})
+
+
+def start_thread(params: dict[str, Any]) -> Ask:
+    return Ask(THREAD, "thread/start", params)
+
+
+def inject(thread: str, items: list[Any]) -> Ask:
+    return Ask("inject", "thread/inject_items", {"threadId": thread, "items": items})
+
+
+def start_turn(thread: str, params: dict[str, Any]) -> Ask:
+    return Ask(TURN, "turn/start", {"threadId": thread, **params})
+
+
+def steer(thread: str, turn: str, input: list[Any]) -> Ask:
+    """More input of the user for a turn that runs."""
+    return Ask(STEER, "turn/steer", {"threadId": thread, "expectedTurnId": turn, "input": input})
+
+
+def name_of(id: Id | None) -> str:
+    """The name of the request that an answer with this id belongs to."""
+    return str(id).rpartition(".")[2]
+
+
+# What a line is about
+
+
+class _Named(msgspec.Struct):
+    id: str = ""
+
+
+class _Params(msgspec.Struct, rename="camel"):
+    thread_id: str | None = None
+    turn: _Named | None = None
+
+
+class _Result(msgspec.Struct, rename="camel"):
+    thread: _Named | None = None
+    user_agent: str = ""
+
+
+class Envelope(msgspec.Struct):
+    """As much of a line as it takes to know which thread or request it is about."""
+
+    id: Id | None = None
+    method: str = ""
+    params: _Params | None = None
+    result: _Result | None = None
+    error: Any = None
+
+    @property
+    def is_answer(self) -> bool:
+        """It answers our request `id`."""
+        return not self.method
+
+    @property
+    def is_call(self) -> bool:
+        """It asks for the result of a tool call."""
+        return self.method == CALL
+
+    @property
+    def holds_limits(self) -> bool:
+        """It says how much of its rate limits the account has used; `limit_headers` reads it."""
+        return self.method == _LIMITS
+
+    @property
+    def thread(self) -> str:
+        """The thread that a request or a notification is about, if it is about one."""
+        return (self.params.thread_id or "") if self.params is not None else ""
+
+    @property
+    def refusal(self) -> bytes:
+        """The line that declines this request of app-server's; nothing if it is none."""
+        return declined(self.method, self.id) if self.method and self.id is not None else b""
+
+    @property
+    def unassigned(self) -> bytes:
+        """The line that every thread gets because this one may have been about it; nothing if that is not needed."""
+        return _unassigned(self.method) if self.method and self.id is not None and not self.thread else b""
+
+
+class _Unreadable(Envelope):
+    """A line that is not as it should be. Even such a request gets an answer."""
+
+    @property
+    def unassigned(self) -> bytes:
+        return _unassigned("")
+
+
+def _unassigned(method: str) -> bytes:
+    return jsonrpc.notification(UNASSIGNED, message=method)
+
+
+_decode = msgspec.json.Decoder(Envelope).decode
+
+
+def read(line: bytes) -> Envelope:
+    try:
+        return _decode(line)
+    except UNREADABLE:
+        bare = jsonrpc.request_in(line)
+        return _Unreadable(bare.id, bare.method) if bare is not None else _Unreadable()
+
+
+def why_unusable(answer: Envelope) -> str:
+    """Why a worker that answers `initialize` so cannot be used; nothing if it can."""
+    agent = answer.result.user_agent if answer.result is not None else ""
+    version = version_of(agent)
+    if version is None:
+        return f"it calls itself {agent!r}, which names no version"
+    if version < OLDEST:
+        found, needed = (".".join(map(str, each)) for each in (version, OLDEST))
+        return f"version {found} is too old, at least {needed} is needed"
+    return ""
+
+
+class ThreadTracker:
+    """Follows one thread by what is sent to it and what comes from it, and makes the requests with which it is left."""
+
+    def __init__(self) -> None:
+        self.thread = ""
+        self.is_running = False
+        """A turn was started, and nothing says that it is over."""
+        self._turn = ""
+        self._is_interrupted = False
+
+    def sent(self, ask: Ask) -> None:
+        self.is_running = self.is_running or ask.name == TURN
+
+    def feed(self, line: Envelope) -> None:
+        result, params = line.result, line.params
+        if result is not None and result.thread is not None:
+            self.thread = self.thread or result.thread.id
+        if line.error is not None and name_of(line.id) in (TURN, INTERRUPT):
+            self.is_running = False  # it never began, or has ended
+        if params is not None and params.turn is not None:
+            self._turn = params.turn.id
+            self.is_running = line.method != TURN_COMPLETED
+
+    def interrupt(self) -> Ask | None:
+        """Asks for the end of the turn, once; None while app-server has not said which turn it is."""
+        if not self._turn or self._is_interrupted:
+            return None
+        self._is_interrupted = True
+        return Ask(INTERRUPT, "turn/interrupt", {"threadId": self.thread, "turnId": self._turn})
+
+    def probe(self) -> Ask:
+        """Asks for the status of the thread."""
+        return Ask(PROBE, "thread/read", {"threadId": self.thread})
+
+    def unsubscribe(self) -> Ask:
+        """Says that nobody reads its lines any more."""
+        return Ask("done", "thread/unsubscribe", {"threadId": self.thread})

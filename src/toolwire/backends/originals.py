@@ -1,0 +1,136 @@
+"""The client's original JSON, with only those parts changed that must change.
+
+A server that speaks the client's dialect gets the client's fields, tools and messages, so that unknown fields survive.
+A tool that had to be renamed, or to lose a part of its schema, is changed in that JSON as well.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from toolwire.core.request import NO_PARAMETERS, Entry, Message, Request, ResultEntry, Tool, ToolsEntry
+
+Fields: TypeAlias = dict[str, Any]
+Changes: TypeAlias = dict[tuple[str, str], tuple[Tool, Tool]]
+"""Tools before and after, by namespace and name."""
+
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(Fields).decode
+_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+_name = msgspec.json.Decoder(str | None).decode
+
+
+def with_original_fields(request: Request, lower: Request, schema_field: str) -> Request:
+    """The lowered request, with its original fields and declarations changed as its tools are."""
+    if not request.fields:
+        return lower
+    pairs = zip(request.tools, lower.tools, strict=True)
+    changes = {(tool.namespace, tool.name): (tool, new) for tool, new in pairs if tool is not new}
+    if not changes and not _may_lack_schema(request):
+        return lower
+    fields = {**request.fields}
+    if bytes(fields.get("tools", b"")).startswith(b"["):
+        fields["tools"] = _tools(fields["tools"], "", changes, schema_field)
+    choice = fields.get("tool_choice", b"")
+    if bytes(choice).startswith(b"{"):
+        names = {tool.name: new.name for tool, new in changes.values()}
+        fields["tool_choice"] = msgspec.Raw(_encode(_renamed(_fields(choice), names)))
+    entries = tuple(_declaration(entry, changes, schema_field) for entry in lower.entries)
+    return msgspec.structs.replace(lower, fields=fields, entries=entries)
+
+
+def _may_lack_schema(request: Request) -> bool:
+    """Whether the schema of a tool may be null, which servers refuse; a quick check."""
+    further = (entry.tools for entry in request.entries if isinstance(entry, ToolsEntry))
+    return any(b"null" in bytes(tools) for tools in (request.fields.get("tools", b""), *further))
+
+
+def _declaration(entry: Entry, changes: Changes, schema_field: str) -> Entry:
+    if not isinstance(entry, ToolsEntry):
+        return entry
+    tools = _tools(entry.tools, "", changes, schema_field)
+    return ToolsEntry(tools, msgspec.Raw(_encode({**_raw_fields(entry.raw), "tools": tools})))
+
+
+def _tools(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> msgspec.Raw:
+    return msgspec.Raw(_encode([_tool(each, namespace, changes, schema_field) for each in _list(raw)]))
+
+
+def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> Any:
+    fields: Fields = _raw_fields(raw)
+    name = _name(fields.get("name", _NULL)) or ""
+    if fields.get("tools", _NULL) != _NULL and fields.get("type") == _NAMESPACE:
+        return {**fields, "tools": _tools(fields["tools"], name, changes, schema_field)}
+    is_null, is_changed = fields.get(schema_field) == _NULL, (namespace, name) in changes
+    if not _is_client_tool(fields) or not (is_null or is_changed):
+        return raw
+    if is_null:
+        fields = {**fields, schema_field: NO_PARAMETERS}
+    return changed_fields(fields, *changes[namespace, name], schema_field) if is_changed else fields
+
+
+def changed_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> Fields:
+    """The fields of a declared tool, with those replaced that differ between the tool and its new form."""
+    out = {**fields}
+    after = {"name": new.name, "description": new.description, schema_field: new.parameters, "strict": new.strict}
+    before = {"name": tool.name, "description": tool.description, schema_field: tool.parameters, "strict": tool.strict}
+    for field, value in after.items():
+        if value is None and before[field] is not None:
+            out.pop(field, None)
+        elif value != before[field]:
+            out[field] = value
+    return out
+
+
+def _is_client_tool(fields: Fields) -> bool:
+    """Whether the client runs the tool; servers identify their own tools by name."""
+    return fields.get("type", _NULL) in _CLIENT_TYPES
+
+
+_NULL = msgspec.Raw(b"null")
+_NAMESPACE = msgspec.Raw(b'"namespace"')
+_CLIENT_TYPES = [_NULL, *(msgspec.Raw(type) for type in (b'"function"', b'"custom"'))]
+
+
+def _renamed(choice: Fields, names: dict[str, str]) -> Fields:
+    """A tool choice with renamed tools: the one it names, or those of its list."""
+    if isinstance(choice.get("name"), str):
+        return {**choice, "name": names.get(choice["name"], choice["name"])}
+    if isinstance(choice.get("tools"), list):
+        return {**choice, "tools": [_renamed(each, names) for each in choice["tools"]]}
+    return choice
+
+
+class Originals:
+    """The messages of a client of the same dialect, and the entries that were decoded from each."""
+
+    def __init__(self, request: Request, messages: msgspec.Raw) -> None:
+        self.messages = _objects(messages)
+        entries = [entry for entry in request.original_entries or () if entry is not None]
+        self._entries = {id(entry): entry for entry in entries}
+        self._parts = {(each.message, id(each.parts)) for each in entries if isinstance(each, Message | ResultEntry)}
+        self._counts = Counter(entry.message for entry in entries)
+        kept = {entry.message for entry in request.entries}
+        empty = (index for index in range(len(self.messages)) if not self._counts[index] and index not in kept)
+        self._unread = deque(index for index in empty if "tool_calls" not in self.messages[index])
+
+    def has(self, entry: Entry) -> bool:
+        """Whether an entry is as it was decoded."""
+        return entry.message >= 0 and self._entries.get(id(entry)) is entry
+
+    def has_parts(self, entry: Message | ResultEntry) -> bool:
+        """Whether the parts of an entry are as they were decoded, whatever else has changed."""
+        return entry.message >= 0 and (entry.message, id(entry.parts)) in self._parts
+
+    def are_whole(self, entries: Sequence[Entry]) -> bool:
+        """Whether these are all entries of their message, as they were decoded."""
+        return self._counts[entries[0].message] == len(entries) and all(map(self.has, entries))
+
+    def unread(self, until: int | None = None) -> Iterator[dict[str, msgspec.Raw]]:
+        """The messages before this one, or all, that gave no entries, each once."""
+        while self._unread and (until is None or self._unread[0] < until):
+            yield self.messages[self._unread.popleft()]

@@ -1,0 +1,118 @@
+"""Which item of the output does a frame belong to? (Calls have a table of their own.)
+
+Servers identify an item by its id, by its index, by both, or by a new id in every event. Some count every item as 0,
+and some give several items one id. So an id decides while its item is open; an index decides where the id is new.
+"""
+
+
+class TrackedItem:
+    """One item: its name, which of its parts were delivered, and whether it has ended."""
+
+    __slots__ = (
+        "ended",
+        "ended_parts",
+        "id",
+        "index",
+        "is_announced",
+        "is_listed",
+        "name",
+        "seen_parts",
+        "type",
+        "was_forwarded",
+    )
+
+    def __init__(self, id: str, index: int | None) -> None:
+        self.id = id
+        self.index = index
+        self.name = id or index_name(index)
+        self.type = ""
+        self.seen_parts: set[int] = set()
+        self.ended_parts: set[int] = set()
+        self.ended = False
+        self.is_announced = False
+        self.is_listed = False  # it is in the final list
+        self.was_forwarded = False  # the frame that ends it was forwarded
+
+
+def index_name(index: int | None) -> str:
+    """The name of an item without an id, made from its index so that it equals no id of a server."""
+    return f"@{index}" if index is not None else ""
+
+
+class ItemTracker:
+    """The items of one turn."""
+
+    def __init__(self) -> None:
+        self._items: list[TrackedItem] = []
+        self._by_id: dict[str, list[TrackedItem]] = {}
+        self._by_index: dict[int, TrackedItem] = {}
+        self._unidentified = 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether any item was seen."""
+        return bool(self._items)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether part of a message has begun and not ended."""
+        return any(
+            item.seen_parts - item.ended_parts for item in self._items if item.type != "reasoning" and not item.ended
+        )
+
+    def begin(self, type: str, id: str | None, index: int | None) -> TrackedItem:
+        """The item of an `output_item.added` event."""
+        item = self.find(id, index)
+        if item.is_announced and (item.ended or (item.id, item.index) != (id or "", index)):
+            item = self._add(id or "", index)
+        item.is_announced = True
+        item.type = type
+        return item
+
+    def find(self, id: str | None, index: int | None) -> TrackedItem:
+        """The item with this id or index, which is added if it is new."""
+        found = self._by_id.get(id or "") if id or index is None else None
+        if found is not None and not _is_reused_id(found[-1], index):
+            return found[-1]
+        there = self._by_index.get(index) if index is not None else None
+        if there is None or (there.ended and id):
+            return self._add(id or "", index)
+        if id:
+            self._by_id.setdefault(id, []).append(there)
+        return there
+
+    def end(self, type: str, id: str | None, index: int | None) -> TrackedItem:
+        """The item of an `output_item.done` event."""
+        if index is None and not id:
+            index = self._unidentified  # items without id and index are counted
+            self._unidentified += 1
+        item = self.find(id, index)
+        item.type = type
+        return item
+
+    def list(self, type: str, id: str | None, index: int) -> TrackedItem:
+        """The item of an entry of the final list. Each entry is an item of its own, whatever its id."""
+        same = self._by_id.get(id) if id else None
+        if not same:
+            there = self._by_index.get(index)
+            same = [there] if there is not None and there.type in ("", type) else ()
+        for item in same:
+            if not item.is_listed:
+                break
+        else:
+            item = self._add(id or "", index)
+        item.is_listed = True
+        return item
+
+    def _add(self, id: str, index: int | None) -> TrackedItem:
+        item = TrackedItem(id, index)
+        self._items.append(item)
+        self._by_id.setdefault(id, []).append(item)
+        if index is not None:
+            self._by_index[index] = item
+        return item
+
+
+def _is_reused_id(item: TrackedItem, index: int | None) -> bool:
+    """Whether this is another item with an id that was used before."""
+    return item.ended and index is not None and item.index not in (None, index)

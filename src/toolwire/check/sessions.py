@@ -1,0 +1,169 @@
+"""The session of a probe: sends its requests and records which rules held."""
+
+from contextlib import AbstractAsyncContextManager
+
+import msgspec
+
+from toolwire.check.apis import Api, ProbeRequest
+from toolwire.check.endpoint import LATE, Endpoint
+from toolwire.check.exchange import Exchange
+from toolwire.check.socket import SocketConnection, connected
+from toolwire.check.turns.loose import Json, as_object, parsed
+from toolwire.check.turns.rule import Finding, RequestFacts
+from toolwire.check.turns.streams import StreamCheck, check_plain
+from toolwire.check.turns.turn import ObservedTurn
+from toolwire.check.verdicts import Verdicts
+
+
+class ProbeSession:
+    """One API of an endpoint during all probes: sends requests and records verdicts."""
+
+    def __init__(self, endpoint: Endpoint, api: Api, verdicts: Verdicts) -> None:
+        self.api = api
+        self._endpoint = endpoint
+        self._verdicts = verdicts
+        self._call_counts: dict[bytes, int] = {}
+        model = endpoint.target.model
+        self.is_demo = model == "demo" or model.endswith("/demo")
+
+    async def ask(self, request: ProbeRequest, situation: str = "", *, leave_after: int = 0) -> Exchange:
+        """Send a request; after a server error once more. The demo model can be asked for a situation."""
+        model = f"{self._endpoint.target.model}-{situation}" if situation and self.is_demo else ""
+        answer = await self._endpoint.ask(self.api, request, model, leave_after=leave_after)
+        if has_broken_down(answer):
+            answer = await self._endpoint.ask(self.api, request, model, leave_after=leave_after)
+        if answer.ok and not model:
+            self._call_counts[_key(request)] = max(self._call_counts.get(_key(request), 0), len(answer.turn.calls))
+        return answer
+
+    async def calls_made(self, request: ProbeRequest) -> int:
+        """How many calls the model makes for this request; sent once and remembered."""
+        if _key(request) not in self._call_counts:
+            await self.ask(request)
+        return self._call_counts.setdefault(_key(request), 0)
+
+    async def post(self, body: bytes, path: str = "") -> Exchange:
+        """Send a body as it is."""
+        return await self._endpoint.post(self.api, body, path)
+
+    def connected(self) -> AbstractAsyncContextManager[SocketConnection]:
+        """A WebSocket connection to the same API. Raises `NoSocket`."""
+        return connected(self._endpoint, self.api)
+
+    async def get(self, path: str) -> Exchange:
+        """Send a GET request."""
+        return await self._endpoint.get(path, self.api)
+
+    def body(self, request: ProbeRequest, model: str = "") -> Json:
+        """The body that would be sent, to be changed and posted."""
+        return self._endpoint.body(self.api, request, model)
+
+    # Verdicts
+
+    def judge(self, rule: str, holds: bool, detail: str, exchange: Exchange) -> None:
+        """Record that the rule was tested, and whether it holds."""
+        self._verdicts.count_test(rule, self.api.name)
+        if not holds:
+            turn = exchange.turn
+            frames = tuple(position for call in turn.calls for position in call.frames) or turn.last
+            self._verdicts.add_finding(self.api.name, Finding(rule, detail, frames), exchange.number)
+
+    def not_observed(self, rule: str, reason: str) -> None:
+        """Record why the rule could not be tested."""
+        self._verdicts.add_reason(rule, self.api.name, reason)
+
+    def needs_turn(self, rule: str, exchange: Exchange) -> bool:
+        """Whether a complete turn was received; if not, records why the rule was not tested or is broken."""
+        if has_broken_down(exchange):
+            self.judge(rule, False, f"A sound request was answered twice with {failure_reason(exchange)}.", exchange)
+        elif not exchange.ok:
+            self.not_observed(rule, failure_reason(exchange))
+        return exchange.ok
+
+    def needs_call(self, rule: str, exchange: Exchange) -> bool:
+        """Whether a complete turn with a call was received; if not, records why."""
+        if not self.needs_turn(rule, exchange):
+            return False
+        if not exchange.turn.calls:
+            self.not_observed(rule, "the model did not call the tool")
+        return bool(exchange.turn.calls)
+
+    def answered(self, rule: str, exchange: Exchange) -> None:
+        """The rule holds if the request was answered by a complete turn."""
+        if _is_inconclusive(exchange) or (400 <= exchange.status < 500 and not self.was_answered_like(exchange)):
+            self.not_observed(rule, failure_reason(exchange))
+        else:
+            self.judge(rule, exchange.ok, f"The answer is {failure_reason(exchange)}.", exchange)
+
+    def was_answered_like(self, exchange: Exchange) -> bool:
+        """Whether the server ever gave a complete turn in the same mode, streamed or plain."""
+        stream = as_object(parsed(exchange.sent.body)).get("stream")
+        return any(
+            each.ok and each.api == exchange.api and each.streamed == stream and not each.is_socket
+            for each in self._endpoint.exchanges
+        )
+
+    def refused_or_answered(self, rule: str, exchange: Exchange) -> None:
+        """The rule holds if the request was answered, or refused with a well-formed error."""
+        if 400 <= exchange.status < 500 and not _is_inconclusive(exchange):
+            self.refused(rule, exchange, "The request")
+        else:
+            self.answered(rule, exchange)
+
+    def refused(self, rule: str, exchange: Exchange, what: str) -> None:
+        """The rule holds if the request was refused with status 4xx; the error is checked too."""
+        if exchange.status in BUSY:
+            self.not_observed(rule, failure_reason(exchange))
+            return
+        detail = f"{what} was answered with {exchange.failure or f'status {exchange.status}'}."
+        self.judge(rule, 400 <= exchange.status < 500, detail, exchange)
+        if exchange.status >= 400 and not exchange.failure:
+            self.check_error(exchange)
+
+    def check_error(self, exchange: Exchange) -> None:
+        """Check the form of an error."""
+        fault = self.api.error_fault(exchange.fields)
+        if "json" not in exchange.content_type.lower():
+            fault = f"its content type is {exchange.content_type!r}"
+        detail = f"An error with status {exchange.status} is not well formed: {fault}."
+        self.judge("errors.form", not fault, detail, exchange)
+        if not fault:
+            missing = [key for key in self.api.error_fields if key not in as_object(exchange.fields.get("error"))]
+            detail = f"An error with status {exchange.status} has no {', '.join(missing)}."
+            self.judge("errors.fields", not missing, detail, exchange)
+
+
+def _key(request: ProbeRequest) -> bytes:
+    return msgspec.json.encode(msgspec.structs.replace(request, stream=True))
+
+
+BUSY = (408, 429, 502, 503, 504, 529)
+"""Statuses of an overloaded server or a missing upstream, which say nothing about the request."""
+
+
+def has_broken_down(exchange: Exchange) -> bool:
+    """Whether the server failed by itself; an overloaded one has another status."""
+    return exchange.status == 500 or (not exchange.status and exchange.failure != LATE)
+
+
+def _is_inconclusive(exchange: Exchange) -> bool:
+    return exchange.status in BUSY or (exchange.status == 200 and not exchange.turn.finish)
+
+
+def failure_reason(exchange: Exchange) -> str:
+    """Why an answer holds no complete turn."""
+    if exchange.failure:
+        return exchange.failure
+    if exchange.status != 200:
+        return f"status {exchange.status}: {exchange.body[:200].decode(errors='replace')}"
+    return "a turn that failed" if exchange.turn.finish == "failed" else "a turn that did not end"
+
+
+def read_turn(answer: Exchange) -> ObservedTurn:
+    """The turn in an answer, without checking it."""
+    if answer.status != 200 or not answer.streamed:
+        return check_plain(answer.body, RequestFacts(answer.api))[1]
+    stream = StreamCheck(RequestFacts(answer.api))
+    stream.feed(answer.body)
+    stream.end()
+    return stream.turn

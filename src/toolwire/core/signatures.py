@@ -1,0 +1,49 @@
+"""Packs reasoning signatures for clients that speak another dialect than the server that made them.
+
+A signature is readable to its origin alone and must return unchanged. A client of the origin's dialect carries it as it
+is; any other carries a package that names the origin and holds everything that the origin needs back.
+"""
+
+import base64
+import binascii
+
+import msgspec
+
+from toolwire.core.events import Dialect
+
+PREFIX = "toolwire.signature.1."
+_ORIGINS = ("responses", "messages")
+"""Origins whose signatures are packed. A chat server's reasoning is kept in the gateway's memory instead."""
+
+
+class PackedSignature(msgspec.Struct, frozen=True, array_like=True):
+    """A signature, its origin, and the reasoning that belongs to it."""
+
+    origin: Dialect
+    id: str
+    text: tuple[str, ...]
+    signature: str
+    redacted: bool = False
+
+
+def pack(signature: PackedSignature) -> str:
+    """The signature as text for a client of another dialect."""
+    return PREFIX + base64.urlsafe_b64encode(msgspec.json.encode(signature)).decode().rstrip("=")
+
+
+def is_packed(text: str) -> bool:
+    """Whether a text begins like a package, even if it can no longer be read."""
+    return text.startswith(PREFIX)
+
+
+def unpack(text: str) -> PackedSignature | None:
+    """The signature in a package, or None if the text is not a valid package."""
+    if not text.startswith(PREFIX):
+        return None
+    packed = text.removeprefix(PREFIX)
+    try:
+        data = base64.b64decode(packed + "=" * (-len(packed) % 4), b"-_", validate=True)
+        signature = msgspec.json.decode(data, type=PackedSignature)
+    except (binascii.Error, msgspec.DecodeError):
+        return None
+    return signature if signature.origin in _ORIGINS else None

@@ -1,0 +1,78 @@
+"""An answer: the turn of one request, in the dialect of the client that asked for it."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from toolwire.core.bounds import Bounds, Steps
+from toolwire.core.collect import Turn
+from toolwire.core.errors import Failure
+from toolwire.core.events import Event
+from toolwire.core.notes import TurnStats
+from toolwire.core.request import Request
+from toolwire.memory.turns import TurnMemory
+from toolwire.turns.source import TurnSource
+
+
+class Encoder(Protocol):
+    """Makes the stream of a turn from its events."""
+
+    def feed(self, event: Event, /) -> Sequence[bytes]: ...
+
+    def keepalive(self, silent: float, /) -> Sequence[bytes]: ...
+
+    def break_off(self) -> Sequence[bytes]:
+        """The end of the stream when nothing else can be encoded."""
+        ...
+
+
+class DialectModule(Protocol):
+    """What every dialect module exports."""
+
+    @property
+    def StreamEncoder(self) -> Callable[[Request, str, int, TurnStats], Encoder]: ...  # noqa: N802
+
+    def encode_turn(self, turn: Turn, request: Request, id: str, created: int) -> bytes: ...
+
+    def encode_error(self, failure: Failure) -> bytes: ...
+
+    def new_id(self, seed: str) -> str: ...
+
+
+class StatelessDialect(DialectModule, Protocol):
+    """A dialect in which a body is the whole request."""
+
+    def decoding(self, body: bytes, bounds: Bounds) -> Steps[Request]: ...
+
+
+class Answer:
+    """One turn in the client's dialect, as a stream or in one piece."""
+
+    def __init__(self, dialect: DialectModule, request: Request, seed: str, memory: TurnMemory) -> None:
+        self._dialect = dialect
+        self._memory = memory
+        self.request = request
+        self.id = dialect.new_id(seed)
+        self.created = int(time.time())
+        self._encoder: Encoder | None = None
+
+    def encoder(self, run: TurnSource) -> Encoder:
+        """The encoder of the stream: always the same one, with the figures of the attempt that is being made."""
+        if self._encoder is None:
+            self._encoder = self._dialect.StreamEncoder(self.request, self.id, self.created, run.assembly.stats)
+        return self._encoder
+
+    def whole(self, turn: Turn, run: TurnSource) -> bytes:
+        """The turn in one piece."""
+        return self._dialect.encode_turn(turn, self.request, self.id, self.created)
+
+    def check(self) -> None:
+        """Raise if the turn has become larger than may be held."""
+
+    async def settle(self, pieces: Sequence[bytes]) -> Sequence[bytes]:
+        """The turn is over and its last bytes have not left: keep what must be kept; returns what is to leave."""
+        await self._memory.settled()
+        return pieces
+
+    async def cancel(self) -> None:
+        """The client left before the turn was over: keep what must be kept."""

@@ -1,0 +1,337 @@
+"""One request of one client, from its body to the last byte of the answer; the one place where errors are caught.
+
+An operation is a function on an exchange: it reads the request, begins a run and has it delivered. The exchange says
+what goes wrong on the way, ends the run whatever happens, and reports the turn.
+"""
+
+import asyncio
+import copy
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from itertools import count
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from toolwire.assembly import ToolRules, output_mode
+from toolwire.core.bounds import LARGE, Bounds, check_parts
+from toolwire.core.errors import BadRequest, Failure, InternalError, ReplyTooLarge, ToolwireError
+from toolwire.core.events import TurnFailed
+from toolwire.core.notes import TurnStats
+from toolwire.core.policies import Policy
+from toolwire.core.request import Request
+from toolwire.gateway.answer import Answer, DialectModule, StatelessDialect
+from toolwire.gateway.body import read_body, stepped
+from toolwire.gateway.flight import OVERLOADED, Claim, Flight
+from toolwire.gateway.guard import Guard
+from toolwire.gateway.http import ClientGone
+from toolwire.gateway.ids import random_hex
+from toolwire.gateway.keys import Caller, Keys
+from toolwire.gateway.log import Log
+from toolwire.gateway.metrics import Metrics
+from toolwire.gateway.sinks import HttpSink, Pace, upstream_request_id
+from toolwire.memory.store import Store
+from toolwire.memory.turns import TurnMemory
+from toolwire.turns.flags import HEADERS, MODE_HEADER, FlagError, with_flags
+from toolwire.turns.prepare import Engine, Options, prepare
+from toolwire.turns.run import Run
+from toolwire.turns.settings import Settings
+from toolwire.turns.source import TurnSource
+from toolwire.upstream.alarm import Alarm, Ticker
+from toolwire.upstream.fairness import give_way
+
+_FLAGS = {name.encode(): name for name in HEADERS}
+
+
+class Toolbox(Protocol):
+    """Tools that the gateway runs itself."""
+
+    def may_join(self, request: Request) -> bool: ...
+
+    def run(
+        self, owner: str, request: Request, begin: Callable[[Request], Run], ran: Callable[[str, str], None]
+    ) -> TurnSource:
+        """A run with these tools. `ran` is called with the name and the outcome of each call of them."""
+        ...
+
+
+class Shared(msgspec.Struct, frozen=True):
+    """What all exchanges share."""
+
+    settings: Settings
+    engine: Engine
+    guard: Guard
+    keys: Keys
+    log: Log
+    metrics: Metrics
+    bounds: Bounds
+    flight: Flight
+    pace: Pace
+    loop: asyncio.AbstractEventLoop
+    """Known here once: asking for it costs a system call each time."""
+    ticker: Ticker
+    store: Store
+    memory: TurnMemory
+    tools: Toolbox | None = None
+    max_reply: int = 64_000_000
+
+
+class Sink(Protocol):
+    """Where an answer goes."""
+
+    headers: list[tuple[bytes, bytes]]
+    status: int
+    upstream_id: str
+    committed: bool
+
+    @property
+    def facts(self) -> dict[str, Any]: ...
+
+    async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None: ...
+
+    async def stream(self, run: TurnSource, answer: Answer) -> None: ...
+
+    async def fail(self, failure: Failure, run: TurnSource | None) -> None: ...
+
+    async def give_up(self) -> None: ...
+
+
+class Exchange:
+    """The life of one request. It owns its run: when the client goes, so does the run."""
+
+    def __init__(self, shared: Shared, name: str, scope: Scope, sink: Sink) -> None:
+        self.shared = shared
+        self.scope = scope
+        self.sink = sink
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        ids = random_hex.take(48)
+        self.seed, request_id = ids[:24], f"req_{ids[24:]}"
+        sink.headers += ((b"x-request-id", request_id.encode()), *shared.guard.cors(self.headers))
+        self.facts: dict[str, Any] = {"turn": self.seed, "request_id": request_id, "dialect": name}
+        """What the log will say of the turn."""
+        self.is_reported = True
+        self.claim = Claim(shared.flight, OVERLOADED.get(name, 503))
+        self.size = 0
+        """Bytes of the body."""
+        self._began = time.perf_counter()
+        self._run: TurnSource | None = None
+        self._answer: Answer | None = None
+        self._collected = 0  # bytes of the reply
+
+    async def serve(self, operation: "Operation", receive: Receive) -> None:
+        """Have the request answered, if only with what went wrong."""
+        try:
+            try:
+                await operation(self, receive)
+            except ToolwireError as error:
+                await self._fail(error.failure)
+            except asyncio.CancelledError:
+                # Only the end of a drain cancels an exchange; having said so, it ends as if by itself.
+                await self._fail(Failure(503, "shutting_down", "The gateway is shutting down."))
+            except ClientGone:
+                raise
+            except RecursionError:  # of what a body holds, wherever that is looked at
+                await self._fail(BadRequest("The request is nested too deeply.", code="invalid_json").failure)
+            except Exception as error:  # noqa: BLE001 - the process must survive whatever this was
+                self.shared.log.crashed(self.seed, error)
+                await self._fail(InternalError().failure)
+        except ClientGone:
+            self.sink.status = 499
+        except Exception as error:  # noqa: BLE001 - not even the failure could be sent
+            self.shared.log.crashed(self.seed, error)
+            with suppress(ClientGone):
+                await self.sink.give_up()
+        finally:
+            if self._run is not None:
+                await self._run.finish()
+            self.claim.release()
+            if self.is_reported:
+                self._report()
+            if self.sink.status == 499 and self._answer is not None:
+                await self._answer.cancel()
+
+    def enter(self) -> Caller:
+        """Who asks, if they may."""
+        caller = self.shared.keys.check(self.headers)
+        self.facts["key"] = caller.name
+        return caller
+
+    async def read_body(self, receive: Receive) -> bytes:
+        body = await read_body(self.headers, receive, self.shared.bounds, self.claim)
+        self.size = len(body)
+        return body
+
+    async def pause(self) -> None:
+        """Let others have their turn between two parts of the work on a large request."""
+        if self.size >= LARGE:
+            await give_way()
+
+    def begin(self, request: Request, caller: Caller, *policies: Callable[[], Policy]) -> TurnSource:
+        """The run of this request. The given policies come after all others, new ones for each attempt."""
+        shared = self.shared
+        if self.size >= LARGE:
+            check_parts(request, shared.bounds.entries)
+        rules = self.rules()
+        mode = output_mode(rules, request)
+        self.sink.headers.append((b"x-proxy-output-mode", mode.encode()))
+        self.facts |= {"model": request.model, "output_mode": mode}
+        shared.log.asked(self.facts, request)
+        turns, claim = count(), self.claim
+
+        def begin(asked: Request) -> Run:
+            turn = next(turns)  # of the model; each makes ids of its own
+            options = Options(rules, f"{self.seed}{turn:02x}" if turn else self.seed, policies)
+            job = prepare(shared.engine, asked, caller, options)
+            return Run(job, shared.loop, Alarm(shared.ticker), claim.grow)
+
+        tools = shared.tools
+        if tools is None or mode != "openai-json" or not tools.may_join(request):
+            self._run = begin(request)
+        else:
+            self.facts |= {"gateway_calls": 0, "gateway_calls_failed": 0}
+            self._run = tools.run(caller.owner, request, begin, self._count_gateway_call)
+        return self._run
+
+    def _count_gateway_call(self, tool: str, outcome: str) -> None:
+        self.facts["gateway_calls"] += 1
+        self.facts["gateway_calls_failed"] += outcome != "ok"
+        self.shared.metrics.gateway_call(tool, outcome)
+
+    async def deliver(self, run: TurnSource, answer: Answer, receive: Receive) -> None:
+        """Send the run's turn to the client, as long as the client is there."""
+        self._answer = answer
+        with UntilClientGone(receive, self.shared):
+            if answer.request.stream:
+                await self.sink.stream(run, answer)
+            else:
+                await self.sink.plain(run, answer, self._hold)
+
+    def hand_over(self, sink: Sink) -> "Exchange":
+        """An exchange that goes on with the request in the application's name, with another sink."""
+        other = copy.copy(self)
+        other.sink = sink
+        self.facts["background"] = True
+        self.claim = Claim(self.shared.flight)  # the bytes are the other's now, and so is the run
+        self._run = None
+        self.is_reported = False
+        return other
+
+    def _hold(self, size: int) -> None:
+        """So many bytes more of a reply that is collected."""
+        self.claim.grow(size)
+        self._collected += size
+        if self._collected > self.shared.max_reply:
+            raise ReplyTooLarge(self.shared.max_reply)
+
+    def rules(self) -> ToolRules:
+        """The rules of the settings, changed by the path's prefix and the request's headers."""
+        rules = self.shared.settings.tools
+        if _FLAGS.keys().isdisjoint(self.headers) and "toolwire.output_mode" not in self.scope:
+            return rules
+        given = {name: self.header(key) for key, name in _FLAGS.items() if key in self.headers}
+        if "toolwire.output_mode" in self.scope:
+            given[MODE_HEADER] = self.scope["toolwire.output_mode"]
+        try:
+            return with_flags(rules, HEADERS, given)
+        except FlagError as error:
+            raise BadRequest(str(error), error.name) from None
+
+    def header(self, name: bytes) -> str:
+        return self.headers[name].decode("latin-1") if name in self.headers else ""
+
+    async def _fail(self, failure: Failure) -> None:
+        self.facts["error"] = failure.code or "bad_request"
+        await self.sink.fail(failure, self._run)
+
+    def _report(self) -> None:
+        run, sink = self._run, self.sink
+        seconds = time.perf_counter() - self._began
+        stats = run.assembly.stats if run is not None else TurnStats()
+        self.facts |= sink.facts
+        if isinstance(stats.ending, TurnFailed):
+            self.facts.setdefault("error", stats.ending.failure.code)
+        id = sink.upstream_id
+        if run is not None:
+            self.facts["backend"] = run.backend
+            if not sink.committed:
+                id = upstream_request_id(run.headers)
+        if id:
+            self.facts["upstream_request_id"] = id
+        self.facts["stream"] = self._answer is not None and self._answer.request.stream
+        self.shared.log.turn(self.facts, stats, seconds)
+        self.shared.metrics.turn(self.facts, stats, seconds)
+
+
+Operation: TypeAlias = Callable[[Exchange, Receive], Awaitable[None]]
+"""What an endpoint does with an exchange."""
+
+
+class Endpoint:
+    """An operation as an ASGI application."""
+
+    def __init__(self, shared: Callable[[], Shared], name: str, dialect: DialectModule, operation: Operation) -> None:
+        self._shared = shared
+        self._name = name
+        self._encode_error = dialect.encode_error
+        self._operation = operation
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        shared = self._shared()
+        sink = HttpSink(send, shared.pace, shared.loop, self._encode_error)
+        await Exchange(shared, self._name, scope, sink).serve(self._operation, receive)
+
+
+def turn_of(dialect: StatelessDialect) -> Operation:
+    """The operation of a dialect in which a body is the whole request."""
+
+    async def turn(exchange: Exchange, receive: Receive) -> None:
+        caller = exchange.enter()
+        body = await exchange.read_body(receive)
+        request = await stepped(dialect.decoding(body, exchange.shared.bounds), len(body))
+        if b"anthropic-beta" in exchange.headers:
+            request = msgspec.structs.replace(request, betas=exchange.header(b"anthropic-beta"))
+        await exchange.shared.memory.load(caller.owner, request.entries)
+        if not request.carries_signatures:
+            request = exchange.shared.engine.reasoning.restored(caller.owner, request)
+        await exchange.pause()
+        run = exchange.begin(request, caller)
+        await exchange.pause()
+        await exchange.deliver(run, Answer(dialect, request, exchange.seed, exchange.shared.memory), receive)
+
+    return turn
+
+
+class UntilClientGone:
+    """Runs a block and breaks it off when the client goes away. A quick block is over before the watch begins."""
+
+    def __init__(self, receive: Receive, shared: Shared) -> None:
+        self._receive = receive
+        self._shared = shared
+        task = asyncio.current_task(shared.loop)
+        assert task is not None
+        self._owner = task
+        self._gone = False
+        self._watch: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._shared.ticker.join(self)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self._shared.ticker.leave(self)
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._gone and kind is asyncio.CancelledError and self._owner.uncancel() == 0:
+            raise ClientGone
+
+    def tick(self, now: float) -> None:
+        """The first tick that finds the block still running begins the watch."""
+        self._shared.ticker.leave(self)
+        self._watch = self._shared.loop.create_task(self._wait())
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._gone = True
+        self._owner.cancel()

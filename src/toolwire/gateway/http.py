@@ -1,0 +1,80 @@
+"""ASGI in small pieces: header and query values, one-piece answers."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from starlette.requests import Request
+from starlette.types import Send
+
+from toolwire.core.errors import BadRequest
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+EXPOSED = (
+    "x-request-id",
+    "x-upstream-request-id",
+    "x-proxy-output-mode",
+    "x-codex-tool-call-count",
+    "x-codex-tool-call-truncated",
+    "x-codex-stop-after-tools-mode",
+    "x-toolwire-notes",
+    "retry-after",
+)
+"""Our headers that a page in a browser may read."""
+
+
+PIECE = 64 * 1024
+"""Bytes that are written at once, and that may wait to be written before anything else is."""
+WHOLE = 4 * PIECE
+"""Bytes of a write that is not cut yet: what one read of the backend leads to is mostly smaller."""
+
+
+class ClientGone(Exception):
+    """The client closed the connection."""
+
+
+def number(request: Request, name: str, default: int, least: int) -> int:
+    """A number of the query."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not re.fullmatch(r"-?[0-9]{1,18}", text) or int(text) < least:
+        raise BadRequest(f"{name} must be a number from {least} on; received {text!r}.", name)
+    return int(text)
+
+
+async def send_json(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
+    length = (b"content-length", b"%d" % len(body))
+    start = [(b"content-type", b"application/json"), length, *headers]
+    await send({"type": "http.response.start", "status": status, "headers": start})
+    await send_pieces(send, (body,), last=True)
+
+
+async def send_pieces(send: Send, pieces: Sequence[bytes], *, last: bool) -> None:
+    """Send a part of a body in one write; what is large goes slice by slice, each when the client has taken the last.
+
+    Nothing that comes next is made before the client has taken a large part.
+    """
+    size = sum(map(len, pieces))
+    if size <= WHOLE:
+        await send({"type": "http.response.body", "body": b"".join(pieces), "more_body": not last})
+    else:
+        for piece in slices(pieces):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+    if size > (WHOLE if last else PIECE):
+        await send({"type": "http.response.body", "body": b"", "more_body": not last})
+
+
+def slices(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in slices of about the same size, and never as a whole."""
+    some: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        for start in range(0, len(piece), PIECE):
+            some.append(piece[start : start + PIECE])
+            size += len(some[-1])
+            if size >= PIECE:
+                yield b"".join(some)
+                some, size = [], 0
+    if some:
+        yield b"".join(some)

@@ -1,0 +1,82 @@
+"""Who may come in. Keys are compared in constant time; their names, never themselves, reach the log."""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from functools import lru_cache
+
+import msgspec
+
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.turns.settings import Settings
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """The key's name, and the key to pass on to a backend that has none of its own."""
+
+    name: str = ""
+    upstream_key: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Whose things are whose. Without keys of ours, whoever has the same key; it cannot be read from this."""
+        if self.name or not self.upstream_key:
+            return self.name
+        return _owner_of(self.upstream_key)
+
+
+@lru_cache(maxsize=256)
+def _owner_of(key: str) -> str:
+    return "key:" + hashlib.sha256(b"toolwire owner:" + key.encode()).hexdigest()[:32]
+
+
+class Unauthorized(BadRequest):
+    """The key is missing or unknown."""
+
+    def __init__(self) -> None:
+        super().__init__("This gateway needs a key: send it as a bearer token.", code="invalid_api_key", status=401)
+
+    @property
+    def failure(self) -> Failure:
+        return msgspec.structs.replace(super().failure, type="authentication_error")
+
+
+class Keys:
+    def __init__(self, settings: Settings) -> None:
+        self._keys = [(key.name, form) for key in settings.keys for form in settings.key_forms(key)]
+
+    def check(self, headers: Mapping[bytes, bytes]) -> Caller:
+        """The caller behind a request. Without keys everybody may come in, and keeps their own key."""
+        presented = _presented(headers)
+        if not self._keys:
+            return Caller(upstream_key=_text(presented))
+        found = self._name_of(presented)
+        if not found:
+            raise Unauthorized
+        return Caller(found)
+
+    def knows(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether `check` would let a request in."""
+        return not self._keys or bool(self._name_of(_presented(headers)))
+
+    def _name_of(self, presented: bytes) -> str:
+        found = ""
+        for name, key in self._keys:
+            if hmac.compare_digest(presented, key):
+                found = name
+        return found
+
+
+def _presented(headers: Mapping[bytes, bytes]) -> bytes:
+    authorization = headers.get(b"authorization", b"")
+    if authorization[:7].lower() == b"bearer ":
+        return authorization[7:].strip()
+    return headers.get(b"x-api-key", b"").strip()
+
+
+def _text(key: bytes) -> str:
+    """A key to pass on: upstream headers are written as UTF-8."""
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key.decode("latin-1")

@@ -1,0 +1,232 @@
+"""Sinks: where the events of a run go. This one answers an HTTP request, with a stream or in one piece.
+
+Status and headers leave with the first event that shows something, or after a while of waiting; until then a failure
+has a real status. All events of one read become one write. While nothing comes, a comment keeps the connection alive.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from toolwire.core.bounds import LARGE
+from toolwire.core.collect import Collector
+from toolwire.core.errors import Failure, InternalError
+from toolwire.core.events import Event, TurnFailed
+from toolwire.gateway.answer import Answer, Encoder
+from toolwire.gateway.http import EXPOSED, send_json, send_pieces
+from toolwire.turns.run import early_failure
+from toolwire.turns.source import TurnSource
+from toolwire.upstream.fairness import give_way
+
+SSE_HEADERS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+)
+
+# Which of the upstream's headers the client may see.
+_PASSED = ("x-ratelimit-", "anthropic-ratelimit-", "x-codex-", "openai-processing-ms")
+
+# Where servers tell the id of a request: OpenAI and most others, Anthropic, ChatGPT, Azure, Bedrock, Cloudflare.
+_REQUEST_IDS = ("x-request-id", "request-id", "x-oai-request-id", "apim-request-id", "x-amzn-requestid", "cf-ray")
+_UNSAFE = re.compile(r"[^!-~]")
+_LONGEST_ID = 128
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """Seconds until headers leave without an event, and of silence before a sign of life (0: none)."""
+
+    commit_after: float = 10.0
+    keepalive: float = 15.0
+    opens_at_once: bool = False
+    """The headers wait for nothing. Until something is shown the backend may be asked again all the same."""
+
+
+class HttpSink:
+    """One answer on one connection. Afterwards `status` is what the client got."""
+
+    def __init__(
+        self, send: Send, pace: Pace, loop: asyncio.AbstractEventLoop, encode_error: Callable[[Failure], bytes]
+    ) -> None:
+        self._send = send
+        self.pace = pace
+        self._loop = loop
+        self._encode_error = encode_error
+        self._encoder: Encoder | None = None  # of a stream that has begun
+        self._answer: Answer | None = None
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.status = 0
+        self.upstream_id = ""
+        """What the upstream calls the request."""
+        self.committed = False
+        self.ended = False
+        """Nothing more may be sent: the last bytes are on their way."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the log says of it."""
+        return {"status": self.status}
+
+    async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
+        """Collect the turn and send it in one piece. `hold` is called with so many bytes more, and may refuse them."""
+        collector = Collector()
+        held = 0
+        while not run.finished:
+            for event in await run.read(float("inf")):
+                collector.feed(event)
+            hold(collector.size - held)
+            held = collector.size
+        if held >= LARGE:
+            await give_way()
+        [turn] = collector.end()
+        if turn.failure is not None:
+            await self.refuse(turn.failure, run)
+            return
+        [body] = await answer.settle([answer.whole(turn, run)])
+        headers = [*self.headers, *self._passed_on(run), *run.assembly.stats.headers()]
+        await self._send_whole(200, body, headers)
+
+    async def stream(self, run: TurnSource, answer: Answer) -> None:
+        """Send the turn as it comes."""
+        loop = self._loop
+        spoke = loop.time()
+        due = spoke + self.pace.commit_after
+        events: Sequence[Event] = ()
+        if not self.pace.opens_at_once:
+            events = await run.read(due)
+            failure = early_failure(events)
+            if failure is not None:
+                await self.refuse(failure, run)
+                return
+        self._answer, self._encoder = answer, answer.encoder(run)
+        self._commit(200)
+        await self._open(run)
+        if self.pace.opens_at_once:
+            events = await self._wait_openly(run, self._encoder)
+            self._encoder = answer.encoder(run)  # with the notes of the attempt that was shown
+        else:
+            events = events or run.commit()
+        encoder = self._encoder
+        feed = encoder.feed
+        while True:
+            pieces: Sequence[bytes] = [piece for event in events for piece in feed(event)]
+            now = loop.time()
+            if pieces:
+                spoke = now
+            elif now >= due:
+                pieces = encoder.keepalive(now - spoke)
+            if run.finished:
+                await self._end_with(await answer.settle(pieces))
+                return
+            if pieces:
+                await self._put(pieces)
+                due = now + (self.pace.keepalive or float("inf"))
+            answer.check()
+            events = await run.read(due)
+
+    async def _wait_openly(self, run: TurnSource, encoder: Encoder) -> Sequence[Event]:
+        """The first events to show; until they come, signs of life. The backend may be asked again meanwhile."""
+        began, silent = self._loop.time(), 0.0
+        while True:
+            await self._put(encoder.keepalive(silent))
+            events = await run.read(began + silent + (self.pace.keepalive or float("inf")))
+            if events or run.finished:
+                return events
+            silent = self._loop.time() - began
+
+    async def _open(self, run: TurnSource) -> None:
+        start = [*SSE_HEADERS, *self.headers, *self._passed_on(run)]
+        await self._send({"type": "http.response.start", "status": 200, "headers": start})
+
+    async def _put(self, pieces: Sequence[bytes], *, last: bool = False) -> None:
+        """All events of one read in one write."""
+        await send_pieces(self._send, pieces, last=last)
+
+    async def fail(self, failure: Failure, run: TurnSource | None) -> None:
+        """Say what went wrong: with a status while that is possible, else inside the stream."""
+        if not self.committed:
+            await self.refuse(failure, run)
+        elif not self.ended and self._encoder is not None and self._answer is not None:
+            await self._end_with(await self._answer.settle(self._encoder.feed(TurnFailed(failure))))
+
+    async def refuse(self, failure: Failure, run: TurnSource | None) -> None:
+        """A failure before anything was sent: its own status and the dialect's error object."""
+        headers = [*self.headers, *(self._passed_on(run) if run is not None else ())]
+        if failure.retry_after:
+            headers.append((b"retry-after", failure.retry_after.encode()))
+        if failure.status == 401:
+            headers.append((b"www-authenticate", b"Bearer"))
+        await self._send_whole(failure.status, self._encode_error(failure), headers)
+
+    async def give_up(self) -> None:
+        """Not even the failure could be encoded: say that much, which always can be."""
+        if not self.committed:
+            await self.refuse(InternalError().failure, None)
+        elif not self.ended and self._encoder is not None:
+            await self._end_with(self._encoder.break_off())
+
+    async def send_kept(self, kept: bytes | AsyncIterator[bytes]) -> None:
+        """Answer with something that does not depend on this connection: a body, or the bytes of a stream."""
+        self._commit(200)
+        self.ended = True
+        if isinstance(kept, bytes):
+            await send_json(self._send, 200, kept, self.headers)
+            return
+        await self._send({"type": "http.response.start", "status": 200, "headers": [*SSE_HEADERS, *self.headers]})
+        async for piece in kept:
+            await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def send_response(self, response: Response, scope: Scope, receive: Receive) -> None:
+        """Answer with a response that was made elsewhere."""
+        self._commit(response.status_code)
+        self.ended = True
+        await response(scope, receive, self._send)
+
+    async def _send_whole(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        self._commit(status)
+        self.ended = True
+        await send_json(self._send, status, body, headers)
+
+    async def _end_with(self, pieces: Sequence[bytes]) -> None:
+        """The last bytes, and the end."""
+        self.ended = True
+        await self._put(pieces, last=True)
+
+    def _commit(self, status: int) -> None:
+        self.status = status
+        self.committed = True
+
+    def _passed_on(self, run: TurnSource) -> list[tuple[bytes, bytes]]:
+        """Headers of the upstream that are the client's too."""
+        out = [
+            (passed, value.encode("latin-1", "replace"))
+            for name, value in run.headers.items()
+            if (passed := _passed_name(name)) is not None
+        ]
+        self.upstream_id = upstream_request_id(run.headers)
+        if self.upstream_id:
+            out.append((b"x-upstream-request-id", self.upstream_id.encode()))
+        return out
+
+
+def upstream_request_id(headers: Mapping[str, str]) -> str:
+    """What the upstream calls the request, in characters that are safe in a header and a log."""
+    for name in _REQUEST_IDS:
+        if value := headers.get(name):
+            return _UNSAFE.sub("", value)[:_LONGEST_ID]
+    return ""
+
+
+@lru_cache(maxsize=512)
+def _passed_name(name: str) -> bytes | None:
+    """An upstream header's name as we pass it on, or None if we do not."""
+    name = name.lower()
+    passes = name.startswith(_PASSED) and name not in EXPOSED
+    return name.encode("latin-1", "replace") if passes else None

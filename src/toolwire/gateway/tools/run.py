@@ -1,0 +1,285 @@
+"""Runs in which the model's calls of the gateway's tools are answered here, in as many turns as it takes.
+
+A turn that also calls a tool of the client ends the run: the gateway's results wait until the client brings its own.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from toolwire.assembly import Assembly
+from toolwire.core.errors import ReplyTooLarge
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    Event,
+    Note,
+    ReasoningDelta,
+    ReasoningEnded,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
+from toolwire.core.notes import TurnStats
+from toolwire.core.policies import Policies
+from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request, ResultEntry, TextPart
+from toolwire.gateway.tools.deferred import is_done, take_notes
+from toolwire.gateway.tools.separator import TextSeparator
+from toolwire.turns.source import TurnSource
+from toolwire.turns.tools.call import ToolCall
+from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
+from toolwire.turns.tools.loop import Limits, ToolLoop
+from toolwire.turns.tools.registry import Context, Inherit, Registry
+from toolwire.turns.tools.router import tool_call_from
+
+Begin: TypeAlias = Callable[[Request], TurnSource]
+"""Asks the model: starts one turn for a request."""
+Keep: TypeAlias = Callable[[tuple[Entry, ...], Sequence[Entry], Sequence[ResultEntry]], None]
+"""Keeps a turn that the client must continue: what happened before it, the turn, and the gateway's results."""
+Outcome: TypeAlias = Literal["ok", "failed", "cancelled"]
+Ran: TypeAlias = Callable[[str, Outcome], None]
+"""Called once for every call of a gateway tool, with the tool's name and the outcome."""
+
+
+class OfferedTools(msgspec.Struct, frozen=True):
+    """The gateway tools that a request is offered beside its own."""
+
+    registry: Registry
+    names: Set[str]
+    max_turns: int
+    several_messages: bool
+    """A turn may hold several messages in the client's dialect."""
+    keep: Keep
+    ran: Ran
+    inherit: Inherit
+    max_reply: int
+    """Bytes that the turns of one request may hold together until they are sent back to the model."""
+
+
+class _ModelTurn:
+    """One turn of the model: its entries for the history, and its calls of gateway tools and of the client's."""
+
+    def __init__(self, tools: OfferedTools, calls: TurnCalls) -> None:
+        self._tools = tools
+        self.calls = calls
+        self.gateway_calls: list[CallEntry] = []
+        self.client_calls: list[CallEntry] = []
+        self.size = 0
+        """Characters of its text, reasoning and arguments."""
+        self._entries: list[Entry] = []
+        self._text: list[str] = []  # not among the entries yet
+        self._reasoning: dict[int, list[str]] = {}
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The turn so far, as the history has it."""
+        if self._text:
+            self._entries.append(Message("assistant", (TextPart("".join(self._text)),)))
+            self._text = []
+        return self._entries
+
+    def hides(self, event: Event) -> bool:
+        """Take an event in, and return whether it is about a gateway tool: the client does not see those."""
+        if isinstance(event, CallStarted | CallArgs | CallEnded):
+            return self._take_call(event)
+        if isinstance(event, TextDelta):
+            self.size += len(event.text)
+            self._text.append(event.text)
+        elif isinstance(event, ReasoningDelta):
+            self.size += len(event.text)
+            self._reasoning.setdefault(event.part, []).append(event.text)
+        elif isinstance(event, ReasoningEnded):
+            parts = tuple("".join(fragments) for _, fragments in sorted(self._reasoning.items()))
+            self._reasoning = {}
+            self.entries.append(ReasoningEntry(event.id, parts, (), event.signature, event.origin, event.redacted))
+        return False
+
+    def _take_call(self, event: CallStarted | CallArgs | CallEnded) -> bool:
+        started = event if isinstance(event, CallStarted) else self.calls.open
+        is_ours = started is not None and started.name in self._tools.names and not started.namespace
+        if isinstance(event, CallArgs):
+            self.size += len(event.text)
+        call = self.calls.feed(event)
+        if call is None or (is_ours and not call.complete):
+            return is_ours
+        entry = CallEntry(call.id, call.name, call.arguments, call.kind, call.namespace, signature=call.signature)
+        self.entries.append(entry)
+        if is_ours:
+            self.gateway_calls.append(entry)
+            self.calls.start(tool_call_from(call, self._tools.registry))
+        else:
+            self.client_calls.append(entry)
+        return is_ours
+
+
+class RunWithTools:
+    """A run that asks the model again as long as it calls gateway tools only. To its reader it is one turn."""
+
+    def __init__(self, tools: OfferedTools, request: Request, begin: Begin) -> None:
+        self._tools = tools
+        self._request = request
+        self._initial_length = len(request.entries)
+        self._begin = begin
+        hooks = CallHooks(self._context, finished=self._report)
+        self._loop = ToolLoop(tools.registry, hooks, Limits(max_turns=tools.max_turns))
+        self._separator = TextSeparator(several_messages=tools.several_messages)
+        self._size_before = 0  # of earlier turns
+        self._has_started = False
+        self._held: list[Event] = []  # until there is something to show
+        self._headers: Mapping[str, str] = {}  # of the last turn
+        self._ending = TurnEnded()
+        self._working: asyncio.Task[list[Finished]] | None = None
+        self._ask()
+        self.assembly = Assembly(Policies(), TurnStats(self._run.assembly.stats.mode), None)
+        self.finished = False
+
+    def _ask(self) -> None:
+        """Begin a turn of the model."""
+        self._loop.begin_turn()
+        self._turn = _ModelTurn(self._tools, self._loop.calls())
+        self._reported: set[str] = set()  # calls whose outcome was reported
+        self._run = self._begin(self._request)
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend that is asked."""
+        return self._run.backend
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the model's last reply."""
+        return self._run.headers or self._headers
+
+    async def read(self, until: float) -> Sequence[Event]:
+        """The next events, or none if `until` comes first. After the last ones `finished` is set."""
+        while not self.finished:
+            if self._working is not None:
+                if not await is_done(self._working, until):
+                    return ()
+                events = self._go_on(self._working.result())
+            else:
+                events = await self._run.read(until)
+                if not events and not self._run.finished:
+                    return ()
+                events = [shown for event in events for shown in self._shown(event)]
+            if events:
+                return self._counted(events)
+        return ()
+
+    def commit(self) -> Sequence[Event]:
+        """The client has an answer: no new attempt is made from here on. Returns the events that waited for content."""
+        return self._counted([shown for event in self._run.commit() for shown in self._shown(event)])
+
+    def close(self) -> None:
+        """Stop at once, the tools too."""
+        self._stop_tools()
+        self._run.close()
+
+    async def finish(self) -> None:
+        """The turn is over: stop the tools, and read the reply's last bytes."""
+        self._stop_tools()
+        await self._run.finish()
+
+    def _stop_tools(self) -> None:
+        self.finished = True
+        for call in self._turn.gateway_calls:  # reported now: nobody waits for their results
+            self._report_outcome(call.id, call.name, "cancelled")
+        self._turn.calls.cancel()
+        if self._working is not None:
+            self._working.cancel()
+
+    def _report(self, done: Finished) -> None:
+        self._report_outcome(done.call.call_id, done.call.name, "failed" if done.result.failed else "ok")
+
+    def _report_outcome(self, id: str, tool: str, outcome: Outcome) -> None:
+        if id not in self._reported:
+            self._reported.add(id)
+            self._tools.ran(tool, outcome)
+
+    def _context(self, call: ToolCall) -> Context:
+        return Context(Path.cwd(), _ignore, inherit=self._tools.inherit)
+
+    def _counted(self, events: Sequence[Event]) -> Sequence[Event]:
+        held, self._held = self._held, []
+        events = [*held, *events]
+        for event in events:
+            self.assembly.stats.feed(event)
+        return [event for event in events if not isinstance(event, Note)]
+
+    def _shown(self, event: Event) -> Sequence[Event]:
+        """What the reader sees of an event."""
+        if isinstance(event, TurnStarted):
+            if not self._has_started:
+                self._held.append(event)
+            self._has_started = True
+            return ()
+        if isinstance(event, Usage):
+            self._loop.spend(event)
+            return ()
+        if isinstance(event, TurnFailed):
+            return self._end(event)
+        if isinstance(event, TurnEnded):
+            self._ending = event
+            is_cut = event.reason in ("length", "filter") and not self._turn.client_calls
+            if is_cut or not self._turn.gateway_calls:
+                self._leave_to_the_client(())
+                return self._end(event)
+            self._headers = self._run.headers
+            self._working = asyncio.get_running_loop().create_task(self._work())
+            return ()
+        is_hidden = self._turn.hides(event)
+        if self._size_before + self._turn.size > self._tools.max_reply:
+            raise ReplyTooLarge(self._tools.max_reply)
+        return () if is_hidden else self._separator.feed(event)
+
+    async def _work(self) -> list[Finished]:
+        """Wait for the tools, and meanwhile read the reply's last bytes, so that its connection can be used again."""
+        await self._run.finish()
+        return await self._turn.calls.results()
+
+    def _go_on(self, finished: list[Finished]) -> Sequence[Event]:
+        """The tools are done: ask the model again, or leave the rest to the client."""
+        self._working = None
+        turn = self._turn
+        results = tuple(map(_result_entry, turn.gateway_calls, finished))
+        if turn.client_calls:
+            self._leave_to_the_client(results)
+            return self._end(self._ending)
+        if self._loop.stop_reason:
+            given_up = self._loop.repeats.given_up
+            note = Note("repeated_calls", given_up.name) if given_up is not None else Note("max_turns_reached")
+            # The model had not finished, and `length` is the only reason that says so to a client.
+            return [note, *self._end(TurnEnded("length"))]
+        take_notes(self._run, self.assembly.stats)
+        self._separator.next_turn()
+        entries = (*self._request.entries, *turn.entries, *results)
+        self._request = msgspec.structs.replace(self._request, entries=entries, notes=())
+        self._size_before += turn.size
+        self._ask()
+        return ()
+
+    def _leave_to_the_client(self, results: tuple[ResultEntry, ...]) -> None:
+        """Keep what the client does not see of a turn that it must continue."""
+        earlier = self._request.entries[self._initial_length :]
+        if self._turn.client_calls and (results or earlier):
+            self._tools.keep(earlier, self._turn.entries, results)
+
+    def _end(self, event: TurnEnded | TurnFailed) -> Sequence[Event]:
+        take_notes(self._run, self.assembly.stats)
+        self.finished = True
+        usage = self._loop.usage
+        return (usage, event) if usage is not None and isinstance(event, TurnEnded) else (event,)
+
+
+def _result_entry(call: CallEntry, done: Finished) -> ResultEntry:
+    return ResultEntry(call.id, done.result.parts, call.kind, failed=done.result.failed)
+
+
+def _ignore(_: object) -> None:
+    pass

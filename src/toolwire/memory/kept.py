@@ -1,0 +1,132 @@
+"""Tables of what is kept between turns: at hand in memory, and in the store for whoever asks after a restart.
+
+What is put is written in the background, and what memory does not have is asked for once.
+"""
+
+import asyncio
+from collections.abc import Hashable, Sequence
+from contextlib import suppress
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from toolwire.core.cache import size_of
+from toolwire.core.shares import Shares
+from toolwire.memory.store import KeptRow, Store, StoreFailed
+
+PATIENCE = 1.0
+"""Seconds for which a turn waits for the store. It can do without."""
+UNWRITTEN_BYTES = 32 * 1024 * 1024
+"""Most bytes that wait to be written; what comes beyond is at hand in memory only."""
+ABSENT_BYTES = 4 * 1024 * 1024
+"""Most bytes of keys of one table that are known not to be in the store."""
+
+Key = TypeVar("Key", bound="tuple[Hashable, ...]")
+Value = TypeVar("Value")
+
+
+class WriteBehind:
+    """Writes rows to a store in the background, all that have gathered in one transaction."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self._store = store
+        self._rows: dict[tuple[str, str, bytes], KeptRow] = {}
+        self._size = 0
+        self._gathered = asyncio.Event()  # set once the rows that gather now are written
+        self._written = self._gathered
+        self._task: asyncio.Task[None] | None = None
+
+    def put(self, owner: str, kind: str, key: "tuple[Any, ...]", value: object) -> None:
+        """Write a value by and by. The later of two with one key counts."""
+        if self._store is None or self._size > UNWRITTEN_BYTES:
+            return
+        try:
+            row = KeptRow(owner, kind, stored(key), msgspec.json.encode(value))
+        except UnicodeEncodeError:  # half a character, which no file of text can hold
+            return
+        self._rows[owner, kind, row.key] = row
+        self._size += len(row.value)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._write(self._store))
+
+    async def settled(self) -> None:
+        """Wait until what was put so far is written, or cannot be, but not for long."""
+        if self._task is None:
+            return
+        written = self._gathered if self._rows else self._written
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await written.wait()
+
+    async def _write(self, store: Store) -> None:
+        try:
+            while self._rows:
+                rows, self._rows, self._size = self._rows, {}, 0
+                self._written, self._gathered = self._gathered, asyncio.Event()
+                with suppress(StoreFailed):
+                    await store.put_kept(list(rows.values()))
+                self._written.set()
+        finally:
+            self._task = None
+
+
+class KeptTable(Generic[Key, Value]):
+    """Values of one kind by keys that begin with their owner, bounded in memory."""
+
+    def __init__(self, kind: str, type: Any, most: int, behind: WriteBehind) -> None:
+        self.kind = kind
+        self._decode = msgspec.json.Decoder(type).decode
+        self._values: Shares[Key, Value] = Shares(most)
+        self._absent: Shares[Key, bool] = Shares(ABSENT_BYTES)
+        self._behind = behind
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Key) -> Value | None:
+        return self._values.get(key)
+
+    def put(self, key: Key, value: Value) -> None:
+        """Keep a value, also in the store."""
+        self.hold(key, value)
+        self._behind.put(str(key[0]), self.kind, key, value)
+
+    def hold(self, key: Key, value: Value) -> None:
+        """Keep a value in memory only."""
+        self._values.put(str(key[0]), key, value, size_of(key) + size_of(value))
+
+    def is_unknown(self, key: Key) -> bool:
+        """Whether the store must be asked."""
+        return self._values.get(key) is None and self._absent.get(key) is None
+
+    def take(self, key: Key, found: bytes | None) -> None:
+        """What the store has answered. A value that cannot be read is none: another version may have written it."""
+        if found is not None:
+            with suppress(msgspec.DecodeError):
+                self.hold(key, self._decode(found))
+                return
+        self._absent.put(str(key[0]), key, True, size_of(key))
+
+
+Wanted: TypeAlias = tuple[KeptTable[Any, Any], "tuple[Any, ...]"]
+"""A key that is looked for in a table."""
+
+
+async def load(store: Store, owner: str, wanted: Sequence[Wanted]) -> Sequence[Wanted]:
+    """Ask the store for what is not at hand; returns what it had. One that fails or takes long has nothing."""
+    unknown = [(table, key) for table, key in wanted if table.is_unknown(key)]
+    if not unknown:
+        return ()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            found = await store.get_kept(owner, [(table.kind, stored(key)) for table, key in unknown])
+    except (StoreFailed, TimeoutError):
+        return ()
+    for (table, key), value in zip(unknown, found, strict=True):
+        table.take(key, value)
+    return [each for each, value in zip(unknown, found, strict=True) if value is not None]
+
+
+def stored(key: "tuple[Any, ...]") -> bytes:
+    """A key as the store has it, without its owner."""
+    return msgspec.json.encode(key[1:])

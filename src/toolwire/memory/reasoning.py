@@ -1,0 +1,405 @@
+"""Reasoning: kept on behalf of clients that do not carry it, and from backends that did not make it.
+
+A model that calls tools loses its thread without its own reasoning, and some servers refuse to go on. Chat has no place
+for encrypted reasoning or signatures, and no other dialect has one for the fields of a chat server: they are kept by
+the calls they led to, and put back before them. So is the signature that a server adds to a call itself. And of all
+reasoning it is known which backend made it, because no other gets it. What is kept is bounded, and belongs to whoever
+asked.
+"""
+
+from collections.abc import Callable, Sequence
+from operator import is_
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+
+from toolwire.core.cache import size_of
+from toolwire.core.events import CallStarted, CallTwin, Event, Note, ReasoningDelta, ReasoningEnded, TurnEnded
+from toolwire.core.policies import Events, Kinds
+from toolwire.core.request import (
+    CallEntry,
+    Entry,
+    Message,
+    Omission,
+    ReasoningEntry,
+    Request,
+    ResultEntry,
+    ToolsEntry,
+)
+from toolwire.core.shares import Shares
+from toolwire.memory.kept import KeptTable, Wanted, WriteBehind
+from toolwire.memory.keys import CallKey, CallKeys, digest
+
+KEPT_BYTES = 64 * 1024 * 1024
+"""Most bytes of what is at hand by call, of all owners together."""
+
+MARKS_BYTES = 8 * 1024 * 1024
+"""Most bytes of what is known of who made which reasoning, and of what servers refuse."""
+
+OriginKey: TypeAlias = tuple[str, str]
+"""Owner, and the digest of a signature or of a text without its white space."""
+
+OF_ONE_BACKEND = (CallEntry, ReasoningEntry)
+"""Entries that hold, or want back, what only their own backend may read."""
+Keyed: TypeAlias = tuple[Entry, CallKey | None]
+
+
+class CallReasoning(msgspec.Struct, frozen=True):
+    """What a backend wants back with a call that it has made."""
+
+    backend: str = ""
+    reasoning: tuple[ReasoningEntry, ...] = ()
+    """What it thought before the call and signed, for clients that have no place for that."""
+    fields: str = ""
+    """The same of a chat server: the fields of its message, as JSON."""
+    signature: str = ""
+    """What it signed into the call itself."""
+
+
+class ReasoningCache:
+    """What models thought before their calls and signed into them, and who did; and which servers refuse it."""
+
+    def __init__(self, behind: WriteBehind | None = None) -> None:
+        behind = behind or WriteBehind()
+        self._calls: KeptTable[CallKey, CallReasoning] = KeptTable("call", CallReasoning, KEPT_BYTES, behind)
+        # Backends by what they made; a short text may have several.
+        self._origins: KeptTable[OriginKey, frozenset[str]] = KeptTable("origin", frozenset[str], MARKS_BYTES, behind)
+        self._refused: Shares[tuple[str, str], tuple[Omission, ...]] = Shares(MARKS_BYTES)
+
+    def keep(self, key: CallKey, made: CallReasoning) -> None:
+        """Keep something of a call, beside what the same backend is known to want back with it."""
+        known = self._calls.get(key)
+        if known is not None and known.backend == made.backend:
+            made = CallReasoning(
+                made.backend,
+                made.reasoning or known.reasoning,
+                made.fields or known.fields,
+                made.signature or known.signature,
+            )
+        self._calls.put(key, made)
+
+    def issued(self, owner: str, signature: str, backend: str) -> None:
+        """Remember who made a signature that clients carry."""
+        self._origins.put((owner, digest(signature)), frozenset((backend,)))
+
+    def issued_here(self, owner: str, signature: str, backend: str) -> None:
+        """The same for one that does not leave the gateway but with its call, which is kept."""
+        self._origins.hold((owner, digest(signature)), frozenset((backend,)))
+
+    def showed(self, owner: str, text: str, backend: str) -> None:
+        """Remember who thought a text, which others may have thought too."""
+        key = owner, digest(_compact(text))
+        known = self._origins.get(key) or frozenset()
+        if backend not in known:
+            self._origins.put(key, known | {backend})
+
+    def wanted(self, owner: str, entries: Sequence[Entry]) -> tuple[list[CallKey], list[Wanted]]:
+        """The keys of the calls of a history, and all that is to be looked for before it is made fit, latest first."""
+        keys, marks = CallKeys(owner), list[str]()
+        calls: list[CallKey] = []
+        for entry in entries:
+            if (key := keys.see(entry)) is not None:
+                calls.append(key)
+            if isinstance(entry, OF_ONE_BACKEND) and (mark := _mark(entry)):
+                marks.append(mark)
+        calls.reverse()
+        origins = [(self._origins, (owner, digest(mark))) for mark in reversed(marks)]
+        return calls, [*((self._calls, key) for key in calls), *origins]
+
+    def know_origins(self, loaded: Sequence[Wanted]) -> None:
+        """Remember who made what is kept with calls that were loaded: their signatures are not written down again."""
+        for table, key in loaded:
+            made = self._calls.get(key) if table is self._calls else None
+            if made is not None:
+                for signature in filter(None, (*(entry.signature for entry in made.reasoning), made.signature)):
+                    self.issued_here(key[0], signature, made.backend)
+
+    def refuse(self, backend: str, model: str, part: Omission) -> None:
+        """Remember that a model's server refuses this part of a request."""
+        self._refused.put("", (backend, model), tuple({*self.refused(backend, model), part}), size_of(model))
+
+    def refused(self, backend: str, model: str) -> tuple[Omission, ...]:
+        return self._refused.get((backend, model)) or ()
+
+    def fit_for(self, backend: str, owner: str, request: Request) -> Request:
+        """The request with nothing in it that another backend has made, and with what this one wants back."""
+        for entry in request.entries:
+            if isinstance(entry, OF_ONE_BACKEND):
+                break
+        else:
+            return request
+        if not (self._calls or self._origins):
+            return request
+        notes: list[Note] = []
+        keys = CallKeys(owner)
+        fit: list[Entry] = []
+        turn: list[Keyed] = []  # what the model said and called at once
+        for entry in request.entries:
+            key = keys.see(entry)
+            if turn and not _goes_on(turn[-1][0], entry, request):
+                fit += self._turn(turn, backend, owner, request, notes)
+                turn = []
+            if _is_of_the_model(entry):
+                turn.append((entry, key))
+            else:
+                fit.append(entry)
+        fit += self._turn(turn, backend, owner, request, notes)
+        if len(fit) == len(request.entries) and all(map(is_, fit, request.entries)):
+            return request
+        return msgspec.structs.replace(request, entries=tuple(fit), notes=(*request.notes, *notes))
+
+    def _turn(
+        self, keyed: list[Keyed], backend: str, owner: str, request: Request, notes: list[Note]
+    ) -> Sequence[Entry]:
+        """One turn of the model, with its reasoning if this backend made it."""
+        kept = [made for _, key in keyed if key is not None and (made := self._calls.get(key)) is not None]
+        made = next((each for each in kept if each.fields), None)
+        entries = [self._fit(entry, key, backend, owner, notes) for entry, key in keyed]
+        if made is None:
+            return entries
+        if made.backend != backend:
+            return [_without_reasoning(entry, notes) if _may_be_others(entry) else entry for entry in entries]
+        brought = [entry for entry in entries if isinstance(entry, ReasoningEntry) and _is_of_chat(entry)]
+        entry = _entry(made.fields)
+        if request.dialect == "chat" and _are_own(brought, entry):
+            return entries
+        own = msgspec.structs.replace(entry, message=entries[0].message)
+        return [own, *(entry for entry in entries if not _is_of_chat(entry))]
+
+    def _fit(self, entry: Entry, key: CallKey | None, backend: str, owner: str, notes: list[Note]) -> Entry:
+        if isinstance(entry, ReasoningEntry):
+            mark = _mark(entry)
+            origins = self._origins_of(owner, mark)
+            if origins is not None and backend not in origins:
+                return _without_reasoning(entry, notes)
+            is_unsigned = entry.origin == "messages" and not entry.signature
+            return (
+                msgspec.structs.replace(entry, from_this_backend=True) if is_unsigned and origins is not None else entry
+            )
+        if isinstance(entry, CallEntry) and key is not None:
+            made = self._calls.get(key)
+            signature = entry.signature or (made.signature if made is not None else "")
+            origins = self._origins_of(owner, signature)
+            signature = signature if origins is None or backend in origins else ""
+            return entry if signature == entry.signature else msgspec.structs.replace(entry, signature=signature)
+        return entry
+
+    def _origins_of(self, owner: str, mark: str) -> frozenset[str] | None:
+        """The backends that may have made something; None if nobody remembers, and any may have."""
+        return self._origins.get((owner, digest(mark))) if mark else None
+
+    def restored(self, owner: str, request: Request) -> Request:
+        """The request with the reasoning of its calls in front of them."""
+        if not self._calls or not any(isinstance(entry, CallEntry) for entry in request.entries):
+            return request
+        out: list[Entry] = []
+        known: set[tuple[ReasoningEntry, ...]] = set()  # the same led to all calls of a batch
+        keys = CallKeys(owner)
+        for entry in request.entries:
+            key = keys.see(entry)
+            made = self._calls.get(key) if key is not None else None
+            if made is not None and made.reasoning and made.reasoning not in known:
+                known.add(made.reasoning)
+                _put_back(made.reasoning, out)
+            out.append(entry)
+        return msgspec.structs.replace(request, entries=tuple(out)) if known else request
+
+
+def forgotten(entry: Entry) -> Entry:
+    """The entry, or, if it is reasoning, its empty place: a backend may have to know that there was some."""
+    return ReasoningEntry(entry.id, message=entry.message) if isinstance(entry, ReasoningEntry) else entry
+
+
+def _without_reasoning(entry: Entry, notes: list[Note]) -> Entry:
+    if isinstance(entry, ReasoningEntry) and (entry.text or entry.signature):
+        notes.append(Note("reasoning_dropped", entry.id))
+    return forgotten(entry)
+
+
+def _is_of_the_model(entry: Entry) -> bool:
+    if isinstance(entry, Message):
+        return entry.role == "assistant"
+    return not isinstance(entry, ResultEntry | ToolsEntry)
+
+
+def _goes_on(last: Entry, entry: Entry, request: Request) -> bool:
+    """Whether an entry is of the same turn of the model: in chat, of the same message."""
+    return _is_of_the_model(entry) and (request.dialect != "chat" or entry.message == last.message)
+
+
+def _is_of_chat(entry: Entry) -> bool:
+    """Reasoning of a chat server, as far as can be seen: it has no signature, or a chat server's."""
+    return isinstance(entry, ReasoningEntry) and (not entry.signature or entry.origin == "chat")
+
+
+def _may_be_others(entry: Entry) -> bool:
+    """Reasoning of some chat server, which is not known to be that of the backend being asked."""
+    return isinstance(entry, ReasoningEntry) and _is_of_chat(entry) and not entry.from_this_backend
+
+
+def _are_own(brought: Sequence[ReasoningEntry], made: ReasoningEntry) -> bool:
+    """Whether a chat client brings reasoning as the server wrote it, or as the client wants it to be."""
+    fields = [_fields(entry.signature) if entry.signature else {"reasoning_content": entry.text} for entry in brought]
+    if fields == [_fields(made.signature)]:
+        return True
+    text = _compact("".join(entry.text for entry in brought))
+    return bool(text) and text != _compact(made.text)
+
+
+def _mark(entry: CallEntry | ReasoningEntry) -> str:
+    """What tells who made an entry: its signature, or the text of reasoning that has none."""
+    return _compact(entry.text) if isinstance(entry, ReasoningEntry) and _is_of_chat(entry) else entry.signature
+
+
+def _compact(text: str) -> str:
+    """A text without its white space, which clients and dialects change."""
+    return "".join(text.split())
+
+
+_fields = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def _put_back(reasoning: tuple[ReasoningEntry, ...], out: list[Entry]) -> None:
+    """Reasoning comes before what was said with the calls, in place of what the client could carry of it."""
+    index = len(out)
+    if out and isinstance(out[-1], Message) and out[-1].role == "assistant":
+        index -= 1
+    if index and isinstance(out[index - 1], ReasoningEntry):
+        index -= 1
+        del out[index]
+    out[index:index] = reasoning
+
+
+class KeepReasoning:
+    """A policy that remembers which backend made which reasoning, and keeps for each call what its server wants back.
+
+    That is what is signed into the call, or into the call it stands for, and what a chat server wrote before it:
+    `reasoning` gives that as the fields of the server's message, which may grow until the turn ends.
+    """
+
+    handles: ClassVar[Kinds] = (ReasoningEnded, CallStarted, CallTwin, TurnEnded)
+
+    def __init__(
+        self,
+        cache: ReasoningCache,
+        backend: str,
+        owner: str,
+        entries: Sequence[Entry],
+        reasoning: Callable[[], str] = str,
+        *,
+        is_carried: bool = True,
+    ) -> None:
+        self._cache = cache
+        self._backend = backend
+        self._owner = owner
+        self._entries = entries
+        self._issued = cache.issued if is_carried else cache.issued_here
+        self._reasoning = reasoning
+        self._calls: list[CallStarted] = []
+        self._found: list[CallKey] = []  # the keys of as many of them as were needed
+        self._keys: CallKeys | None = None
+        self._fields = ""
+
+    def feed(self, event: Event) -> Events | None:
+        if isinstance(event, CallStarted):
+            self._calls.append(event)
+            if event.signature:
+                self._keep_signature(self._call_keys()[-1], event.signature)
+            if fields := self._reasoning():
+                self._keep_fields(fields)
+        elif isinstance(event, TurnEnded):
+            fields = self._reasoning()
+            if fields and fields != self._fields:
+                self._keep_fields(fields)
+        elif isinstance(event, ReasoningEnded):
+            if event.signature:
+                self._issued(self._owner, event.signature, self._backend)
+        elif isinstance(event, CallTwin) and event.signature:
+            # Signed into a call in whose place another one was delivered, which has an id of ours.
+            for call, key in zip(self._calls, self._call_keys(), strict=True):
+                if call.id == event.id:
+                    self._keep_signature(key, event.signature)
+        return None
+
+    def _call_keys(self) -> list[CallKey]:
+        """The keys of all calls so far. Few turns need them, and finding them is a walk through the conversation."""
+        found = self._found
+        self._keys = self._keys or CallKeys(self._owner, self._entries)
+        found += [self._keys.key(call.id, call.name) for call in self._calls[len(found) :]]
+        return found
+
+    def _keep_signature(self, key: CallKey, signature: str) -> None:
+        self._issued(self._owner, signature, self._backend)
+        self._cache.keep(key, CallReasoning(self._backend, signature=signature))
+
+    def _keep_fields(self, fields: str) -> None:
+        is_new, self._fields = fields != self._fields, fields
+        made = CallReasoning(self._backend, fields=fields)
+        for key in self._call_keys() if is_new else self._call_keys()[-1:]:
+            self._cache.keep(key, made)
+        if is_new and (text := _entry(fields).text):
+            self._cache.showed(self._owner, text, self._backend)
+
+
+def _entry(written: str) -> ReasoningEntry:
+    """Reasoning that is written in these fields of a chat server's message."""
+    fields = _fields(written)
+    texts = [fields[name] for name in ("reasoning_content", "reasoning") if isinstance(fields.get(name), str)]
+    return ReasoningEntry(content=tuple(text for text in texts[:1] if text), signature=written, origin="chat")
+
+
+class KeepUnsigned:
+    """A policy that remembers who made the thinking that a Messages server does not sign, as some do not."""
+
+    handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded)
+
+    def __init__(self, cache: ReasoningCache, backend: str, owner: str) -> None:
+        self._cache = cache
+        self._owner = owner
+        self._backend = backend
+        self._texts: list[str] = []
+
+    def feed(self, event: Event) -> Events | None:
+        if isinstance(event, ReasoningDelta):
+            self._texts.append(event.text)
+        elif isinstance(event, ReasoningEnded):
+            text, self._texts = "".join(self._texts), []
+            if text and not event.signature:
+                self._cache.showed(self._owner, text, self._backend)
+        return None
+
+
+class KeepSignedReasoning:
+    """A policy that keeps what is signed for the calls that follow it, and remembers which backend thought it."""
+
+    handles: ClassVar[Kinds] = (ReasoningDelta, ReasoningEnded, CallStarted, TurnEnded)
+
+    def __init__(self, cache: ReasoningCache, owner: str, entries: Sequence[Entry], backend: str = "") -> None:
+        self._cache = cache
+        self._owner = owner
+        self._entries = entries
+        self._keys: CallKeys | None = None
+        self._backend = backend
+        self._texts: list[str] = []
+        self._all: list[str] = []  # that were shown in this turn
+        self._signed: tuple[ReasoningEntry, ...] = ()
+        self._led = False  # they have led to a call
+
+    def feed(self, event: Event) -> Events | None:
+        if isinstance(event, ReasoningDelta):
+            self._texts.append(event.text)
+        elif isinstance(event, ReasoningEnded):
+            text, self._texts = "".join(self._texts), []
+            self._all.append(text)
+            if event.signature:
+                shown = (text,) if text else ()
+                thought = ReasoningEntry(event.id, shown, (), event.signature, event.origin, event.redacted)
+                self._signed = (thought,) if self._led else (*self._signed, thought)
+                self._led = False
+        elif isinstance(event, CallStarted) and self._signed:
+            self._keys = self._keys or CallKeys(self._owner, self._entries)
+            self._cache.keep(self._keys.key(event.id, event.name), CallReasoning(self._backend, self._signed))
+            self._led = True
+        elif isinstance(event, TurnEnded) and (text := "".join((*self._all, *self._texts))):
+            self._cache.showed(self._owner, text, self._backend)
+        return None

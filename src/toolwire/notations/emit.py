@@ -1,0 +1,77 @@
+"""Emits the events of a call that was read from text: live, while it is read, or whole, when its block closes."""
+
+from typing import Literal, TypeAlias
+
+from toolwire.core.calls import minted_prefix
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note
+from toolwire.core.policies import Events
+from toolwire.core.text import is_json
+from toolwire.notations.draft import Draft
+from toolwire.notations.twins import Twins
+
+EmitMode: TypeAlias = Literal["live", "whole"]
+
+
+class CallEmitter:
+    """Emits the events of one call after another."""
+
+    def __init__(self, mode: EmitMode, seed: str, twins: Twins) -> None:
+        self._live = mode == "live"
+        self._seed = seed
+        self._twins = twins
+        self._arguments: list[str] = []
+        self._count = 0
+        self._id = ""  # of the call that is being emitted live
+
+    @property
+    def is_emitting(self) -> bool:
+        """Whether a call has started that has not ended."""
+        return bool(self._id)
+
+    def begin(self) -> None:
+        """Begin with a new call."""
+        self._arguments = []
+        self._id = ""
+
+    def emit(self, call: Draft) -> Events:
+        """Take what is new of a call, and emit it if the mode is live."""
+        if not call.name:
+            return ()
+        taken = call.taken()
+        self._arguments.append(taken)
+        if not self._live:
+            return ()
+        out: list[Event] = []
+        if not self._id:
+            self._id = self._mint()
+            out.append(CallStarted(self._id, call.name))
+        if taken:
+            out.append(CallArgs(self._id, taken))
+        return out
+
+    def close(self, call: Draft) -> Events | None:
+        """Emit the rest of a call that is whole; None if its arguments are not JSON."""
+        arguments = "".join(self._arguments)
+        if not is_json(arguments):
+            return None
+        out: list[Event] = [Note("text_call_repaired", call.name)] if call.repaired else []
+        if self._id:
+            out.append(CallEnded(self._id))
+        elif self._twins.has(call.name, arguments):
+            out.append(Note("text_call_twin", call.name))
+        else:
+            id = self._mint()
+            self._twins.deliver(id, call.name, arguments)
+            out += (CallStarted(id, call.name), CallArgs(id, arguments), CallEnded(id))
+        self.begin()
+        return out
+
+    def cut(self) -> Events:
+        """End a call that has started as incomplete."""
+        ended = CallEnded(self._id, complete=False)
+        self.begin()
+        return (ended,)
+
+    def _mint(self) -> str:
+        self._count += 1
+        return f"{minted_prefix(self._seed)}t{self._count:02d}"

@@ -1,0 +1,124 @@
+"""Reads reasoning that a model writes into its text: `<think>They want the weather.</think>It rains.`
+
+Reasoning is only read at the very beginning of the answer, so a tag that is mentioned later is text. Nothing in it is
+read as a call, and white space after its markers belongs to them. Reasoning without an end marker is still reasoning.
+"""
+
+import re
+from typing import TypeAlias
+
+import msgspec
+
+from toolwire.core.events import (
+    CallStarted,
+    Event,
+    MessageEnded,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+)
+from toolwire.core.policies import Events
+from toolwire.notations.source import Until
+
+_ENDS = (CallStarted, RefusalDelta, MessageEnded, TurnEnded, TurnFailed)
+
+_SPACE = re.compile(r"\s*")
+
+_Step: TypeAlias = tuple[Events, str, int]
+"""Events, and where to continue: a text and an offset."""
+_NOWHERE = -1
+
+MAX_LEADING_SPACE = 256
+"""Most white space before reasoning that is held back for it."""
+
+
+class ReasoningMarkers(msgspec.Struct, frozen=True):
+    """The markers around reasoning. `begun`: the prompt ends with the opening marker, so the answer begins inside."""
+
+    open: str
+    close: str
+    begun: bool = False
+
+
+class ReadReasoning:
+    """A stage that turns reasoning at the beginning of the text into events. The rest passes unchanged."""
+
+    def __init__(self, markers: ReasoningMarkers) -> None:
+        self._markers = markers
+        self._begun = markers.begun  # reasoning is open without a marker
+        self._held = ""  # outside: white space and what could still become a marker
+        self._inside: Until | None = None
+        self._bare = False  # nothing but white space came since the last marker
+        self._over = False
+
+    def feed(self, event: Event) -> Events:
+        if self._over:
+            return (event,)
+        if isinstance(event, TextDelta):
+            return self._read(event.text)
+        if isinstance(event, _ENDS):
+            return (*self._leave(), event)
+        return (event,)
+
+    def end(self) -> Events:
+        return ()
+
+    def _read(self, text: str) -> Events:
+        out: list[Event] = []
+        offset = 0
+        while offset >= 0:
+            if self._inside is None:
+                events, text, offset = self._begin(text, offset)
+            else:
+                events, text, offset = self._read_inside(self._inside, text, offset)
+            out += events
+        return out
+
+    def _begin(self, text: str, offset: int) -> _Step:
+        """Look for the opening marker: reasoning begins, may still begin, or the text is passed on."""
+        if self._held:
+            text, offset, self._held = self._held + text[offset:], 0, ""
+        open = self._markers.open
+        space = _SPACE.match(text, offset)
+        start = space.end() if space is not None else offset
+        if self._bare or self._begun:
+            offset = start
+        if start - offset <= MAX_LEADING_SPACE:
+            if text.startswith(open, start):
+                return (), text, self._enter(start + len(open))
+            if len(text) - start < len(open) and open.startswith(text[start:]):
+                self._held = text[offset:]
+                return (), "", _NOWHERE
+        if self._begun:
+            return (), text, self._enter(start)
+        self._held = text[offset:]
+        return self._leave(), "", _NOWHERE
+
+    def _enter(self, offset: int) -> int:
+        self._begun = False
+        self._bare = True
+        self._inside = Until(self._markers.close)
+        return offset
+
+    def _read_inside(self, inside: Until, text: str, offset: int) -> _Step:
+        """Read reasoning up to its end marker, if it is there."""
+        piece, marker, text, offset = inside.feed(text, offset)
+        if self._bare:
+            piece = piece.lstrip()
+            self._bare = not piece
+        events = (ReasoningDelta(piece, "content"),) if piece else ()
+        if not marker:
+            return events, "", _NOWHERE
+        self._inside = None
+        self._bare = True
+        return events, text, offset
+
+    def _leave(self) -> Events:
+        """Release what was held back, because no reasoning can follow."""
+        self._over = True
+        held = self._held if self._inside is None else self._inside.end()
+        if not held:
+            return ()
+        return (TextDelta(held),) if self._inside is None and not self._begun else (ReasoningDelta(held, "content"),)

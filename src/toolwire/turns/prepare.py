@@ -1,0 +1,224 @@
+"""From a request to the attempts that may be made to answer it: rules, backends, policies, what follows a failure."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from toolwire.assembly import ToolRules, apply_rules, policies_for, without_hosted_tools
+from toolwire.backends.refusals import refused
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.events import Note
+from toolwire.core.policies import Policy
+from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
+from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, forgotten
+from toolwire.pauses import backoff
+from toolwire.turns.attempt import Question
+from toolwire.turns.routes import Route, Router
+from toolwire.turns.settings import Settings, bytes_of
+from toolwire.turns.validate import validate
+from toolwire.upstream.record import Recorder
+
+LONGEST_PAUSE = 5.0
+"""Seconds: a backend that asks for a longer pause is not asked again, the client gets the failure."""
+
+
+class Caller(Protocol):
+    """Who asks: whose conversation it is, and the key to pass on to a backend that has none of its own."""
+
+    @property
+    def owner(self) -> str: ...
+
+    @property
+    def upstream_key(self) -> str: ...
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """What all requests of a process are prepared with."""
+
+    settings: Settings
+    router: Router
+    reasoning: ReasoningCache
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What is decided about one request beside the request itself."""
+
+    rules: ToolRules
+    seed: str
+    """What ids of the turn are made from."""
+    policies: Sequence[Callable[[], Policy]] = ()
+    """They come after all others, new ones for each attempt."""
+    retries: int | None = None
+    """How often a failure is answered by asking again; None: as the backend's settings say."""
+
+
+Target = tuple[Route, str]
+"""A backend, and the model's name there."""
+
+
+def prepare(engine: Engine, request: Request, caller: Caller, options: Options) -> "Job":
+    """The job of answering this request, or an error if nobody can."""
+    targets: Sequence[Target] = engine.router.all_for(request.model)
+    if request.choices > 1:
+        targets = [(route, model) for route, model in targets if route.recorded_as == request.dialect]
+        if not targets:
+            raise BadRequest(f"n must be 1 for this model; received {request.choices}.", "n")
+    return Job(engine, request, caller, options, targets, _question(engine, request, caller, options, targets[0]))
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A request with all that is needed to answer it, once."""
+
+    engine: Engine
+    request: Request
+    caller: Caller
+    options: Options
+    targets: Sequence[Target]
+    """The backends that serve the model, in the order in which they are asked."""
+    first: Question
+    """The first attempt."""
+
+    def question(self, target: Target, request: Request) -> Question:
+        """A further attempt, whose request may lack what a backend has refused."""
+        return _question(self.engine, request, self.caller, self.options, target)
+
+
+class Attempts:
+    """The attempts at a job, one after the other: the same again, without what was refused, or at the next backend."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._request = job.request
+        self._targets = list(job.targets)
+        self._tried = 0  # attempts at the backend that is being asked
+        self.notes: list[Note] = []
+        """Why there was more than one."""
+        self.pause = 0.0
+        """Seconds before the next attempt."""
+        self._question = job.first
+        self._begin()
+
+    def after(self, failure: Failure, now: float) -> Question | None:
+        """The next attempt after one that failed in this way; None if there is none to be made."""
+        self.pause = 0.0
+        if self._leaves_out(failure):
+            self._tried = 0
+            return self._next()
+        if not failure.retryable:
+            return None
+        pause = backoff(failure, self._tried, LONGEST_PAUSE)
+        route, _ = self._targets[0]
+        retries = self._job.options.retries
+        if pause is None or self._tried > (route.backend.retries if retries is None else retries):
+            return self._elsewhere(failure)
+        if not self._job.engine.router.budgets[route.backend.name].spend(now):
+            withheld = Note("retry_withheld", failure.code)
+            self.notes.append(withheld)
+            self._question.assembly.stats.note(withheld)
+            return self._elsewhere(failure)
+        self.notes.append(Note("retried", failure.code))
+        self.pause = pause
+        return self._next()
+
+    def _begin(self) -> None:
+        if not self._tried:
+            self._job.engine.router.budgets[self._question.backend].earn()
+        self._tried += 1
+
+    def _next(self) -> Question:
+        self._question = self._job.question(self._targets[0], self._request)
+        self._begin()
+        for note in self.notes:
+            self._question.assembly.stats.note(note)
+        return self._question
+
+    def _elsewhere(self, failure: Failure) -> Question | None:
+        """The first attempt at the next backend that serves the model."""
+        if len(self._targets) == 1:
+            return None
+        self._job.engine.router.cool(self._targets.pop(0)[0])
+        self.notes.append(Note("failed_over", failure.code))
+        self._tried = 0
+        return self._next()
+
+    def _leaves_out(self, failure: Failure) -> bool:
+        """Whether the backend refuses a part of the request that can be left out, and is, from now on."""
+        found = refused(failure)
+        route, model = self._targets[0]
+        if found is None or not _holds(self._question.request, found.part, route):
+            return False
+        if found.always:
+            self._job.engine.reasoning.refuse(route.backend.name, model, found.part)
+            self.notes += [Note("field_dropped", "include")] if found.part == "include" else ()
+        else:
+            entries = tuple(map(forgotten, self._request.entries))
+            self._request = msgspec.structs.replace(self._request, entries=entries)
+            self.notes.append(Note("reasoning_dropped", failure.code))
+        return True
+
+
+def _question(engine: Engine, request: Request, caller: Caller, options: Options, target: Target) -> Question:
+    """What one attempt asks of one backend."""
+    route, model = target
+    settings, reasoning, owner = engine.settings, engine.reasoning, caller.owner
+    rules, seed, name = options.rules, options.seed, route.backend.name
+    if route.forgets_schemas and rules.arguments == "pass":
+        rules = msgspec.structs.replace(rules, arguments="check")
+    entries, asked = request.entries, request.model
+    request = reasoning.fit_for(name, owner, request)
+    if refused_parts := reasoning.refused(name, model):
+        request = _without(request, refused_parts)
+    request = apply_rules(request, rules, results_anywhere=route.results_anywhere)
+    is_same_dialect = route.recorded_as == request.dialect
+    if request.dialect not in route.hosts_tools:
+        request = without_hosted_tools(request, rules, route.hosts if is_same_dialect else ())
+    if not request.tools and not request.hosted_tools and request.tool_choice is not None:
+        request = msgspec.structs.replace(request, tool_choice=None)  # of nothing, which some servers refuse
+    conversation = route.converse(msgspec.structs.replace(request, model=model), seed, owner)
+    last = [make() for make in options.policies]
+    carried = request.carries_signatures
+    last.append(KeepReasoning(reasoning, name, owner, entries, conversation.reasoning, is_carried=carried))
+    if is_same_dialect and route.unsigned_reasoning:
+        last.append(KeepUnsigned(reasoning, name, owner))
+    if not carried and request.tools:
+        last.append(KeepSignedReasoning(reasoning, owner, entries, name))
+    return Question(
+        name,
+        request,
+        conversation,
+        policies_for(request, rules, seed, conversation.stand_in, last, validate, shows_results=is_same_dialect),
+        route.upstream,
+        engine.router.key_for(route, asked, caller.upstream_key),
+        _recorder(engine, caller, options, target) if settings.debug.record else None,
+        settings.timeouts,
+        bytes_of(settings.server.max_reply),
+        settings.server.batching and not settings.debug.record,  # a recording keeps every frame by itself
+    )
+
+
+def _recorder(engine: Engine, caller: Caller, options: Options, target: Target) -> Recorder:
+    route, model = target
+    own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
+    folder = engine.settings.debug.record
+    return Recorder(folder, options.seed, route.recorded_as, model, (caller.upstream_key, own))
+
+
+def _without(request: Request, parts: tuple[Omission, ...]) -> Request:
+    """The request without what its server is known to refuse, and a note of the reasoning that it loses."""
+    entries, notes = request.entries, request.notes
+    if "reasoning" in parts and any(map(_is_reasoning, entries)):
+        entries, notes = tuple(map(forgotten, entries)), (*notes, Note("reasoning_dropped"))
+    return msgspec.structs.replace(request, entries=entries, notes=notes, without=parts)
+
+
+def _holds(request: Request, part: Omission, route: Route) -> bool:
+    """Whether a request to a backend has such a part that is not the client's own affair."""
+    if part == "include":
+        return route.adds_include and route.recorded_as != request.dialect and part not in request.without
+    return any(map(_is_reasoning, request.entries))
+
+
+def _is_reasoning(entry: Entry) -> bool:
+    return isinstance(entry, ReasoningEntry) and bool(entry.text or entry.signature)

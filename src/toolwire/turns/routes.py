@@ -1,0 +1,371 @@
+"""From a model's name to a backend that serves it."""
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Collection
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import aiohttp
+import msgspec
+
+from toolwire.backends import chat, codex, demo, messages, replay, responses
+from toolwire.core.backend import Conversation, Post
+from toolwire.core.cache import size_of
+from toolwire.core.errors import BadRequest
+from toolwire.core.events import Note
+from toolwire.core.notes import TurnStats
+from toolwire.core.recording import Recording, read_recording
+from toolwire.core.request import Request
+from toolwire.core.shares import Shares
+from toolwire.core.tokens import estimated_tokens
+from toolwire.turns.codex import codex_upstream
+from toolwire.turns.retries import RetryBudget
+from toolwire.turns.settings import Backend, Settings, SettingsError, is_glob
+from toolwire.upstream.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
+from toolwire.upstream.http import Credentials, HttpUpstream
+from toolwire.upstream.reply import Broken, Origin, Upstream
+from toolwire.upstream.script import ScriptUpstream
+
+MODELS_KEPT = 60.0
+"""Seconds an upstream's list of models is believed."""
+
+
+MODELS_PATH = "/models"
+
+LISTS_BYTES = 8 * 1024 * 1024
+"""Most bytes of such lists."""
+
+COOLING = 30.0
+"""Seconds for which a backend that failed comes after the others that serve the same model."""
+
+
+LONGEST_NAME = 1024
+"""Characters of a model's name: every event of a stream repeats it."""
+
+Vendor: TypeAlias = Literal["openai", "anthropic"]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """One backend, ready to converse."""
+
+    backend: Backend
+    upstream: Upstream
+    converse: Callable[[Request, str, str], Conversation]
+    """From a request, a seed for ids and the owner of the conversation."""
+    recorded_as: str
+    """Whose frames a recording of it holds."""
+    hosts_tools: tuple[str, ...] = ()
+    """The dialects whose names for tools it knows that it runs itself, such as web search."""
+    hosts: tuple[str, ...] = ()
+    """The types of such tools that it takes from clients of its own dialect, where it does not know them all."""
+    results_anywhere: bool = False
+    """Results may stand anywhere behind their calls; other backends want them next to them."""
+    count_tokens: Callable[[Request, str], Awaitable[int | None]] | None = None
+    """Asks the backend how many tokens a request has, with the client's key; None if it does not say."""
+    compacts: bool = False
+    """It answers a `compaction_trigger` by itself."""
+    forgets_schemas: bool = False
+    """The model does not see all of a tool's schema, so arguments are checked here."""
+    unsigned_reasoning: bool = False
+    """Reasoning that its server shows may have no signature."""
+    adds_include: bool = False
+    """Its requests ask for encrypted reasoning although the client has not asked."""
+    vendor: Vendor = "openai"
+    """Whose keys its server takes, where the client brings one."""
+    models: Collection[str] | None = None
+    """All models that it has, if that is known."""
+    list_models: Callable[[str], Awaitable[bytes]] | None = None
+    """Asks its server for the list of its models, with the client's key."""
+    account_usage: Callable[[], Awaitable[bytes]] | None = None
+    """Asks what the account behind a ChatGPT login has used."""
+
+    @property
+    def origin(self) -> Origin | None:
+        return self.upstream.origin
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model] = []
+
+
+class _Counted(msgspec.Struct):
+    input_tokens: int
+
+
+class Router:
+    """All backends, in the order of the settings."""
+
+    def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
+        self._routes = {backend.name: _route(backend, settings, session) for backend in settings.backends}
+        self.budgets = {backend.name: RetryBudget(backend.retry_budget) for backend in settings.backends}
+        self._cooling: dict[str, float] = {}
+        self._listed: Shares[tuple[str, str], tuple[float, tuple[str, ...]]] = Shares(LISTS_BYTES)
+
+    def start(self) -> None:
+        """Start what should be ready before the first request."""
+        for route in self._routes.values():
+            route.upstream.start()
+
+    async def stop(self) -> None:
+        for route in self._routes.values():
+            await route.upstream.stop()
+
+    def find(self, model: str) -> tuple[Route, str]:
+        """The route for a model's name, and the name to ask its backend for."""
+        return self.all_for(model)[0]
+
+    def all_for(self, model: str) -> list[tuple[Route, str]]:
+        """Every route for a model's name, in the order to try them: one that failed just now comes last."""
+        found = self._serving(model)
+        if len(found) > 1 and self._cooling:
+            now = time.monotonic()
+            found.sort(key=lambda each: self._cooling.get(each[0].backend.name, 0.0) > now)
+        return found
+
+    def _serving(self, model: str) -> list[tuple[Route, str]]:
+        """Every route for a model's name, in the order of the settings."""
+        if len(model) > LONGEST_NAME:
+            raise BadRequest(f"model must have at most {LONGEST_NAME} characters; received {len(model)}.", "model")
+        name, slash, inner = model.partition("/")
+        if slash and name in self._routes:
+            route = self._routes[name]
+            return [(route, route.backend.aliases.get(inner, inner))]
+        found = [
+            (route, target) for route in self._routes.values() if (target := route.backend.serves(model)) is not None
+        ]
+        if not found:
+            raise _no_model(model)
+        return found
+
+    def key_for(self, route: Route, model: str, key: str) -> str:
+        """The client's own key, if it may go to this backend: it is meant for the first that serves the model."""
+        return key if key and self._serving(model)[0][0].origin == route.origin else ""
+
+    def cool(self, route: Route) -> None:
+        """A backend failed: for a while others come first."""
+        self._cooling[route.backend.name] = time.monotonic() + COOLING
+
+    def owner(self, model: str) -> str:
+        """The name of the backend that a model is asked of."""
+        route, target = self.find(model)
+        if not target or (route.models is not None and target not in route.models):
+            raise _no_model(model)
+        return route.backend.name
+
+    async def models(self, key: str, vendor: Vendor) -> list[tuple[str, str]]:
+        """Every model by name, with its backend's name: literal names, aliases, and what globs match upstream.
+
+        A client's own key is meant for a server that takes this vendor's, if there is one, and goes to one origin only.
+        """
+        found: dict[str, str] = {}
+        origin = self._meant(vendor)
+        for route in self._routes.values():
+            backend = route.backend
+            matching = await self._matching(route, key if route.origin == origin else "")
+            for name in (*backend.literal_models, *backend.aliases, *matching):
+                found.setdefault(name, backend.name)
+        return list(found.items())
+
+    def _meant(self, vendor: Vendor) -> Origin | None:
+        takers = [route for route in self._routes.values() if route.origin and not route.backend.has_key]
+        takers.sort(key=lambda route: route.vendor != vendor)
+        return takers[0].origin if takers else None
+
+    async def _matching(self, route: Route, key: str) -> list[str]:
+        globs = [name for name in route.backend.models if is_glob(name)]
+        if not globs or route.list_models is None:
+            return []
+        names = await self._ask((route.backend.name, key), route.list_models)
+        return [name for name in names if any(fnmatchcase(name, glob) for glob in globs)]
+
+    async def _ask(self, asker: tuple[str, str], list_models: Callable[[str], Awaitable[bytes]]) -> tuple[str, ...]:
+        """A backend's models, for the key that asks: another key may see others."""
+        kept = self._listed.get(asker)
+        if kept is not None and time.monotonic() - kept[0] < MODELS_KEPT:
+            return kept[1]
+        try:
+            listed = msgspec.json.decode(await list_models(asker[1]), type=_Models)
+            names = tuple(model.id for model in listed.data)
+        except (Broken, msgspec.DecodeError):
+            return kept[1] if kept is not None else ()
+        self._listed.put(asker[1], asker, (time.monotonic(), names), size_of((asker, names)))
+        return names
+
+
+def _no_model(model: str) -> BadRequest:
+    return BadRequest(f"There is no model {model!r} here.", "model", "model_not_found", status=404)
+
+
+def check_backends(settings: Settings) -> None:
+    """Find out now what would only fail when the gateway starts."""
+    for number, backend in enumerate(settings.backends):
+        try:
+            if backend.kind == "responses":
+                _profile(backend)
+            elif backend.kind == "chat":
+                chat.profile_from(backend.profile)
+            elif backend.kind == "messages":
+                messages.profile_from(backend.profile)
+            elif backend.kind == "codex":
+                codex.profile_from(backend.profile)
+            elif backend.kind == "replay":
+                _replaying(backend, _recording(backend))
+        except (msgspec.ValidationError, ValueError) as error:
+            raise SettingsError(f"backends[{number}] ({backend.name}): {error}") from None
+
+
+def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+    match backend.kind:
+        case "demo":
+            converse = _ownerless(demo.Conversation)
+            return Route(backend, ScriptUpstream(), converse, "demo", results_anywhere=True, models=demo.MODELS)
+        case "replay":
+            recording = _recording(backend)
+            converse = _ownerless(_replaying(backend, recording))
+            return Route(backend, ScriptUpstream(), converse, recording.head.kind)
+        case "responses":
+            return _responses(backend, settings, session)
+        case "chat":
+            return _chat(backend, settings, session)
+        case "messages":
+            return _messages(backend, settings, session)
+        case "codex":
+            return _codex(backend, settings)
+
+
+def _ownerless(converse: Callable[[Request, str], Conversation]) -> Callable[[Request, str, str], Conversation]:
+    """A backend that keeps nothing between turns."""
+    return lambda request, seed, _: converse(request, seed)
+
+
+def _codex(backend: Backend, settings: Settings) -> Route:
+    profile = codex.profile_from(backend.profile)
+    upstream = codex_upstream(backend, profile, settings)
+    provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
+
+    def converse(request: Request, seed: str, owner: str) -> Conversation:
+        waiting = upstream.waiting(codex.awaited(request, owner))
+        return codex.Conversation(request, seed, profile, owner, waiting, provider=provider)
+
+    return Route(backend, upstream, converse, "codex", results_anywhere=True, forgets_schemas=True)
+
+
+def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+    profile = chat.profile_from(backend.profile)
+    credentials = _credentials(backend, settings)
+    upstream = HttpUpstream(session, backend.base_url, credentials, backend.headers, settings.server.batching)
+
+    def converse(request: Request, seed: str) -> Conversation:
+        return chat.Conversation(request, seed, profile)
+
+    listing = partial(upstream.get_json, MODELS_PATH)
+    return Route(backend, upstream, _ownerless(converse), "chat", hosts=profile.hosts, list_models=listing)
+
+
+def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+    profile = messages.profile_from(backend.profile)
+    credentials = _credentials(backend, settings, "x-api-key")
+    headers = {"anthropic-version": profile.version, **backend.headers}
+    upstream = HttpUpstream(session, backend.base_url, credentials, headers, settings.server.batching)
+
+    def converse(request: Request, seed: str) -> Conversation:
+        return messages.Conversation(request, seed, profile)
+
+    async def count_tokens(request: Request, key: str) -> int | None:
+        return await _counted(upstream, messages.count_tokens(request, profile), key)
+
+    return Route(
+        backend,
+        upstream,
+        _ownerless(converse),
+        "messages",
+        hosts_tools=("messages",),
+        count_tokens=count_tokens if profile.counts_tokens else None,
+        unsigned_reasoning=True,
+        vendor="anthropic",
+        list_models=partial(upstream.get_json, messages.MODELS_PATH),
+    )
+
+
+def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+    profile = _profile(backend)
+    address = backend.base_url or profile.base_url
+    credentials = _credentials(backend, settings)
+    upstream = HttpUpstream(session, address, credentials, backend.headers, settings.server.batching)
+
+    def converse(request: Request, seed: str) -> Conversation:
+        return responses.Conversation(request, seed, profile)
+
+    async def count_tokens(request: Request, key: str) -> int | None:
+        return await _counted(upstream, responses.count_tokens(request, profile), key)
+
+    return Route(
+        backend,
+        upstream,
+        _ownerless(converse),
+        "responses",
+        hosts_tools=("chat", "responses"),
+        results_anywhere=True,
+        count_tokens=count_tokens if profile.counts_tokens else None,
+        compacts=profile.compacts,
+        adds_include=True,
+        list_models=partial(upstream.get_json, MODELS_PATH),
+        account_usage=partial(upstream.beside("codex").get_json, responses.USAGE_PATH, "") if backend.auth else None,
+    )
+
+
+async def counted(router: Router, request: Request, key: str) -> tuple[int, dict[str, str]]:
+    """How many tokens a request has, by its backend's count or by an estimate, which a header says."""
+    route, target = router.find(request.model)
+    if route.count_tokens is not None:
+        key = router.key_for(route, request.model, key)
+        tokens = await route.count_tokens(msgspec.structs.replace(request, model=target), key)
+        if tokens is not None:
+            return tokens, {}
+    stats = TurnStats()
+    stats.note(Note("tokens_estimated"))
+    return estimated_tokens(request), {"x-toolwire-notes": stats.notes_json().decode()}
+
+
+async def _counted(upstream: HttpUpstream, question: Post, key: str) -> int | None:
+    try:
+        return msgspec.json.decode(await upstream.post_json(question, key), type=_Counted).input_tokens
+    except (Broken, msgspec.DecodeError):
+        return None
+
+
+def _profile(backend: Backend) -> responses.Profile:
+    base = responses.CHATGPT if backend.auth == "codex" else responses.OPENAI
+    return responses.profile_from(backend.profile, base)
+
+
+def _credentials(backend: Backend, settings: Settings, header: Header = "authorization") -> Credentials:
+    if backend.auth == "codex":
+        return CodexLogin()
+    if backend.api_key_env:
+        return FixedKey(os.environ[backend.api_key_env], header)
+    # With keys of our own the client's key is ours, and stays here.
+    return NoKey() if settings.keys else ClientKey(header)
+
+
+def _recording(backend: Backend) -> Recording:
+    recording = read_recording(Path(backend.file).read_bytes())
+    if recording.head.kind not in replay.KINDS:
+        raise ValueError(f"a recording of a {recording.head.kind} backend cannot be replayed")
+    return recording
+
+
+def _replaying(backend: Backend, recording: Recording) -> Callable[[Request, str], Conversation]:
+    profile = msgspec.convert(backend.profile, replay.Profile)
+
+    def converse(request: Request, seed: str) -> Conversation:
+        return replay.Conversation(request, seed, recording, profile)
+
+    return converse

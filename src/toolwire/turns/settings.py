@@ -1,0 +1,492 @@
+"""Settings: `toolwire.toml`, then the environment, then the command line. A wrong one names its file and field.
+
+The PROXY_* flags of the environment win over the `[tools]` table; a request's headers win over both.
+"""
+
+import os
+import re
+import shutil
+import sqlite3
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, cast
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolwire.assembly import ToolRules
+from toolwire.backends import demo
+from toolwire.core.bounds import Bounds
+from toolwire.core.errors import validation_message
+from toolwire.memory.private import close_to_others, make_folders, state_folder
+from toolwire.memory.sqlite import SqliteStore, store_failed
+from toolwire.memory.store import StoreFailed
+from toolwire.turns.files import NAME, user_file, why_untrusted
+from toolwire.turns.flags import FLAGS, FlagError, boolean, with_flags
+from toolwire.upstream.credentials import has_login
+from toolwire.upstream.reply import Timeouts
+
+Kind = Literal["responses", "chat", "messages", "codex", "demo", "replay"]
+HTTP_KINDS = ("responses", "chat", "messages")
+"""The kinds that have an address."""
+
+
+class SettingsError(Exception):
+    """One clear line about a setting that cannot be."""
+
+
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    host: str = "127.0.0.1"
+    port: int = 8787
+    hosts: tuple[str, ...] = ()
+    """Names besides loopback under which a gateway without keys may be asked."""
+    origins: tuple[str, ...] = ("app://obsidian.md", "capacitor://localhost", "http://localhost")
+    """Pages besides those on loopback that may ask a gateway without keys."""
+    max_body: int | str = "32MB"
+    max_in_flight: int | str = "512MB"
+    """Bytes of request bodies and collected replies that may be held at a time."""
+    max_reply: int | str = "64MB"
+    """Bytes of one reply that may be held."""
+    max_entries: Annotated[int, msgspec.Meta(ge=1)] = Bounds().entries
+    max_tools: Annotated[int, msgspec.Meta(ge=1)] = Bounds().tools
+    max_values: Annotated[int, msgspec.Meta(ge=1)] = Bounds().values
+    max_preamble: int | str = "8MB"
+    """Bytes of one request beside its conversation."""
+    commit_after: float = 10.0
+    keepalive: float = 15.0
+    batching: bool = True
+    """Whether the frames and chunks of a burst are read together."""
+    drain: float = 30.0
+    websocket: bool = True
+    websocket_limit: float = 3600.0
+    websocket_idle: Annotated[float, msgspec.Meta(ge=0)] = 600.0
+    header_timeout: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    body_timeout: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    """Seconds without a byte, not in total."""
+    idle_timeout: Annotated[float, msgspec.Meta(gt=0)] = 5.0
+    max_connections: Annotated[int, msgspec.Meta(ge=1)] = 4096
+    write_timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    """Seconds that a client may leave what waits for it before the connection is given up."""
+
+
+class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    key: str = ""
+    key_env: str = ""
+
+
+class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where responses are kept, and what a turn with calls leaves to the next."""
+
+    url: str = ""
+    """Without one the file `toolwire.db` in the state directory of the user."""
+    default: bool = True
+    max_age: float = 2592000
+    max_size: int | str = "1GB"
+    required: bool = False
+    """Whether a gateway whose store fails is not ready."""
+
+
+class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    record: str = ""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+def is_glob(name: str) -> bool:
+    return any(mark in name for mark in "*?[")
+
+
+class GatewayTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tools that the gateway runs itself; off by default."""
+
+    tools: tuple[str, ...] = ()
+    """Names of entry points in the group `toolwire.tools`, or `module:object`, also beside the configuration file."""
+    mcp: str = ""
+    """A file with MCP servers; a relative path counts from the directory of the configuration file."""
+    max_turns: Annotated[int, msgspec.Meta(ge=1)] = 10
+    """Most turns of the model for one request."""
+    timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
+    """Seconds that one of the `tools` may take; MCP servers have a timeout of their own."""
+
+
+class AgentTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What tools of the turn engine may do."""
+
+    inherit: tuple[str, ...] = ()
+    """Variables that commands get although they look like secrets."""
+
+
+class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    kind: Kind
+    base_url: str = ""
+    api_key_env: str = ""
+    auth: Literal["", "codex"] = ""
+    models: tuple[str, ...] = ()
+    aliases: dict[str, str] = {}
+    retries: int = 2
+    retry_budget: Annotated[float, msgspec.Meta(ge=0)] = 0.2
+    """Most retries of all requests together, as a share of those; a few a minute are always allowed."""
+    context_windows: dict[str, Annotated[int, msgspec.Meta(gt=0)]] = {}
+    """Tokens that models take, by name or glob."""
+    headers: dict[str, str] = {}
+    profile: dict[str, Any] = {}
+    file: str = ""
+    command: tuple[str, ...] = ("codex",)
+    """Of a codex backend; what it is to do is appended."""
+    overrides: dict[str, Any] = {}
+    """Further settings of Codex, as in `codex -c key=value`."""
+    workers: int = 1
+    inherit: tuple[str, ...] = ()
+    """Variables that a codex worker gets although they look like secrets; it always gets its own key."""
+
+    @property
+    def literal_models(self) -> tuple[str, ...]:
+        """The names among `models` that are no globs."""
+        return tuple(name for name in self.models if not is_glob(name))
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it has a key of its own, and no use for the client's."""
+        return bool(self.api_key_env or self.auth)
+
+    def context_window(self, model: str) -> int:
+        """Tokens that a model takes, by its own name or the first glob that matches; 0 if none does."""
+        named = self.context_windows.get(model)
+        matching = (tokens for glob, tokens in self.context_windows.items() if fnmatchcase(model, glob))
+        return named or next(matching, 0)
+
+    def serves(self, model: str) -> str | None:
+        """The name to ask the backend for, if it serves this one."""
+        if model in self.aliases:
+            return self.aliases[model]
+        return model if any(fnmatchcase(model, pattern) for pattern in self.models) else None
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    server: Server = Server()
+    keys: tuple[Key, ...] = ()
+    store: Store = Store()
+    tools: ToolRules = ToolRules()
+    timeouts: Timeouts = Timeouts()
+    debug: Debug = Debug()
+    gateway_tools: GatewayTools = GatewayTools()
+    agent: AgentTools = AgentTools()
+    backends: tuple[Backend, ...] = ()
+    file: str = ""
+    """Where these were read, for what is only found to be wrong later. Not a setting itself."""
+
+    def key_forms(self, key: Key) -> tuple[bytes, ...]:
+        """The bytes in which clients send a key: some write chars beyond ASCII as UTF-8, some as Latin-1."""
+        text = (key.key or os.environ.get(key.key_env, "")).strip()
+        forms = {text.encode("utf-8", "surrogateescape")}
+        with suppress(UnicodeEncodeError):
+            forms.add(text.encode("latin-1"))
+        return tuple(forms) if text else ()
+
+    @property
+    def folder(self) -> Path:
+        """Where the configuration file is, and relative paths count from."""
+        return Path(self.file).absolute().parent if self.file else Path.cwd()
+
+    @property
+    def secret_variables(self) -> frozenset[str]:
+        """Every variable that some setting names as the one that holds a key."""
+        return frozenset(_variables(msgspec.to_builtins(self)))
+
+
+def _variables(value: Any) -> Iterator[str]:
+    """What settings of any depth say whose names end as those do that name a variable: ours, and Codex's `env_key`."""
+    if isinstance(value, dict):
+        for key, each in cast("dict[str, Any]", value).items():
+            if key.endswith(("_env", "env_key")) and isinstance(each, str):
+                yield each
+            yield from _variables(each)
+    elif isinstance(value, list | tuple):
+        for each in cast("list[Any]", value):
+            yield from _variables(each)
+
+
+DEMO = Backend("demo", "demo", models=demo.MODELS, retries=0)
+OPENAI = Backend(
+    "openai",
+    "responses",
+    base_url="https://api.openai.com/v1",
+    api_key_env="OPENAI_API_KEY",
+    models=("gpt-*", "o[0-9]*", "chatgpt-*", "codex-*"),
+    profile={"compacts": True, "counts_tokens": True},
+)
+
+ANTHROPIC = Backend(
+    "anthropic",
+    "messages",
+    base_url="https://api.anthropic.com/v1",
+    api_key_env="ANTHROPIC_API_KEY",
+    models=("claude-*",),
+)
+
+CODEX = Backend("codex", "codex")
+
+DUMP = "CODEX_DUMP_SSE"
+_SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
+
+
+def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of a file, or else of the user's own if there is one, the environment and what is found."""
+    file = Path(path) if path is not None else user_file(environment)
+    settings = _read_file(file) if file is not None else Settings()
+    settings = _with_environment(settings, environment)
+    settings = msgspec.structs.replace(settings, backends=_found_backends(settings, environment))
+    _check(settings, settings.file or "the environment", environment)
+    return settings
+
+
+def load_for_serving(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """As `load`, but the file of the working directory comes before the user's own, if nobody else can change it."""
+    here = Path(NAME)
+    if path is None and os.path.lexists(here):
+        why = why_untrusted(here)
+        if why:
+            raise SettingsError(f"./{NAME} is not read: {why}; if you trust it, name it with --config")
+        path = NAME
+    return load(path, environment)
+
+
+def with_address(settings: Settings, host: str | None, port: int | None) -> Settings:
+    server = settings.server
+    server = msgspec.structs.replace(server, host=host or server.host, port=server.port if port is None else port)
+    if not 0 <= server.port <= 65535:
+        raise SettingsError(f"server.port: {server.port} is not a port")
+    if not is_loopback(server.host) and not settings.keys:
+        raise SettingsError(f"server.host: {server.host} can be reached from outside; add a [[keys]] entry first")
+    return msgspec.structs.replace(settings, server=server)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address, without a port, can only mean this machine."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def check_workers(workers: int) -> None:
+    """Several processes must see the same state, and no store of ours can be shared yet."""
+    if workers != 1:
+        raise SettingsError("--workers: more than one needs a store that all of them see, and there is none yet")
+
+
+def bounds_of(settings: Settings) -> Bounds:
+    """What one request may hold."""
+    server = settings.server
+    preamble = bytes_of(server.max_preamble)
+    return Bounds(bytes_of(server.max_body), server.max_values, server.max_entries, server.max_tools, preamble)
+
+
+@lru_cache(maxsize=64)
+def bytes_of(size: int | str) -> int:
+    """A number of bytes, written plainly or as `32MB`."""
+    if isinstance(size, int):
+        return size
+    found = re.fullmatch(r"\s*(\d+)\s*([kmg]i?b)?\s*", size, re.IGNORECASE)
+    if not found:
+        raise ValueError(f"{size!r} is not a size; write 32MB or a number of bytes")
+    return int(found[1]) * _SIZES[(found[2] or "").upper()]
+
+
+def make_store(settings: Settings) -> SqliteStore:
+    """The store, not opened yet."""
+    url = settings.store.url or f"sqlite:{state_folder() / 'toolwire.db'}"
+    return SqliteStore(url, settings.store.max_age, bytes_of(settings.store.max_size))
+
+
+def opened_store(settings: Settings, say: Callable[[str], None]) -> SqliteStore:
+    """The store, for nobody but this process; a fault that will not pass is found now, not when something is kept."""
+    try:
+        if not settings.store.url:
+            make_folders(state_folder())
+            close_to_others(state_folder())
+        store = make_store(settings)
+    except (OSError, RuntimeError) as error:
+        raise SettingsError(f"store.url: there is no place for the store: {error}") from None
+    where = f"store.url: {settings.store.url or state_folder() / 'toolwire.db'}"
+    try:
+        store.claim()
+        store.check()
+    except (sqlite3.Error, StoreFailed) as error:
+        if store_failed(error).reason not in ("full", "busy"):
+            store.release()
+            raise SettingsError(f"{where} cannot be used: {error}") from None
+        say(f"{where} cannot be used yet: {error}")
+    for path in store.tightened:
+        say(f"store.url: {path} could be read by others, and no longer can")
+    return store
+
+
+def _read_file(path: Path) -> Settings:
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: there is no such file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+    if "file" in table:
+        raise SettingsError(f"{path}: file: unknown key")
+    settings = msgspec.structs.replace(_converted(table, Settings, str(path)), file=str(path))
+    return _with_absolute_paths(settings)
+
+
+def _with_absolute_paths(settings: Settings) -> Settings:
+    """The settings of a file with every relative path counted from where the file is."""
+    folder, store, debug = settings.folder, settings.store, settings.debug
+    kind, _, path = store.url.partition(":")
+    if kind == "sqlite" and store.url != Store().url:
+        store = msgspec.structs.replace(store, url=f"sqlite:{folder / path}")
+    if debug.record:
+        debug = msgspec.structs.replace(debug, record=str(folder / debug.record))
+    backends = tuple(_with_absolute_files(each, folder) for each in settings.backends)
+    return msgspec.structs.replace(settings, store=store, debug=debug, backends=backends)
+
+
+def _with_absolute_files(backend: Backend, folder: Path) -> Backend:
+    file = str(folder / backend.file) if backend.file else ""
+    command = backend.command
+    if command and os.sep in command[0]:  # others are looked for on the PATH
+        command = (str(folder / command[0]), *command[1:])
+    return msgspec.structs.replace(backend, file=file, command=command)
+
+
+T = TypeVar("T")
+
+
+def _converted(value: Any, kind: type[T], source: str) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text, field = validation_message(error)
+        unknown = re.search(r"unknown field `(\w+)`", text)
+        if unknown:
+            field = f"{field}.{unknown[1]}" if field else unknown[1]
+            text = "unknown key"
+        raise SettingsError(f"{source}: {field}: {text}" if field else f"{source}: {text}") from None
+
+
+def _with_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    debug = settings.debug
+    try:
+        rules = with_flags(settings.tools, FLAGS, environment)
+        dumps = bool(environment.get(DUMP, "").strip()) and boolean(DUMP, environment[DUMP])
+    except FlagError as error:
+        raise SettingsError(str(error)) from None
+    if dumps and not debug.record:
+        debug = msgspec.structs.replace(debug, record="recordings")
+    level = environment.get("TOOLWIRE_LOG_LEVEL", "").strip().lower()
+    if level:
+        changed = {**msgspec.to_builtins(debug), "level": level}
+        debug = _converted(changed, Debug, "TOOLWIRE_LOG_LEVEL")
+    return msgspec.structs.replace(settings, tools=rules, debug=debug)
+
+
+def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple[Backend, ...]:
+    """The configured backends, or what the environment offers; the demo model always, last."""
+    backends = settings.backends
+    if not backends:
+        backends = tuple(each for each in (OPENAI, ANTHROPIC) if environment.get(each.api_key_env))
+        if has_login(environment) and shutil.which(CODEX.command[0], path=environment.get("PATH", "")):
+            backends = (*backends, CODEX)
+    if all(backend.kind != "demo" and backend.name != DEMO.name for backend in backends):
+        backends = (*backends, DEMO)
+    return backends
+
+
+def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> None:
+    server = settings.server
+    for field, size in (
+        ("server.max_body", server.max_body),
+        ("server.max_in_flight", server.max_in_flight),
+        ("server.max_reply", server.max_reply),
+        ("server.max_preamble", server.max_preamble),
+        ("store.max_size", settings.store.max_size),
+    ):
+        try:
+            bytes_of(size)
+        except ValueError as error:
+            raise SettingsError(f"{source}: {field}: {error}") from None
+    if bytes_of(server.max_in_flight) < bytes_of(server.max_body):
+        raise SettingsError(f"{source}: server.max_in_flight: one body may be larger, by server.max_body")
+    _check_doors(settings, source)
+    if settings.store.url and not settings.store.url.startswith(("memory:", "sqlite:")):
+        raise SettingsError(f"{source}: store.url: {settings.store.url!r} is neither memory: nor sqlite:PATH")
+    seen: set[str] = set()
+    for index, backend in enumerate(settings.backends):
+        where = f"{source}: backends[{index}] ({backend.name})"
+        if backend.name in seen:
+            raise SettingsError(f"{where}: another backend has this name")
+        seen.add(backend.name)
+        _check_backend(backend, where, environment)
+
+
+_HOST = re.compile(r"[^\s:/@*\[\]]+|\[?[0-9a-fA-F:.]+\]?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@*]+", re.IGNORECASE)
+
+
+def _check_doors(settings: Settings, source: str) -> None:
+    """Hosts, origins and keys: who may come in."""
+    for index, host in enumerate(settings.server.hosts):
+        if not _HOST.fullmatch(host):
+            message = f"{host!r} is not a host; write a name or an address, without scheme and port"
+            raise SettingsError(f"{source}: server.hosts[{index}]: {message}")
+    for index, origin in enumerate(settings.server.origins):
+        if not _ORIGIN.fullmatch(origin):
+            message = f"{origin!r} is not an origin; write SCHEME://HOST or SCHEME://HOST:PORT"
+            raise SettingsError(f"{source}: server.origins[{index}]: {message}")
+    names: set[str] = set()
+    secrets: set[bytes] = set()
+    for index, key in enumerate(settings.keys):
+        where = f"{source}: keys[{index}] ({key.name})"
+        if not key.name:
+            raise SettingsError(f"{where}: a name is needed")
+        if key.name in names:
+            raise SettingsError(f"{where}: another key has this name; what is stored belongs to the name")
+        forms = settings.key_forms(key)
+        if not forms:
+            missing = f"the variable {key.key_env} is not set" if key.key_env else "a key or key_env is needed"
+            raise SettingsError(f"{where}: {missing}")
+        if not secrets.isdisjoint(forms):
+            raise SettingsError(f"{where}: another name has this key")
+        names.add(key.name)
+        secrets.update(forms)
+
+
+def address_fault(url: str) -> str:
+    """What is wrong with the address of a server; nothing, if it can be asked."""
+    if any(letter.isspace() for letter in url):
+        return "it has a space"
+    try:
+        parsed = urlsplit(url)
+        is_whole = parsed.scheme in ("http", "https") and parsed.hostname and parsed.port != 0
+    except ValueError as error:
+        return str(error)
+    return "" if is_whole else "no http://HOST[:PORT]"
+
+
+def _check_backend(backend: Backend, where: str, environment: Mapping[str, str]) -> None:
+    if backend.kind in HTTP_KINDS and not backend.base_url and backend.auth != "codex":
+        raise SettingsError(f"{where}.base_url: a {backend.kind} backend needs an address")
+    fault = address_fault(backend.base_url) if backend.base_url else ""
+    if fault:
+        raise SettingsError(f"{where}.base_url: {backend.base_url!r} is not an address: {fault}")
+    if backend.api_key_env and not environment.get(backend.api_key_env):
+        raise SettingsError(f"{where}.api_key_env: the variable {backend.api_key_env} is not set")
+    if backend.workers < 1:
+        raise SettingsError(f"{where}.workers: at least one is needed; received {backend.workers}")
+    if not backend.command:
+        raise SettingsError(f"{where}.command: a program is needed")
+    if backend.kind == "replay" and not Path(backend.file).is_file():
+        raise SettingsError(f"{where}.file: there is no recording {backend.file!r}")

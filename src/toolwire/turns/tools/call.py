@@ -1,0 +1,100 @@
+"""Calls in the form in which tools take them.
+
+Arguments stay text until the tool reads them. A call that cannot be run, because its tool does not exist or its
+arguments do not fit, gets a result that says so, and the turn goes on.
+"""
+
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from toolwire.adapt.names import SEPARATOR
+
+LOCAL_SHELL = "local_shell"
+SESSION_TOOLS = frozenset(("exec_command", "write_stdin", "kill_session"))
+"""Tools that share the sessions of unified exec."""
+
+
+class FunctionPayload(msgspec.Struct, frozen=True):
+    """The arguments of a function, as JSON text."""
+
+    arguments: str
+
+
+class CustomPayload(msgspec.Struct, frozen=True):
+    """The free text that a custom tool takes."""
+
+    input: str
+
+
+class LocalShellPayload(msgspec.Struct, frozen=True):
+    """A command of the Responses API's own shell tool."""
+
+    command: tuple[str, ...]
+    working_directory: str = ""
+    timeout_ms: int | None = None
+    env: dict[str, str] = {}
+    with_escalated_permissions: bool = False
+    justification: str = ""
+
+
+class ExecPayload(msgspec.Struct, frozen=True):
+    """A command or input of a session that goes on between calls."""
+
+    arguments: str
+
+
+class McpPayload(msgspec.Struct, frozen=True):
+    """The arguments of a tool of an MCP server, as JSON text. Both names are the server's own."""
+
+    server: str
+    tool: str
+    arguments: str
+
+
+Arguments = TypeVar("Arguments")
+Payload: TypeAlias = FunctionPayload | CustomPayload | LocalShellPayload | ExecPayload | McpPayload
+
+
+class ToolCall(msgspec.Struct, frozen=True):
+    """A tool to run. `name` is that of the registry."""
+
+    name: str
+    call_id: str
+    payload: Payload
+
+    @property
+    def text(self) -> str:
+        """What the call carries, as text."""
+        match self.payload:
+            case CustomPayload(input):
+                return input
+            case LocalShellPayload():
+                return msgspec.json.encode(self.payload).decode()
+            case FunctionPayload(arguments) | ExecPayload(arguments) | McpPayload(arguments=arguments):
+                return arguments
+
+
+class ToolError(Exception):
+    """Something the model should read: the call failed, and the turn goes on."""
+
+
+class FatalToolError(Exception):
+    """Something no answer to the model can mend: the turn ends."""
+
+
+def read_arguments(call: ToolCall, kind: type[Arguments]) -> Arguments:
+    """The arguments of a call as a value of this type; `ToolError` if they do not fit it."""
+    if isinstance(call.payload, CustomPayload):
+        raise ToolError(f"{call.name} takes arguments, not free text")
+    try:
+        return msgspec.json.decode(call.text or "{}", type=kind)
+    except msgspec.ValidationError as error:
+        raise ToolError(f"invalid arguments for {call.name}: {error}") from None
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise ToolError(f"failed to parse function arguments: {error}") from None
+
+
+def mcp_name(server: str, tool: str) -> str:
+    """What a tool of an MCP server is called here."""
+    return f"{server}{SEPARATOR}{tool}"

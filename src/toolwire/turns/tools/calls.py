@@ -1,0 +1,268 @@
+"""The calls of one turn: assembled from its events, run side by side where their tools allow it, else one at a time.
+
+A call starts as soon as it is whole, while the stream goes on. Results are returned in the order of the calls. When a
+turn is cancelled, running tools are stopped and their results say so, so that every call has a result.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias
+
+import msgspec
+
+from toolwire.core.collect import CallAssembler
+from toolwire.core.events import CallStarted
+from toolwire.core.request import Part, TextPart
+from toolwire.turns.tools.call import FatalToolError, LocalShellPayload, ToolCall, ToolError
+from toolwire.turns.tools.registry import Context, Registry, Result, Tool
+
+MAX_CHARS = 400_000
+"""Characters of a result: more than any tool here returns, and about as much as a model's window may hold."""
+
+
+class Gate:
+    """A lock for readers and writers, in the order in which they come: a writer who waits holds up later readers."""
+
+    def __init__(self) -> None:
+        self._readers = 0
+        self._writing = False
+        self._waiting: deque[tuple[bool, asyncio.Future[None]]] = deque()
+
+    @asynccontextmanager
+    async def pass_through(self, *, shared: bool) -> AsyncGenerator[None]:
+        """Hold the lock, as a reader (`shared`) or as a writer."""
+        await self._enter(shared)
+        try:
+            yield
+        finally:
+            self._leave(shared)
+
+    async def _enter(self, shared: bool) -> None:
+        if not self._waiting and self._is_free(shared):
+            self._take(shared)
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (shared, turn)
+        self._waiting.append(entry)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave(shared)  # it was let in just now
+            else:
+                if entry in self._waiting:
+                    self._waiting.remove(entry)
+                self._admit()
+            raise
+
+    def _is_free(self, shared: bool) -> bool:
+        return not self._writing and (shared or not self._readers)
+
+    def _take(self, shared: bool) -> None:
+        if shared:
+            self._readers += 1
+        else:
+            self._writing = True
+
+    def _leave(self, shared: bool) -> None:
+        if shared:
+            self._readers -= 1
+        else:
+            self._writing = False
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting and (self._waiting[0][1].done() or self._is_free(self._waiting[0][0])):
+            shared, turn = self._waiting.popleft()
+            if not turn.done():  # else it was cancelled just now
+                self._take(shared)
+                turn.set_result(None)
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A call with its result."""
+
+    call: ToolCall
+    result: Result
+    seconds: float | None
+    """How long its tool ran; None if it never did."""
+
+
+class Running:
+    """A call under way."""
+
+    def __init__(self, call: ToolCall, run: "Callable[[Running], Coroutine[Any, Any, Result]]") -> None:
+        self.call = call
+        self.began: float | None = None
+        """Since when its tool runs."""
+        self.task = asyncio.get_running_loop().create_task(run(self))
+        self.result: Finished | None = None
+        self.is_stopping = False
+
+
+Approve: TypeAlias = Callable[[Tool, ToolCall], Awaitable[str]]
+"""Asks whether a call may run; the answer is why not, or nothing."""
+Judge: TypeAlias = Callable[[ToolCall, Result], Result]
+"""Sees every result once, and returns what the model is to read."""
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+class CallHooks(msgspec.Struct, frozen=True):
+    """What the owner of a turn adds to the running of its calls."""
+
+    context: Callable[[ToolCall], Context]
+    """Makes what the tool may know."""
+    started: Callable[[ToolCall], None] = _ignore
+    """Called when the tool of a call begins to run."""
+    finished: Callable[[Finished], None] = _ignore
+    """Called once for every call, when its result is there."""
+    approve: Approve | None = None
+
+
+class TurnCalls:
+    """The calls of one turn: started as they come, results in the order of the calls."""
+
+    def __init__(self, registry: Registry, hooks: CallHooks, judge: Judge | None = None) -> None:
+        self._registry = registry
+        self._hooks = hooks
+        self._judge = judge
+        self._gate = Gate()
+        self._running: list[Running] = []
+        self._assembler = CallAssembler()
+        self.feed = self._assembler.feed
+        """Takes an event of the turn in, and returns the call that it ends, which the owner may start."""
+        self.fatal: FatalToolError | None = None
+        """The error of a tool after which the turn cannot go on."""
+        self.was_cancelled = False
+        """Whoever waited for the results was cancelled."""
+
+    @property
+    def open(self) -> CallStarted | None:
+        """The call whose arguments are still coming."""
+        return self._assembler.open
+
+    def start(self, call: ToolCall) -> None:
+        """Run a call now, or as soon as the others let it."""
+        running = Running(call, self._run)
+        self._running.append(running)
+        running.task.add_done_callback(lambda _: self._note(running))
+
+    async def results(self) -> list[Finished]:
+        """All results, in the order of the calls. `fatal` is set if one of them must end the turn.
+
+        Whoever cancels this cancels the calls; their results are waited for all the same, and `was_cancelled` is set.
+        """
+        while any(not each.task.done() for each in self._running):
+            try:
+                await asyncio.wait([each.task for each in self._running])
+            except asyncio.CancelledError:
+                self.was_cancelled = True
+                self.cancel()
+        running, self._running = self._running, []
+        for each in running:
+            self.fatal = self.fatal or _fatal(each.task)
+            self._note(each)
+        return [self._result(each) for each in running]
+
+    def cancel(self) -> None:
+        """Stop what runs, once: what a tool does in order to end must not be stopped too. Its results say so."""
+        for each in self._running:
+            if not each.is_stopping:
+                each.is_stopping = True
+                each.task.cancel()
+
+    async def _run(self, running: Running) -> Result:
+        call = running.call
+        tool = self._registry.get(call.name)
+        if tool is None:
+            raise ToolError(_unknown(call))
+        async with self._gate.pass_through(shared=tool.parallel):
+            if self._hooks.approve is not None:
+                why_not = await self._hooks.approve(tool, call)
+                if why_not:
+                    raise ToolError(why_not)
+            running.began = time.monotonic()
+            self._hooks.started(call)
+            try:
+                return bounded(await tool.run(call, self._hooks.context(call)))
+            except (SystemExit, KeyboardInterrupt) as error:
+                # Raised by a tool, it is a tool error and not the end of the process.
+                raise ToolError(_named(error)) from None
+
+    def _note(self, running: Running) -> None:
+        """Report once that a call has ended: when its task is done, or when its result is taken before the callback."""
+        if running.result is None:
+            self._hooks.finished(self._result(running))
+
+    def _result(self, running: Running) -> Finished:
+        if running.result is None:
+            call, began = running.call, running.began
+            seconds = time.monotonic() - began if began is not None else None
+            result = _result_of(running.task, call, seconds)
+            running.result = Finished(call, self._judge(call, result) if self._judge else result, seconds)
+        return running.result
+
+
+def _unknown(call: ToolCall) -> str:
+    return f"unsupported call: {call.name}"
+
+
+def _fatal(task: "asyncio.Task[Result]") -> FatalToolError | None:
+    error = None if task.cancelled() else task.exception()
+    return error if isinstance(error, FatalToolError) else None
+
+
+def _result_of(task: "asyncio.Task[Result]", call: ToolCall, seconds: float | None) -> Result:
+    if task.cancelled():
+        return failure(aborted(call, seconds))
+    error = task.exception()
+    if error is None:
+        return task.result()
+    if isinstance(error, ToolError | FatalToolError):
+        return failure(str(error))
+    return failure(_named(error))
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def aborted(call: ToolCall, seconds: float | None) -> str:
+    """What a model reads about a call that was stopped, while it ran or before."""
+    if seconds is None:
+        return "aborted by user before it started"
+    shown = f"{max(0.1, seconds):.1f}"
+    if isinstance(call.payload, LocalShellPayload) or call.name in ("exec_command", "Bash"):
+        return f"Wall time: {shown} seconds\naborted by user"
+    return f"aborted by user after {shown}s"
+
+
+def bounded(result: Result) -> Result:
+    """A result that fits into a request: of a text that is far too long, the beginning and the end."""
+    if sum(len(part.text) for part in result.parts if isinstance(part, TextPart)) <= MAX_CHARS:
+        return result
+    most = MAX_CHARS // sum(isinstance(part, TextPart) for part in result.parts)
+    return Result(tuple(_shortened(part, most) for part in result.parts), result.failed)
+
+
+def _shortened(part: Part, most: int) -> Part:
+    return TextPart(shortened(part.text, most)) if isinstance(part, TextPart) else part
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or of one that is longer the beginning and the end."""
+    if len(text) <= most:
+        return text
+    head, tail = most * 3 // 4, most // 4
+    return f"{text[:head]}\n… {len(text) - head - tail} characters left out …\n{text[len(text) - tail :]}"
+
+
+def failure(text: str) -> Result:
+    """The result of a call that failed for this reason."""
+    return Result((TextPart(text),), failed=True)

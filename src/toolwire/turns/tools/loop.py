@@ -1,0 +1,98 @@
+"""The tool loop: a model is asked, the tools it calls are run, and it is asked again with their results.
+
+    while not loop.stop_reason:
+        loop.begin_turn()
+        calls = loop.calls()
+        …  # ask the model; feed each event to `calls`, and start each call that is whole
+        results = await calls.results()
+        …  # add the turn and the results to the history; without calls the work is done
+
+What a turn may cost, how many there may be, failures that repeat and the running of calls are the same for everybody.
+The history, and what happens between two turns, belong to whoever asks: the gateway for a client, the agent for itself.
+"""
+
+import time
+
+import msgspec
+
+from toolwire.core.events import Usage
+from toolwire.turns.tools.calls import CallHooks, TurnCalls
+from toolwire.turns.tools.registry import Registry
+from toolwire.turns.tools.repeats import Repeats
+
+REPEATED_CALLS = "repeated_calls"
+"""The reason for which a loop stops when the same call fails again and again."""
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """What a million tokens cost. Cached input is part of the input, and has its own price."""
+
+    input: float = 0.0
+    output: float = 0.0
+    cached: float | None = None
+
+    def of(self, tokens: Usage) -> float:
+        """What these tokens cost."""
+        cached = self.input if self.cached is None else self.cached
+        fresh = max(0, tokens.input - tokens.cached)
+        return (fresh * self.input + tokens.cached * cached + tokens.output * self.output) / 1_000_000
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """When a loop ends, whether or not the work is done. 0 is no limit."""
+
+    max_turns: int = 100
+    """Turns of the model."""
+    tokens: int = 0
+    seconds: float = 0.0
+    cost: float = 0.0
+    """In the currency of the prices."""
+    prices: Prices = Prices()
+
+    def reached(self, turns: int, tokens: Usage, seconds: float) -> str:
+        """The name of the limit that is reached, or an empty string."""
+        if self.max_turns and turns >= self.max_turns:
+            return "max_turns"
+        if self.tokens and tokens.total >= self.tokens:
+            return "tokens"
+        if self.seconds and seconds >= self.seconds:
+            return "seconds"
+        if self.cost and self.prices.of(tokens) >= self.cost:
+            return "cost"
+        return ""
+
+
+class ToolLoop:
+    """What the turns of one request or task have in common: tools, limits, and failures that repeat."""
+
+    def __init__(self, registry: Registry, hooks: CallHooks, limits: Limits) -> None:
+        self.registry = registry
+        self.repeats = Repeats(registry)
+        self.turns = 0
+        """Turns of the model that have begun."""
+        self.usage: Usage | None = None
+        """Tokens of all turns together, once a backend has counted any."""
+        self._hooks = hooks
+        self._limits = limits
+        self._began = time.monotonic()
+
+    def begin_turn(self) -> int:
+        """Count a turn of the model, and return its number."""
+        self.turns += 1
+        return self.turns
+
+    def calls(self) -> TurnCalls:
+        """What runs the calls of a turn. A turn whose stream fails is asked for again, with calls of its own."""
+        self.repeats.next_turn()
+        return TurnCalls(self.registry, self._hooks, self.repeats.judged)
+
+    def spend(self, usage: Usage) -> None:
+        """Add the tokens of a turn."""
+        self.usage = usage if self.usage is None else self.usage.plus(usage)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the model is not asked again: repeated calls, or the limit that is reached; else an empty string."""
+        if self.repeats.given_up is not None:
+            return REPEATED_CALLS
+        return self._limits.reached(self.turns, self.usage or Usage(), time.monotonic() - self._began)

@@ -1,0 +1,1 @@
+"""Connections to backends: HTTP, child processes, built-in scripts, credentials and recordings."""

@@ -1,0 +1,202 @@
+"""A thread of a worker, from the side that reads its lines: while it serves a client, while it waits, while it is left.
+
+Leaving is what makes it worth a class: a turn that nobody reads any more is interrupted as soon as its id is known, its
+requests are declined, and its slot is free when it has ended or has had time enough to.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal, Protocol, TypeAlias
+
+from toolwire.backends.codex.protocol import Envelope, ThreadTracker
+from toolwire.core.backend import Ask, PendingTurn
+from toolwire.core.errors import BackendFault, Failure
+from toolwire.upstream.codex.worker import Worker
+
+LEAVING = 2.0
+"""Seconds that a turn has to end once it is interrupted, before its slot is free."""
+FORGETTING = 30.0
+"""Seconds after which nobody waits for its end any more."""
+
+INBOX_LIMIT = 64 * 1024 * 1024
+"""Most bytes that may wait for a slow client."""
+
+State: TypeAlias = Literal["served", "waiting", "left", "over"]
+
+
+class Slots(Protocol):
+    """Who gives out the slots of workers."""
+
+    def release(self, worker: Worker) -> None:
+        """A slot is free."""
+        ...
+
+    def thread_ended(self, worker: Worker) -> None: ...
+
+
+class Thread:
+    """One thread, which begins with a slot at its worker."""
+
+    def __init__(self, worker: Worker, slots: Slots, silence: float) -> None:
+        self.worker = worker
+        self.waiting: PendingTurn | None = None
+        self._tracker = ThreadTracker()
+        self._slots = slots
+        self._silence = silence
+        self._loop = asyncio.get_running_loop()
+        self._state: State = "served"
+        self._has_slot = True
+        self._expired: Callable[[Thread], None] | None = None
+        self._channel = worker.open_channel(self)
+        self._inbox: list[bytes] = []
+        self._size = 0
+        self._fault: BackendFault | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._received_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = self._loop.call_later(silence, self._probe)
+        worker.started += 1
+
+    # For whoever serves a client
+
+    def ask(self, ask: Ask) -> None:
+        self._tracker.sent(ask)
+        self.worker.ask(self._channel, ask)
+
+    def take(self) -> bytes:
+        """The lines that have come."""
+        if not self._inbox:
+            if self._fault is not None:
+                raise self._fault
+            return b""
+        lines, self._inbox, self._size = self._inbox, [], 0
+        lines.append(b"")
+        return b"\n".join(lines)
+
+    async def arrived(self) -> bytes:
+        """The next lines."""
+        while not self._inbox and self._fault is None:
+            self._reader = self._loop.create_future()
+            await self._reader
+        return self.take()
+
+    @property
+    def is_running(self) -> bool:
+        return self._tracker.is_running
+
+    def resume(self) -> None:
+        """It serves a client again, who has a slot for it."""
+        self._state = "served"
+        self._has_slot = True
+        self._stop_timer()
+        self._received_at = self._loop.time()
+        self._timer = self._loop.call_later(self._silence, self._probe)
+
+    def hold(self) -> None:
+        """Its results have come, and wait for a slot: it does not expire."""
+        self._stop_timer()
+
+    def wait(self, waiting: PendingTurn, seconds: float, expired: "Callable[[Thread], None]") -> None:
+        """The client has its calls; their results may come."""
+        self._state = "waiting"
+        self.waiting = waiting
+        self._stop_timer()
+        self._expired = expired
+        self._timer = self._loop.call_later(seconds, expired, self)
+        self._free()
+
+    def leave(self) -> None:
+        """Nobody reads its lines any more."""
+        if self._state in ("left", "over"):
+            return
+        self._state = "left"
+        self._stop_timer()
+        self._inbox.clear()
+        if not self.is_running and (self._tracker.thread or self._fault is not None):
+            self._finish()
+            return
+        self._timer = self._loop.call_later(LEAVING, self._leave_late)
+        self._interrupt()
+
+    def _leave_late(self) -> None:
+        """It has had time enough to end. Its slot is free; should its turn begin only now, it is still interrupted."""
+        self._free()
+        self._timer = self._loop.call_later(FORGETTING, self._finish)
+
+    def _interrupt(self) -> None:
+        if ask := self._tracker.interrupt():
+            self.worker.ask(self._channel, ask)
+
+    def _finish(self) -> None:
+        """There is nothing left to do about it."""
+        self._state = "over"
+        self._stop_timer()
+        if self._tracker.thread and self.worker.is_ready:
+            self.worker.ask(f"0.{self._channel}", self._tracker.unsubscribe())  # there is no channel 0
+        self.worker.threads.pop(self._tracker.thread, None)
+        self.worker.close_channel(self._channel)
+        self._free()
+        self._slots.thread_ended(self.worker)
+
+    def _free(self) -> None:
+        if self._has_slot:
+            self._has_slot = False
+            self._slots.release(self.worker)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # For the worker
+
+    def receive(self, envelope: Envelope, line: bytes) -> None:
+        self._received_at = self._loop.time()
+        self._track(envelope)
+        if self._state == "served":
+            self._keep(line)
+        elif refusal := envelope.refusal:
+            self.worker.write(refusal)
+        if self._state == "waiting" and (not self.is_running or envelope.is_call) and self._expired is not None:
+            self._expired(self)  # it has ended, or has more calls than its client knows
+        elif self._state == "left":
+            if self.is_running:
+                self._interrupt()
+            else:
+                self._finish()  # with its id, if it has got one only now
+
+    def _track(self, envelope: Envelope) -> None:
+        tracker = self._tracker
+        was_known = bool(tracker.thread)
+        tracker.feed(envelope)
+        if tracker.thread and not was_known:
+            self.worker.threads[tracker.thread] = self
+
+    def _keep(self, line: bytes) -> None:
+        self._inbox.append(line)
+        self._size += len(line)
+        if self._size > INBOX_LIMIT:
+            self._fault = BackendFault(Failure(502, "client_too_slow", "The client reads too slowly."))
+            self._inbox.clear()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    def lose(self, fault: BackendFault) -> None:
+        self._fault = fault
+        self._tracker.is_running = False
+        self._wake()
+        if self._state == "waiting" and self._expired is not None:
+            self._expired(self)
+        elif self._state != "served":
+            self._finish()
+
+    def _probe(self) -> None:
+        """Ask after a thread that has been silent for long."""
+        silent = self._loop.time() - self._received_at
+        if silent >= self._silence and self._tracker.thread and self.is_running:
+            self._received_at = self._loop.time()
+            self.worker.ask(self._channel, self._tracker.probe())
+            silent = 0.0
+        self._timer = self._loop.call_later(max(0.05, self._silence - silent), self._probe)

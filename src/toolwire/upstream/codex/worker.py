@@ -1,0 +1,297 @@
+"""One `codex app-server` process: started, initialized, written to and read from, and cleaned up after.
+
+Its output is one stream for all threads. Every line goes to the thread that it is about, or to whoever sent the request
+that it answers. What lines mean is known to `backends/codex` alone.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol, cast
+
+import msgspec
+
+from toolwire.backends.codex import limit_headers, protocol
+from toolwire.backends.codex.protocol import Envelope
+from toolwire.core import jsonrpc
+from toolwire.core.backend import Ask
+from toolwire.core.errors import BackendFault, Failure
+from toolwire.core.jsonrpc import Id, LineReader
+from toolwire.core.terminal import clean
+from toolwire.upstream.reply import Broken, broken
+
+START_TIMEOUT = 20.0
+"""Seconds that a process has to start and to answer `initialize`."""
+DRAIN_TIME = 0.2
+"""Seconds after the end of a process in which its output is still read; a child of its own may hold the pipe."""
+STOP_TIMEOUT = 2.0
+"""Seconds that it has to end by itself."""
+ANSWER_TIMEOUT = 30.0
+"""Seconds after which a process that does not answer counts as hung."""
+MAX_PENDING = 64
+"""Requests under way at a time: app-server loses answers to a flood."""
+STDERR_KEPT = 8192
+
+
+class Listener(Protocol):
+    """Who receives the lines of a thread, or the answers to requests."""
+
+    def receive(self, envelope: Envelope, line: bytes) -> None: ...
+
+    def lose(self, fault: BackendFault) -> None:
+        """The worker is gone."""
+        ...
+
+
+class WorkerSpec(msgspec.Struct, frozen=True):
+    """How a worker's process is started."""
+
+    command: tuple[str, ...]
+    environment: Callable[[], Mapping[str, str]]
+    """The variables that it inherits."""
+    files: Callable[[str, Sequence[str]], Mapping[str, bytes]]
+    """What its home holds, given its path and the models to know."""
+    links: Mapping[str, str]
+    """What it shares with the user's own home."""
+    version: str
+    """Our own version, which the worker gets."""
+
+
+class Worker(asyncio.SubprocessProtocol):
+    """A process and its pipe."""
+
+    def __init__(self, spec: WorkerSpec, models: frozenset[str], exited: "Callable[[Worker], None]") -> None:
+        self.models = models
+        self.turns = 0
+        self.started = 0  # threads so far
+        self.is_ready = False
+        self.is_retiring = False
+        self.threads: dict[str, Listener] = {}
+        self.limit_headers: Mapping[str, str] = {}  # the rate limits of its account
+        self._spec = spec
+        self._exited = exited
+        self._home = ""
+        self._reader = LineReader()
+        self._channels: dict[str, Listener] = {}
+        self._pending: dict[Id, asyncio.TimerHandle] = {}
+        self._queue: deque[tuple[Id, bytes]] = deque()
+        self._next_channel = 0
+        self._stderr = b""
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._stdin: asyncio.WriteTransport | None = None
+        self._gone = asyncio.get_running_loop().create_future()
+
+    # A process's life
+
+    async def start(self) -> None:
+        """Start and initialize it. Raises `Broken`."""
+        loop = asyncio.get_running_loop()
+        self._home = _new_home()
+        try:
+            self._write_home(Path(self._home))
+            await loop.subprocess_exec(
+                lambda: self,
+                *self._spec.command,
+                cwd=self._home,
+                env={**self._spec.environment(), "CODEX_HOME": self._home},
+                start_new_session=True,  # Ctrl-C is for the gateway, which drains
+            )
+            async with asyncio.timeout(START_TIMEOUT):
+                await self._initialize()
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, TimeoutError):
+                raise _unusable("it does not answer") from error
+            if isinstance(error, OSError):
+                raise _unusable(f"{self._spec.command[0]!r} cannot be started: {error.strerror}") from error
+            raise
+        self.is_ready = not self._gone.done()
+        if not self.is_ready:
+            raise self._why_gone()
+
+    def _write_home(self, home: Path) -> None:
+        for name, content in self._spec.files(self._home, sorted(self.models)).items():
+            (home / name).write_bytes(content)
+        for name, target in self._spec.links.items():
+            (home / name).symlink_to(target)
+
+    async def _initialize(self) -> None:
+        greeting = _Answer()
+        self.ask(self.open_channel(greeting), protocol.initialize(self._spec.version))
+        why_not = protocol.why_unusable(await greeting.received)
+        if why_not:
+            raise _unusable(why_not)
+        self.write(protocol.INITIALIZED)
+
+    async def stop(self) -> None:
+        """End the process, and leave nothing of it."""
+        self.is_ready = False
+        transport = self._transport
+        if transport is not None:
+            if self._stdin is not None:
+                self._stdin.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._gone), STOP_TIMEOUT)
+            if not self._gone.done():
+                self.kill()
+                await self._gone
+            transport.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End it at once, with what it started."""
+        transport = self._transport
+        if transport is not None and not self._gone.done():
+            with suppress(OSError):
+                os.killpg(transport.get_pid(), signal.SIGKILL)
+
+    @property
+    def pid(self) -> int:
+        return self._transport.get_pid() if self._transport is not None else 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+        self._stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
+
+    def process_exited(self) -> None:
+        asyncio.get_running_loop().call_later(DRAIN_TIME, self._end)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        """The process is gone, and all of its output was read."""
+        if self._gone.done():
+            return
+        self._gone.set_result(None)
+        fault = self._why_gone()
+        self.is_ready = False
+        self._lost(fault)
+        self._exited(self)
+
+    def _why_gone(self) -> BackendFault:
+        if self.is_ready:
+            return broken("backend_broke_off", "The worker ended in the middle of the turn.")
+        output = clean(self._stderr.decode("utf-8", "replace")).strip().splitlines()
+        return _unusable(f"it ended at once: {output[-1]}" if output else "it ended at once")
+
+    def _lost(self, fault: BackendFault) -> None:
+        """Nothing more comes from it."""
+        for timer in self._pending.values():
+            timer.cancel()
+        self._pending.clear()
+        listeners = {id(each): each for each in (*self._channels.values(), *self.threads.values())}
+        self._channels.clear()
+        self.threads.clear()
+        for listener in listeners.values():
+            listener.lose(fault)
+
+    # Its input
+
+    def open_channel(self, listener: Listener) -> str:
+        """A name for requests; their answers go to the listener."""
+        self._next_channel += 1
+        channel = str(self._next_channel)
+        self._channels[channel] = listener
+        return channel
+
+    def close_channel(self, channel: str) -> None:
+        self._channels.pop(channel, None)
+
+    def ask(self, channel: str, ask: Ask) -> None:
+        id = f"{channel}.{ask.name}"
+        line = jsonrpc.request(id, ask.method, ask.params)
+        if len(self._pending) >= MAX_PENDING:
+            self._queue.append((id, line))
+        else:
+            self._send(id, line)
+
+    def _send(self, id: Id, line: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        self._pending[id] = loop.call_later(ANSWER_TIMEOUT, self.kill)
+        self.write(line)
+
+    def write(self, line: bytes) -> None:
+        if self._stdin is not None and not self._stdin.is_closing():
+            self._stdin.write(line)
+
+    # Its output
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        assert isinstance(data, bytes)
+        if fd != 1:
+            self._stderr = (self._stderr + data)[-STDERR_KEPT:]
+            return
+        try:
+            frames = self._reader.feed(data)
+        except BackendFault:
+            self.kill()
+            return
+        for frame in frames:
+            self._route(frame.data)
+
+    def _route(self, line: bytes) -> None:
+        envelope = protocol.read(line)
+        listener = self._listener(envelope)
+        if listener is not None:
+            listener.receive(envelope, line)
+            return
+        if refusal := envelope.refusal:
+            self.write(refusal)
+        if envelope.holds_limits:
+            self.limit_headers = limit_headers(line)
+        elif unassigned := envelope.unassigned:
+            for thread in tuple(self.threads.values()):
+                thread.receive(protocol.read(unassigned), unassigned.rstrip())
+
+    def _listener(self, envelope: Envelope) -> Listener | None:
+        if not envelope.is_answer:
+            return self.threads.get(envelope.thread)
+        if envelope.id not in self._pending:
+            return None  # an answer that nobody waits for, perhaps a second one
+        self._pending.pop(envelope.id).cancel()
+        if self._queue:
+            self._send(*self._queue.popleft())
+        return self._channels.get(str(envelope.id).partition(".")[0])
+
+
+STALE = 86400.0
+"""Seconds after which a home is left whose process cannot be seen; it may be one of another container."""
+_HOME = "toolwire-codex-{}-"
+"""How homes are named, with the process they belong to."""
+
+
+def _new_home() -> str:
+    """An empty home, once those are gone that a killed gateway could not remove."""
+    for left in Path(tempfile.gettempdir()).glob(_HOME.format("*") + "*"):
+        owner = left.name.split("-")[2]
+        is_dead = owner.isdecimal() and not Path(f"/proc/{owner}").exists() and Path("/proc/self").exists()
+        if is_dead and left.stat().st_mtime < time.time() - STALE:
+            shutil.rmtree(left, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=_HOME.format(os.getpid()))
+
+
+class _Answer:
+    """Waits for one answer."""
+
+    def __init__(self) -> None:
+        self.received: asyncio.Future[Envelope] = asyncio.get_running_loop().create_future()
+
+    def receive(self, envelope: Envelope, line: bytes) -> None:
+        if not self.received.done():
+            self.received.set_result(envelope)
+
+    def lose(self, fault: BackendFault) -> None:
+        if not self.received.done():
+            self.received.set_exception(fault)
+
+
+def _unusable(why: str) -> Broken:
+    return Broken(Failure(503, "backend_unusable", f"Codex cannot be used: {why}.", retryable=True))

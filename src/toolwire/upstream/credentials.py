@@ -1,0 +1,100 @@
+"""Where a backend's key comes from: the environment, the client, or a `codex login`."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from toolwire.core.errors import Failure
+from toolwire.upstream.reply import Broken
+
+Header: TypeAlias = Literal["authorization", "x-api-key"]
+"""The header in which a backend expects its key."""
+
+
+def _key_header(key: str, header: Header) -> Mapping[str, str]:
+    return {header: f"Bearer {key}" if header == "authorization" else key}
+
+
+class FixedKey:
+    """A key from the configuration."""
+
+    def __init__(self, key: str, header: Header = "authorization") -> None:
+        self._headers = _key_header(key, header)
+
+    def headers(self, client_key: str) -> Mapping[str, str]:
+        """The headers that carry the key."""
+        return self._headers
+
+
+class NoKey:
+    """No key at all."""
+
+    def headers(self, client_key: str) -> Mapping[str, str]:
+        """The headers that carry the key."""
+        return {}
+
+
+class ClientKey:
+    """The key that the client sent."""
+
+    def __init__(self, header: Header = "authorization") -> None:
+        self._header: Header = header
+
+    def headers(self, client_key: str) -> Mapping[str, str]:
+        """The headers that carry the key."""
+        return _key_header(client_key, self._header) if client_key else {}
+
+
+class _Tokens(msgspec.Struct):
+    access_token: str = ""
+    account_id: str | None = None
+
+
+class _AuthFile(msgspec.Struct):
+    tokens: _Tokens | None = None
+
+
+def login_file(environment: Mapping[str, str] = os.environ) -> Path:
+    """The file in which `codex login` stores its tokens."""
+    home = environment.get("CODEX_HOME")
+    return (Path(home) if home else Path(environment.get("HOME") or Path.home()) / ".codex") / "auth.json"
+
+
+def has_login(environment: Mapping[str, str]) -> bool:
+    """Whether there is a `codex login`."""
+    return login_file(environment).is_file()
+
+
+class CodexLogin:
+    """The ChatGPT login in `CODEX_HOME/auth.json`, read again whenever the file changes."""
+
+    def __init__(self, home: str = "") -> None:
+        self._path = Path(home) / "auth.json" if home else login_file()
+        self._version: tuple[int, int] | None = None
+        self._headers: Mapping[str, str] = {}
+
+    def headers(self, client_key: str) -> Mapping[str, str]:
+        """The headers that carry the key."""
+        try:
+            stat = self._path.stat()
+            version = (stat.st_mtime_ns, stat.st_size)
+            if version != self._version:
+                self._headers = self._read()
+                self._version = version
+        except (OSError, msgspec.DecodeError) as error:
+            raise self._not_logged_in() from error
+        return self._headers
+
+    def _read(self) -> Mapping[str, str]:
+        tokens = msgspec.json.decode(self._path.read_bytes(), type=_AuthFile).tokens
+        if tokens is None or not tokens.access_token:
+            raise self._not_logged_in()
+        headers = {"authorization": f"Bearer {tokens.access_token}"}
+        return {**headers, "chatgpt-account-id": tokens.account_id} if tokens.account_id else headers
+
+    def _not_logged_in(self) -> Broken:
+        message = f"There is no ChatGPT login in {self._path}. Run `codex login`."
+        return Broken(Failure(401, "codex_login_required", message, "authentication_error"))

@@ -1,0 +1,217 @@
+"""Upstream HTTP: one pooled aiohttp session for all backends."""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Mapping
+from io import BytesIO
+from typing import ClassVar, Protocol
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from yarl import URL
+
+from toolwire.core.backend import Opening, Post
+from toolwire.upstream.drain import MOST, arrived, drained
+from toolwire.upstream.fairness import give_way
+from toolwire.upstream.reply import Broken, Origin, Timeouts, broken
+
+SMALL = 4 * 1000 * 1000
+"""The most bytes of a reply that is no turn, such as a list of models."""
+
+LARGE = 1 << 20
+"""Bodies of at least so many bytes are written in pieces."""
+
+
+class Credentials(Protocol):
+    """Where a backend's key comes from; `client_key` is what the client itself presented."""
+
+    def headers(self, client_key: str) -> Mapping[str, str]:
+        """The headers that carry the key."""
+        ...
+
+
+class _BareRequest(aiohttp.ClientRequest):
+    """A request without the default `Accept` and `Accept-Encoding` headers of aiohttp."""
+
+    DEFAULT_HEADERS: ClassVar[dict[str, str]] = {}
+
+
+def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
+    """The session that all upstreams share; it limits only the time to connect, readers have their own deadlines."""
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=timeouts.connect)
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=60)
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=timeout,
+        auto_decompress=True,
+        read_bufsize=MOST,
+        request_class=_BareRequest,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    )
+
+
+def proxy_for(url: URL) -> str | None:
+    """The HTTP proxy the environment asks for, if any."""
+    if url.host is None or proxy_bypass(url.host):
+        return None
+    return getproxies().get(url.scheme)
+
+
+class HttpUpstream:
+    """Sends requests to one backend. With `batching` all chunks of a reply that have arrived are taken at once."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        base_url: str,
+        credentials: Credentials,
+        headers: Mapping[str, str],
+        batching: bool = True,
+    ) -> None:
+        self._session = session
+        self._batching = batching
+        self._base = base_url.rstrip("/")
+        self._credentials = credentials
+        self._headers = {"user-agent": "toolwire", **headers}
+        address = URL(self._base)
+        self.origin: Origin = (address.scheme, address.host, address.port)
+        self._proxy = proxy_for(address)
+        self._urls: dict[str, URL] = {}
+
+    def start(self) -> None:
+        """Connections are made when they are needed."""
+
+    async def stop(self) -> None:
+        """Connections are closed with the session."""
+
+    async def open(self, opening: Opening, key: str) -> "HttpReply":
+        """Send the request; returns when the headers have arrived. Raises `Broken`."""
+        assert isinstance(opening, Post)
+        headers = {**self._headers, **opening.headers, **self._credentials.headers(key)}
+        if len(opening.body) >= LARGE:
+            await give_way()  # encoding it took long
+        try:
+            response = await self._session.post(
+                self._url(opening.path),
+                data=_payload(opening.body),
+                headers=headers,
+                proxy=self._proxy,
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _broken(error) from error
+        return HttpReply(response, self._batching)
+
+    def beside(self, last: str) -> "HttpUpstream":
+        """The upstream for the parent path, if the path ends with this segment."""
+        base = self._base.removesuffix(f"/{last}")
+        return HttpUpstream(self._session, base, self._credentials, self._headers, self._batching)
+
+    async def get_json(self, path: str, key: str) -> bytes:
+        """Send a GET request for a small document, such as a list of models."""
+        return await self._fetch("GET", Post(path, b""), key)
+
+    async def post_json(self, post: Post, key: str) -> bytes:
+        """Send a POST request with a small answer, such as a token count."""
+        return await self._fetch("POST", post, key)
+
+    async def _fetch(self, method: str, post: Post, key: str) -> bytes:
+        headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
+        body = _payload(post.body) if post.body else None
+        request = self._session.request(
+            method, self._url(post.path), headers=headers, data=body, proxy=self._proxy, allow_redirects=False
+        )
+        try:
+            async with asyncio.timeout(8), request as response:
+                if not 200 <= response.status < 300:
+                    raise broken("backend_refused", f"The backend answered with status {response.status}.")
+                return await _small(response)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _broken(error) from error
+
+    def _url(self, path: str) -> URL:
+        if path not in self._urls:
+            self._urls[path] = URL(self._base + path)
+        return self._urls[path]
+
+
+async def _small(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body. Raises `Broken` if it is not small."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > SMALL:
+            raise broken("reply_too_large", f"The backend's reply exceeds the limit of {SMALL} bytes.")
+    return bytes(body)
+
+
+def _payload(body: bytes) -> aiohttp.payload.Payload:
+    """A JSON body; a large one is written in pieces, so that other tasks run in between."""
+    if len(body) < LARGE:
+        return aiohttp.BytesPayload(body, content_type="application/json")
+    return aiohttp.BytesIOPayload(BytesIO(body), content_type="application/json")
+
+
+class HttpReply:
+    """A response whose headers have arrived."""
+
+    def __init__(self, response: aiohttp.ClientResponse, batching: bool = True) -> None:
+        self._response = response
+        self._content = response.content
+        self._batching = batching
+        self.status = response.status
+        self.headers: Mapping[str, str] = response.headers
+
+    def read_nowait(self) -> bytes:
+        """The bytes that have arrived; empty if none have."""
+        try:
+            return drained(self._content) if self._batching else self._content.read_nowait(MOST)
+        except (aiohttp.ClientError, OSError) as error:
+            raise _broken(error) from error
+
+    async def read(self) -> bytes:
+        """The next bytes; empty at the end. Raises `Broken`."""
+        try:
+            return await (arrived(self._content) if self._batching else self._content.readany())
+        except (aiohttp.ClientError, OSError) as error:
+            raise _broken(error) from error
+
+    def is_whole(self) -> bool:
+        """Whether the body is complete and read."""
+        return self._content.at_eof()
+
+    def close(self) -> None:
+        """Close the connection of an incomplete reply, which stops the model."""
+        if not self._content.at_eof():
+            self._response.close()
+
+
+def _broken(error: Exception) -> Broken:
+    """The failure for the client; it never contains the address of the backend."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return _distrusted(error.certificate_error)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return _distrusted(error)
+    if isinstance(error, TimeoutError):
+        return broken("backend_unreachable", "The backend cannot be reached in time.", 504)
+    if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
+        reason = _reason(error)
+        return broken("backend_unreachable", f"The backend cannot be reached{f': {reason}' if reason else ''}.")
+    return broken("backend_broke_off", "The connection to the backend broke.")
+
+
+def _distrusted(error: Exception) -> Broken:
+    # What follows a comma names the host.
+    reason = str(getattr(error, "verify_message", "")).partition(",")[0]
+    return broken("backend_certificate", f"The backend's certificate was refused{f': {reason}' if reason else ''}.")
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "unknown host"
+    if isinstance(error, aiohttp.ClientSSLError):
+        return "TLS failed"
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    reason = os.strerror(cause.errno).lower() if cause.errno and cause.errno > 0 else ""
+    return f"proxy: {reason}" if reason and isinstance(error, aiohttp.ClientProxyConnectionError) else reason

@@ -1,0 +1,86 @@
+"""The interface of upstreams and their replies.
+
+Every failure of a connection is a `Broken`, which holds the failure to report.
+"""
+
+from collections.abc import Coroutine, Mapping
+from typing import Annotated, Any, Protocol, TypeAlias
+
+import msgspec
+
+from toolwire.core.backend import Opening
+from toolwire.core.errors import BackendFault, Failure
+
+Origin: TypeAlias = tuple[str, str | None, int | None]
+"""Scheme, host and port of a server."""
+
+
+class Broken(BackendFault):
+    """The connection to the backend could not be made, or broke."""
+
+
+class Timeouts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds to wait: for a connection, the first byte, any byte, anything for the client, the whole turn.
+
+    `after_finish`: for further frames once the backend has given its finish reason and leaves the stream open.
+    """
+
+    connect: float = 10
+    first_byte: float = 600
+    idle: float = 300
+    progress: float = 900
+    total: float = 3600
+    after_finish: Annotated[float, msgspec.Meta(gt=0)] = 2
+
+
+class Reply(Protocol):
+    """A reply whose headers have arrived."""
+
+    status: int
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers of the reply."""
+        ...
+
+    def read_nowait(self) -> bytes:
+        """The bytes that have arrived; empty if none have."""
+        ...
+
+    async def read(self) -> bytes:
+        """The next bytes; empty at the end. Raises `Broken`."""
+        ...
+
+    def is_whole(self) -> bool:
+        """Whether the body is complete and read."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection if the reply is incomplete."""
+        ...
+
+
+class Upstream(Protocol):
+    """Sends the first message of a conversation to a backend."""
+
+    @property
+    def origin(self) -> Origin | None:
+        """The server that requests go to; None if they stay in this process and its children."""
+        ...
+
+    def start(self) -> None:
+        """Begin what should be ready before the first request."""
+        ...
+
+    async def stop(self) -> None:
+        """End everything that was begun."""
+        ...
+
+    def open(self, opening: Opening, key: str) -> Coroutine[Any, Any, Reply]:
+        """Send the opening; returns when the headers of the reply have arrived. Raises `Broken`."""
+        ...
+
+
+def broken(code: str, message: str, status: int = 502) -> Broken:
+    """A retryable failure of the connection."""
+    return Broken(Failure(status, code, message, retryable=True))

@@ -1,0 +1,422 @@
+"""Connections that never become a request, stop in the middle, or are too many; and what a client sees of their end."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+from websockets.sync.client import ClientConnection, connect
+
+from tests.support.gateway import Gateway, chat_body, response_body
+
+PATIENCE = 20
+"""Seconds to wait for what must come."""
+BRIEF = "header_timeout = 0.6\nbody_timeout = 0.8\nidle_timeout = 1.5\nwebsocket_idle = 1.2\n"
+CHAT = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway that waits for nobody for long."""
+    gateway = Gateway(tmp_path_factory.mktemp("hasty"), f'[server]\n{BRIEF}max_body = "100KB"\n')
+    yield gateway
+    gateway.stop()
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """The same with a key, which nobody here has."""
+    keys = '[[keys]]\nname = "a"\nkey = "k"\n'
+    gateway = Gateway(tmp_path_factory.mktemp("locked"), f'[server]\n{BRIEF}max_body = "100KB"\n{keys}')
+    yield gateway
+    gateway.stop()
+
+
+class Wire:
+    """A client that writes bytes as it likes."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+
+    def send(self, data: bytes) -> None:
+        self._connection.sendall(data)
+
+    def drip(self, data: bytes, pause: float) -> None:
+        """One byte after the other, until the gateway has enough."""
+        for byte in data:
+            try:
+                self._connection.sendall(bytes([byte]))
+            except OSError:
+                return
+            time.sleep(pause)
+
+    def answer(self) -> tuple[int, bytes]:
+        """One answer that says how long it is."""
+        received = b""
+        while b"\r\n\r\n" not in received:
+            piece = self._connection.recv(65536)
+            assert piece, received
+            received += piece
+        head, _, body = received.partition(b"\r\n\r\n")
+        [length] = [int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        while len(body) < length:
+            body += self._connection.recv(65536)
+        return int(head.split()[1]), body
+
+    def rest(self) -> bytes:
+        """All that comes until the gateway closes the connection, which it must do in an orderly way."""
+        received = b""
+        while piece := self._connection.recv(65536):
+            received += piece
+        return received
+
+
+@contextmanager
+def opened(gateway: Gateway) -> Iterator[Wire]:
+    address = ("127.0.0.1", int(gateway.url.rpartition(":")[2]))
+    with socket.create_connection(address, PATIENCE) as connection:
+        yield Wire(connection)
+
+
+def error_of(body: bytes) -> str:
+    return json.loads(body)["error"]["code"]
+
+
+# Headers
+
+
+def test_a_connection_that_sends_nothing_is_closed(hasty):
+    with opened(hasty) as wire:
+        assert wire.rest() == b""
+
+
+@pytest.mark.parametrize("sent", [b"", HEALTH + b"\r\n"], ids=["first", "second"])
+def test_headers_that_drip_in_are_not_waited_for(hasty, sent):
+    with opened(hasty) as wire:
+        if sent:
+            wire.send(sent)
+            assert wire.answer()[0] == 200
+        wire.drip(HEALTH + b"X-Long: " + b"x" * 200, 0.05)
+        status, body = wire.answer()
+        assert (status, error_of(body)) == (408, "request_timeout")
+        assert wire.rest() == b""
+
+
+def test_line_ends_between_two_requests_do_not_hold_a_connection(hasty):
+    with opened(hasty) as wire:
+        wire.send(HEALTH + b"\r\n")
+        assert wire.answer()[0] == 200
+        wire.send(b"\r\n")
+        wire.rest()
+
+
+def test_headers_behind_a_whole_request_are_not_waited_for_either(hasty):
+    with opened(hasty) as wire:
+        wire.send(HEALTH + b"\r\n" + HEALTH)
+        assert wire.answer()[0] == 200
+        wire.drip(b"X-Long: " + b"x" * 200, 0.05)
+        assert wire.answer()[0] == 408
+
+
+def test_headers_behind_a_request_do_not_spoil_its_answer(hasty):
+    body = json.dumps(chat_body("demo-slow", stream=True)).encode()
+    with opened(hasty) as wire:
+        wire.send(CHAT + b"Content-Length: %d\r\n\r\n" % len(body) + body + HEALTH)
+        answer = wire.rest()
+    before, _, after = answer.partition(b"\r\n0\r\n\r\n")
+    assert (before.count(b"HTTP/1.1"), b"data: [DONE]" in before) == (1, True)
+    assert after == b"" or after.startswith(b"HTTP/1.1 408 ")
+
+
+def test_an_idle_connection_is_closed(hasty):
+    with opened(hasty) as wire:
+        wire.send(HEALTH + b"\r\n")
+        assert wire.answer()[0] == 200
+        assert wire.rest() == b""
+
+
+def test_headers_without_end_are_refused(hasty):
+    with opened(hasty) as wire:
+        wire.send(HEALTH + b"X-Long: " + b"x" * 300_000)
+        status, body = wire.answer()
+        assert (status, error_of(body)) == (431, "headers_too_large")
+
+
+def test_many_short_headers_are_refused_too(hasty):
+    with opened(hasty) as wire:
+        wire.send(HEALTH + b"a: b\r\n" * 60_000)
+        assert wire.answer()[0] == 431
+
+
+def test_large_headers_that_come_at_once_are_read(hasty):
+    with opened(hasty) as wire:
+        wire.send(HEALTH + b"X-Long: " + b"x" * 30_000 + b"\r\n\r\n")
+        assert wire.answer()[0] == 200
+
+
+# Bodies
+
+
+@pytest.mark.parametrize("head", [b"Content-Length: 100\r\n\r\n{", b"Transfer-Encoding: chunked\r\n\r\n64\r\n{"])
+def test_a_body_that_stops_is_not_waited_for(hasty, head):
+    with opened(hasty) as wire:
+        wire.send(CHAT + head)
+        status, body = wire.answer()
+        assert (status, error_of(body)) == (408, "request_timeout")
+        assert wire.rest() == b""
+
+
+def test_a_client_of_messages_is_told_in_its_own_words(hasty):
+    with opened(hasty) as wire:
+        wire.send(CHAT.replace(b"chat/completions", b"messages") + b"Content-Length: 100\r\n\r\n{")
+        status, body = wire.answer()
+        assert (status, json.loads(body)["type"]) == (408, "error")
+
+
+def test_a_slow_body_whose_bytes_keep_coming_is_read(hasty):
+    body = json.dumps(chat_body("demo")).encode()
+    with opened(hasty) as wire:
+        wire.send(CHAT + b"Content-Length: %d\r\n\r\n" % len(body))
+        wire.drip(body, 3 * 0.8 / len(body))  # three times as long as a silence may be
+        assert wire.answer()[0] == 200
+
+
+def test_a_body_that_nobody_wants_does_not_hold_a_connection(locked):
+    with opened(locked) as wire:
+        wire.send(CHAT + b"Content-Length: 1000\r\n\r\n{")
+        assert wire.answer()[0] == 401
+        wire.send(b"x")
+        assert wire.rest() == b""
+
+
+def test_a_connection_can_be_used_again_when_an_unwanted_body_has_come(locked):
+    with opened(locked) as wire:
+        wire.send(CHAT + b"Content-Length: 5\r\n\r\n{")
+        assert wire.answer()[0] == 401
+        wire.send(b"xxxx")
+        time.sleep(0.1)
+        wire.send(HEALTH + b"\r\n")
+        assert wire.answer()[0] == 200
+
+
+def test_a_connection_is_idle_when_an_unwanted_body_has_come(locked):
+    with opened(locked) as wire:
+        wire.send(CHAT + b"Content-Length: 5\r\n\r\n{")
+        assert wire.answer()[0] == 401
+        wire.send(b"xxxx")
+        assert wire.rest() == b""
+
+
+@pytest.mark.parametrize("closing", [b"", b"Connection: close\r\n"], ids=["kept", "closing"])
+def test_a_client_that_is_still_sending_sees_why_it_is_refused(hasty, closing):
+    with opened(hasty) as wire:
+        wire.send(CHAT + closing + b"Content-Length: 20000000\r\n\r\n")
+        for _ in range(100):
+            wire.send(b"x" * 50_000)
+            time.sleep(0.001)
+        status, body = wire.answer()
+        assert (status, error_of(body)) == (413, "request_too_large")
+
+
+def test_what_is_no_http_is_refused_in_a_way_that_is_seen(hasty):
+    with opened(hasty) as wire:
+        wire.send(b"HELO\r\n\r\n")
+        for _ in range(20):
+            wire.send(b"x" * 50_000)
+            time.sleep(0.001)
+        status, body = wire.answer()
+        assert (status, error_of(body)) == (400, "invalid_request")
+
+
+@pytest.mark.parametrize("flood", [b"X-Trailer: " + b"x" * 400_000, b"a: b\r\n" * 70_000], ids=["one", "many"])
+def test_trailers_without_end_are_refused(hasty, flood):
+    with opened(hasty) as wire:
+        wire.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n")
+        wire.send(flood)
+        assert wire.answer()[0] == 431
+
+
+def test_trailers_are_no_headers(locked):
+    body = b"1\r\n{\r\n0\r\nAuthorization: Bearer k\r\n\r\n"
+    with opened(locked) as wire:
+        wire.send(CHAT + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+        assert wire.answer()[0] == 401
+
+
+# How many
+
+
+def test_connections_have_a_limit_and_room_again_when_one_ends(http, start):
+    gateway = start("[server]\nmax_connections = 3\nheader_timeout = 60\n")
+    with opened(gateway) as first, opened(gateway) as second, opened(gateway) as third:
+        for wire in (first, second, third):
+            wire.send(HEALTH + b"\r\n")
+            assert wire.answer()[0] == 200
+        with opened(gateway) as fourth:
+            status, body = fourth.answer()
+            assert (status, error_of(body)) == (503, "too_many_connections")
+        first.send(HEALTH + b"\r\n")
+        assert first.answer()[0] == 200
+        second.send(HEALTH + b"Connection: close\r\n\r\n")
+        assert second.answer()[0] == 200
+        second.rest()
+        with opened(gateway) as fifth:
+            fifth.send(HEALTH + b"\r\n")
+            assert fifth.answer()[0] == 200
+
+
+# Sockets
+
+
+@contextmanager
+def socket_of(gateway: Gateway) -> Iterator[ClientConnection]:
+    url = gateway.url.replace("http", "ws", 1) + "/v1/responses"
+    with connect(url, proxy=None, open_timeout=PATIENCE, close_timeout=2) as connection:
+        yield connection
+
+
+def test_a_socket_that_asks_for_nothing_is_closed(hasty):
+    with socket_of(hasty) as connection:
+        said = json.loads(connection.recv(PATIENCE))
+        assert said["error"]["code"] == "websocket_connection_limit_reached"
+        assert "server.websocket_idle" in said["error"]["message"]
+        with pytest.raises(ConnectionClosed):
+            connection.recv(PATIENCE)
+
+
+def test_a_message_that_stops_in_the_middle_is_not_waited_for(tmp_path, start):
+    gateway = start("[server]\nbody_timeout = 0.8\n")
+    with socket_of(gateway) as connection:
+        whole = Frame(Opcode.TEXT, json.dumps({"type": "response.create"}).encode()).serialize(mask=True)
+        connection.socket.sendall(whole[:-3])
+        with pytest.raises(ConnectionClosed) as closed:
+            connection.recv(PATIENCE)
+    assert closed.value.rcvd is not None
+    assert closed.value.rcvd.code == 1008
+
+
+def test_a_message_whose_bytes_keep_coming_is_read(start):
+    gateway = start("[server]\nbody_timeout = 0.8\n")
+    with socket_of(gateway) as connection:
+        asked = json.dumps({"type": "response.create", **response_body("demo")}).encode()
+        whole = Frame(Opcode.TEXT, asked).serialize(mask=True)
+        for at in range(0, len(whole), 8):
+            connection.socket.sendall(whole[at : at + 8])
+            time.sleep(0.2)
+        assert json.loads(connection.recv(PATIENCE))["type"] == "response.created"
+
+
+def begin_message(connection: ClientConnection, size: int, form: str) -> None:
+    """Send so many bytes of a message that is not over."""
+    if form == "fragments":
+        pieces = [Frame(Opcode.TEXT if at == 0 else Opcode.CONT, b"x" * 1000, fin=False) for at in range(size // 1000)]
+        connection.socket.sendall(b"".join(piece.serialize(mask=True) for piece in pieces))
+    else:
+        connection.socket.sendall(Frame(Opcode.TEXT, b"x" * (size + 1000)).serialize(mask=True)[:-1000])
+
+
+@pytest.mark.parametrize("form", ["one frame", "fragments"])
+def test_what_has_come_of_a_message_counts_as_in_flight(http: httpx.Client, start, form: str):
+    gateway = start('[server]\nmax_body = "200KB"\nmax_in_flight = "300KB"\n')
+
+    def status() -> int:
+        body = response_body("demo", "x" * 180_000, stream=True, store=False)
+        return http.post(f"{gateway.base_url}/responses", json=body).status_code
+
+    with socket_of(gateway) as connection:
+        begin_message(connection, 180_000, form)
+        gateway.wait_until(lambda: status() == 503)
+        with socket_of(gateway) as other:
+            begin_message(other, 180_000, form)
+            with pytest.raises(ConnectionClosed) as closed:
+                other.recv(PATIENCE)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1013
+        assert "server.max_in_flight" in closed.value.rcvd.reason
+        assert status() == 503
+    gateway.wait_until(lambda: status() == 200)
+    assert status() == 200
+
+
+def test_a_message_in_fragments_is_read_whole(gateway: Gateway):
+    asked = {"type": "response.create", **response_body("demo", "é" * 100)}
+    message = json.dumps(asked, ensure_ascii=False).encode()
+    places = [message.index("é".encode()) + 1, message.index("é".encode()) + 1, len(message) - 1]
+    with socket_of(gateway) as connection:
+        pieces = [message[at:end] for at, end in zip([0, *places], [*places, len(message)], strict=True)]
+        for at, piece in enumerate(pieces):
+            frame = Frame(Opcode.CONT if at else Opcode.TEXT, piece, fin=at == len(pieces) - 1)
+            connection.socket.sendall(frame.serialize(mask=True) + Frame(Opcode.PING, b"p").serialize(mask=True))
+        assert json.loads(connection.recv(PATIENCE))["type"] == "response.created"
+
+
+@pytest.mark.parametrize("size", [0, 200_000, 3_000_000])
+@pytest.mark.parametrize("bad", [b"\xff", b"\xed\xa0\x80", b"\xc3"], ids=["no character", "a surrogate", "a cut one"])
+def test_a_text_message_that_is_no_utf_8_closes_the_connection_with_1007(gateway: Gateway, size: int, bad: bytes):
+    with socket_of(gateway) as connection:
+        text = b'{"type":"' + "é".encode() * (size // 2)
+        fragments = Frame(Opcode.TEXT, text, fin=False), Frame(Opcode.CONT, bad)
+        connection.socket.sendall(b"".join(frame.serialize(mask=True) for frame in fragments))
+        with pytest.raises(ConnectionClosed) as closed:
+            connection.recv(PATIENCE)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1007
+
+
+def test_a_binary_message_that_is_no_utf_8_is_an_error_and_the_next_one_is_read(gateway: Gateway):
+    with socket_of(gateway) as connection:
+        connection.socket.sendall(Frame(Opcode.BINARY, b'{"type":"\xff"}').serialize(mask=True))
+        assert "UTF-8" in json.loads(connection.recv(PATIENCE))["error"]["message"]
+        connection.send(json.dumps({"type": "response.create", **response_body("demo")}))
+        assert json.loads(connection.recv(PATIENCE))["type"] == "response.created"
+
+
+def test_a_long_turn_is_no_idle_connection(http: httpx.Client, hasty):
+    """A request that has been read may take as long as its model does."""
+    body = chat_body("demo-slow", stream=True)
+    assert http.post(f"{hasty.base_url}/chat/completions", json=body).status_code == 200
+
+
+# What is hardly a request
+
+
+def test_a_body_that_is_only_declared_takes_no_room_from_others(http: httpx.Client, start):
+    gateway = start('[server]\nmax_body = "1MB"\nmax_in_flight = "1MB"\n')
+    with opened(gateway) as wire:
+        wire.send(CHAT + b"Content-Length: 1000000\r\n\r\n{")
+        assert http.post(f"{gateway.base_url}/chat/completions", json=chat_body("demo")).status_code == 200
+
+
+@pytest.mark.parametrize(("count", "are_answered"), [(20, True), (500, False)])
+def test_only_some_requests_may_wait_for_the_answers_before_them(gateway: Gateway, count: int, are_answered: bool):
+    with opened(gateway) as wire:
+        wire.send((HEALTH + b"\r\n") * (count - 1) + HEALTH + b"Connection: close\r\n\r\n")
+        assert (wire.rest().count(b"HTTP/1.1 200") == count) is are_answered
+
+
+def test_messages_of_a_socket_are_not_compressed(gateway: Gateway):
+    with socket_of(gateway) as connection:
+        assert connection.protocol.extensions == []
+
+
+def test_a_client_that_reads_no_pongs_gets_the_latest(gateway: Gateway):
+    """Beyond what a connection takes they are not kept."""
+    count = 150_000
+    with socket_of(gateway) as connection:
+        pings = b"".join(Frame(Opcode.PING, b"%0125d" % number).serialize(mask=True) for number in range(count))
+        with socket.socket(fileno=connection.socket.detach()) as wire:
+            wire.settimeout(PATIENCE)
+            for start in range(0, len(pings), 1 << 20):
+                wire.sendall(pings[start : start + (1 << 20)])
+            received = b""
+            while b"%0125d" % (count - 1) not in received:
+                piece = wire.recv(1 << 20)
+                assert piece
+                received += piece
+    assert received.count(b"\x8a\x7d") < count

@@ -1,0 +1,339 @@
+"""Running it: start, stop, leave, log, record, measure."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.fold import fold_chat
+from tests.support.frames import call, completed, created, stream, text
+from tests.support.gateway import Gateway, backend, chat_body, read_sse, tool
+from tests.support.upstream import Hold, Pause, Reply, Upstream
+from toolwire.core.terminal import clean
+
+FIND = [tool("find", q={"type": "string"})]
+
+
+def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "toolwire", *args], capture_output=True, text=True, cwd=cwd, timeout=30, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("[server]\nprot = 1\n", "toolwire.toml: server.prot: unknown key"),
+        ("[server]\nport = 'x'\n", "toolwire.toml: server.port:"),
+        ("[server\n", "toolwire.toml:"),
+        ("[server]\nmax_body = 'big'\n", "server.max_body: 'big' is not a size"),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'responses'\n",
+            "backends[0] (a).base_url: a responses backend needs an address",
+        ),
+        ("[[backends]]\nname = 'a'\nkind = 'oracle'\n", "backends[0].kind:"),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'demo'\n[[backends]]\nname = 'a'\nkind = 'demo'\n",
+            "another backend has this name",
+        ),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'responses'\nbase_url = 'ftp://x'\n",
+            "backends[0] (a).base_url: 'ftp://x' is not an address: no http://HOST[:PORT]",
+        ),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'chat'\nbase_url = 'http://127.0.0.1:99999/v1'\n",
+            "backends[0] (a).base_url: 'http://127.0.0.1:99999/v1' is not an address: Port",
+        ),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'messages'\nbase_url = 'http://127.0.0.1:x'\n",
+            "backends[0] (a).base_url: 'http://127.0.0.1:x' is not an address: Port",
+        ),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'chat'\nbase_url = 'http://'\n",
+            "backends[0] (a).base_url: 'http://' is not an address: no http://HOST[:PORT]",
+        ),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'codex'\nbase_url = 'http://[::1'\n",
+            "backends[0] (a).base_url: 'http://[::1' is not an address: Invalid IPv6 URL",
+        ),
+        ("[gateway_tools]\nmax_turns = 0\n", "toolwire.toml: gateway_tools.max_turns: Expected `int` >= 1"),
+        ("[gateway_tools]\nmax_turns = -3\n", "toolwire.toml: gateway_tools.max_turns: Expected `int` >= 1"),
+        ("[gateway_tools]\ntimeout = 0\n", "toolwire.toml: gateway_tools.timeout: Expected `float` > 0"),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'responses'\nbase_url = 'http://x'\napi_key_env = 'NO_SUCH'\n",
+            "NO_SUCH is not set",
+        ),
+        (
+            "[[backends]]\nname = 'a'\nkind = 'responses'\nbase_url = 'http://x'\nprofile = { nonsense = 1 }\n",
+            "backends[0] (a):",
+        ),
+        ("[[backends]]\nname = 'a'\nkind = 'replay'\nfile = 'none.jsonl'\n", "there is no recording"),
+        ("[[keys]]\nname = 'a'\nkey_env = 'NO_SUCH'\n", "keys[0] (a): the variable NO_SUCH is not set"),
+        (
+            "[[keys]]\nname = 'a'\nkey = 'k'\n[[keys]]\nname = 'a'\nkey = 'l'\n",
+            "keys[1] (a): another key has this name; what is stored belongs to the name",
+        ),
+        (
+            "[[keys]]\nname = 'a'\nkey = 'k'\n[[keys]]\nname = 'b'\nkey = ' k '\n",
+            "keys[1] (b): another name has this key",
+        ),
+        ("[[keys]]\nname = ''\nkey = 'k'\n", "keys[0] (): a name is needed"),
+        ("[[keys]]\nname = 'a'\nkey = ' '\n", "keys[0] (a): a key or key_env is needed"),
+        ("[server]\nhosts = ['http://x']\n", "server.hosts[0]: 'http://x' is not a host;"),
+        ("[server]\nhosts = ['x', '*']\n", "server.hosts[1]: '*' is not a host;"),
+        ("[server]\nhosts = ['x:80']\n", "server.hosts[0]: 'x:80' is not a host;"),
+        ("[server]\norigins = ['null']\n", "server.origins[0]: 'null' is not an origin;"),
+        ("[server]\norigins = ['*']\n", "server.origins[0]: '*' is not an origin;"),
+        ("[server]\norigins = ['https://x/']\n", "server.origins[0]: 'https://x/' is not an origin;"),
+        ("[store]\nurl = 'redis://x'\n", "store.url:"),
+        ("[server]\nhost = '0.0.0.0'\n", "server.host: 0.0.0.0 can be reached from outside"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_line_and_exit_2(tmp_path, config, said):
+    (tmp_path / "toolwire.toml").write_text(config)
+    result = toolwire("serve", "--port", "0", cwd=tmp_path)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("serve", "--config", "none.toml"), "none.toml: there is no such file"),
+        (("serve", "--workers", "2"), "--workers:"),
+        (("replay", "none.jsonl"), "none.jsonl:"),
+    ],
+)
+def test_a_wrong_option_is_one_clear_line_and_exit_2(tmp_path, args, said):
+    result = toolwire(*args, cwd=tmp_path)
+    assert result.returncode == 2
+    assert said in result.stderr
+
+
+def test_a_port_in_use_is_one_clear_line_and_exit_2(gateway: Gateway, tmp_path):
+    port = gateway.url.rpartition(":")[2]
+    result = toolwire("serve", "--port", port, cwd=tmp_path)
+    assert result.returncode == 2
+    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+
+
+def test_a_wrong_flag_is_named(tmp_path):
+    env = {"PATH": "/usr/bin", "PROXY_TOOL_BLOCK_MAX": "many"}
+    result = subprocess.run(
+        [sys.executable, "-m", "toolwire", "serve"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=env,
+        timeout=30,
+        check=False,
+    )
+    assert (result.returncode, "PROXY_TOOL_BLOCK_MAX" in result.stderr) == (2, True)
+
+
+def test_an_outside_address_is_served_when_there_are_keys(http, start):
+    gateway = start('[server]\nhost = "0.0.0.0"\n[[keys]]\nname = "a"\nkey = "k"\n')
+    port = gateway.url.rpartition(":")[2]
+    assert http.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+
+
+def test_health_readiness_and_metrics(http: httpx.Client, gateway: Gateway):
+    assert http.get(gateway.url + "/healthz").json()["status"] == "ok"
+    assert http.get(gateway.url + "/readyz").json()["backends"] == ["up", "demo"]
+    http.post(f"{gateway.base_url}/chat/completions", json=chat_body("demo-parallel", tools=FIND))
+    metrics = http.get(gateway.url + "/metrics").text
+    assert 'toolwire_turns_total{backend="demo",dialect="chat",status="200"}' in metrics
+    assert 'toolwire_calls_total{backend="demo",dialect="chat"}' in metrics
+
+
+def test_a_turn_is_one_log_line_without_any_content(http, start):
+    gateway = start()
+    secret = "my secret prompt"
+    body = chat_body("demo", tools=FIND, messages=[{"role": "user", "content": secret}])
+    http.post(f"{gateway.base_url}/chat/completions", json=body, headers={"authorization": "Bearer sk-secret"})
+    [line] = gateway.wait_for_turns(1)
+    assert line["has_tool_calls"] is True
+    assert (line["tool_call_count"], line["tool_call_names"], line["output_mode"]) == (1, ["find"], "openai-json")
+    assert len(line["tool_call_ids"]) == 1
+    assert (line["dialect"], line["backend"], line["status"], line["reason"]) == ("chat", "demo", 200, "calls")
+    assert secret not in "\n".join(gateway.log)
+    assert "sk-secret" not in "\n".join(gateway.log)
+
+
+def test_names_in_a_log_line_are_short_and_have_no_control_characters(http, start, upstream):
+    wild = "\u202e\x1b[31m\n" + "x" * 100_000
+    calls = [call(f"c{number}", "find", "{}") for number in range(300)]
+    upstream.replies["many"] = Reply([stream(created(), call(wild, wild, "{}"), *calls, completed())])
+    gateway = start("[debug]\nlevel = 'debug'\n" + backend(upstream.url))
+    http.post(f"{gateway.base_url}/chat/completions", json=chat_body("demo/" + wild, **{wild: 1}))
+    http.post(f"{gateway.base_url}/chat/completions", json=chat_body("up/many", tools=FIND))
+    first, second = gateway.wait_for_turns(2)
+    assert first["model"].startswith("demo/\ufffd\ufffd[31m\ufffdxxx")
+    assert second["tool_call_count"] == 301
+    for line in gateway.log:
+        assert len(line) < 70_000
+        assert "\u202e" not in line
+    for names in (second["tool_call_names"], second["tool_call_ids"]):
+        assert len(names) <= 128
+        assert all(len(name) <= 129 and name.isprintable() for name in names)
+
+
+def test_a_log_that_nobody_reads_stops_nothing(http, tmp_path):
+    (tmp_path / "toolwire.toml").write_text('[store]\nurl = "memory:"\n')
+    command = [sys.executable, "-m", "toolwire", "serve", "--config", "toolwire.toml", "--port", "0"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert process.stderr is not None
+    try:
+        while not (line := process.stderr.readline()).startswith(b"toolwire ready on "):
+            assert line
+        url = line.split()[-1].decode()
+        for _ in range(1500):
+            assert http.post(f"{url}/v1/chat/completions", json=chat_body("demo")).status_code == 200
+        metrics = http.get(f"{url}/metrics").text
+        [dropped] = [line for line in metrics.splitlines() if line.startswith("toolwire_log_lines_dropped_total ")]
+        assert float(dropped.split()[1]) > 0
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_a_client_that_leaves_stops_the_upstream_at_once(gateway: Gateway, upstream: Upstream):
+    upstream.replies["endless"] = Reply([stream(created(), text("x")), Hold()])
+    upstream.gone.clear()
+    body = chat_body("up/endless", stream=True)
+    with httpx.Client(trust_env=False) as client:
+        with client.stream("POST", f"{gateway.base_url}/chat/completions", json=body) as response:
+            next(response.iter_bytes())
+    assert upstream.gone.wait(3)
+
+
+def test_a_plain_client_that_leaves_stops_the_upstream_too(gateway, upstream):
+    upstream.replies["endless-plain"] = Reply([stream(created(), text("x")), Hold()])
+    upstream.gone.clear()
+    with httpx.Client(trust_env=False) as client, pytest.raises(httpx.ReadTimeout):
+        client.post(f"{gateway.base_url}/chat/completions", json=chat_body("up/endless-plain"), timeout=0.5)
+    assert upstream.gone.wait(3)
+    end = time.monotonic() + 5
+    while (
+        not (left := [turn for turn in gateway.turns() if turn.get("model") == "up/endless-plain"])
+        and time.monotonic() < end
+    ):
+        time.sleep(0.02)
+    assert [turn["status"] for turn in left] == [499]
+
+
+def test_a_slow_client_slows_the_upstream(gateway, upstream):
+    big = text("x" * 60_000)
+    upstream.replies["fast"] = Reply([created(), *[big] * 800, completed()])
+    before = upstream.sent
+    with (
+        httpx.Client(trust_env=False, timeout=30) as client,
+        client.stream(
+            "POST", f"{gateway.base_url}/chat/completions", json=chat_body("up/fast", stream=True)
+        ) as response,
+    ):
+        chunks = response.iter_raw()
+        next(chunks)
+        time.sleep(1.5)
+        assert upstream.sent - before < 40_000_000, "the upstream was read although nobody reads us"
+        total = sum(len(chunk) for chunk in chunks)
+    assert total > 48_000_000 * 0.9
+
+
+def test_sigterm_lets_running_turns_finish_and_exits_0(http, start, upstream):
+    upstream.replies["finishing"] = Reply([stream(created(), text("a")), Pause(1.0), stream(text("b"), completed())])
+    gateway = start(backend(upstream.url))
+    got: dict[str, object] = {}
+
+    def ask() -> None:
+        with httpx.Client(trust_env=False, timeout=20) as client:
+            response = client.post(f"{gateway.base_url}/chat/completions", json=chat_body("up/finishing", stream=True))
+            got.update(fold_chat(list(read_sse(response))))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    time.sleep(0.5)
+    gateway.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    with pytest.raises(httpx.ConnectError):
+        http.get(gateway.url + "/healthz")
+    asking.join(15)
+    assert got["message"]["content"] == "ab"
+    assert gateway.stop() == 0
+
+
+def test_a_drain_has_a_limit(start, upstream):
+    upstream.replies["never"] = Reply([stream(created(), text("a")), Hold()])
+    gateway = start("[server]\ndrain = 1\n" + backend(upstream.url))
+    frames: list[object] = []
+
+    def ask() -> None:
+        with httpx.Client(trust_env=False, timeout=20) as client:
+            response = client.post(f"{gateway.base_url}/chat/completions", json=chat_body("up/never", stream=True))
+            frames.extend(read_sse(response))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    time.sleep(0.4)
+    assert gateway.stop() == 0
+    asking.join(10)
+    assert fold_chat(frames)["error"]["code"] == "shutting_down"
+
+
+def test_a_recording_holds_the_turn_and_can_be_served_again(http, start, upstream, tmp_path):
+    secret = text("the key is sk-abcdefghijklmnop")
+    upstream.replies["taped"] = Reply([stream(created(), secret, call("c1", "find", '{"q":"x"}'), completed())])
+    gateway = start('[debug]\nrecord = "tapes"\n' + backend(upstream.url))
+    body = chat_body("up/taped", stream=True, tools=FIND)
+    first = fold_chat(list(read_sse(http.post(f"{gateway.base_url}/chat/completions", json=body))))
+    gateway.stop()
+    [tape] = (tmp_path / "tapes").glob("*.jsonl")
+    assert "sk-abcdefghijklmnop" not in tape.read_text()
+    again = start(f'[[backends]]\nname = "again"\nkind = "replay"\nfile = "{tape}"\n')
+    replayed = fold_chat(
+        list(read_sse(http.post(f"{again.base_url}/chat/completions", json={**body, "model": "again/x"})))
+    )
+    assert replayed["message"]["tool_calls"] == first["message"]["tool_calls"]
+    shown = toolwire("replay", str(tape), cwd=tmp_path)
+    assert shown.returncode == 0
+    assert "CallStarted(id='c1', name='find'" in shown.stdout
+    assert '"finish_reason":"tool_calls"' in shown.stdout
+
+
+def test_nothing_in_a_recording_steers_the_terminal(tmp_path):
+    said = "x\u202e\x9b\x1b[2J\u2066y"
+    lines = [{"toolwire": 1, "kind": "responses", "model": "m", "content_type": "text/event-stream"}]
+    for block in stream(created(), text(said), completed()).decode().split("\n\n")[:-1]:
+        name, _, data = block.partition("\n")
+        lines.append({"t": 0, "event": name.removeprefix("event: "), "data": data.removeprefix("data: ")})
+    tape = tmp_path / "tape.jsonl"
+    tape.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shown = toolwire("replay", str(tape), cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert clean(shown.stdout) == shown.stdout
+    [plain] = [json.loads(line) for line in shown.stdout.splitlines() if '"object":"chat.completion"' in line]
+    assert plain["choices"][0]["message"]["content"] == said
+
+
+def test_the_old_name_of_recording_still_works(http, start, tmp_path):
+    gateway = start(CODEX_DUMP_SSE="1")
+    http.post(f"{gateway.base_url}/chat/completions", json=chat_body("demo"))
+    gateway.stop()
+    [tape] = (tmp_path / "recordings").glob("*.jsonl")
+    assert json.loads(tape.read_text().splitlines()[0])["kind"] == "demo"
+
+
+def test_an_openai_key_in_the_environment_is_enough(http, start, tmp_path):
+    (tmp_path / "toolwire.toml").write_text("")
+    gateway = start(OPENAI_API_KEY="sk-x")
+    assert http.get(gateway.url + "/readyz").json()["backends"] == ["openai", "demo"]

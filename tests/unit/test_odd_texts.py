@@ -1,0 +1,67 @@
+"""Bytes and texts that are broken, too deep or cut, in the small functions that read them."""
+
+import json
+
+import msgspec
+import pytest
+
+from toolwire.backends.codex.config import key_variables
+from toolwire.backends.codex.failures import turn_failure
+from toolwire.backends.codex.wire import TurnError
+from toolwire.backends.failures import http_failure
+from toolwire.core.errors import BackendFault
+from toolwire.core.loose_text import whole_text
+from toolwire.core.recording import without_secrets
+from toolwire.core.request import Tool
+from toolwire.core.sse import FrameReader
+from toolwire.core.surrogates import SurrogateHalves
+from toolwire.core.text import is_begun_object
+from toolwire.notations.values import Schemas
+
+DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+
+
+@pytest.mark.parametrize("text", ['{"a":' * 100_000, '{"a":"\ud83d'], ids=["deep", "half-a-letter"])
+def test_an_object_that_cannot_be_looked_into_may_have_begun(text: str):
+    assert is_begun_object(text)
+
+
+@pytest.mark.parametrize("data", [b'{"a":"\\ud83d"', b"[" * 100_000 + b'"\\ud83d"'], ids=["cut", "deep"])
+def test_half_a_letter_in_what_is_no_json_is_not_made_whole(data: bytes):
+    assert SurrogateHalves().mended(data) is None
+
+
+@pytest.mark.parametrize(("message", "text"), [(5, ""), ({"role": "assistant"}, ""), ([{"text": "a"}, "b"], "ab")])
+def test_the_text_of_a_message_of_any_shape(message: object, text: str):
+    assert whole_text(message) == text
+
+
+def test_secrets_do_not_reach_a_recording():
+    assert without_secrets(b'{"said":"my-own-key"}', (b"my-own-key",)) == '{"said":"[removed]"}'
+
+
+def test_one_event_of_many_in_a_read_may_be_too_large():
+    reader = FrameReader(limit=100)
+    block = b"event: a\ndata: %b\n\n"
+    assert len(reader.feed((block % b"x") * 40)) == 40
+    with pytest.raises(BackendFault, match="limit of 100 bytes"):
+        reader.feed((block % b"x") * 3 + block % (b"y" * 101))
+
+
+def test_a_list_of_what_is_wrong_is_told_as_it_is():
+    body = json.dumps({"detail": [{"loc": ["body", "model"], "msg": "field required"}]}).encode()
+    assert "field required" in http_failure(422, {}, body).message
+
+
+def test_the_keys_of_codex_providers_are_found_in_nested_settings():
+    settings = {"model_providers": {"a": {"env_key": "A_KEY", "name": "A"}, "b": {"env_key": 5}}}
+    assert key_variables(settings) == ["A_KEY"]
+
+
+def test_a_schema_that_is_too_deep_says_nothing_of_its_parameters():
+    assert not Schemas([Tool("f", parameters=msgspec.Raw(DEEP))]).types("f", "x")
+
+
+def test_a_codex_that_finds_no_way_to_its_server_may_be_asked_again():
+    failure = turn_failure(TurnError("workspace routing discovery failed"))
+    assert (failure.code, failure.retryable) == ("backend_unreachable", True)
