@@ -67,7 +67,7 @@ def test_a_thought_that_the_client_changed_goes_back_as_it_was(routes: Routes, k
     agent = AGENTS[other](routes, f"{kind}/{model}", CONVERSATION, stream=False)
     agent.take(CONVERSATION.steps[0])
     body = json.loads(json.dumps(agent.request(CONVERSATION.steps[1])).replace('"Hm."', '"Aha."'))
-    routes.ask(other, body)
+    routes.ask(other, body, f"{kind}/{model}")
     assert _seals(kind, service.bodies[-1]) == ["SEAL"]
     assert "Aha." not in json.dumps(service.bodies[-1])
 

@@ -89,6 +89,7 @@ class KeptTable(Generic[Key, Value]):
     def put(self, key: Key, value: Value) -> None:
         """Keep a value, also in the store."""
         self.hold(key, value)
+        self._absent.pop(key)
         self._behind.put(str(key[0]), self.kind, key, value)
 
     def hold(self, key: Key, value: Value) -> None:
@@ -100,7 +101,12 @@ class KeptTable(Generic[Key, Value]):
         return self._values.get(key) is None and self._absent.get(key) is None
 
     def take(self, key: Key, found: bytes | None) -> None:
-        """What the store has answered. A value that cannot be read is none: another version may have written it."""
+        """Use what the store answered, unless a newer value was put while it was asked.
+
+        A value that cannot be read counts as absent: another version may have written it.
+        """
+        if self._values.get(key) is not None:
+            return
         if found is not None:
             with suppress(msgspec.DecodeError):
                 self.hold(key, self._decode(found))
