@@ -855,7 +855,12 @@ LEFT: dict[str, tuple[list[Step], bytes]] = {
 def _abandon(stage: Stage, crew: Workers, rounds: int) -> int:
     """Leave turns of every kind, while as many wait in the queue and leave it; returns how many were running."""
     models = {kind: crew.script(script) for kind, (script, _) in LEFT.items()}
-    running, over = 0, len(stage.gateway.turns())
+    running, gateway = 0, stage.gateway
+
+    def ended() -> int:  # of these turns only: others may still be ending
+        return sum(turn["model"] in models.values() for turn in gateway.turns())
+
+    over = ended()
     for number in range(rounds):
         kind = [*LEFT][number % len(LEFT)]
         callers = [stage.call(models[kind]) for _ in range(4)]
@@ -865,10 +870,12 @@ def _abandon(stage: Stage, crew: Workers, rounds: int) -> int:
             caller.hear(LEFT[kind][1])
         for caller in [stage.call(models[kind]) for _ in range(4)]:
             caller.close()
-        stage.gateway.wait_for_turns(over := over + 4)  # so that none of them gets a place
+        over += 4
+        gateway.wait_until(lambda over=over: ended() >= over)  # so that none of them gets a place
         for caller in callers:
             caller.close()
-        stage.gateway.wait_for_turns(over := over + 4)
+        over += 4
+        gateway.wait_until(lambda over=over: ended() >= over)
     return running
 
 
