@@ -2,10 +2,13 @@
 
 import asyncio
 import errno
+import gzip
+import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+from unittest import mock
 
 import aiohttp
 import pytest
@@ -17,8 +20,8 @@ from toolwire.core.backend import Post
 from toolwire.upstream import drain
 from toolwire.upstream.alarm import PERIOD, Alarm, Ticker
 from toolwire.upstream.credentials import ClientKey
-from toolwire.upstream.http import HttpReply, HttpUpstream, proxy_for
-from toolwire.upstream.reply import Broken
+from toolwire.upstream.http import LARGE, HttpReply, HttpUpstream, make_session, proxy_for
+from toolwire.upstream.reply import Broken, Timeouts
 
 T = TypeVar("T")
 
@@ -119,7 +122,7 @@ async def in_chunks(pieces: list[bytes], read: Callable[[aiohttp.ClientResponse]
 
 async def everything(response: aiohttp.ClientResponse) -> list[bytes]:
     read: list[bytes] = []
-    reply = HttpReply(response)
+    reply = HttpReply(response.status, response.headers, response.content, response.close)
     while data := reply.read_nowait() or await reply.read():
         read.append(data)
     assert reply.is_whole()
@@ -155,7 +158,13 @@ class Unlucky:
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    async def post(self, *args: Any, **fields: Any) -> None:
+    timeout = None
+
+    @property
+    def connector(self) -> "Unlucky":
+        return self
+
+    async def connect(self, *args: Any) -> None:
         raise self._error
 
 
@@ -206,6 +215,115 @@ def test_what_went_wrong_is_told_without_an_address(error: Exception, status: in
     assert (broken.value.failure.status, broken.value.failure.message) == (status, says)
 
 
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
+
+
+async def posted(
+    answers: list[bytes], *posts: Post, key: str = "", headers: dict[str, str] | None = None, proxied: bool = False
+) -> tuple[list[bytes], list[tuple[int, bytes]], int]:
+    """What a server reads of requests, what its answers are read as, and how many connections that took."""
+    requests: list[bytes] = []
+    connections = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            requests.append(head + await reader.readexactly(size))
+            writer.write(reply := answers.pop(0))
+            if b"connection: close" in reply or not reply:
+                writer.close()
+                return
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    here = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    replies: list[tuple[int, bytes]] = []
+    async with server, make_session(Timeouts()) as session:
+        base = "http://model.example/v1" if proxied else f"{here}/v1"
+        with mock.patch.dict(os.environ, {"http_proxy": here} if proxied else {}):
+            upstream = HttpUpstream(session, base, ClientKey(), headers or {})
+        for post in posts:
+            reply = await upstream.open(post, key)
+            body = b""
+            while data := await reply.read():
+                body += data
+            reply.close()
+            replies.append((reply.status, body))
+    return requests, replies, connections
+
+
+def test_a_usual_request_is_written_as_it_should_be():
+    post = Post("/responses", b"{}", {"accept": "text/event-stream"})
+    [request], replies, _ = asyncio.run(posted([OK], post, key="sk-1", headers={"User-Agent": "mine"}))
+    head, _, body = request.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    assert (first, body) == (b"POST /v1/responses HTTP/1.1", b"{}")
+    fields = dict(line.split(b": ") for line in lines)
+    assert fields.pop(b"host").startswith(b"127.0.0.1:")
+    assert fields == {
+        b"user-agent": b"mine",
+        b"content-type": b"application/json",
+        b"accept": b"text/event-stream",
+        b"authorization": b"Bearer sk-1",
+        b"content-length": b"2",
+    }
+    assert replies == [(200, b"hi")]
+
+
+def test_a_connection_serves_one_request_after_the_other():
+    posts = [Post("/responses", b"{}"), Post("/responses/compact", b"[]")]
+    requests, replies, connections = asyncio.run(posted([OK, OK], *posts))
+    assert ([request.split()[1] for request in requests], connections) == (
+        [b"/v1/responses", b"/v1/responses/compact"],
+        1,
+    )
+    assert replies == [(200, b"hi")] * 2
+
+
+def test_an_interim_response_is_not_the_response():
+    interim = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"
+    assert asyncio.run(posted([interim + OK], Post("/responses", b"{}")))[1] == [(200, b"hi")]
+
+
+def test_a_response_may_end_with_its_connection():
+    endless = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nhi"
+    _, replies, connections = asyncio.run(posted([endless, OK], Post("/a", b""), Post("/b", b"")))
+    assert (replies, connections) == ([(200, b"hi")] * 2, 2)
+
+
+def test_a_compressed_response_is_unpacked():
+    packed = gzip.compress(b"hello")
+    head = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(packed)
+    assert asyncio.run(posted([head + packed], Post("/responses", b"{}")))[1] == [(200, b"hello")]
+
+
+@pytest.mark.parametrize("reply", [b"", b"\x16\x03\x01 not HTTP\r\n\r\n"], ids=["closed", "nonsense"])
+def test_a_server_that_does_not_answer_in_http_is_broken(reply: bytes):
+    with pytest.raises(Broken) as broken:
+        asyncio.run(posted([reply], Post("/responses", b"{}")))
+    assert broken.value.failure.code == "backend_broke_off"
+
+
+@pytest.mark.parametrize("key", ["sk-1\n", "sk\r\nx-evil: 1", "sk\0"])
+def test_a_key_with_a_line_break_is_not_sent(key: str):
+    with pytest.raises(Broken) as broken:
+        asyncio.run(posted([OK], Post("/responses", b"{}"), key=key))
+    assert broken.value.failure.code == "invalid_header"
+    assert "sk" not in broken.value.failure.message
+
+
+@pytest.mark.parametrize(("size", "proxied"), [(LARGE, False), (2, True)], ids=["large", "proxied"])
+def test_a_request_that_takes_aiohttps_own_way_says_the_same(size: int, proxied: bool):
+    post = Post("/responses", b" " * size)
+    [request], replies, _ = asyncio.run(posted([OK], post, key="sk-1", proxied=proxied))
+    head, _, body = request.partition(b"\r\n\r\n")
+    assert (len(body), replies) == (size, [(200, b"hi")])
+    target = b"http://model.example/v1/responses" if proxied else b"/v1/responses"
+    assert head.split(b"\r\n")[0] == b"POST %b HTTP/1.1" % target
+    assert {b"authorization: bearer sk-1", b"content-type: application/json"} < {*head.lower().split(b"\r\n")}
+
+
 class Wire(BaseProtocol):
     """A connection that can be paused."""
 
@@ -251,7 +369,7 @@ def test_the_installed_aiohttp_gives_a_burst_of_chunks_at_once(monkeypatch: pyte
     async def read(response: aiohttp.ClientResponse) -> bytes:
         await response.content.wait_eof()
         monkeypatch.setattr(StreamReader, "read_nowait", lambda *_: used.append("read_nowait") or b"")
-        return HttpReply(response, batching).read_nowait()
+        return HttpReply(response.status, response.headers, response.content, response.close, batching).read_nowait()
 
     texts = [b"data: %d\n\n" % number for number in range(40)]
     data = asyncio.run(in_chunks([chunk(text) for text in texts], read))

@@ -1,14 +1,23 @@
-"""Upstream HTTP: one pooled aiohttp session for all backends."""
+"""Upstream HTTP: one pooled aiohttp session for all backends.
+
+aiohttp makes the connections, and keeps and parses them. A usual request is written to one directly (`_send`), without
+aiohttp's objects for a request and a response, which cost more than translating it. Large bodies and requests through
+a proxy take aiohttp's own way.
+"""
 
 import asyncio
 import os
+import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import ClassVar, Protocol
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from aiohttp.connector import Connection
+from aiohttp.http import RawResponseMessage
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from toolwire.core.backend import Opening, Post
@@ -73,11 +82,13 @@ class HttpUpstream:
         self._batching = batching
         self._base = base_url.rstrip("/")
         self._credentials = credentials
-        self._headers = {"user-agent": "toolwire", **headers}
+        own = {name.lower(): value for name, value in headers.items()}
+        self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
         address = URL(self._base)
         self.origin: Origin = (address.scheme, address.host, address.port)
         self._proxy = proxy_for(address)
         self._urls: dict[str, URL] = {}
+        self._targets: dict[str, aiohttp.ClientRequest] = {}
 
     def start(self) -> None:
         """Connections are made when they are needed."""
@@ -89,9 +100,10 @@ class HttpUpstream:
         """Send the request; returns when the headers have arrived. Raises `Broken`."""
         assert isinstance(opening, Post)
         headers = {**self._headers, **opening.headers, **self._credentials.headers(key)}
-        if len(opening.body) >= LARGE:
-            await give_way()  # encoding it took long
         try:
+            if self._proxy is None and len(opening.body) < LARGE:
+                return await self._send(opening, headers)
+            await give_way()  # encoding it took long
             response = await self._session.post(
                 self._url(opening.path),
                 data=_payload(opening.body),
@@ -101,7 +113,31 @@ class HttpUpstream:
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
-        return HttpReply(response, self._batching)
+        return HttpReply(response.status, response.headers, response.content, response.close, self._batching)
+
+    async def _send(self, post: Post, headers: Mapping[str, str]) -> "HttpReply":
+        """Write a request in one piece to a connection of the pool."""
+        target = self._target(post.path)
+        head = _head(target.url, {"host": target.headers["host"], **headers}, len(post.body))
+        connector = self._session.connector
+        assert connector is not None
+        try:
+            connection = await connector.connect(target, [], self._session.timeout)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError from error
+        try:
+            message, content = await _exchange(connection, head + post.body)
+        except BaseException:
+            connection.close()
+            raise
+        content.on_eof(connection.release)
+        return HttpReply(message.code, message.headers, content, connection.close, self._batching)
+
+    def _target(self, path: str) -> aiohttp.ClientRequest:
+        """Where a request to this path goes, as aiohttp's pool wants to know it; nothing of one request is in it."""
+        if path not in self._targets:
+            self._targets[path] = _BareRequest("POST", self._url(path), loop=asyncio.get_running_loop())
+        return self._targets[path]
 
     def beside(self, last: str) -> "HttpUpstream":
         """The upstream for the parent path, if the path ends with this segment."""
@@ -153,15 +189,49 @@ def _payload(body: bytes) -> aiohttp.payload.Payload:
     return aiohttp.BytesIOPayload(BytesIO(body), content_type="application/json")
 
 
-class HttpReply:
-    """A response whose headers have arrived."""
+async def _exchange(connection: Connection, request: bytes) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
+    """Write a request; returns the head of the response, and where its body will be."""
+    protocol, transport = connection.protocol, connection.transport
+    if protocol is None or transport is None:
+        raise aiohttp.ServerDisconnectedError
+    protocol.set_response_params(read_until_eof=True, read_bufsize=MOST)
+    transport.write(request)
+    try:
+        message, content = await protocol.read()
+        while 100 <= message.code < 200:
+            message, content = await protocol.read()
+    except HttpProcessingError as error:
+        raise aiohttp.ClientPayloadError from error
+    return message, content
 
-    def __init__(self, response: aiohttp.ClientResponse, batching: bool = True) -> None:
-        self._response = response
-        self._content = response.content
+
+def _head(target: URL, headers: Mapping[str, str], size: int) -> bytes:
+    """The head of a POST request."""
+    if _CONTROL.search("".join((*headers, *headers.values()))):
+        raise broken("invalid_header", "A header for the backend, or its key, contains a line break or the like.", 500)
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    return f"POST {target.raw_path_qs} HTTP/1.1\r\n{''.join(lines)}content-length: {size}\r\n\r\n".encode()
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class HttpReply:
+    """A response whose headers have arrived. `close` closes its connection."""
+
+    def __init__(
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        content: aiohttp.StreamReader,
+        close: Callable[[], object],
+        batching: bool = True,
+    ) -> None:
+        self.status = status
+        self.headers = headers
+        self._content = content
+        self._close = close
         self._batching = batching
-        self.status = response.status
-        self.headers: Mapping[str, str] = response.headers
 
     def read_nowait(self) -> bytes:
         """The bytes that have arrived; empty if none have."""
@@ -184,7 +254,7 @@ class HttpReply:
     def close(self) -> None:
         """Close the connection of an incomplete reply, which stops the model."""
         if not self._content.at_eof():
-            self._response.close()
+            self._close()
 
 
 def _broken(error: Exception) -> Broken:
