@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from toolwire.core.cache import size_of
 from toolwire.core.shares import Shares
 from toolwire.memory.store import KeptRow, Store, StoreFailed
 
@@ -20,6 +19,11 @@ UNWRITTEN_BYTES = 32 * 1024 * 1024
 """Most bytes that wait to be written; what comes beyond is at hand in memory only."""
 ABSENT_BYTES = 4 * 1024 * 1024
 """Most bytes of keys of one table that are known not to be in the store."""
+
+OBJECTS = 512
+"""Bytes that a key and a value take in memory beside those of their JSON."""
+
+_encode = msgspec.json.Encoder().encode
 
 Key = TypeVar("Key", bound="tuple[Hashable, ...]")
 Value = TypeVar("Value")
@@ -36,16 +40,12 @@ class WriteBehind:
         self._written = self._gathered
         self._task: asyncio.Task[None] | None = None
 
-    def put(self, owner: str, kind: str, key: "tuple[Any, ...]", value: object) -> None:
+    def put(self, owner: str, kind: str, key: bytes, value: bytes) -> None:
         """Write a value by and by. The later of two with one key counts."""
         if self._store is None or self._size > UNWRITTEN_BYTES:
             return
-        try:
-            row = KeptRow(owner, kind, stored(key), msgspec.json.encode(value))
-        except UnicodeEncodeError:  # half a character, which no file of text can hold
-            return
-        self._rows[owner, kind, row.key] = row
-        self._size += len(row.value)
+        self._rows[owner, kind, key] = KeptRow(owner, kind, key, value)
+        self._size += len(value)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._write(self._store))
 
@@ -87,14 +87,20 @@ class KeptTable(Generic[Key, Value]):
         return self._values.get(key)
 
     def put(self, key: Key, value: Value) -> None:
-        """Keep a value, also in the store."""
-        self.hold(key, value)
-        self._absent.pop(key)
-        self._behind.put(str(key[0]), self.kind, key, value)
+        """Keep a value, also in the store. One with half a character, which no file of text can hold, is not kept."""
+        with suppress(UnicodeEncodeError):
+            name, encoded = stored(key), _encode(value)
+            self._hold(key, value, len(name) + len(encoded))
+            self._absent.pop(key)
+            self._behind.put(str(key[0]), self.kind, name, encoded)
 
     def hold(self, key: Key, value: Value) -> None:
         """Keep a value in memory only."""
-        self._values.put(str(key[0]), key, value, size_of(key) + size_of(value))
+        with suppress(UnicodeEncodeError):
+            self._hold(key, value, len(stored(key)) + len(_encode(value)))
+
+    def _hold(self, key: Key, value: Value, size: int) -> None:
+        self._values.put(str(key[0]), key, value, size + OBJECTS)
 
     def is_unknown(self, key: Key) -> bool:
         """Whether the store must be asked."""
@@ -109,9 +115,9 @@ class KeptTable(Generic[Key, Value]):
             return
         if found is not None:
             with suppress(msgspec.DecodeError):
-                self.hold(key, self._decode(found))
+                self._hold(key, self._decode(found), len(stored(key)) + len(found))
                 return
-        self._absent.put(str(key[0]), key, True, size_of(key))
+        self._absent.put(str(key[0]), key, True, len(stored(key)))
 
 
 Wanted: TypeAlias = tuple[KeptTable[Any, Any], "tuple[Any, ...]"]
@@ -135,4 +141,4 @@ async def load(store: Store, owner: str, wanted: Sequence[Wanted]) -> Sequence[W
 
 def stored(key: "tuple[Any, ...]") -> bytes:
     """A key as the store has it, without its owner."""
-    return msgspec.json.encode(key[1:])
+    return _encode(key[1:])
