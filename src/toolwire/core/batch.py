@@ -110,7 +110,9 @@ def learn_template(block: bytes, fields: Sequence[bytes]) -> Template | None:
 
 LONGEST_NUMBER = 18
 WINDOW = 16 * 1024
-"""Most bytes that are split for one batch, so that what follows it is not searched again and again."""
+"""Bytes that are split for one batch, so that what follows it is not searched again and again."""
+FRAMES = 32
+"""Frames like the first that are split for one batch, if they have more bytes than that."""
 
 
 def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch, int] | None:
@@ -119,7 +121,8 @@ def read_batch(data: bytes, start: int, template: Template) -> tuple[FrameBatch,
     end = data.find(tail, start + len(lead), start + WINDOW)
     if end < 0 or not data.startswith(lead, end + len(tail)):
         return None
-    opening, *parts = data[start : start + WINDOW].split(key)
+    window = max(WINDOW, FRAMES * (end - start))
+    opening, *parts = data[start : start + window].split(key)
     number = _number_in(opening, template)
     if number is None:
         return None

@@ -23,9 +23,9 @@ EXPOSED = (
 """Our headers that a page in a browser may read."""
 
 
-PIECE = 64 * 1024
+PIECE = 128 * 1024
 """Bytes that are written at once, and that may wait to be written before anything else is."""
-WHOLE = 4 * PIECE
+WHOLE = 2 * PIECE
 """Bytes of a write that is not cut yet: what one read of the backend leads to is mostly smaller."""
 
 

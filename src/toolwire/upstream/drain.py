@@ -25,8 +25,10 @@ INSIDE = (
 KNOWN = all(hasattr(StreamReader, name) for name in INSIDE)
 FEW = 4
 """Fewer chunks are read through aiohttp's own method."""
-MOST = 64 * 1024
-"""The most bytes taken at once, and the size of aiohttp's buffer."""
+BUFFER = 64 * 1024
+"""The size of aiohttp's buffer: it stops reading when twice as many bytes wait."""
+MOST = 2 * BUFFER
+"""The most bytes taken at once."""
 
 
 def drained(content: StreamReader) -> bytes:

@@ -21,7 +21,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from toolwire.core.backend import Opening, Post
-from toolwire.upstream.drain import MOST, arrived, drained
+from toolwire.upstream.drain import BUFFER, MOST, arrived, drained
 from toolwire.upstream.fairness import give_way
 from toolwire.upstream.reply import Broken, Origin, Timeouts, broken
 
@@ -54,7 +54,7 @@ def make_session(timeouts: Timeouts) -> aiohttp.ClientSession:
         connector=connector,
         timeout=timeout,
         auto_decompress=True,
-        read_bufsize=MOST,
+        read_bufsize=BUFFER,
         request_class=_BareRequest,
         cookie_jar=aiohttp.DummyCookieJar(),
     )
@@ -194,7 +194,7 @@ async def _exchange(connection: Connection, request: bytes) -> tuple[RawResponse
     protocol, transport = connection.protocol, connection.transport
     if protocol is None or transport is None:
         raise aiohttp.ServerDisconnectedError
-    protocol.set_response_params(read_until_eof=True, read_bufsize=MOST)
+    protocol.set_response_params(read_until_eof=True, read_bufsize=BUFFER)
     transport.write(request)
     try:
         message, content = await protocol.read()
