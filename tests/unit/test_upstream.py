@@ -327,13 +327,15 @@ def test_a_request_that_takes_aiohttps_own_way_says_the_same(size: int, proxied:
 class Wire(BaseProtocol):
     """A connection that can be paused."""
 
-    paused = False
+    @property
+    def paused(self) -> bool:
+        return self._reading_paused
 
     def pause_reading(self) -> None:
-        self.paused = True
+        self._reading_paused = True
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        self.paused = False
+        self._reading_paused = False
 
 
 @pytest.mark.parametrize("size", [100, 5000, 200_000])

@@ -83,7 +83,9 @@ class FrameReader:
             data = data[blank + 2 :]
         cut = data.rfind(b"\n\n", 0, data.rfind(b"\n") + 1) + 2
         if cut > 1:
-            if self._delta_fields:
+            if data.find(b"\n\n") == cut - 2:  # a single block, as a model that is slower than we are sends it
+                self._read_block(data[: cut - 2], frames)
+            elif self._delta_fields:
                 self._read_batches(data[:cut], frames)
             else:
                 self._read_blocks(data[:cut], frames)

@@ -166,6 +166,7 @@ class HttpConnection(HttpToolsProtocol):
         """The next request may come, or be answered. `check` says how long it may take, and not uvicorn's timer."""
         self._send_head()
         self._awaits_head = True
+        vars(self).pop("write", None)
         self._since = self.loop.time()
         if self._phase is Phase.READ and self.cycle.response_complete:
             self._phase, self._overhead = Phase.WAITING, 0
@@ -189,8 +190,9 @@ class HttpConnection(HttpToolsProtocol):
         """Write the next part of an answer. Its head waits for what is written right behind it, since each write
         is a system call."""
         if not self._awaits_head:
-            self.transport.write(self._head + data if self._head else data)
+            self.transport.write(self._head + data)
             self._head = b""
+            self.write = self.transport.write  # until the answer is over there is nothing more to do here
         elif data.startswith(CONTINUE):
             self.transport.write(data)
         else:

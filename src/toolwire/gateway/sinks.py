@@ -6,7 +6,7 @@ has a real status. All events of one read become one write. While nothing comes,
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from toolwire.core.collect import Collector
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import Event, TurnFailed
 from toolwire.gateway.answer import Answer, Encoder
-from toolwire.gateway.http import EXPOSED, send_json, send_pieces
+from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
 from toolwire.turns.run import early_failure
 from toolwire.turns.source import TurnSource
 from toolwire.upstream.fairness import give_way
@@ -144,9 +144,11 @@ class HttpSink:
         start = [*SSE_HEADERS, *self.headers, *self._passed_on(run)]
         await self._send({"type": "http.response.start", "status": 200, "headers": start})
 
-    async def _put(self, pieces: Sequence[bytes], *, last: bool = False) -> None:
+    def _put(self, pieces: Sequence[bytes], *, last: bool = False) -> Awaitable[None]:
         """All events of one read in one write."""
-        await send_pieces(self._send, pieces, last=last)
+        if len(pieces) == 1 and len(pieces[0]) <= PIECE and not last:
+            return self._send({"type": "http.response.body", "body": pieces[0], "more_body": True})
+        return send_pieces(self._send, pieces, last=last)
 
     async def fail(self, failure: Failure, run: TurnSource | None) -> None:
         """Say what went wrong: with a status while that is possible, else inside the stream."""

@@ -57,7 +57,7 @@ class Attempt:
     ) -> None:
         self._question = question
         self.conversation = question.conversation
-        self.assembly = question.assembly
+        self._call_ids = question.assembly.stats.call_ids
         self._loop = loop
         self._alarm = alarm
         self._hold = hold
@@ -105,7 +105,7 @@ class Attempt:
 
     def check_calls(self) -> None:
         """Raise if the turn has more calls than any model would make."""
-        if self.assembly.stats.call_count > MAX_CALLS:
+        if len(self._call_ids) > MAX_CALLS:
             raise TooManyCalls
 
     def close(self) -> None:
@@ -234,7 +234,8 @@ class Attempt:
         self.held_bytes += len(data)
         if self.held_bytes > self._question.max_reply:
             raise ReplyTooLarge(self._question.max_reply)
-        self.check_calls()
+        if len(self._call_ids) > MAX_CALLS:
+            raise TooManyCalls
         if self._reader is None:
             if not self._plain:
                 data = data.lstrip()  # some servers send blank lines while they think

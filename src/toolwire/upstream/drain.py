@@ -10,6 +10,7 @@ The size is bounded by what can be processed in a few milliseconds, and by what 
 from typing import Any, cast
 
 from aiohttp import StreamReader
+from aiohttp.base_protocol import BaseProtocol
 
 INSIDE = (
     "_buffer",
@@ -20,11 +21,10 @@ INSIDE = (
     "_low_water",
     "_protocol",
     "_eof",
+    "_exception",
     "_wait",
 )
-KNOWN = all(hasattr(StreamReader, name) for name in INSIDE)
-FEW = 4
-"""Fewer chunks are read through aiohttp's own method."""
+KNOWN = all(hasattr(StreamReader, name) for name in INSIDE) and hasattr(BaseProtocol, "_reading_paused")
 BUFFER = 64 * 1024
 """The size of aiohttp's buffer: it stops reading when twice as many bytes wait."""
 MOST = 2 * BUFFER
@@ -33,20 +33,24 @@ MOST = 2 * BUFFER
 
 def drained(content: StreamReader) -> bytes:
     """The bytes that have arrived, up to the limit; empty if none have."""
-    inside = cast("Any", content)
-    if not _is_known(content) or content.exception() is not None:
+    if not (KNOWN and type(content) is StreamReader):
         return content.read_nowait(MOST)
+    inside = cast("Any", content)
+    buffer = inside._buffer
+    if inside._exception is not None or inside._buffer_offset:
+        return content.read_nowait(MOST)
+    if not buffer:
+        return b""
     if inside._size > MOST:
         return _part(content)
-    if len(inside._buffer) < FEW or inside._buffer_offset:
-        return content.read_nowait()
-    data = b"".join(inside._buffer)
-    inside._buffer.clear()
+    data = b"".join(buffer)
+    buffer.clear()
     if inside._http_chunk_splits is not None:
         inside._http_chunk_splits.clear()
     inside._size = 0
     inside._cursor += len(data)
-    inside._protocol.resume_reading()
+    if inside._protocol._reading_paused:
+        inside._protocol.resume_reading()
     return data
 
 
@@ -66,7 +70,7 @@ def _part(content: StreamReader) -> bytes:
     splits = inside._http_chunk_splits
     while splits and splits[0] <= inside._cursor:
         splits.popleft()
-    if inside._size < inside._low_water:
+    if inside._size < inside._low_water and inside._protocol._reading_paused:
         inside._protocol.resume_reading()
     return b"".join(chunks)
 
@@ -74,12 +78,8 @@ def _part(content: StreamReader) -> bytes:
 async def arrived(content: StreamReader) -> bytes:
     """Wait for bytes and return them; empty at the end."""
     inside = cast("Any", content)
-    if not _is_known(content) or content.exception() is not None:
+    if not (KNOWN and type(content) is StreamReader) or inside._exception is not None:
         return await content.readany()
     while not inside._buffer and not inside._eof:
         await inside._wait("readany")
     return drained(content)
-
-
-def _is_known(content: StreamReader) -> bool:
-    return KNOWN and type(content) is StreamReader

@@ -13,7 +13,7 @@ Maybe = msgspec.Raw | msgspec.UnsetType
 OptionalText = str | None | msgspec.UnsetType
 
 
-class UnexpectedFields(msgspec.Struct):
+class UnexpectedFields(msgspec.Struct, gc=False):
     """Undocumented fields with which some servers describe a call.
 
     Any value other than null fails to decode, and the whole chunk is then read by `loose.py`, which understands them.
@@ -58,7 +58,7 @@ class ToolCall(UnexpectedFields):
     toolCallIndex: None = None  # noqa: N815
 
 
-class ReplyMessage(msgspec.Struct):
+class ReplyMessage(msgspec.Struct, gc=False):
     """A delta, or a whole message."""
 
     role: OptionalText = msgspec.UNSET
@@ -81,7 +81,7 @@ class LooseMessage(ReplyMessage):
     """Reasoning that came among the parts of the content."""
 
 
-class ReplyChoice(msgspec.Struct):
+class ReplyChoice(msgspec.Struct, gc=False):
     """One choice of a chunk or a completion."""
 
     index: int | None = None
@@ -92,7 +92,7 @@ class ReplyChoice(msgspec.Struct):
     usage: "TokenUsage | None" = None
 
 
-class Details(msgspec.Struct):
+class Details(msgspec.Struct, gc=False):
     """The details of token counts."""
 
     cached_tokens: float | None = None
@@ -100,7 +100,7 @@ class Details(msgspec.Struct):
     reasoning_tokens: float | None = None
 
 
-class TokenUsage(msgspec.Struct):
+class TokenUsage(msgspec.Struct, gc=False):
     """The token counts of a reply."""
 
     prompt_tokens: float | None = None
@@ -110,7 +110,7 @@ class TokenUsage(msgspec.Struct):
     prompt_cache_hit_tokens: float | None = None
 
 
-class Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct, gc=False):
     """A chunk of a stream, or a whole completion."""
 
     id: str | None = None

@@ -13,7 +13,7 @@ UNASSIGNED = "toolwire/unassigned"
 """A notification of our own: a line of the process names no thread. `message` is its method, if that can be read."""
 
 
-class Tokens(msgspec.Struct, frozen=True, rename="camel"):
+class Tokens(msgspec.Struct, frozen=True, rename="camel", gc=False):
     input_tokens: int = 0
     output_tokens: int = 0
     cached_input_tokens: int = 0
@@ -31,12 +31,12 @@ class Tokens(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
-class TokenUsage(msgspec.Struct, rename="camel"):
+class TokenUsage(msgspec.Struct, rename="camel", gc=False):
     total: Tokens = Tokens()
     model_context_window: int | None = None
 
 
-class Item(msgspec.Struct):
+class Item(msgspec.Struct, gc=False):
     """An item as app-server shows it to people, or, in raw events, as the model's server sent it."""
 
     type: str = ""
@@ -52,28 +52,28 @@ class Item(msgspec.Struct):
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class TurnError(msgspec.Struct, rename="camel"):
+class TurnError(msgspec.Struct, rename="camel", gc=False):
     message: str = ""
     codex_error_info: ErrorInfo = None
     additional_details: str | None = None
 
 
-class Turn(msgspec.Struct):
+class Turn(msgspec.Struct, gc=False):
     id: str = ""
     status: str = ""
     error: TurnError | None = None
 
 
-class Status(msgspec.Struct):
+class Status(msgspec.Struct, gc=False):
     type: str = ""
 
 
-class Thread(msgspec.Struct):
+class Thread(msgspec.Struct, gc=False):
     id: str = ""
     status: Status | None = None
 
 
-class Params(msgspec.Struct, rename="camel"):
+class Params(msgspec.Struct, rename="camel", gc=False):
     """Of every method that we know. Which fields are there depends on it."""
 
     turn_id: str | None = None
@@ -95,18 +95,18 @@ class Params(msgspec.Struct, rename="camel"):
     to_model: str | None = None
 
 
-class Result(msgspec.Struct):
+class Result(msgspec.Struct, gc=False):
     thread: Thread | None = None
     turn: Turn | None = None
 
 
-class RpcError(msgspec.Struct):
+class RpcError(msgspec.Struct, gc=False):
     code: int = 0
     message: str = ""
     data: Any = None
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, gc=False):
     id: Id | None = None
     method: str = ""
     params: Params | None = None

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 
-class TokenUsage(msgspec.Struct):
+class TokenUsage(msgspec.Struct, gc=False):
     """The token counts of a reply."""
 
     input_tokens: float | None = None
@@ -15,7 +15,7 @@ class TokenUsage(msgspec.Struct):
     output_tokens_details: dict[str, Any] | None = None
 
 
-class Block(msgspec.Struct):
+class Block(msgspec.Struct, gc=False):
     """A content block of any type."""
 
     type: str = ""
@@ -30,7 +30,7 @@ class Block(msgspec.Struct):
     tool_use_id: Any = None
 
 
-class Delta(msgspec.Struct):
+class Delta(msgspec.Struct, gc=False):
     """A delta of any type, of a block or of the message."""
 
     type: str = ""
@@ -41,7 +41,7 @@ class Delta(msgspec.Struct):
     stop_reason: str | None = None
 
 
-class ReplyMessage(msgspec.Struct):
+class ReplyMessage(msgspec.Struct, gc=False):
     """A message, whole or as it starts."""
 
     id: str | None = None
@@ -53,13 +53,13 @@ class ReplyMessage(msgspec.Struct):
     error: Any = None
 
 
-class RawContent(msgspec.Struct):
+class RawContent(msgspec.Struct, gc=False):
     """The blocks of a message as raw JSON."""
 
     content: list[msgspec.Raw]
 
 
-class StreamEvent(msgspec.Struct):
+class StreamEvent(msgspec.Struct, gc=False):
     """Any event of a stream. Which fields are there depends on its type."""
 
     type: str = ""

@@ -118,12 +118,10 @@ class Decoder(TurnDecoder):
             if event.type not in DELTAS:
                 answers = event.item.answers if event.item is not None else None
                 events = [RawFrame(event.type, self._item_name(event), frame.data, answers), *events]
-        return self._in_sequence(events)
+        return self._in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
 
     def _in_sequence(self, events: Sequence[Event]) -> Sequence[Event]:
         feed = self._sequencer.feed
-        if len(events) == 1:
-            return feed(events[0])
         return [out for each in events for out in feed(each)]
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:

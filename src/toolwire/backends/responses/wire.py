@@ -47,7 +47,7 @@ class Part(msgspec.Struct, gc=False):
     status: str | None = None
 
 
-class ReplyItem(msgspec.Struct):
+class ReplyItem(msgspec.Struct, gc=False):
     """An output item of any type."""
 
     type: str = ""
@@ -72,7 +72,7 @@ class ReplyItem(msgspec.Struct):
         return self.call_id or "" if self.type in _RESULTS else None
 
 
-class TokenDetails(msgspec.Struct):
+class TokenDetails(msgspec.Struct, gc=False):
     """The details of token counts."""
 
     cached_tokens: float | None = None
@@ -80,7 +80,7 @@ class TokenDetails(msgspec.Struct):
     reasoning_tokens: float | None = None
 
 
-class TokenUsage(msgspec.Struct):
+class TokenUsage(msgspec.Struct, gc=False):
     """The token counts of a response."""
 
     input_tokens: float | None = None
@@ -89,13 +89,13 @@ class TokenUsage(msgspec.Struct):
     output_tokens_details: TokenDetails | None = None
 
 
-class IncompleteDetails(msgspec.Struct):
+class IncompleteDetails(msgspec.Struct, gc=False):
     """Why a response is incomplete."""
 
     reason: str | None = None
 
 
-class Response(msgspec.Struct):
+class Response(msgspec.Struct, gc=False):
     """A response object."""
 
     id: str | None = None
@@ -107,7 +107,7 @@ class Response(msgspec.Struct):
     incomplete_details: IncompleteDetails | None = None
 
 
-class StreamEvent(msgspec.Struct):
+class StreamEvent(msgspec.Struct, gc=False):
     """Any event of a stream. Which fields are there depends on its type."""
 
     type: str = ""
@@ -220,23 +220,23 @@ ENDINGS = frozenset(("response.completed", "response.done", "response.incomplete
 """The events that close a turn."""
 
 
-class _EndingResponse(msgspec.Struct):
+class _EndingResponse(msgspec.Struct, gc=False):
     status: str | None = None
     error: Error | None = None
 
 
-class Ending(msgspec.Struct):
+class Ending(msgspec.Struct, gc=False):
     """The fields of a closing event that are needed to end the turn."""
 
     type: str
     response: _EndingResponse
 
 
-class _RawResponse(msgspec.Struct):
+class _RawResponse(msgspec.Struct, gc=False):
     output: list[msgspec.Raw] | None = None
 
 
-class RawOutput(msgspec.Struct):
+class RawOutput(msgspec.Struct, gc=False):
     """The items of a final response as raw JSON."""
 
     response: _RawResponse

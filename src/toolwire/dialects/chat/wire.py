@@ -10,14 +10,14 @@ from toolwire.dialects.reading import Maybe
 Raw = msgspec.Raw
 
 
-class ImageUrl(msgspec.Struct):
+class ImageUrl(msgspec.Struct, gc=False):
     """An image by URL."""
 
     url: str
     detail: str | None = None
 
 
-class File(msgspec.Struct):
+class File(msgspec.Struct, gc=False):
     """A file by its bytes or by id."""
 
     file_data: str | None = None
@@ -25,14 +25,14 @@ class File(msgspec.Struct):
     filename: str | None = None
 
 
-class Audio(msgspec.Struct):
+class Audio(msgspec.Struct, gc=False):
     """Audio as Base64."""
 
     data: str
     format: str
 
 
-class ContentPart(msgspec.Struct):
+class ContentPart(msgspec.Struct, gc=False):
     """One part of a message's content, of any type."""
 
     type: str
@@ -44,21 +44,21 @@ class ContentPart(msgspec.Struct):
     input_audio: Audio | None = None
 
 
-class FunctionCall(msgspec.Struct):
+class FunctionCall(msgspec.Struct, gc=False):
     """The function of a call, and its arguments in any form."""
 
     name: str | None = None
     arguments: Maybe = msgspec.UNSET
 
 
-class CustomCall(msgspec.Struct):
+class CustomCall(msgspec.Struct, gc=False):
     """The custom tool of a call, and its input."""
 
     name: str = ""
     input: str = ""
 
 
-class ToolCall(msgspec.Struct):
+class ToolCall(msgspec.Struct, gc=False):
     """A call in an assistant message."""
 
     id: str | None = None
@@ -70,7 +70,7 @@ class ToolCall(msgspec.Struct):
     """Gemini's signature of a call, which must be sent back with it."""
 
 
-class ChatMessage(msgspec.Struct):
+class ChatMessage(msgspec.Struct, gc=False):
     """A message of any role."""
 
     role: str
@@ -86,7 +86,7 @@ class ChatMessage(msgspec.Struct):
     cache_control: Maybe = msgspec.UNSET
 
 
-class FunctionTool(msgspec.Struct):
+class FunctionTool(msgspec.Struct, gc=False):
     """The declaration of a function."""
 
     name: str | None = None
@@ -95,7 +95,7 @@ class FunctionTool(msgspec.Struct):
     strict: bool | None = None
 
 
-class CustomTool(msgspec.Struct):
+class CustomTool(msgspec.Struct, gc=False):
     """The declaration of a custom tool."""
 
     name: str | None = None
@@ -103,7 +103,7 @@ class CustomTool(msgspec.Struct):
     format: Maybe = msgspec.UNSET
 
 
-class ToolDeclaration(msgspec.Struct):
+class ToolDeclaration(msgspec.Struct, gc=False):
     """A tool: nested under its type as the API documents it, or flat as many clients send it."""
 
     type: str | None = None
@@ -117,13 +117,13 @@ class ToolDeclaration(msgspec.Struct):
     cache_control: Maybe = msgspec.UNSET
 
 
-class NamedTool(msgspec.Struct):
+class NamedTool(msgspec.Struct, gc=False):
     """A tool by name."""
 
     name: str | None = None
 
 
-class AllowedTool(msgspec.Struct):
+class AllowedTool(msgspec.Struct, gc=False):
     """One tool of `allowed_tools`, nested or flat."""
 
     type: str | None = None
@@ -132,14 +132,14 @@ class AllowedTool(msgspec.Struct):
     custom: NamedTool | None = None
 
 
-class AllowedTools(msgspec.Struct):
+class AllowedTools(msgspec.Struct, gc=False):
     """A tool choice that limits the model to some of the tools."""
 
     mode: str = "auto"
     tools: list[AllowedTool] = []
 
 
-class ToolChoiceParam(msgspec.Struct):
+class ToolChoiceParam(msgspec.Struct, gc=False):
     """A `tool_choice` that is an object."""
 
     type: str | None = None
@@ -149,7 +149,7 @@ class ToolChoiceParam(msgspec.Struct):
     allowed_tools: AllowedTools | None = None
 
 
-class JsonSchema(msgspec.Struct):
+class JsonSchema(msgspec.Struct, gc=False):
     """The schema of structured output."""
 
     name: str = ""
@@ -158,20 +158,20 @@ class JsonSchema(msgspec.Struct):
     strict: bool | None = None
 
 
-class ResponseFormat(msgspec.Struct):
+class ResponseFormat(msgspec.Struct, gc=False):
     """The `response_format` of a request."""
 
     type: str
     json_schema: JsonSchema | None = None
 
 
-class StreamOptions(msgspec.Struct):
+class StreamOptions(msgspec.Struct, gc=False):
     """The `stream_options` of a request."""
 
     include_usage: bool | None = None
 
 
-class Body(msgspec.Struct):
+class Body(msgspec.Struct, gc=False):
     """The whole request. Fields that are not here are carried as they are."""
 
     model: str

@@ -7,7 +7,7 @@ from toolwire.dialects.reading import Maybe
 Raw = msgspec.Raw
 
 
-class Source(msgspec.Struct):
+class Source(msgspec.Struct, gc=False):
     """Where an image or a document comes from."""
 
     type: str = ""
@@ -17,7 +17,7 @@ class Source(msgspec.Struct):
     file_id: str | None = None
 
 
-class Block(msgspec.Struct):
+class Block(msgspec.Struct, gc=False):
     """A content block of any type."""
 
     type: str
@@ -37,41 +37,41 @@ class Block(msgspec.Struct):
     tool_name: str | None = None
 
 
-class MessageParam(msgspec.Struct):
+class MessageParam(msgspec.Struct, gc=False):
     """One message of the conversation."""
 
     role: str
     content: Raw
 
 
-class Metadata(msgspec.Struct):
+class Metadata(msgspec.Struct, gc=False):
     """The `metadata` of a request."""
 
     user_id: str | None = None
 
 
-class Thinking(msgspec.Struct):
+class Thinking(msgspec.Struct, gc=False):
     """The `thinking` setting of a request."""
 
     type: str = "enabled"
     budget_tokens: int | None = None
 
 
-class Format(msgspec.Struct):
+class Format(msgspec.Struct, gc=False):
     """The schema of structured output."""
 
     type: str = ""
     schema: Maybe = msgspec.UNSET
 
 
-class OutputConfig(msgspec.Struct):
+class OutputConfig(msgspec.Struct, gc=False):
     """The `output_config` of a request."""
 
     effort: str | None = None
     format: Format | None = None
 
 
-class ToolParam(msgspec.Struct):
+class ToolParam(msgspec.Struct, gc=False):
     """The declaration of a tool."""
 
     name: str | None = None
@@ -82,7 +82,7 @@ class ToolParam(msgspec.Struct):
     cache_control: Maybe = msgspec.UNSET
 
 
-class ToolChoiceParam(msgspec.Struct):
+class ToolChoiceParam(msgspec.Struct, gc=False):
     """The `tool_choice` of a request."""
 
     type: str
@@ -90,7 +90,7 @@ class ToolChoiceParam(msgspec.Struct):
     disable_parallel_tool_use: bool | None = None
 
 
-class Body(msgspec.Struct):
+class Body(msgspec.Struct, gc=False):
     """The whole request. Fields that are not here are carried as they are."""
 
     model: str | None = None

@@ -7,7 +7,7 @@ from toolwire.dialects.reading import Maybe
 Raw = msgspec.Raw
 
 
-class Format(msgspec.Struct):
+class Format(msgspec.Struct, gc=False):
     """The `text.format` of a request."""
 
     type: str
@@ -17,27 +17,27 @@ class Format(msgspec.Struct):
     strict: bool | None = None
 
 
-class TextParam(msgspec.Struct):
+class TextParam(msgspec.Struct, gc=False):
     """The `text` settings of a request."""
 
     format: Format | None = None
     verbosity: str | None = None
 
 
-class ReasoningParam(msgspec.Struct):
+class ReasoningParam(msgspec.Struct, gc=False):
     """The `reasoning` settings of a request."""
 
     effort: str | None = None
     summary: str | None = None
 
 
-class ConversationParam(msgspec.Struct):
+class ConversationParam(msgspec.Struct, gc=False):
     """A `conversation` that is given as an object."""
 
     id: str
 
 
-class Body(msgspec.Struct):
+class Body(msgspec.Struct, gc=False):
     """A request. Fields that are not here are carried to a backend of Responses, and noted for any other."""
 
     model: str | None = None
@@ -69,7 +69,7 @@ class Body(msgspec.Struct):
     prompt_cache_key: str | None = None
 
 
-class Part(msgspec.Struct):
+class Part(msgspec.Struct, gc=False):
     """One part of a message's or an output's content, of any type."""
 
     type: str = ""
@@ -84,14 +84,14 @@ class Part(msgspec.Struct):
     input_audio: Maybe = msgspec.UNSET
 
 
-class Audio(msgspec.Struct):
+class Audio(msgspec.Struct, gc=False):
     """Audio as Base64."""
 
     data: str
     format: str
 
 
-class InputItem(msgspec.Struct):
+class InputItem(msgspec.Struct, gc=False):
     """Any item of an input. Which fields are there depends on its type."""
 
     type: str | None = None
@@ -111,7 +111,7 @@ class InputItem(msgspec.Struct):
     status: str | None = None
 
 
-class ToolDeclaration(msgspec.Struct):
+class ToolDeclaration(msgspec.Struct, gc=False):
     """The declaration of a tool or of a namespace of tools."""
 
     type: str | None = None
@@ -123,7 +123,7 @@ class ToolDeclaration(msgspec.Struct):
     tools: list[Raw] | None = None
 
 
-class ToolChoiceParam(msgspec.Struct):
+class ToolChoiceParam(msgspec.Struct, gc=False):
     """A `tool_choice` that is an object."""
 
     type: str | None = None
@@ -132,7 +132,7 @@ class ToolChoiceParam(msgspec.Struct):
     tools: list[ToolDeclaration] | None = None
 
 
-class ToolOutput(msgspec.Struct):
+class ToolOutput(msgspec.Struct, gc=False):
     """One result in a request of submit_tool_outputs."""
 
     tool_call_id: str | None = None
@@ -140,7 +140,7 @@ class ToolOutput(msgspec.Struct):
     output: Maybe = msgspec.UNSET
 
 
-class ToolOutputs(msgspec.Struct):
+class ToolOutputs(msgspec.Struct, gc=False):
     """The body of submit_tool_outputs."""
 
     tool_outputs: list[ToolOutput]
