@@ -118,6 +118,7 @@ class Exchange:
         self._began = time.perf_counter()
         self._run: TurnSource | None = None
         self._answer: Answer | None = None
+        self._failure: Failure | None = None
         self._collected = 0  # bytes of the reply
 
     async def serve(self, operation: "Operation", receive: Receive) -> None:
@@ -242,6 +243,7 @@ class Exchange:
         return self.headers[name].decode("latin-1") if name in self.headers else ""
 
     async def _fail(self, failure: Failure) -> None:
+        self._failure = failure
         self.facts["error"] = failure.code or "bad_request"
         await self.sink.fail(failure, self._run)
 
@@ -260,7 +262,7 @@ class Exchange:
         if id:
             self.facts["upstream_request_id"] = id
         self.facts["stream"] = self._answer is not None and self._answer.request.stream
-        self.shared.log.turn(self.facts, stats, seconds)
+        self.shared.log.turn(self.facts, stats, seconds, self._failure)
         self.shared.metrics.turn(self.facts, stats, seconds)
 
 
