@@ -62,13 +62,25 @@ class Gateway:
     """
 
     def __init__(
-        self, guard: Guard, endpoints: dict[str, ASGIApp], submit: ASGIApp, sockets: dict[str, ASGIApp], rest: ASGIApp
+        self,
+        guard: Guard,
+        endpoints: dict[str, ASGIApp],
+        submit: ASGIApp,
+        sockets: dict[str, ASGIApp],
+        rest: ASGIApp,
+        count_running: Callable[[], int],
     ) -> None:
         self._guard = guard
+        self._count_running = count_running
         self._endpoints = endpoints
         self._submit = submit
         self._sockets = sockets
         self._rest = rest
+
+    @property
+    def running(self) -> int:
+        """Turns that are being answered now, in the background too."""
+        return self._count_running()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -212,7 +224,7 @@ def make_app(settings: Settings, opened: SqliteStore | None = None, flight: Flig
         lifespan=lifespan,
     )
     rest.router.redirect_slashes = False  # a redirect would repeat whatever host the client named
-    return Gateway(guard, endpoints, submit, sockets, rest)
+    return Gateway(guard, endpoints, submit, sockets, rest, lambda: shared().metrics.running if states else 0)
 
 
 def log_format(settings: Settings) -> Format:

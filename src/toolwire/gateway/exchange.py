@@ -123,6 +123,8 @@ class Exchange:
 
     async def serve(self, operation: "Operation", receive: Receive) -> None:
         """Have the request answered, if only with what went wrong."""
+        metrics = self.shared.metrics
+        metrics.running += 1
         try:
             try:
                 await operation(self, receive)
@@ -145,6 +147,7 @@ class Exchange:
             with suppress(ClientGone):
                 await self.sink.give_up()
         finally:
+            metrics.running -= 1
             if self._run is not None:
                 await self._run.finish()
             self.claim.release()
