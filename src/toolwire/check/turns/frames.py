@@ -11,85 +11,71 @@ from typing import Any
 import msgspec
 
 from toolwire.check.turns.loose import as_object, parsed
-from toolwire.check.turns.rule import Finding, Rule
+from toolwire.check.turns.rule import Finding, must, should
 
 _FORMS = ("chat.*", "responses.*", "messages.*", "calls.*", "usage.*")
 """The rules that break when an event cannot be read."""
 
 RULES = (
-    Rule(
+    must(
         "sse.content-type",
-        "MUST",
         "A stream has the content type `text/event-stream`.",
-        "WHATWG server-sent events",
         "Browsers and several SDKs refuse to read it, or read it as one JSON document.",
     ),
-    Rule(
+    must(
         "sse.utf8",
-        "MUST",
         "A stream is UTF-8.",
-        "WHATWG server-sent events",
         "Characters of other scripts arrive as replacement characters, inside of arguments too.",
         explains=("arguments.unicode",),
     ),
-    Rule(
+    must(
         "sse.field",
-        "MUST",
         "Every line is a field (`data`, `event`, `id`, `retry`) or a comment.",
-        "WHATWG server-sent events",
         "Readers drop any other line without a word, such as an error that is written as bare JSON.",
         explains=_FORMS,
     ),
-    Rule(
+    must(
         "sse.json",
-        "MUST",
         "The data of every event is one JSON object, or `[DONE]`.",
-        "the OpenAI and Anthropic SDKs, which parse every event",
         "The SDK raises in the middle of a turn.",
+        required_by="the OpenAI and Anthropic SDKs, which parse every event",
         explains=_FORMS,
     ),
-    Rule(
+    must(
         "sse.ended",
-        "MUST",
         "The last event is ended by a blank line.",
-        "WHATWG server-sent events",
         "Readers drop an event that is not ended: mostly the one that says how the turn ended.",
         explains=_FORMS,
     ),
-    Rule(
+    should(
         "sse.one-line",
-        "SHOULD",
         "The data of an event is one line.",
-        "clients that read line by line",
         "They take the pieces for events of their own.",
+        required_by="clients that read line by line",
     ),
-    Rule(
+    should(
         "sse.space",
-        "SHOULD",
         "A space follows the colon of a field.",
-        "clients that look for `data: `",
         "They see no event at all.",
+        required_by="clients that look for `data: `",
     ),
-    Rule(
+    should(
         "sse.newline",
-        "SHOULD",
         "Lines end with a line feed alone.",
-        "clients that split at two line feeds",
         "They see one event that never ends.",
+        required_by="clients that split at two line feeds",
     ),
-    Rule(
+    should(
         "sse.empty-event",
-        "SHOULD",
         "Comments and other lines are followed by the data of an event, not by a blank line of their own.",
-        "clients that split at blank lines",
         "They take them for an event without data and stop or raise.",
+        required_by="clients that split at blank lines",
     ),
-    Rule(
+    should(
         "sse.id",
-        "SHOULD",
         "No event has the `id` of another one, and none has an `id` with a NUL in it.",
-        "WHATWG server-sent events: the last `id` is where a reader goes on after a broken connection",
         "The reader gets events twice, or loses those between.",
+        required_by="WHATWG server-sent events: the last `id` is where a reader goes on after a broken connection",
     ),
 )
 

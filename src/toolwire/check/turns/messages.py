@@ -7,148 +7,126 @@ import msgspec
 
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
-from toolwire.check.turns.rule import Finding, RequestFacts, Rule
+from toolwire.check.turns.rule import Finding, RequestFacts, must, should
 from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, ObservedUsage
 
 _API = "Anthropic Messages"
 _SDK = "the anthropic SDK, which builds the message from its events"
 
 RULES = (
-    Rule(
+    must(
         "messages.event-name",
-        "MUST",
         "Every event is sent under its type as its name.",
-        f"{_API}; {_SDK}",
         "The SDK passes over events without a name it knows: the turn is empty.",
+        required_by=f"{_API}; {_SDK}",
     ),
-    Rule(
+    must(
         "messages.opening",
-        "MUST",
         "A stream begins with one `message_start`, whose message is of the assistant and has an id, no content and "
         "no stop reason.",
-        f"{_API}; {_SDK}",
         "The SDK raises at the first event.",
+        required_by=f"{_API}; {_SDK}",
         explains=("messages.start-usage", "messages.fields", "messages.null-fields", "usage.reported"),
     ),
-    Rule(
+    must(
         "messages.start-usage",
-        "MUST",
         "The message of `message_start` has its usage.",
-        f"{_API}; Claude Code reads it",
         "Clients raise on the missing object.",
+        required_by=f"{_API}; Claude Code reads it",
         explains=("usage.reported",),
     ),
-    Rule(
+    should(
         "messages.fields",
-        "SHOULD",
         "A message has its model and its `stop_sequence`, which is null if there is none.",
-        f"{_API}; typed clients",
         "Typed clients refuse the whole turn.",
+        required_by=f"{_API}; typed clients",
         on="turn",
     ),
-    Rule(
+    should(
         "messages.null-fields",
-        "SHOULD",
         "What may be null is there all the same: `container` and `stop_details` of a message, and the cache, the tools "
         "and the tier in its usage.",
-        f"{_API}; typed clients",
         "Typed clients refuse the whole turn.",
+        required_by=f"{_API}; typed clients",
         on="turn",
     ),
-    Rule(
+    must(
         "messages.closing",
-        "MUST",
         "A stream ends with `message_delta`, the last of which has a stop reason of the API, and one `message_stop`.",
-        f"{_API}; {_SDK}",
         "Clients wait for more, or do not know that calls wait.",
+        required_by=f"{_API}; {_SDK}",
     ),
-    Rule(
+    should(
         "messages.delta-usage",
-        "SHOULD",
         "`message_delta` tells the tokens of the output.",
-        _API,
         "Budgets count nothing.",
         explains=("usage.reported",),
     ),
-    Rule(
+    must(
         "messages.error-event",
-        "MUST",
         "An error inside of a stream is an `error` event with type and message, and the last one.",
-        f"{_API}; {_SDK}",
         "A turn that failed is taken for one that ended.",
+        required_by=f"{_API}; {_SDK}",
         needs="error",
     ),
-    Rule(
+    should(
         "messages.unknown-event",
-        "SHOULD",
         "Every event is one of the API.",
-        _API,
         "Typed clients refuse it.",
     ),
-    Rule(
+    must(
         "messages.block-order",
-        "MUST",
         "One block is open at a time: it starts, grows and stops before the next, all under its index.",
-        f"{_API}; {_SDK}",
         "The input of one call is written into another.",
+        required_by=f"{_API}; {_SDK}",
         explains=("messages.block-index", "messages.delta", "calls.json"),
     ),
-    Rule(
+    must(
         "messages.block-index",
-        "MUST",
         "Blocks are counted from 0 as they start.",
-        f"{_API}; {_SDK}",
         "The SDK raises on an index that is not there.",
+        required_by=f"{_API}; {_SDK}",
         explains=("calls.json",),
     ),
-    Rule(
+    must(
         "messages.block-start",
-        "MUST",
         'A block starts empty: text `""`, input `{}`.',
-        _SDK,
         "What is there is doubled, or the SDK raises when it adds text to an object.",
+        required_by=_SDK,
     ),
-    Rule(
+    must(
         "messages.block-keys",
-        "MUST",
         "A `tool_use` block has an id and a name when it starts.",
-        _API,
         "The call cannot be answered.",
         on="turn",
         needs="call",
         explains=("calls.id", "calls.name"),
     ),
-    Rule(
+    must(
         "messages.delta",
-        "MUST",
         "A delta is of the kind of its block and holds text.",
-        f"{_API}; {_SDK}",
         "The SDK raises, or drops it.",
+        required_by=f"{_API}; {_SDK}",
         explains=("calls.json",),
     ),
-    Rule(
+    should(
         "messages.block-empty",
-        "SHOULD",
         "A text block has text.",
-        f"{_API}, which refuses empty text in a history",
         "The next request is refused with `text content blocks must be non-empty`.",
+        required_by=f"{_API}, which refuses empty text in a history",
         on="turn",
         needs="text",
     ),
-    Rule(
+    must(
         "messages.message",
-        "MUST",
         "A plain answer is a `message` of the assistant with an id, a list of blocks, a stop reason and its usage.",
-        _API,
         "The SDK raises.",
         on="plain",
         explains=("usage.reported", "calls.finish"),
     ),
-    Rule(
+    must(
         "messages.input",
-        "MUST",
         "The input of a `tool_use` block in a plain answer is an object.",
-        _API,
         "Clients that pass it on as keywords raise.",
         on="plain",
         needs="call",

@@ -1,5 +1,6 @@
 """Rules and findings."""
 
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -10,19 +11,30 @@ Level: TypeAlias = Literal["MUST", "SHOULD"]
 """MUST: clients lose or mangle calls where it is broken. SHOULD: some clients fail, or
 other information is lost."""
 
+SPECIFICATIONS = {
+    "chat": "OpenAI Chat Completions",
+    "responses": "Open Responses",
+    "messages": "Anthropic Messages",
+    "sse": "WHATWG server-sent events",
+    "socket": "Open Responses; Codex",
+    "compact": "OpenAI Responses, Open Responses; Codex",
+}
+"""What an area's rules are taken from, for the areas that are not common to all APIs."""
+ALL_APIS = "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages"
+
 
 class Rule(msgspec.Struct, frozen=True):
     """One requirement for an endpoint."""
 
     id: str
     """Stable: `area.what`."""
-    level: Level
     requirement: str
     """The requirement in one sentence."""
-    source: str
-    """The specification or the client that requires it."""
     harm: str
     """What goes wrong where it is broken."""
+    level: Level
+    required_by: str = ""
+    """The specification or the client that requires it; empty if it is the specification of its area."""
     on: Literal["stream", "plain", "turn", "conversation"] = "stream"
     """What can break it: a stream, a plain answer, either of them, or a conversation."""
     needs: Literal["", "call", "error", "text", "time"] = ""
@@ -34,6 +46,15 @@ class Rule(msgspec.Struct, frozen=True):
     def area(self) -> str:
         """The first part of the id."""
         return self.id.partition(".")[0]
+
+    @property
+    def source(self) -> str:
+        """The specification or the client that requires it."""
+        return self.required_by or SPECIFICATIONS.get(self.area, ALL_APIS)
+
+
+must = partial(Rule, level="MUST")
+should = partial(Rule, level="SHOULD")
 
 
 class Finding(msgspec.Struct, frozen=True):
