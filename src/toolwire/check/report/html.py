@@ -1,15 +1,14 @@
 """The HTML report: one self-contained file without scripts, readable on a screen or a phone.
 
-Everything that came from the server is escaped by `markup`.
+Everything that came from the server is escaped by `escaped`.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from toolwire import __version__
-from toolwire.check.report.evidence import address, cut
+from toolwire.check.report.evidence import address, cut, escaped, prose
 from toolwire.check.report.exchange import exchange_section
-from toolwire.check.report.markup import prose, text
 from toolwire.check.report.style import STYLE
 from toolwire.check.rules import RULES
 from toolwire.check.run import Report
@@ -34,7 +33,7 @@ def as_html(report: Report) -> bytes:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>toolwire check: {text(address(report.target))}</title>
+<title>toolwire check: {escaped(address(report.target))}</title>
 <style>{STYLE}</style>
 </head>
 <body><main>
@@ -51,12 +50,12 @@ def as_html(report: Report) -> bytes:
 def _head(report: Report) -> str:
     counts = count_verdicts(report.verdicts)
     kind = "good" if report.is_sound and counts.passed else "bad" if not report.is_sound else "soft"
-    model = f"<dt>Model</dt><dd>{text(report.model)}</dd>" if report.model else ""
+    model = f"<dt>Model</dt><dd>{escaped(report.model)}</dd>" if report.model else ""
     when = datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return f"""<header>
 <p class="brand">toolwire check</p>
 <h1 class="{kind}">{_verdict(counts)}</h1>
-<dl><dt>Target</dt><dd class="url">{text(address(report.target))}</dd>{model}
+<dl><dt>Target</dt><dd class="url">{escaped(address(report.target))}</dd>{model}
 <dt>Date</dt><dd>{when}</dd><dt>Tried</dt><dd>{_tried(report)}</dd></dl>
 {_tiles(counts)}
 {"".join(f'<p class="note">{note}</p>' for note in _notes(report))}
@@ -90,9 +89,9 @@ def _numbers(counts: RuleCounts) -> tuple[int, int, int, int]:
 
 def _notes(report: Report) -> Iterable[str]:
     for api, reason in report.absent.items():
-        yield f"{text(api)} is not there: {text(cut(reason, 300))}"
+        yield f"{escaped(api)} is not there: {escaped(cut(reason, 300))}"
     for api, reason in report.ended.items():
-        yield f"{text(api)} was not tried to the end: {text(cut(reason, 300))}"
+        yield f"{escaped(api)} was not tried to the end: {escaped(cut(reason, 300))}"
     if report.spent:
         yield "The budget of requests ended before the probes did: raise --budget."
 
@@ -101,11 +100,11 @@ def _notes(report: Report) -> Iterable[str]:
 
 
 def _areas(report: Report) -> str:
-    heads = "".join(f'<th scope="col">{text(api)}</th>' for api in report.apis)
+    heads = "".join(f'<th scope="col">{escaped(api)}</th>' for api in report.apis)
     legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in LABELS.items())
     areas = {RULES[each.rule].area for each in report.verdicts}
     rows = "".join(
-        f'<tr><th scope="row">{text(area)}</th>{"".join(_cell(area, api, report) for api in report.apis)}</tr>'
+        f'<tr><th scope="row">{escaped(area)}</th>{"".join(_cell(area, api, report) for api in report.apis)}</tr>'
         for area in dict.fromkeys(rule.area for rule in RULES.values() if rule.area in areas)
     )
     return f"""<section><h2>Rules by area</h2><p class="legend">{legend}</p>
@@ -132,7 +131,7 @@ def _broken(report: Report) -> str:
         return ""
     index = "".join(
         f"<li{_following(each)}>{_badge(each)} "
-        f'<a href="#{_anchor(each)}"><code>{each.rule}</code></a> {text(each.api)}</li>'
+        f'<a href="#{_anchor(each)}"><code>{each.rule}</code></a> {escaped(each.api)}</li>'
         for each in report.broken
     )
     articles = "\n".join(_article(each, report) for each in report.broken)
@@ -170,7 +169,7 @@ def _article(verdict: Verdict, report: Report) -> str:
     rest = f'<p class="soft">Seen in {more} more exchanges.</p>' if more > 0 else ""
     kind = f"{rule.level.lower()} follows" if verdict.follows else rule.level.lower()
     return f"""<article class="{kind}" id="{_anchor(verdict)}">
-<h3>{_badge(verdict)} <code>{rule.id}</code> <span class="badge api">{text(verdict.api)}</span></h3>
+<h3>{_badge(verdict)} <code>{rule.id}</code> <span class="badge api">{escaped(verdict.api)}</span></h3>
 <p class="sentence">{prose(rule.requirement)}</p>
 <dl>{_causes(verdict)}<dt>Harm</dt><dd>{prose(rule.harm)}</dd><dt>Source</dt><dd>{prose(rule.source)}</dd></dl>
 {seen}{rest}</article>"""
@@ -198,12 +197,12 @@ def _list(title: str, rows: list[tuple[Verdict, str]]) -> str:
     if not rows:
         return ""
     items = "".join(
-        f'<li>{_badge(each)} <code>{each.rule}</code> <span class="badge api">{text(each.api)}</span> '
-        f'{prose(RULES[each.rule].requirement)} <span class="soft">({text(about)})</span></li>'
+        f'<li>{_badge(each)} <code>{each.rule}</code> <span class="badge api">{escaped(each.api)}</span> '
+        f'{prose(RULES[each.rule].requirement)} <span class="soft">({escaped(about)})</span></li>'
         for each, about in rows
     )
     return f'<section><details><summary>{title}</summary><ul class="list">{items}</ul></details></section>'
 
 
 def _foot() -> str:
-    return f"<footer>Made by Toolwire {text(__version__)}.</footer>"
+    return f"<footer>Made by Toolwire {escaped(__version__)}.</footer>"
