@@ -62,15 +62,18 @@ class ProbeSession:
 
     def judge(self, rule: str, holds: bool, detail: str, exchange: Exchange) -> None:
         """Record that the rule was tested, and whether it holds."""
-        self._verdicts.count_test(rule, self.api.name)
+        verdict = self._verdicts[self.api.name, rule]
+        verdict.seen += 1
         if not holds:
             turn = exchange.turn
             frames = tuple(position for call in turn.calls for position in call.frames) or turn.last
-            self._verdicts.add_finding(self.api.name, Finding(rule, detail, frames), exchange.number)
+            verdict.broken.append((Finding(rule, detail, frames), exchange.number))
 
     def not_observed(self, rule: str, reason: str) -> None:
         """Record why the rule could not be tested."""
-        self._verdicts.add_reason(rule, self.api.name, reason)
+        verdict = self._verdicts[self.api.name, rule]
+        if reason not in verdict.reasons:
+            verdict.reasons.append(reason)
 
     def needs_turn(self, rule: str, exchange: Exchange) -> bool:
         """Whether a complete turn was received; if not, records why the rule was not tested or is broken."""

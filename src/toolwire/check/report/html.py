@@ -11,9 +11,8 @@ from toolwire.check.report.evidence import address, cut, escaped, prose
 from toolwire.check.report.exchange import exchange_section
 from toolwire.check.report.style import STYLE
 from toolwire.check.rules import RULES
-from toolwire.check.run import Report
 from toolwire.check.turns.rule import Finding
-from toolwire.check.verdicts import RuleCounts, Verdict, count_verdicts
+from toolwire.check.verdicts import Report, RuleCounts, Verdict, count_verdicts
 
 MAX_EXCHANGES = 3
 """Exchanges shown for one rule on one API; the others are counted."""
@@ -102,24 +101,18 @@ def _notes(report: Report) -> Iterable[str]:
 def _areas(report: Report) -> str:
     heads = "".join(f'<th scope="col">{escaped(api)}</th>' for api in report.apis)
     legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in LABELS.items())
-    areas = {RULES[each.rule].area for each in report.verdicts}
     rows = "".join(
-        f'<tr><th scope="row">{escaped(area)}</th>{"".join(_cell(area, api, report) for api in report.apis)}</tr>'
-        for area in dict.fromkeys(rule.area for rule in RULES.values() if rule.area in areas)
+        f'<tr><th scope="row">{escaped(area)}</th>{"".join(map(_cell, counts))}</tr>'
+        for area, counts in report.areas.items()
     )
     return f"""<section><h2>Rules by area</h2><p class="legend">{legend}</p>
 <div class="wide"><table class="areas"><thead><tr><th scope="col">Area</th>{heads}</tr></thead>
 <tbody>{rows}</tbody></table></div></section>"""
 
 
-def _cell(area: str, api: str, report: Report) -> str:
-    counts = count_verdicts(each for each in report.verdicts if each.api == api and RULES[each.rule].area == area)
-    numbers = zip(LABELS.items(), _numbers(counts), strict=True)
-    chips = (
-        f'<span class="chip {kind}" title="{number} {word}">{number}</span>'
-        for (kind, word), number in numbers
-        if number
-    )
+def _cell(counts: RuleCounts) -> str:
+    numbers = ((*label, number) for label, number in zip(LABELS.items(), _numbers(counts), strict=True) if number)
+    chips = (f'<span class="chip {kind}" title="{number} {word}">{number}</span>' for kind, word, number in numbers)
     return f'<td><div class="chips">{"".join(chips)}</div></td>'
 
 

@@ -41,10 +41,9 @@ from toolwire import __version__
 from toolwire.check.exchange import Exchange
 from toolwire.check.report.evidence import address, exact, proof, valid
 from toolwire.check.rules import RULES
-from toolwire.check.run import Report
 from toolwire.check.turns.loose import Json
 from toolwire.check.turns.rule import Finding
-from toolwire.check.verdicts import Verdict, count_verdicts
+from toolwire.check.verdicts import Report, Verdict, count_verdicts
 
 
 def as_json(report: Report) -> bytes:
