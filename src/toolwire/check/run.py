@@ -64,12 +64,12 @@ async def _probe_all(
 ) -> None:
     for number, api in enumerate(apis):
         try:
-            reason = await _absence(endpoint, api)
+            session = ProbeSession(endpoint, api, verdicts)
+            reason = await _absence(session)
             if reason:
                 report.absent[api.name] = reason
                 continue
             report.apis.append(api.name)
-            session = ProbeSession(endpoint, api, verdicts)
             for position, probe in enumerate(probes, number * len(probes)):
                 on_progress(f"{api.name} {probe.name}", position, len(apis) * len(probes))
                 endpoint.probe = probe.name
@@ -82,16 +82,15 @@ async def _probe_all(
             reasons[api.name] = str(error)
 
 
-async def _absence(endpoint: Endpoint, api: Api) -> str:
+async def _absence(session: ProbeSession) -> str:
     """Why an API cannot be checked; empty if it can. A server that cannot stream may still give plain answers."""
-    endpoint.probe = "there"
-    request = ProbeRequest((HELLO,))
-    first = answer = await endpoint.ask(api, request)
+    session.endpoint.probe = "there"
+    first = answer = await session.ask_once(ProbeRequest((HELLO,)))
     if answer.status == 400 and b"max_completion_tokens" in answer.body:  # the newer models of OpenAI
-        endpoint.renamed["max_tokens"] = "max_completion_tokens"
-        first = answer = await endpoint.ask(api, request)
+        session.endpoint.renamed["max_tokens"] = "max_completion_tokens"
+        first = answer = await session.ask_once(ProbeRequest((HELLO,)))
     if answer.status in (400, 422):
-        answer = await endpoint.ask(api, msgspec.structs.replace(request, stream=False))
+        answer = await session.ask_once(ProbeRequest((HELLO,), stream=False))
     if answer.status == 200 and "html" in answer.content_type:
         return f"the answer is a web page: {answer.content_type}"
     return "" if answer.status == 200 else failure_reason(first)
@@ -110,7 +109,7 @@ async def _first_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
     endpoint.probe = "there"
     reason = ""
     for api in apis:
-        answer = await endpoint.get("/models", api)
+        answer = await endpoint.fetch(api, "/models")
         if answer.failure:
             raise Unreachable(f"{endpoint.target.base} cannot be asked: {answer.failure}")
         models = [name for name in listed_models(answer.fields) if name]

@@ -1,15 +1,12 @@
 """The session of a probe: sends its requests and records which rules held."""
 
-from contextlib import AbstractAsyncContextManager
-
 import msgspec
 
 from toolwire.check.apis import Api, ProbeRequest
 from toolwire.check.endpoint import LATE, Endpoint
 from toolwire.check.exchange import Exchange
-from toolwire.check.socket import SocketConnection, connected
 from toolwire.check.turns.loose import Json, as_object, parsed
-from toolwire.check.turns.rule import Finding, RequestFacts
+from toolwire.check.turns.rule import Finding, RequestFacts, request_facts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.check.turns.turn import ObservedTurn
 from toolwire.check.verdicts import Verdicts
@@ -19,8 +16,8 @@ class ProbeSession:
     """One API of an endpoint during all probes: sends requests and records verdicts."""
 
     def __init__(self, endpoint: Endpoint, api: Api, verdicts: Verdicts) -> None:
+        self.endpoint = endpoint
         self.api = api
-        self._endpoint = endpoint
         self._verdicts = verdicts
         self._call_counts: dict[bytes, int] = {}
         model = endpoint.target.model
@@ -28,13 +25,21 @@ class ProbeSession:
 
     async def ask(self, request: ProbeRequest, situation: str = "", *, leave_after: int = 0) -> Exchange:
         """Send a request; after a server error once more. The demo model can be asked for a situation."""
-        model = f"{self._endpoint.target.model}-{situation}" if situation and self.is_demo else ""
-        answer = await self._endpoint.ask(self.api, request, model, leave_after=leave_after)
+        model = f"{self.endpoint.target.model}-{situation}" if situation and self.is_demo else ""
+        answer = await self.ask_once(request, model, leave_after=leave_after)
         if has_broken_down(answer):
-            answer = await self._endpoint.ask(self.api, request, model, leave_after=leave_after)
+            answer = await self.ask_once(request, model, leave_after=leave_after)
         if answer.ok and not model:
             self._call_counts[_key(request)] = max(self._call_counts.get(_key(request), 0), len(answer.turn.calls))
         return answer
+
+    async def ask_once(self, request: ProbeRequest, model: str = "", *, leave_after: int = 0) -> Exchange:
+        """Send a request and check its answer."""
+        body = self.body(request, model)
+        facts = request_facts(self.api.name, body)
+        return await self.endpoint.fetch(
+            self.api, self.api.path, msgspec.json.encode(body), facts, leave_after=leave_after
+        )
 
     async def calls_made(self, request: ProbeRequest) -> int:
         """How many calls the model makes for this request; sent once and remembered."""
@@ -42,21 +47,19 @@ class ProbeSession:
             await self.ask(request)
         return self._call_counts.setdefault(_key(request), 0)
 
-    async def post(self, body: bytes, path: str = "") -> Exchange:
-        """Send a body as it is."""
-        return await self._endpoint.post(self.api, body, path)
-
-    def connected(self) -> AbstractAsyncContextManager[SocketConnection]:
-        """A WebSocket connection to the same API. Raises `NoSocket`."""
-        return connected(self._endpoint, self.api)
+    async def post(self, body: Json | bytes, path: str = "") -> Exchange:
+        """Send a body as it is; the answer is not checked as a turn."""
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return await self.endpoint.fetch(self.api, path or self.api.path, data)
 
     async def get(self, path: str) -> Exchange:
         """Send a GET request."""
-        return await self._endpoint.get(path, self.api)
+        return await self.endpoint.fetch(self.api, path)
 
     def body(self, request: ProbeRequest, model: str = "") -> Json:
-        """The body that would be sent, to be changed and posted."""
-        return self._endpoint.body(self.api, request, model)
+        """The body of a request, with the field names that this model expects."""
+        fields = self.api.body(request, model or self.endpoint.target.model)
+        return {self.endpoint.renamed.get(name, name): value for name, value in fields.items()}
 
     # Verdicts
 
@@ -103,7 +106,7 @@ class ProbeSession:
         stream = as_object(parsed(exchange.sent.body)).get("stream")
         return any(
             each.ok and each.api == exchange.api and each.streamed == stream and not each.is_socket
-            for each in self._endpoint.exchanges
+            for each in self.endpoint.exchanges
         )
 
     def refused_or_answered(self, rule: str, exchange: Exchange) -> None:

@@ -6,7 +6,7 @@ from toolwire.check.probes.fixtures import BOTH, FAR, HELLO, ONE, REMEMBER, SUNN
 from toolwire.check.probes.histories import remembers
 from toolwire.check.probes.probe import TURNS, probe
 from toolwire.check.sessions import BUSY, ProbeSession, failure_reason
-from toolwire.check.socket import NoSocket, SocketConnection
+from toolwire.check.socket import NoSocket, SocketConnection, connected
 from toolwire.check.turns.loose import Json, as_number, as_object, as_text, shown
 
 RULES = ("socket.turn", "socket.continued", "socket.unknown", "socket.fields", "socket.error", "socket.queue")
@@ -18,7 +18,7 @@ async def over_socket(session: ProbeSession) -> None:
     if session.api.name != "responses":
         return
     try:
-        async with session.connected() as connection:
+        async with connected(session) as connection:
             if await _converse(session, connection):
                 await _be_refused(session, connection)
                 await _queue(session, connection)
