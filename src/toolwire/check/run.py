@@ -10,9 +10,8 @@ from toolwire.check.endpoint import LONG, MANY, BudgetSpent, Endpoint, GivenUp, 
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes import PROBES
 from toolwire.check.probes.fixtures import HELLO
-from toolwire.check.probes.probe import TURNS, Probe
 from toolwire.check.rules import RULES, rules_for
-from toolwire.check.sessions import ProbeSession, failure_reason
+from toolwire.check.sessions import TURNS, Probe, ProbeSession, failure_reason
 from toolwire.check.turns.responses_fields import echoed
 from toolwire.check.turns.rule import Rule
 from toolwire.check.verdicts import Report, Verdict, Verdicts, causes_first
@@ -73,7 +72,8 @@ async def _probe_all(
             for position, probe in enumerate(probes, number * len(probes)):
                 on_progress(f"{api.name} {probe.name}", position, len(apis) * len(probes))
                 endpoint.probe = probe.name
-                await probe.run(session)
+                if probe.is_for(api.name):
+                    await probe.run(session)
         except BudgetSpent as spent:
             report.ended.update({each.name: str(spent) for each in apis[number:]})
             raise
