@@ -60,10 +60,8 @@ async def one_at_a_time(session: ProbeSession, stream: bool) -> None:
 @probe_both("allowed", "choice.allowed")
 async def allowed_tools(session: ProbeSession, stream: bool) -> None:
     """A choice that allows one of two tools, while the prompt asks for the other."""
-    chat = session.api.name == "chat"
-    tool: Json = {"type": "function", **({"function": {"name": "get_time"}} if chat else {"name": "get_time"})}
-    inner: Json = {"mode": "auto", "tools": [tool]}
-    choice: Json = {"type": "allowed_tools", **({"allowed_tools": inner} if chat else inner)}
+    inner: Json = {"mode": "auto", "tools": [session.api.function({"name": "get_time"})]}
+    choice: Json = {"type": "allowed_tools", **({"allowed_tools": inner} if session.api.name == "chat" else inner)}
     answer = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream, more={"tool_choice": choice}))
     if await _could_break("choice.allowed", session, answer):
         others = [call.name for call in answer.turn.calls if call.name != "get_time"]

@@ -1,5 +1,7 @@
 """Probes of the protocol: limits, disconnects, invalid requests, legacy functions, failures, the list of models."""
 
+import msgspec
+
 from toolwire.check.apis import ProbeRequest, UserMessage
 from toolwire.check.endpoint import listed_models
 from toolwire.check.exchange import Exchange
@@ -81,7 +83,7 @@ async def bad_requests(session: ProbeSession) -> None:
         f"{field} that are a number": {**sound, field: 7},
         f"{field} that are a number, streamed": {**sound, "stream": True, field: 7},
         "tools that are a text": {**sound, "tools": "get_weather"},
-        "a tool without a name": {**sound, "tools": [_unnamed_tool(session)]},
+        "a tool without a name": {**sound, "tools": [session.api.function({"parameters": CITY})]},
     }
     for name, body in bodies.items():
         session.refused("errors.status", await session.post(body), f"A request with {name}")
@@ -101,21 +103,10 @@ async def unknown_choice(session: ProbeSession) -> None:
     session.refused("errors.choice", await session.post(body), "The request")
 
 
-def _unnamed_tool(session: ProbeSession) -> Json:
-    match session.api.name:
-        case "chat":
-            return {"type": "function", "function": {"parameters": CITY}}
-        case "responses":
-            return {"type": "function", "parameters": CITY}
-        case _:
-            return {"input_schema": CITY}
-
-
 @probe_both("legacy", "legacy.functions")
 async def legacy_functions(session: ProbeSession, stream: bool) -> None:
     """The legacy `functions` fields."""
-    inner = {"name": WEATHER.name, "description": WEATHER.description, "parameters": WEATHER.parameters}
-    more: Json = {"functions": [inner], "function_call": "auto"}
+    more: Json = {"functions": [msgspec.structs.asdict(WEATHER)], "function_call": "auto"}
     answer = await session.post(session.body(ProbeRequest((ONE,), stream=stream, more=more)))
     turn = read_turn(answer)
     if answer.status != 200 or answer.failure or not turn.calls:
