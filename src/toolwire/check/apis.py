@@ -87,6 +87,10 @@ class Api:
 
     def history(self, entries: Sequence[Entry]) -> list[Json]:
         """The messages or items of a request."""
+        return [item for entry in entries for item in self.items(entry)]
+
+    def items(self, entry: Entry) -> Iterable[Json]:
+        """The messages or items of one entry."""
         raise NotImplementedError
 
     def function(self, fields: Json) -> Json:
@@ -121,17 +125,14 @@ class ChatApi(Api):
     def settings(self, request: ProbeRequest) -> Json:
         return {"stream_options": {"include_usage": True} if request.stream else None}
 
-    def history(self, entries: Sequence[Entry]) -> list[Json]:
-        return [self._message(entry) for entry in entries]
-
-    def _message(self, entry: Entry) -> Json:
+    def items(self, entry: Entry) -> Iterable[Json]:
         match entry:
             case UserMessage(text):
-                return {"role": "user", "content": text}
+                yield {"role": "user", "content": text}
             case AssistantCalls(calls):
-                return {"role": "assistant", "content": None, "tool_calls": [self._call(call) for call in calls]}
+                yield {"role": "assistant", "content": None, "tool_calls": [self._call(call) for call in calls]}
             case ToolResult(id, text):
-                return {"role": "tool", "tool_call_id": id, "content": text}
+                yield {"role": "tool", "tool_call_id": id, "content": text}
 
     def _call(self, call: ObservedCall) -> Json:
         return {"id": call.id, **self.function({"name": call.name, "arguments": call.arguments})}
@@ -154,17 +155,14 @@ class ResponsesApi(Api):
     def tool(self, tool: ProbeTool) -> Json:
         return {**super().tool(tool), "strict": False}
 
-    def history(self, entries: Sequence[Entry]) -> list[Json]:
-        return [item for entry in entries for item in self._items(entry)]
-
-    def _items(self, entry: Entry) -> Iterable[Json]:
+    def items(self, entry: Entry) -> Iterable[Json]:
         match entry:
             case UserMessage(text):
                 yield {"role": "user", "content": text}
             case AssistantCalls(calls):
                 for call in calls:
-                    about = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-                    yield {"type": "function_call", **about}
+                    fields = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+                    yield {"type": "function_call", **fields}
             case ToolResult(id, text):
                 yield {"type": "function_call_output", "call_id": id, "output": text}
 
@@ -191,25 +189,25 @@ class MessagesApi(Api):
 
     def history(self, entries: Sequence[Entry]) -> list[Json]:
         out: list[Json] = []
-        for entry in entries:
-            role, blocks = self._blocks(entry)
-            if out and out[-1]["role"] == role:
-                out[-1]["content"] += blocks
+        for message in super().history(entries):
+            if out and out[-1]["role"] == message["role"]:
+                out[-1]["content"] += message["content"]
             else:
-                out.append({"role": role, "content": blocks})
+                out.append(message)
         return out
 
-    def _blocks(self, entry: Entry) -> tuple[str, list[Json]]:
+    def items(self, entry: Entry) -> Iterable[Json]:
         match entry:
             case UserMessage(text):
-                return "user", [{"type": "text", "text": text}]
+                yield {"role": "user", "content": [{"type": "text", "text": text}]}
             case AssistantCalls(calls):
-                return "assistant", [
-                    {"type": "tool_use", "id": call.id, "name": call.name, "input": call.value or {}} for call in calls
-                ]
+                yield {"role": "assistant", "content": [self._call(call) for call in calls]}
             case ToolResult(id, text, failed):
                 block: Json = {"type": "tool_result", "tool_use_id": id, "content": text}
-                return "user", [{**block, "is_error": True} if failed else block]
+                yield {"role": "user", "content": [{**block, "is_error": True} if failed else block]}
+
+    def _call(self, call: ObservedCall) -> Json:
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.value or {}}
 
     def error_fault(self, body: Json) -> str:
         error = as_object(body.get("error"))
