@@ -101,7 +101,7 @@ class SocketConnection:
         """Receive the messages of one turn; an error that nothing follows ends it too."""
         size = 0
         while not _is_over(received):
-            timeout = ERROR_WAIT if received and _type(received[-1]) == "error" else None
+            timeout = ERROR_WAIT if received and received[-1].type == "error" else None
             try:
                 received.append(await asyncio.wait_for(self._next(len(received), began), timeout))
             except TimeoutError:
@@ -123,20 +123,16 @@ class SocketConnection:
         return ReceivedFrame(position, time.monotonic() - began, None, raw.decode(errors="replace"), value, raw + b"\n")
 
 
-def _type(each: ReceivedFrame) -> str:
-    return str(each.fields.get("type"))
-
-
 def _is_over(received: Sequence[ReceivedFrame]) -> bool:
     """Whether the turn has ended: by a closing event, or by an error before `response.created`."""
     if not received:
         return False
-    last = _type(received[-1])
-    return last in CLOSINGS or (last == "error" and all(_type(each) != "response.created" for each in received))
+    last = received[-1].type
+    return last in CLOSINGS or (last == "error" and all(each.type != "response.created" for each in received))
 
 
 def _status(received: Sequence[ReceivedFrame]) -> int:
     """The status that the same answer would have over HTTP; 0 without an answer."""
     if not received:
         return 0
-    return 200 if _type(received[0]) != "error" else as_number(received[0].fields.get("status")) or 400
+    return 200 if received[0].type != "error" else as_number(received[0].fields.get("status")) or 400

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.check.turns.loose import as_object, parsed
+from toolwire.check.turns.loose import Json, as_object, as_text, parsed
 from toolwire.check.turns.rule import Finding, must, should
 
 _FORMS = ("chat.*", "responses.*", "messages.*", "calls.*", "usage.*")
@@ -109,9 +109,31 @@ class ReceivedFrame(msgspec.Struct, frozen=True):
         return isinstance(self.value, dict)
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Json:
         """The data as an object; empty if it is none."""
         return as_object(self.value)
+
+    @property
+    def type(self) -> str:
+        """The type that the data names, such as `response.output_text.delta`."""
+        return as_text(self.fields.get("type"))
+
+    @property
+    def stem(self) -> str:
+        """The type without its last part."""
+        return self.type.rpartition(".")[0]
+
+    @property
+    def verb(self) -> str:
+        """The last part of the type."""
+        return self.type.rpartition(".")[2]
+
+    def inner(self, key: str) -> Json:
+        """An object in the data; empty if it is none."""
+        return as_object(self.fields.get(key))
+
+    def __str__(self) -> str:
+        return f"event {self.position} ({self.type})"
 
 
 class FrameCheck:

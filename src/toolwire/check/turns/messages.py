@@ -171,10 +171,6 @@ KNOWN = {
 }
 
 
-def _type(each: ReceivedFrame) -> str:
-    return as_text(each.fields.get("type"))
-
-
 def _broken(rule: str, detail: str, *received: ReceivedFrame) -> Finding:
     return Finding(f"messages.{rule}", detail, tuple(each.position for each in received))
 
@@ -195,15 +191,15 @@ class MessagesStream:
         for each in received:
             if each.is_done:
                 yield _broken("unknown-event", "`[DONE]` is no event of the API.", each)
-        events = [each for each in received if each.is_event and _type(each) != "ping"]
+        events = [each for each in received if each.is_event and each.type != "ping"]
         for each in events:
-            kind = _type(each)
+            kind = each.type
             if each.event != kind:
                 yield _broken("event-name", f"{kind or 'An event'} is sent under the name {each.event!r}.", each)
             if kind not in KNOWN:
                 yield _broken("unknown-event", f"{kind!r} is no event of the API.", each)
-        known = [each for each in events if _type(each) in KNOWN]
-        self._failed = any(_type(each) == "error" for each in known)
+        known = [each for each in events if each.type in KNOWN]
+        self._failed = any(each.type == "error" for each in known)
         yield from self._opening(known)
         yield from self._check_error(known) if self._failed else self._closing(known)
         for each in events:
@@ -225,15 +221,15 @@ class MessagesStream:
         )
 
     def _opening(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        starts = [each for each in events if _type(each) == "message_start"]
-        if not starts and [_type(each) for each in events] == ["error"]:
+        starts = [each for each in events if each.type == "message_start"]
+        if not starts and [each.type for each in events] == ["error"]:
             return
         if len(starts) != 1 or starts[0] is not events[0]:
             detail = f"message_start comes {len(starts)} times, or not first."
             yield _broken("opening", detail, *events[:1], *starts)
         if not starts:
             return
-        self._message = message = as_object(starts[0].fields.get("message"))
+        self._message = message = starts[0].inner("message")
         is_empty = message.get("content") == [] and message.get("stop_reason") is None
         if not as_text(message.get("id")) or message.get("role") != "assistant" or not is_empty:
             yield _broken("opening", f"message_start holds {shown(message)}.", starts[0])
@@ -243,10 +239,10 @@ class MessagesStream:
 
     def _closing(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         """One or more `message_delta`, says the documentation; the last counts, as in the SDK."""
-        ends = [each for each in events if _type(each) == "message_delta"]
+        ends = [each for each in events if each.type == "message_delta"]
         closing = events[events.index(ends[0]) :] if ends else events[-2:]
-        if [_type(each) for each in closing] != [*["message_delta"] * max(1, len(ends)), "message_stop"]:
-            detail = f"The stream ends with {' and '.join(_type(each) for each in events[-2:])}."
+        if [each.type for each in closing] != [*["message_delta"] * max(1, len(ends)), "message_stop"]:
+            detail = f"The stream ends with {' and '.join(each.type for each in events[-2:])}."
             yield _broken("closing", detail, *closing)
         if not ends:
             return
@@ -263,18 +259,18 @@ class MessagesStream:
             yield _broken("delta-usage", f"message_delta has the usage {shown(self._end.get('usage'))}.", ends[-1])
 
     def _check_error(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        errors = [each for each in events if _type(each) == "error"]
-        ends = [each for each in events if _type(each) in ("message_delta", "message_stop")]
+        errors = [each for each in events if each.type == "error"]
+        ends = [each for each in events if each.type in ("message_delta", "message_stop")]
         if errors != [*events[-1:]] or ends:
             detail = "Something follows an error, or the turn ended before it."
             yield _broken("error-event", detail, *errors, *ends, *events[-1:])
         for each in errors:
-            error = as_object(each.fields.get("error"))
+            error = each.inner("error")
             if not (isinstance(error.get("type"), str) and isinstance(error.get("message"), str)):
                 yield _broken("error-event", f"The error is {shown(each.fields.get('error'))}.", each)
 
     def _block_event(self, each: ReceivedFrame) -> Iterator[Finding]:
-        match _type(each):
+        match each.type:
             case "content_block_start":
                 yield from self._start(each)
             case "content_block_delta":
@@ -290,7 +286,7 @@ class MessagesStream:
         index = each.fields.get("index")
         if as_number(index) != len(self._blocks):
             yield _broken("block-index", f"A block starts at {shown(index)} where {len(self._blocks)} is next.", each)
-        self._open = block = _Block(as_object(each.fields.get("content_block")), each.position)
+        self._open = block = _Block(each.inner("content_block"), each.position)
         self._blocks.append(block)
         for field, empty in EMPTY.get(block.kind, {}).items():
             if block.start.get(field) != empty:
@@ -300,7 +296,7 @@ class MessagesStream:
             yield _broken("block-keys", f"A call starts as {shown(block.start)}.", each)
 
     def _grow(self, each: ReceivedFrame) -> Iterator[Finding]:
-        delta, block = as_object(each.fields.get("delta")), self._open
+        delta, block = each.inner("delta"), self._open
         kind = as_text(delta.get("type"))
         kinds, field = DELTAS.get(kind, ((), ""))
         if not self._is_open(each) or block is None:
