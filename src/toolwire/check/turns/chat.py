@@ -197,9 +197,8 @@ class ChatStream:
         choice = self._choices.get(0) or _Choice()
         finish: Finish = "failed" if self._failed else FINISHES.get(as_text(choice.finish), "")
         usage = as_usage(self._tokens, "prompt_tokens", "completion_tokens")
-        text = "".join(piece for _, piece in choice.text_pieces)
         last = (*choice.finished, *(each.position for each in self._usage))
-        return ObservedTurn(text, choice.whole_calls(), finish, usage, self._id, last, tuple(choice.text_pieces))
+        return ObservedTurn(tuple(choice.text_pieces), choice.whole_calls(), finish, usage, self._id, last)
 
     def _check_errors(self, errors: Sequence[ReceivedFrame], received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         for each in errors:
@@ -286,7 +285,7 @@ class _Choice:
     """One choice, assembled from its deltas."""
 
     def __init__(self) -> None:
-        self.text_pieces: list[tuple[int, str]] = []
+        self.text_pieces: list[tuple[int | None, str]] = []
         self.finish: Any = None
         self.finished: list[int] = []
         self._calls: dict[int, _Fragments] = {}
@@ -445,4 +444,5 @@ def plain_turn(body: Json) -> ObservedTurn:
         calls.append(fragments.call())
     usage = as_usage(body.get("usage"), "prompt_tokens", "completion_tokens")
     finish = FINISHES.get(as_text(choice.get("finish_reason")), "")
-    return ObservedTurn(as_text(message.get("content")), tuple(calls), finish, usage, as_text(body.get("id")))
+    text = (None, as_text(message.get("content")))
+    return ObservedTurn((text,), tuple(calls), finish, usage, as_text(body.get("id")))

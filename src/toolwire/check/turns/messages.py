@@ -210,15 +210,12 @@ class MessagesStream:
     @property
     def turn(self) -> ObservedTurn:
         """The turn, after the frames were read."""
-        text_pieces = [piece for block in self._blocks if block.kind == "text" for piece in block.pieces]
-        text = "".join(piece for _, piece in text_pieces)
+        text = tuple(piece for block in self._blocks if block.kind == "text" for piece in block.pieces)
         calls = tuple(block.call() for block in self._blocks if block.kind == "tool_use")
         reason = as_text(as_object(self._end.get("delta")).get("stop_reason"))
         finish: Finish = "failed" if self._failed else STOPS.get(reason, "")
         usage = _usage({**as_object(self._message.get("usage")), **as_object(self._end.get("usage"))})
-        return ObservedTurn(
-            text, calls, finish, usage, as_text(self._message.get("id")), tuple(self._stopped), tuple(text_pieces)
-        )
+        return ObservedTurn(text, calls, finish, usage, as_text(self._message.get("id")), tuple(self._stopped))
 
     def _opening(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         starts = [each for each in events if each.type == "message_start"]
@@ -326,7 +323,7 @@ class _Block:
     def __init__(self, start: Json, position: int) -> None:
         self.start = start
         self.kind = as_text(start.get("type"))
-        self.pieces: list[tuple[int, str]] = []
+        self.pieces: list[tuple[int | None, str]] = []
         self._frames = [position]
         self._is_signed = False
 
@@ -403,7 +400,7 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
 def plain_turn(body: Json) -> ObservedTurn:
     """The turn in a plain answer."""
     blocks = as_objects(body.get("content"))
-    text = "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")
+    text = tuple((None, as_text(block.get("text"))) for block in blocks if block.get("type") == "text")
     calls = tuple(_plain_call(block) for block in blocks if block.get("type") == "tool_use")
     finish = STOPS.get(as_text(body.get("stop_reason")), "")
     return ObservedTurn(text, calls, finish, _usage(as_object(body.get("usage"))), as_text(body.get("id")))

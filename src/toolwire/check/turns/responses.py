@@ -255,29 +255,20 @@ def plain_turn(body: Json) -> ObservedTurn:
 
 
 def _turn(response: Json, items: Sequence[tuple[Json, tuple[int, ...]]], last: tuple[int, ...]) -> ObservedTurn:
-    texts: list[str] = []
-    text_pieces: list[tuple[int, str]] = []
+    text: list[tuple[int | None, str]] = []
     calls: list[ObservedCall] = []
     for item, frames in items:
         kind = as_text(item.get("type"))
         if kind == "message":
-            texts.append("".join(as_text(part.get("text")) for part in as_objects(item.get("content"))))
-            text_pieces += [(position, texts[-1]) for position in frames]
+            whole = "".join(as_text(part.get("text")) for part in as_objects(item.get("content")))
+            text.append((frames[0] if frames else None, whole))
         elif kind in CALLS:
+            id, name, arguments = (as_text(item.get(field)) for field in ("call_id", "name", CALLS[kind]))
+            is_closed = item.get("status") == "completed"
             call_kind = "custom" if kind == "custom_tool_call" else "function"
-            calls.append(
-                ObservedCall(
-                    as_text(item.get("call_id")),
-                    as_text(item.get("name")),
-                    as_text(item.get(CALLS[kind])),
-                    call_kind,
-                    frames,
-                    item.get("status") == "completed",
-                )
-            )
+            calls.append(ObservedCall(id, name, arguments, call_kind, frames, is_closed))
     usage = as_usage(response.get("usage"), "input_tokens", "output_tokens")
-    id = as_text(response.get("id"))
-    return ObservedTurn("".join(texts), tuple(calls), _finish(response, calls), usage, id, last, tuple(text_pieces))
+    return ObservedTurn(tuple(text), tuple(calls), _finish(response, calls), usage, as_text(response.get("id")), last)
 
 
 def _finish(response: Json, calls: Sequence[ObservedCall]) -> Finish:

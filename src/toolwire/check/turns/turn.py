@@ -141,15 +141,19 @@ class ObservedUsage(msgspec.Struct, frozen=True):
 class ObservedTurn(msgspec.Struct, frozen=True):
     """A turn as a client received it."""
 
-    text: str = ""
+    text_pieces: tuple[tuple[int | None, str], ...] = ()
+    """The text in pieces, each with the position of its frame; None in a plain answer."""
     calls: tuple[ObservedCall, ...] = ()
     finish: Finish = ""
     usage: ObservedUsage | None = None
     id: str = ""
     last: tuple[int, ...] = ()
     """The frames with the finish reason and the usage."""
-    text_pieces: tuple[tuple[int, str], ...] = ()
-    """The text in pieces, each with the position of its frame."""
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(piece for _, piece in self.text_pieces)
 
     @property
     def is_over(self) -> bool:
@@ -160,7 +164,7 @@ class ObservedTurn(msgspec.Struct, frozen=True):
         """The frames with this range of the text."""
         positions: list[int] = []
         for position, text in self.text_pieces:
-            if start < len(text) and end > 0:
+            if position is not None and start < len(text) and end > 0:
                 positions.append(position)
             start, end = start - len(text), end - len(text)
         return tuple(dict.fromkeys(positions))
