@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolwire.check.turns.frames import ReceivedFrame
+from toolwire.check.turns.frames import ReceivedFrame, check_done_marker
 from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, shown
 from toolwire.check.turns.rule import Finding, RequestFacts, must, should
 from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, as_usage
@@ -186,10 +186,10 @@ class ChatStream:
         if errors:
             yield from self._check_errors(errors, received)
             return
-        yield from _ending(received)
+        yield from check_done_marker("chat.done-marker", received)
         for index, choice in (self._choices or {0: _Choice()}).items():
             if not choice.finished:
-                yield Finding("chat.finish", f"Choice {index} has no finish reason.", _last(received))
+                yield _broken("finish", f"Choice {index} has no finish reason.", *received[-1:])
 
     @property
     def turn(self) -> ObservedTurn:
@@ -269,16 +269,6 @@ def _lacking(body: Json) -> Iterator[str]:
             yield name
     if as_number(body.get("created")) is None:
         yield "created"
-
-
-def _ending(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    markers = [each for each in received if each.is_done]
-    if len(markers) != 1 or not received[-1].is_done:
-        yield _broken("done-marker", f"`[DONE]` comes {len(markers)} times, or not last.", *markers, *received[-1:])
-
-
-def _last(received: Sequence[ReceivedFrame]) -> tuple[int, ...]:
-    return (received[-1].position,) if received else ()
 
 
 class _Choice:

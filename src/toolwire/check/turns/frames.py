@@ -6,6 +6,7 @@ data: {"type":"message_start",…}\n
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -136,6 +137,14 @@ class ReceivedFrame(msgspec.Struct, frozen=True):
         return f"event {self.position} ({self.type})"
 
 
+def check_done_marker(rule: str, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+    """A finding if `[DONE]` is not the last thing in a stream, or comes more than once."""
+    markers = [each.position for each in received if each.is_done]
+    if len(markers) != 1 or not received[-1].is_done:
+        positions = (*markers, *(each.position for each in received[-1:]))
+        yield Finding(rule, f"`[DONE]` comes {len(markers)} times, or not last.", positions)
+
+
 class FrameCheck:
     """A stage from bytes in any chunking to frames; `findings` is complete when it has ended."""
 
@@ -202,12 +211,13 @@ class FrameCheck:
             return []
         if len(data) > 1:
             self._report("sse.one-line", f"The data of one event has {len(data)} lines.")
-        names = [value for name, value in fields if name == "event"]
-        frame = self._frame(names[-1] if names else None, "\n".join(data), raw)
-        ids = [value for name, value in fields if name == "id"]
-        if ids:
-            frame = msgspec.structs.replace(frame, id=ids[-1])
-            self._check_id(ids[-1])
+        last, text = dict(fields), "\n".join(data)
+        id, value = last.get("id"), parsed(text) if text != DONE else None
+        frame = ReceivedFrame(self._position, self._at, last.get("event"), text, value, raw, id)
+        if not frame.is_done and not frame.is_event:
+            self.findings.append(Finding("sse.json", f"An event has the data {text[:80]!r}.", (self._position,)))
+        if id is not None:
+            self._check_id(id)
         self._position += 1
         return [frame]
 
@@ -215,12 +225,6 @@ class FrameCheck:
         if id in self._ids or "\0" in id:
             self._report("sse.id", f"An event {'repeats the id' if id in self._ids else 'has the id'} {id!r}.")
         self._ids.add(id)
-
-    def _frame(self, name: str | None, data: str, raw: bytes) -> ReceivedFrame:
-        value = parsed(data) if data != DONE else None
-        if data != DONE and not isinstance(value, dict):
-            self.findings.append(Finding("sse.json", f"An event has the data {data[:80]!r}.", (self._position,)))
-        return ReceivedFrame(self._position, self._at, name, data, value, raw)
 
     def _fields(self, lines: list[bytes]) -> list[tuple[str, str]]:
         out: list[tuple[str, str]] = []

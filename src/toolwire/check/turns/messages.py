@@ -183,7 +183,7 @@ class MessagesStream:
         self._open: _Block | None = None
         self._message: Json = {}
         self._end: Json = {}
-        self._stopped: list[int] = []
+        self._stopped: tuple[int, ...] = ()
         self._failed = False
 
     def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
@@ -202,8 +202,14 @@ class MessagesStream:
         self._failed = any(each.type == "error" for each in known)
         yield from self._opening(known)
         yield from self._check_error(known) if self._failed else self._closing(known)
+        blocks = {
+            "content_block_start": self._start,
+            "content_block_delta": self._grow,
+            "content_block_stop": self._stop,
+        }
         for each in events:
-            yield from self._block_event(each)
+            if each.type in blocks:
+                yield from blocks[each.type](each)
         if self._open is not None and not self._failed:
             yield _broken("block-order", f"Block {len(self._blocks) - 1} is never stopped.", *events[-1:])
 
@@ -215,7 +221,7 @@ class MessagesStream:
         reason = as_text(as_object(self._end.get("delta")).get("stop_reason"))
         finish: Finish = "failed" if self._failed else STOPS.get(reason, "")
         usage = _usage({**as_object(self._message.get("usage")), **as_object(self._end.get("usage"))})
-        return ObservedTurn(text, calls, finish, usage, as_text(self._message.get("id")), tuple(self._stopped))
+        return ObservedTurn(text, calls, finish, usage, as_text(self._message.get("id")), self._stopped)
 
     def _opening(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         starts = [each for each in events if each.type == "message_start"]
@@ -243,17 +249,17 @@ class MessagesStream:
             yield _broken("closing", detail, *closing)
         if not ends:
             return
-        self._end, self._stopped = ends[-1].fields, [ends[-1].position]
-        reason = as_object(self._end.get("delta")).get("stop_reason")
-        if as_text(reason) not in STOPS:
-            yield _broken("closing", f"The stop reason is {shown(reason)}.", ends[-1])
-        if "stop_sequence" not in as_object(self._end.get("delta")):
-            yield _broken("fields", "message_delta lacks its stop_sequence.", ends[-1])
-        null = [name for name in NULLABLE if name not in as_object(self._end.get("delta"))]
+        end, delta = ends[-1], ends[-1].inner("delta")
+        self._end, self._stopped = end.fields, (end.position,)
+        if as_text(delta.get("stop_reason")) not in STOPS:
+            yield _broken("closing", f"The stop reason is {shown(delta.get('stop_reason'))}.", end)
+        if "stop_sequence" not in delta:
+            yield _broken("fields", "message_delta lacks its stop_sequence.", end)
+        null = [name for name in NULLABLE if name not in delta]
         if null:
-            yield _broken("null-fields", f"message_delta lacks its {', '.join(null)}.", ends[-1])
-        if as_number(as_object(self._end.get("usage")).get("output_tokens")) is None:
-            yield _broken("delta-usage", f"message_delta has the usage {shown(self._end.get('usage'))}.", ends[-1])
+            yield _broken("null-fields", f"message_delta lacks its {', '.join(null)}.", end)
+        if as_number(end.inner("usage").get("output_tokens")) is None:
+            yield _broken("delta-usage", f"message_delta has the usage {shown(end.fields.get('usage'))}.", end)
 
     def _check_error(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         errors = [each for each in events if each.type == "error"]
@@ -265,17 +271,6 @@ class MessagesStream:
             error = each.inner("error")
             if not (isinstance(error.get("type"), str) and isinstance(error.get("message"), str)):
                 yield _broken("error-event", f"The error is {shown(each.fields.get('error'))}.", each)
-
-    def _block_event(self, each: ReceivedFrame) -> Iterator[Finding]:
-        match each.type:
-            case "content_block_start":
-                yield from self._start(each)
-            case "content_block_delta":
-                yield from self._grow(each)
-            case "content_block_stop":
-                yield from self._stop(each)
-            case _:
-                pass
 
     def _start(self, each: ReceivedFrame) -> Iterator[Finding]:
         if self._open is not None:
@@ -293,28 +288,28 @@ class MessagesStream:
             yield _broken("block-keys", f"A call starts as {shown(block.start)}.", each)
 
     def _grow(self, each: ReceivedFrame) -> Iterator[Finding]:
-        delta, block = each.inner("delta"), self._open
+        delta, block = each.inner("delta"), self._open_block(each)
         kind = as_text(delta.get("type"))
         kinds, field = DELTAS.get(kind, ((), ""))
-        if not self._is_open(each) or block is None:
-            yield _broken(
-                "block-order", f"A delta is for block {shown(each.fields.get('index'))}, which is not open.", each
-            )
+        if block is None:
+            index = shown(each.fields.get("index"))
+            yield _broken("block-order", f"A delta is for block {index}, which is not open.", each)
         elif block.kind not in kinds or (field and not isinstance(delta.get(field), str)):
             yield _broken("delta", f"{shown(delta)} comes in a {block.kind} block.", each)
         else:
             yield from block.grow(kind, as_text(delta.get(field)), each)
 
     def _stop(self, each: ReceivedFrame) -> Iterator[Finding]:
-        block = self._open
-        if not self._is_open(each) or block is None:
+        block = self._open_block(each)
+        if block is None:
             yield _broken("block-order", f"Block {shown(each.fields.get('index'))} stops and is not open.", each)
         elif block.kind == "text" and not block.text:
             yield _broken("block-empty", "A text block has no text.", each)
         self._open = None
 
-    def _is_open(self, each: ReceivedFrame) -> bool:
-        return self._open is not None and as_number(each.fields.get("index")) == len(self._blocks) - 1
+    def _open_block(self, each: ReceivedFrame) -> "_Block | None":
+        """The open block, if the event is about it."""
+        return self._open if as_number(each.fields.get("index")) == len(self._blocks) - 1 else None
 
 
 class _Block:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from toolwire.check.turns.frames import ReceivedFrame
+from toolwire.check.turns.frames import ReceivedFrame, check_done_marker
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
 from toolwire.check.turns.responses_fields import EVENT_FIELDS, echo_faults, field_faults, head_faults, usage_faults
 from toolwire.check.turns.responses_items import (
@@ -48,7 +48,7 @@ class ResponsesStream:
         yield from _in_progress(events)
         yield from _closing(events)
         if not self._facts.socket:
-            yield from _ending(received)
+            yield from check_done_marker("responses.done-marker", received)
         yield from _errors(events)
         yield from _response_ids(events)
         yield from _statuses(events, extended)
@@ -66,13 +66,6 @@ class ResponsesStream:
         response = closing.inner("response") if closing is not None else {}
         items = [(event.inner("item"), (event.position,)) for event in done]
         return _turn(response, items, (closing.position,) if closing is not None else ())
-
-
-def _ending(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    markers = [each.position for each in received if each.is_done]
-    if len(markers) != 1 or not received[-1].is_done:
-        positions = (*markers, *(each.position for each in received[-1:]))
-        yield Finding("responses.done-marker", f"`[DONE]` comes {len(markers)} times, or not last.", positions)
 
 
 def _names(events: Sequence[ReceivedFrame], *, nameless: bool) -> Iterator[Finding]:
