@@ -24,7 +24,7 @@ LABELS = {"must": "MUST broken", "should": "SHOULD broken", "passed": "passed", 
 
 def as_html(report: Report) -> bytes:
     """The report as one self-contained page."""
-    parts = (_head(report), _areas(report), _broken(report), _passed(report), _not_observed(report), _foot())
+    parts = (_head(report), _areas(report), _broken(report), _others(report, "passed"), _others(report, "not observed"))
     body = "\n".join(part for part in parts if part)
     page = f"""<!doctype html>
 <html lang="en">
@@ -37,6 +37,7 @@ def as_html(report: Report) -> bytes:
 </head>
 <body><main>
 {body}
+<footer>Made by Toolwire {escaped(__version__)}.</footer>
 </main></body>
 </html>
 """
@@ -75,15 +76,17 @@ def _tried(report: Report) -> str:
 
 
 def _tiles(counts: RuleCounts) -> str:
-    numbers = zip(LABELS.items(), _numbers(counts), strict=True)
     tiles = (
-        f'<li class="{kind if number else "none"}"><b>{number}</b> {word}</li>' for (kind, word), number in numbers
+        f'<li class="{kind if number else "none"}"><b>{number}</b> {word}</li>'
+        for kind, word, number in _labelled(counts)
     )
     return f'<ul class="tiles">{"".join(tiles)}</ul>'
 
 
-def _numbers(counts: RuleCounts) -> tuple[int, int, int, int]:
-    return counts.must_broken, counts.should_broken, counts.passed, counts.not_observed
+def _labelled(counts: RuleCounts) -> Iterable[tuple[str, str, int]]:
+    """The CSS class, the label and the number of every kind of verdict."""
+    numbers = (counts.must_broken, counts.should_broken, counts.passed, counts.not_observed)
+    return ((*label, number) for label, number in zip(LABELS.items(), numbers, strict=True))
 
 
 def _notes(report: Report) -> Iterable[str]:
@@ -111,8 +114,11 @@ def _areas(report: Report) -> str:
 
 
 def _cell(counts: RuleCounts) -> str:
-    numbers = ((*label, number) for label, number in zip(LABELS.items(), _numbers(counts), strict=True) if number)
-    chips = (f'<span class="chip {kind}" title="{number} {word}">{number}</span>' for kind, word, number in numbers)
+    chips = (
+        f'<span class="chip {kind}" title="{number} {word}">{number}</span>'
+        for kind, word, number in _labelled(counts)
+        if number
+    )
     return f'<td><div class="chips">{"".join(chips)}</div></td>'
 
 
@@ -168,34 +174,22 @@ def _article(verdict: Verdict, report: Report) -> str:
 {seen}{rest}</article>"""
 
 
-def _passed(report: Report) -> str:
-    passed = [each for each in report.verdicts if each.outcome == "passed"]
-    return _list(f"{len(passed)} passed", [(each, f"seen {_times(each.seen)}") for each in passed])
-
-
-def _not_observed(report: Report) -> str:
-    not_observed = [each for each in report.verdicts if each.outcome == "not observed"]
-    return _list(f"{len(not_observed)} not observed", [(each, _reason(each)) for each in not_observed])
-
-
-def _reason(verdict: Verdict) -> str:
-    return "; ".join(cut(reason, 300) for reason in verdict.reasons) or "nothing was received that could test it"
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"
-
-
-def _list(title: str, rows: list[tuple[Verdict, str]]) -> str:
-    if not rows:
+def _others(report: Report, outcome: str) -> str:
+    """The rules that are not broken, with one outcome."""
+    verdicts = [each for each in report.verdicts if each.outcome == outcome]
+    if not verdicts:
         return ""
     items = "".join(
         f'<li>{_badge(each)} <code>{each.rule}</code> <span class="badge api">{escaped(each.api)}</span> '
-        f'{prose(RULES[each.rule].requirement)} <span class="soft">({escaped(about)})</span></li>'
-        for each, about in rows
+        f'{prose(RULES[each.rule].requirement)} <span class="soft">({escaped(_reason(each))})</span></li>'
+        for each in verdicts
     )
-    return f'<section><details><summary>{title}</summary><ul class="list">{items}</ul></details></section>'
+    summary = f"{len(verdicts)} {outcome}"
+    return f'<section><details><summary>{summary}</summary><ul class="list">{items}</ul></details></section>'
 
 
-def _foot() -> str:
-    return f"<footer>Made by Toolwire {escaped(__version__)}.</footer>"
+def _reason(verdict: Verdict) -> str:
+    """How often a rule was tested, or why it was not."""
+    if verdict.seen:
+        return "seen once" if verdict.seen == 1 else f"seen {verdict.seen} times"
+    return "; ".join(cut(reason, 300) for reason in verdict.reasons) or "nothing was received that could test it"
