@@ -3,15 +3,14 @@
 import base64
 import binascii
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 
 from toolwire.check.apis import APIS
 from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
 from toolwire.check.turns.frames import FrameCheck
-from toolwire.check.turns.loose import Json, as_list, as_object, as_objects, as_text, parsed
-from toolwire.check.turns.rule import Finding, RequestFacts
+from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, parsed
+from toolwire.check.turns.rule import Finding, request_facts
 from toolwire.check.turns.streams import StreamCheck, api_of, check_plain
 from toolwire.core.events import Dialect
 
@@ -93,19 +92,3 @@ def _content(number: int, content: Json) -> bytes:
         return base64.b64decode("".join(text.split()), validate=True)
     except binascii.Error:
         raise NothingFound(f"the answer of entry {number} is no base64") from None
-
-
-def request_facts(api: Dialect, body: Json) -> RequestFacts:
-    """The facts about a request that the rules depend on."""
-    if not body:
-        return RequestFacts(api)
-    names = [_name(as_object(tool)) for tool in as_list(body.get("tools"))]
-    streamed = api == "chat" and body.get("stream")
-    usage = bool(as_object(body.get("stream_options")).get("include_usage")) if streamed else None
-    forced = bool(_name(as_object(body.get("tool_choice"))))
-    return RequestFacts(api, tuple(names) if all(names) else None, usage, forced=forced, fields=body)
-
-
-def _name(tool: Json) -> str:
-    inner: Any = tool.get("function") or tool.get("custom") or tool
-    return as_text(as_object(inner).get("name"))
