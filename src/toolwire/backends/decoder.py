@@ -1,5 +1,6 @@
 """The base of all backends' decoders: the table of calls, the notes that open a turn, its one end."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import msgspec
@@ -16,7 +17,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding a server's JSON may raise: it is invalid, or nested too deep."""
 
 
-class TurnDecoder:
+class TurnDecoder(ABC):
     """The base of a stage from frames to turn events, for one turn."""
 
     delta_fields: Sequence[bytes] = ()
@@ -32,6 +33,21 @@ class TurnDecoder:
         self.ended = False
         self.finishing = 0  # frames since every choice has its finish reason, without heartbeats
         self.context_window = ContextWindow()
+
+    @abstractmethod
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        """The events of one frame."""
+        ...
+
+    @abstractmethod
+    def end(self) -> Sequence[Event]:
+        """The events caused by the end of the stream."""
+        ...
+
+    @abstractmethod
+    def feed_plain(self, body: bytes) -> Sequence[Event]:
+        """The events of a reply that is not streamed."""
+        ...
 
     def begin(self, notes: Sequence[Event]) -> None:
         """Take notes about the request, which are delivered at the start of the turn."""
