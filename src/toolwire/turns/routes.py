@@ -366,6 +366,6 @@ def _replaying(backend: Backend, recording: Recording) -> Callable[[Request, str
     profile = msgspec.convert(backend.profile, replay.Profile)
 
     def converse(request: Request, seed: str) -> Conversation:
-        return replay.Conversation(request, seed, recording, profile)
+        return replay.conversation(request, seed, recording, profile)
 
     return converse
