@@ -24,7 +24,7 @@ from toolwire.core.tokens import estimated_tokens
 from toolwire.turns.codex import codex_upstream
 from toolwire.turns.retries import RetryBudget
 from toolwire.turns.settings import Backend, Settings, SettingsError, is_glob
-from toolwire.upstream.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
+from toolwire.upstream.credentials import ApiKey, CodexLogin, Header
 from toolwire.upstream.http import Credentials, HttpUpstream
 from toolwire.upstream.reply import Broken, Origin, Upstream
 from toolwire.upstream.script import ScriptUpstream
@@ -350,9 +350,9 @@ def _credentials(backend: Backend, settings: Settings, header: Header = "authori
     if backend.auth == "codex":
         return CodexLogin()
     if backend.api_key_env:
-        return FixedKey(os.environ[backend.api_key_env], header)
+        return ApiKey(header, os.environ[backend.api_key_env])
     # With keys of our own the client's key is ours, and stays here.
-    return NoKey() if settings.keys else ClientKey(header)
+    return ApiKey(header, "" if settings.keys else None)
 
 
 def _recording(backend: Backend) -> Recording:
