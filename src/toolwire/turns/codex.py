@@ -8,7 +8,6 @@ from toolwire import __version__
 from toolwire.backends import codex
 from toolwire.core.terminal import clean
 from toolwire.turns.settings import Backend, Settings
-from toolwire.upstream.codex.pool import Bounds
 from toolwire.upstream.codex.upstream import CodexUpstream
 from toolwire.upstream.codex.worker import WorkerSpec
 from toolwire.upstream.credentials import login_file
@@ -27,15 +26,8 @@ def codex_upstream(backend: Backend, profile: codex.Profile, settings: Settings)
         links={"auth.json": str(login_file())},
         version=__version__,
     )
-    bounds = Bounds(backend.workers, profile.turns, profile.queue, profile.patience, profile.threads)
-    return CodexUpstream(
-        spec,
-        bounds,
-        frozenset((*backend.literal_models, *backend.aliases.values())),
-        profile.keep,
-        profile.silence,
-        partial(_say, backend.name),
-    )
+    models = frozenset((*backend.literal_models, *backend.aliases.values()))
+    return CodexUpstream(spec, backend.workers, profile, models, partial(_say, backend.name))
 
 
 def _files(backend: Backend, idle: float, home: str, models: Sequence[str]) -> Mapping[str, bytes]:

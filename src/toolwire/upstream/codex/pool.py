@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import msgspec
-
+from toolwire.backends.codex import Profile
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.pauses import retry_after
 from toolwire.upstream.codex.worker import Worker, WorkerSpec
@@ -21,16 +20,6 @@ LONGEST_PAUSE = 30.0
 MOST_MODELS = 64
 """Models that workers learn by name, beside those of the settings. Any client can name one, so there is a bound; others
 are served as Codex sees fit."""
-
-
-class Bounds(msgspec.Struct, frozen=True):
-    """How many of what."""
-
-    workers: int = 1
-    turns: int = 100
-    queue: int = 200
-    patience: float = 30.0
-    threads: int = 200
 
 
 class _Waiter:
@@ -48,13 +37,15 @@ class Pool:
     def __init__(
         self,
         spec: WorkerSpec,
-        bounds: Bounds,
+        size: int,
+        profile: Profile,
         models: frozenset[str],
         dismissed: Callable[[Worker], None],
         say: Callable[[str], None],
     ) -> None:
         self._spec = spec
-        self._bounds = bounds
+        self._size = size  # how many workers there should be
+        self._profile = profile
         self._models = models
         self._most_models = len(models) + MOST_MODELS
         self._dismissed = dismissed
@@ -87,10 +78,6 @@ class Pool:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        return tuple(self._workers)
-
     async def acquire(self, model: str, worker: Worker | None = None) -> Worker:
         """A slot for a turn, at this worker or at any. Raises `Broken` when there is none in time."""
         if worker is None and model not in self._models and len(self._models) < self._most_models:
@@ -100,14 +87,14 @@ class Pool:
         self._serve()
         if waiter.granted.done():
             return waiter.granted.result()
-        if self._failure is not None or len(self._queue) > self._bounds.queue:
+        if self._failure is not None or len(self._queue) > self._profile.queue:
             self._queue.remove(waiter)
             if self._failure is not None:
                 raise Broken(self._failure)
-            raise _no_slot(f"More than {self._bounds.queue} requests wait for Codex already.")
+            raise _no_slot(f"More than {self._profile.queue} requests wait for Codex already.")
         self._fill()
         try:
-            async with asyncio.timeout(self._bounds.patience):
+            async with asyncio.timeout(self._profile.patience):
                 return await waiter.granted
         except BaseException as error:
             if waiter in self._queue:
@@ -115,7 +102,7 @@ class Pool:
             elif not waiter.granted.cancelled() and waiter.granted.exception() is None:
                 self.release(waiter.granted.result())  # it came too late
             if isinstance(error, TimeoutError):
-                message = f"Codex had no place for this turn within {self._bounds.patience:g} seconds."
+                message = f"Codex had no place for this turn within {self._profile.patience:g} seconds."
                 raise _no_slot(message) from None
             raise
 
@@ -133,7 +120,7 @@ class Pool:
 
     def _grant(self, waiter: _Waiter) -> bool:
         worker = waiter.worker or self._free_worker(waiter.model)
-        if worker is None or worker.turns >= self._bounds.turns:
+        if worker is None or worker.turns >= self._profile.turns:
             return False
         if not worker.is_ready:
             _refuse(waiter, Failure(502, "backend_broke_off", "The worker has ended.", retryable=True))
@@ -149,7 +136,7 @@ class Pool:
             if worker.is_ready
             and not worker.is_retiring
             and (model in worker.models or model not in self._models)
-            and worker.turns < self._bounds.turns
+            and worker.turns < self._profile.turns
         ]
         return min(free, key=lambda worker: worker.turns, default=None)
 
@@ -169,7 +156,7 @@ class Pool:
         self._fill()
 
     def _look_after(self, worker: Worker) -> None:
-        if worker.started >= self._bounds.threads and not worker.is_retiring:
+        if worker.started >= self._profile.threads and not worker.is_retiring:
             self._retire(worker)
             self._fill()
         if worker.is_retiring and worker.turns <= 0 and not worker.threads:
@@ -179,7 +166,7 @@ class Pool:
         worker.is_retiring = True
         self._look_after(worker)
         retiring = [each for each in self._workers if each.is_retiring]
-        for old in retiring[: -self._bounds.workers]:
+        for old in retiring[: -self._size]:
             self._dismissed(old)
 
     def _dismiss(self, worker: Worker) -> None:
@@ -192,7 +179,7 @@ class Pool:
         if self._closed or self._pause is not None:
             return
         there = sum(not worker.is_retiring for worker in self._workers)
-        for _ in range(self._bounds.workers - there - self._starting):
+        for _ in range(self._size - there - self._starting):
             self._starting += 1
             task = self._do(self._start())
             self._starts.add(task)

@@ -152,10 +152,6 @@ class Worker(asyncio.SubprocessProtocol):
             with suppress(OSError):
                 os.killpg(transport.get_pid(), signal.SIGKILL)
 
-    @property
-    def pid(self) -> int:
-        return self._transport.get_pid() if self._transport is not None else 0
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self._stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
