@@ -55,7 +55,6 @@ class Item(msgspec.Struct, gc=False):
 class TurnError(msgspec.Struct, rename="camel", gc=False):
     message: str = ""
     codex_error_info: ErrorInfo = None
-    additional_details: str | None = None
 
 
 class Turn(msgspec.Struct, gc=False):
@@ -76,7 +75,6 @@ class Thread(msgspec.Struct, gc=False):
 class Params(msgspec.Struct, rename="camel", gc=False):
     """Of every method that we know. Which fields are there depends on it."""
 
-    turn_id: str | None = None
     item_id: str | None = None
     delta: str | None = None
     summary_index: int | None = None
@@ -97,7 +95,6 @@ class Params(msgspec.Struct, rename="camel", gc=False):
 
 class Result(msgspec.Struct, gc=False):
     thread: Thread | None = None
-    turn: Turn | None = None
 
 
 class RpcError(msgspec.Struct, gc=False):
