@@ -171,8 +171,7 @@ class Decoder(TurnDecoder):
                 out += self._close_blocks()
                 data = b'{"content_block":' + bytes(raws[index]) + b"}"
                 out.append(_block_start(f"{index}", data, block))
-            opened = self._open_block(StreamEvent(index=index, content_block=block))
-            out += [_with_item(event, index) for event in opened] if self._keeps_frames else opened
+            out += self._open_block(StreamEvent(index=index, content_block=block))
             out += self._close_block(StreamEvent(index=index))
         self._reason = message.stop_reason or ""
         return [out for each in (*out, *self._stop(StreamEvent())) for out in self._sequencer.feed(each)]
@@ -203,7 +202,8 @@ class Decoder(TurnDecoder):
             case "text":
                 if block.citations and not self._keeps_frames:
                     out.append(Note("annotations_dropped"))
-                return [*out, TextDelta(block.text)] if block.text else out
+                item = f"{event.index}" if self._keeps_frames else ""  # so that two text blocks stay separate
+                return [*out, TextDelta(block.text, item)] if block.text else out
             case "thinking":
                 return [*out, ReasoningDelta(block.thinking)] if block.thinking else out
             case "redacted_thinking":
@@ -369,11 +369,6 @@ def _framed(event: Event, index: int, frame: Frame) -> Event:
             return ReasoningDelta(text, kind, part, frame=frame)
         case _:
             return event
-
-
-def _with_item(event: Event, index: int) -> Event:
-    """The event with its block as item, so that two text blocks stay separate."""
-    return TextDelta(event.text, f"{index}") if isinstance(event, TextDelta) else event
 
 
 def _failure(given: Any) -> Failure:
