@@ -1,7 +1,8 @@
 """The base of all backends' decoders: the table of calls, the notes that open a turn, its one end."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -17,14 +18,28 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding a server's JSON may raise: it is invalid, or nested too deep."""
 
 
+Read = TypeVar("Read")
+
+
 class TurnDecoder(ABC):
-    """The base of a stage from frames to turn events, for one turn."""
+    """The base of a stage from frames to turn events, for one turn.
+
+    `keeps_frames`: the client speaks the backend's dialect too. `snapshots`: a delta of arguments holds all so far.
+    """
 
     delta_fields: Sequence[bytes] = ()
     """The opening bytes of the fields whose text may be read in batches of frames."""
+    snapshot_fields: Sequence[bytes] = ()
+    """Those of them that are never totals, which must not be joined."""
 
-    def __init__(self, seed: str, names: Sequence[str] = (), *, with_items: bool = False) -> None:
-        self._table = CallTable(seed, names, with_items=with_items)
+    def __init__(
+        self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
+    ) -> None:
+        if snapshots:
+            self.delta_fields = self.snapshot_fields
+        self._snapshots = snapshots
+        self._keeps_frames = keeps_frames
+        self._table = CallTable(seed, names)
         self._sequencer = OneCallAtATime()
         self._surrogates = SurrogateHalves()
         self._opening: list[Event] = []
@@ -57,12 +72,29 @@ class TurnDecoder(ABC):
         """The reasoning so far, as the fields in which the server needs it back, if its protocol has such fields."""
         return ""
 
-    def _with_whole_chars(self, data: bytes) -> bytes:
-        """The data with characters joined that the backend cut in half; lone halves are replaced."""
+    def _take_opening(self) -> list[Event]:
+        opening, self._opening = self._opening, []
+        return opening
+
+    def _read_plain(self, body: bytes, decode: Callable[[bytes], Read]) -> tuple[bytes, Read | None]:
+        """A body and what it decodes to, mended if necessary; None if it cannot be read."""
+        try:
+            return body, decode(body)
+        except UNREADABLE:
+            return self._read_mended(body, decode)
+
+    def _read_mended(self, data: bytes, decode: Callable[[bytes], Read]) -> tuple[bytes, Read | None]:
+        """The data with characters joined that the backend cut in half, and what it decodes to.
+
+        A half whose other half does not come is replaced.
+        """
         lost = self._surrogates.lost
-        mended = self._surrogates.mended(data)
+        data = self._surrogates.mended(data) or data
         self._opening += [Note("letter_replaced")] * (self._surrogates.lost - lost)
-        return data if mended is None else mended
+        try:
+            return data, decode(data)
+        except UNREADABLE:
+            return data, None
 
     def _skip_frame(self, frame: Frame) -> None:
         """Note that a frame cannot be read; an open call may have a gap there."""

@@ -5,7 +5,6 @@ The turn ends with the stream, not with a finish reason, because some servers se
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -21,7 +20,7 @@ from toolwire.backends.chat.wire import (
     ToolCall,
 )
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
-from toolwire.backends.failures import FAILED_REASONS, Error, finish_failure, stream_failure
+from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
 from toolwire.core.calls import NULL_LIKE, Fragment
@@ -59,17 +58,15 @@ _REASONS: dict[str, Reason] = {
 
 _UNSET = msgspec.UNSET
 _TEXT = delta_fields("content", "reasoning_content", "reasoning")
-_TEXT_AND_ARGUMENTS = (*_TEXT, *delta_fields("arguments"))
+_ARGUMENTS = delta_fields("arguments")
 _CLAIMS = frozenset(("tool_calls", "function_call"))
 
 
 class Decoder(TurnDecoder):
-    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too.
+    """A stage from frames to turn events, for one turn."""
 
-    `snapshots`: every chunk holds all arguments so far.
-    """
-
-    delta_fields = _TEXT_AND_ARGUMENTS
+    delta_fields = (*_TEXT, *_ARGUMENTS)
+    snapshot_fields = _TEXT
 
     def __init__(
         self,
@@ -80,11 +77,7 @@ class Decoder(TurnDecoder):
         keeps_frames: bool = False,
         choices: int = 1,
     ) -> None:
-        super().__init__(seed, names)
-        self._keeps_frames = keeps_frames
-        self._snapshots = snapshots
-        if snapshots:
-            self.delta_fields = _TEXT  # totals must not be joined
+        super().__init__(seed, names, snapshots=snapshots, keeps_frames=keeps_frames)
         self._choices = choices
         self._finished: set[int] = set()  # choices that have their finish reason
         self._ends_every_chunk = False
@@ -116,8 +109,8 @@ class Decoder(TurnDecoder):
 
     def _feed_loose(self, frame: Frame) -> Sequence[Event]:
         """Read a frame of undocumented shape, or one that may hold the second half of a character."""
-        data = self._with_whole_chars(frame.data)
-        chunk = _read_any(data)
+        data, chunk = self._read_mended(frame.data, _decode)
+        chunk = chunk or read_loose(data)
         if chunk is None:
             self._skip_frame(frame)
             return ()
@@ -126,11 +119,8 @@ class Decoder(TurnDecoder):
         return self._with_frame(chunk, Frame(frame.event, data))
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        try:
-            chunk = _decode(body)
-        except UNREADABLE:
-            body = self._with_whole_chars(body)
-            chunk = _read_any(body)
+        body, chunk = self._read_plain(body, _decode)
+        chunk = chunk or read_loose(body)
         if chunk is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
         events = self._read(chunk)
@@ -149,11 +139,10 @@ class Decoder(TurnDecoder):
     def _read(self, chunk: Chunk) -> Sequence[Event]:
         if chunk.error is not None or chunk.object == "error":
             # Older vLLM has the error in the chunk itself.
-            return self._fail(stream_failure(Error(chunk.message) if chunk.error is None else _error(chunk.error)))
+            return self._fail(stream_failure(chunk.message if chunk.error is None else chunk.error))
         out: list[Event] = [] if self._started else self._start(chunk)
         if self._opening:
-            out += self._opening
-            self._opening = []
+            out += self._take_opening()
         for choice in _choices(chunk):
             if choice.finish_reason is not None and choice.finish_reason not in NULL_LIKE:
                 self._has_finished(choice)
@@ -177,7 +166,7 @@ class Decoder(TurnDecoder):
     def _end_choice(self, choice: ReplyChoice, out: list[Event]) -> Failure | None:
         """Take the finish reason of a choice; returns a failure if it is one."""
         if choice.error is not None:
-            return stream_failure(_error(choice.error))
+            return stream_failure(choice.error)
         reason = choice.finish_reason or ""
         if reason.lower() in FAILED_REASONS:
             return finish_failure(reason)
@@ -317,13 +306,6 @@ def _choices(chunk: Chunk) -> Sequence[ReplyChoice]:
     return choices
 
 
-def _read_any(data: bytes) -> Chunk | None:
-    try:
-        return _decode(data)
-    except UNREADABLE:
-        return read_loose(data)
-
-
 def _has_content(choice: ReplyChoice) -> bool:
     message = choice.delta or choice.message
     if message is None:
@@ -400,13 +382,6 @@ def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool
 
 
 _NO_FUNCTION = CalledFunction()
-
-
-def _error(given: Any) -> Error:
-    try:
-        return msgspec.convert(given, Error)
-    except msgspec.ValidationError:
-        return Error(message=given if isinstance(given, str) else None)
 
 
 def _usage(usage: TokenUsage) -> Usage:

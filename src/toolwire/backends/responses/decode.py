@@ -32,6 +32,7 @@ from toolwire.backends.responses.wire import (
 )
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
+from toolwire.core.calls import CallTable
 from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
 from toolwire.core.events import (
     CallArgs,
@@ -71,22 +72,22 @@ DELTA_FIELDS = delta_fields("delta")
 
 
 class Decoder(TurnDecoder):
-    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too."""
+    """A stage from frames to turn events, for one turn."""
+
+    delta_fields = DELTA_FIELDS
 
     def __init__(
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
     ) -> None:
-        super().__init__(seed, names, with_items=keeps_frames)
-        self._keeps_frames = keeps_frames
+        super().__init__(seed, names, snapshots=snapshots, keeps_frames=keeps_frames)
+        self._table = CallTable(seed, names, with_items=keeps_frames)
         self._frame: Frame | None = None  # the frame being read, where frames are kept
         self._final = b""  # the last frame with a whole response, where frames are kept
-        self._snapshots = snapshots
-        self.delta_fields = () if snapshots else DELTA_FIELDS  # totals must not be joined
         self._output = ItemTracker()
         self._is_done = False  # the server sent `[DONE]`
         self._is_listing = False  # the final list is being read
         self._delta_key: tuple[str | None, int | None, int | None] | None = None
-        self._item: TrackedItem | None = None  # of the last delta, or the last that began or ended
+        self._item = TrackedItem("", None)  # of the last delta, or the last that began or ended
         self._message: TrackedItem | None = None  # the message that the last text belongs to
         self._open_reasoning: TrackedItem | None = None
 
@@ -125,7 +126,7 @@ class Decoder(TurnDecoder):
         return [out for each in events for out in feed(each)]
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        body, response = self._read_plain(body)
+        body, response = self._read_plain(body, _decode_response)
         if response is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply is not a response object."))
         event = StreamEvent("response.completed", response=response)
@@ -141,25 +142,11 @@ class Decoder(TurnDecoder):
 
     def _item_name(self, event: StreamEvent) -> str:
         """The name of the item that a frame is about, if it is about one. Its handler must have run."""
-        if event.item is not None and self._item is not None:
+        if event.item is not None:
             return self._item.name
         if event.item_id or event.output_index is not None:
             return self._output.find(event.item_id, event.output_index).name
         return ""
-
-    def _read_plain(self, body: bytes) -> tuple[bytes, Response | None]:
-        """The body with split characters joined, and the response in it."""
-        try:
-            return body, _decode_response(body)
-        except UNREADABLE:
-            mended = self._surrogates.mended(body)
-        if mended is None:
-            return body, None
-        self._opening += [Note("letter_replaced")] * self._surrogates.lost
-        try:
-            return mended, _decode_response(mended)
-        except UNREADABLE:
-            return body, None
 
     def end(self) -> Sequence[Event]:
         if self.ended:
@@ -168,19 +155,16 @@ class Decoder(TurnDecoder):
 
     def _start(self, event: StreamEvent) -> list[Event]:
         self._started = True
-        opening, self._opening = self._opening, []
         response = event.response or Response()
-        return [TurnStarted(response.id or "", response.model or ""), *opening]
+        return [TurnStarted(response.id or "", response.model or ""), *self._take_opening()]
 
     def _repaired_event(self, frame: Frame) -> StreamEvent | None:
         """What can still be read of a malformed frame: one with split characters, or the end of the turn."""
-        lost = self._surrogates.lost
-        mended = self._surrogates.mended(frame.data)
+        data, event = self._read_mended(frame.data, _decode_event)
+        if data is not frame.data:
+            return event
         try:
-            if mended is not None:
-                self._opening += [Note("letter_replaced")] * (self._surrogates.lost - lost)
-                return _decode_event(mended)
-            ending = _decode_ending(frame.data)
+            ending = _decode_ending(data)
         except UNREADABLE:
             return None
         if ending.type not in ENDINGS:
@@ -205,10 +189,6 @@ class Decoder(TurnDecoder):
             return self._fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
         self._skip_frame(frame)
         return self._take_opening() if self._started else ()
-
-    def _take_opening(self) -> list[Event]:
-        opening, self._opening = self._opening, []
-        return opening
 
     def _done(self) -> Sequence[Event]:
         """Handle `[DONE]` without an event that says how the turn ended."""
@@ -241,7 +221,12 @@ class Decoder(TurnDecoder):
             more = self._table.extend(event.item_id or "", event.delta or "", self._frame)
             if more is not None:
                 return (more,)
-        return self._framed(event, self._call_event(event))
+        events = self._call_event(event)
+        if self._frame is not None and len(events) == 1:
+            only = events[0]
+            if isinstance(only, CallArgs) and only.text == event.delta:
+                return (CallArgs(only.id, only.text, self._frame),)
+        return events
 
     def _call_event(self, event: StreamEvent) -> list[Event]:
         """Read an event with some or all arguments of a call."""
@@ -253,33 +238,19 @@ class Decoder(TurnDecoder):
             fragment = msgspec.structs.replace(fragment, total=True)
         return self._table.feed(fragment)
 
-    def _framed(self, event: StreamEvent, events: Sequence[Event]) -> Sequence[Event]:
-        """The first delta of a call, with its frame if both have the same text."""
-        if self._frame is None or len(events) != 1:
-            return events
-        only = events[0]
-        if isinstance(only, CallArgs) and only.text == event.delta:
-            return (CallArgs(only.id, only.text, self._frame),)
-        return events
-
-    def _text_delta(self, event: StreamEvent) -> Sequence[Event]:
-        self._find_item(event)
+    def _text_delta(
+        self, event: StreamEvent, kind: type[TextDelta] | type[RefusalDelta] = TextDelta
+    ) -> Sequence[Event]:
+        item = self._find_item(event)
         if not event.delta:
             return ()
-        if self._frame is None:
-            delta = TextDelta(event.delta)
-            return (delta,) if self._item is self._message else self._separated(delta)
-        assert self._item is not None
-        return (TextDelta(event.delta, self._item.name, event.content_index or 0, self._frame),)
+        if self._frame is not None:
+            return (kind(event.delta, item.name, event.content_index or 0, self._frame),)
+        delta = kind(event.delta)
+        return (delta,) if item is self._message else self._separated(delta)
 
     def _refusal_delta(self, event: StreamEvent) -> Sequence[Event]:
-        self._find_item(event)
-        if not event.delta:
-            return ()
-        if self._frame is None:
-            return self._separated(RefusalDelta(event.delta))
-        assert self._item is not None
-        return (RefusalDelta(event.delta, self._item.name, event.content_index or 0, self._frame),)
+        return self._text_delta(event, RefusalDelta)
 
     def _separated(self, delta: TextDelta | RefusalDelta) -> Sequence[Event]:
         """A delta of the selected item, after the end of the previous message if it was another."""
@@ -293,27 +264,27 @@ class Decoder(TurnDecoder):
         return self._read_reasoning(event, "content", event.content_index or 0)
 
     def _read_reasoning(self, event: StreamEvent, kind: ReasoningKind, part: int) -> Sequence[Event]:
-        self._find_item(event)
+        item = self._find_item(event)
         if not event.delta:
             return ()
-        item = self._item
         delta = ReasoningDelta(event.delta, kind, part)
-        if self._frame is not None and item is not None:
+        if self._frame is not None:
             frame = self._frame if event.type != "response.reasoning.delta" else None
             delta = ReasoningDelta(event.delta, kind, part, item.name, frame)
         if item is self._open_reasoning:
             return (delta,)
         earlier, self._open_reasoning = self._open_reasoning, item
-        if item is not None:
-            item.type = "reasoning"
+        item.type = "reasoning"
         return (delta,) if earlier is None else (ReasoningEnded(), delta)
 
-    def _find_item(self, event: StreamEvent) -> None:
+    def _find_item(self, event: StreamEvent) -> TrackedItem:
+        """Select the item that a delta belongs to."""
         key = (event.item_id, event.output_index, event.content_index)
         if key != self._delta_key:
             self._delta_key = key
             self._item = self._output.find(event.item_id, event.output_index)
             self._item.seen_parts.add(event.content_index or 0)
+        return self._item
 
     # Beginnings and ends
 
@@ -343,24 +314,18 @@ class Decoder(TurnDecoder):
         }
         return self._read_loosely(payload)
 
-    def _text_done(self, event: StreamEvent) -> Sequence[Event]:
-        return self._part_done(event, TextDelta, event.text)
-
-    def _refusal_done(self, event: StreamEvent) -> Sequence[Event]:
-        return self._part_done(event, RefusalDelta, event.refusal)
-
-    def _part_done(
-        self, event: StreamEvent, kind: type[TextDelta] | type[RefusalDelta], text: str | None
-    ) -> Sequence[Event]:
+    def _part_done(self, event: StreamEvent) -> Sequence[Event]:
         item, number = self._output.find(event.item_id, event.output_index), event.content_index or 0
         item.ended_parts.add(number)
         self._select(item)
-        return self._whole_part(number, kind, text)
+        if event.type == "response.refusal.done":
+            return self._whole_part(number, RefusalDelta, event.refusal)
+        return self._whole_part(number, TextDelta, event.text)
 
     def _whole_part(self, number: int, kind: type[TextDelta] | type[RefusalDelta], text: str | None) -> Sequence[Event]:
         """A whole part of the selected item, if no delta of it was delivered."""
         item = self._item
-        if item is None or number in item.seen_parts:
+        if number in item.seen_parts:
             return ()
         item.seen_parts.add(number)
         if not text:
@@ -377,10 +342,9 @@ class Decoder(TurnDecoder):
     def _whole_item(self, item: ReplyItem, index: int | None) -> Sequence[Event]:
         """Read a whole item. `index` is used to find a call."""
         tracked = self._item
-        assert tracked is not None
+        tracked.was_forwarded = tracked.was_forwarded or self._frame is not None
         if item.type in CALL_TYPES:
             return self._call_item(item, index, DONE)
-        tracked.was_forwarded = tracked.was_forwarded or self._frame is not None
         if tracked.ended:
             return ()
         tracked.ended = True
@@ -407,7 +371,7 @@ class Decoder(TurnDecoder):
                 out += self._whole_part(number, RefusalDelta, part.refusal)
             else:
                 out += self._whole_part(number, TextDelta, part.text)
-        if self._keeps_frames and self._item is not None and self._item.name:
+        if self._keeps_frames and self._item.name:
             out.append(MessageEnded(self._item.name))
         return out
 
@@ -427,9 +391,6 @@ class Decoder(TurnDecoder):
         return out
 
     def _call_item(self, item: ReplyItem, index: int | None, type: str) -> Sequence[Event]:
-        tracked = self._item
-        assert tracked is not None
-        tracked.was_forwarded = tracked.was_forwarded or (type == DONE and self._frame is not None)
         ended = type == DONE
         fragment = documented_item(item, index, ended=ended, open=ended and not self._is_listing)
         if fragment is not None:
@@ -439,7 +400,7 @@ class Decoder(TurnDecoder):
         if item.id or not self._keeps_frames:
             return events
         return [
-            msgspec.structs.replace(each, item=tracked.name) if isinstance(each, CallStarted) else each
+            msgspec.structs.replace(each, item=self._item.name) if isinstance(each, CallStarted) else each
             for each in events
         ]
 
@@ -457,8 +418,7 @@ class Decoder(TurnDecoder):
         response = event.response or Response()
         if len(response.output or ()) > MAX_CALLS:
             raise TooManyCalls
-        out: list[Event] = [*self._opening]
-        self._opening = []
+        out = self._take_opening()
         raws = _decode_output(self._final).response.output if self._final else None
         self._is_listing = True
         is_all_new = not self._output.is_begun
@@ -512,8 +472,8 @@ class Decoder(TurnDecoder):
         "response.content_part.done": _ignore,
         "response.function_call_arguments.done": _call_event,
         "response.custom_tool_call_input.done": _call_event,
-        "response.output_text.done": _text_done,
-        "response.refusal.done": _refusal_done,
+        "response.output_text.done": _part_done,
+        "response.refusal.done": _part_done,
         "response.reasoning_summary_part.added": _ignore,
         "response.reasoning_summary_part.done": _ignore,
         "response.reasoning_summary_text.done": _ignore,
