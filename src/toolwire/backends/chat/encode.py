@@ -9,7 +9,7 @@ import msgspec
 from toolwire.adapt.history import OPENING
 from toolwire.backends.chat.fold import DIALECT, Fold, is_acceptable
 from toolwire.backends.chat.profile import Profile
-from toolwire.backends.originals import Originals, changed_fields
+from toolwire.backends.originals import Originals, changed_fields, given
 from toolwire.core.events import Note
 from toolwire.core.request import NO_PARAMETERS, OutputFormat, Request, Tool, ToolChoice
 from toolwire.core.text import shortened
@@ -74,7 +74,7 @@ def encode_request(
     dropped = [] if request.dialect == DIALECT else [*request.extra]
     dropped += [name for name in profile.refuses if body.pop(name, None) is not None]
     notes += [Note("field_dropped", name) for name in dropped]
-    return _encode({name: value for name, value in body.items() if value is not None}), notes
+    return _encode(given(**body)), notes
 
 
 def _original_fields(request: Request) -> dict[str, msgspec.Raw]:
@@ -174,16 +174,11 @@ _FLAT = frozenset(("type", "function", "custom", "name", "description", "paramet
 
 
 def _tool(tool: Tool, profile: Profile) -> dict[str, Any]:
+    named = given(name=tool.name, description=tool.description or None)
     if tool.kind == "custom":
-        custom = {"name": tool.name, "description": tool.description or None, "format": tool.format}
-        return {"type": "custom", "custom": {key: value for key, value in custom.items() if value is not None}}
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description:
-        function["description"] = tool.description
-    function["parameters"] = tool.parameters or NO_PARAMETERS
-    if tool.strict is not None and profile.strict:
-        function["strict"] = tool.strict
-    return {"type": "function", "function": function}
+        return {"type": "custom", "custom": {**named, **given(format=tool.format)}}
+    parameters, strict = tool.parameters or NO_PARAMETERS, tool.strict if profile.strict else None
+    return {"type": "function", "function": {**named, **given(parameters=parameters, strict=strict)}}
 
 
 def _tool_choice(choice: ToolChoice) -> Any:
@@ -197,10 +192,6 @@ def _tool_choice(choice: ToolChoice) -> Any:
 def _format(format: OutputFormat) -> dict[str, Any]:
     if format.schema is None:
         return {"type": "json_object"}
-    schema = {
-        "name": format.name or "answer",
-        "schema": format.schema,
-        "strict": format.strict,
-        "description": format.description or None,
-    }
-    return {"type": "json_schema", "json_schema": {key: value for key, value in schema.items() if value is not None}}
+    name, description = format.name or "answer", format.description or None
+    schema = given(name=name, schema=format.schema, strict=format.strict, description=description)
+    return {"type": "json_schema", "json_schema": schema}
