@@ -1,8 +1,8 @@
 """Encodes a request for the Chat Completions API: the client's JSON where it speaks the same dialect, or translated."""
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -18,11 +18,8 @@ _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
-_string = msgspec.json.Decoder(str).decode
+_name = msgspec.json.Decoder(str | None).decode
 _NULL = msgspec.Raw(b"null")
-
-Key = TypeVar("Key", str, bytes)
-Value = TypeVar("Value")
 
 
 def encode_request(
@@ -113,36 +110,21 @@ def _each_tool(
 ) -> Iterator[Any]:
     """The tools, each merged with the client's declaration, in the client's order; then those without one."""
     names = frozenset(request.tool_names)
-    new = _Remaining(
-        (tool.name, (tool, lower)) for tool, lower in zip(declared, request.tools, strict=True) if lower.name in names
-    )
-    hosted = _Remaining((bytes(tool.raw), tool.raw) for tool in request.hosted_tools)
+    every = enumerate(zip(declared, request.tools, strict=True))
+    pairs = {index: (tool, lower) for index, (tool, lower) in every if lower.name in names}
+    indexes: defaultdict[str, deque[int]] = defaultdict(deque)  # several tools may have the same name
+    for index, (tool, _) in pairs.items():
+        indexes[tool.name].append(index)
+    hosted = Counter(bytes(tool.raw) for tool in request.hosted_tools)
     for raw in _list(original["tools"]) if bytes(original.get("tools", b"")).startswith(b"[") else ():
         declaration = _DeclaredTool(raw)
-        if hosted.take(bytes(raw)) is not None:
+        if hosted[bytes(raw)]:
+            hosted[bytes(raw)] -= 1
             yield raw
-        elif (pair := new.take(declaration.name)) is not None:
-            yield declaration.merged(*pair, profile)
-    yield from (_tool(lower, profile) for _, lower in new.rest())
-    yield from hosted.rest()
-
-
-class _Remaining(Generic[Key, Value]):
-    """Values in order, several of which may have the same key, until they are taken."""
-
-    def __init__(self, values: Iterable[tuple[Key, Value]]) -> None:
-        self._values = dict(enumerate(values))
-        self._indexes: dict[Key, deque[int]] = {}
-        for index, (key, _) in self._values.items():
-            self._indexes.setdefault(key, deque()).append(index)
-
-    def take(self, key: Key) -> Value | None:
-        """Take the first remaining value with this key."""
-        indexes = self._indexes.get(key)
-        return self._values.pop(indexes.popleft())[1] if indexes else None
-
-    def rest(self) -> list[Value]:
-        return [value for _, value in self._values.values()]
+        elif found := indexes.get(declaration.name):
+            yield declaration.merged(*pairs.pop(found.popleft()), profile)
+    yield from (_tool(lower, profile) for _, lower in pairs.values())
+    yield from map(msgspec.Raw, hosted.elements())
 
 
 class _DeclaredTool:
@@ -153,8 +135,7 @@ class _DeclaredTool:
         self._fields = _fields(raw)
         self._kind = next((kind for kind in ("function", "custom") if self._has_object(kind)), "")
         self._inner = _fields(self._fields[self._kind]) if self._kind else self._fields
-        name = self._inner.get("name", _NULL)
-        self.name = _string(name) if name != _NULL else ""
+        self.name = _name(self._inner.get("name", _NULL)) or ""
 
     def _has_object(self, kind: str) -> bool:
         return bytes(self._fields.get(kind, b"")).startswith(b"{")
