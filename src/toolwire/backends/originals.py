@@ -24,11 +24,6 @@ _objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _name = msgspec.json.Decoder(str | None).decode
 
 
-def given(**fields: Any) -> Fields:
-    """The fields that have a value, which None is not."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
 def with_original_fields(request: Request, lower: Request, schema_field: str) -> Request:
     """The lowered request, with its original fields and declarations changed as its tools are."""
     if not request.fields:

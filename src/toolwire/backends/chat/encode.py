@@ -9,7 +9,8 @@ import msgspec
 from toolwire.adapt.history import OPENING
 from toolwire.backends.chat.fold import DIALECT, Fold, is_acceptable
 from toolwire.backends.chat.profile import Profile
-from toolwire.backends.originals import Originals, changed_fields, given
+from toolwire.backends.encoding import given
+from toolwire.backends.originals import Originals, changed_fields
 from toolwire.core.events import Note
 from toolwire.core.request import NO_PARAMETERS, OutputFormat, Request, Tool, ToolChoice
 from toolwire.core.text import shortened

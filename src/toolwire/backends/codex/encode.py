@@ -5,12 +5,12 @@ depends on who spoke last, and no limit on the length of a message applies.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from toolwire.backends.codex.profile import Profile
+from toolwire.backends.encoding import split_opening
 from toolwire.backends.responses.encode import as_developer, encoded_entry, returnable, without_foreign_parts
 from toolwire.core.events import Note
 from toolwire.core.request import (
@@ -98,20 +98,16 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     return Opening(start, turn, items, notes)
 
 
-def _instructions(request: Request) -> tuple[str, list[str], tuple[Entry, ...]]:
+def _instructions(request: Request) -> tuple[str, list[str], list[Entry]]:
     """What the system says, what developers say before anybody else speaks, and the rest of the history."""
-    entries = request.entries
-    system = [*takewhile(lambda entry: isinstance(entry, Message) and entry.role == "system", entries)]
-    entries = entries[len(system) :]
-    others = [*takewhile(lambda entry: isinstance(entry, Message) and entry.role in ("system", "developer"), entries)]
-    rest = tuple(map(as_developer, entries[len(others) :]))
+    system, rest = split_opening(request.entries, "system")
+    others, rest = split_opening(rest, "system", "developer")
     base = "\n\n".join(text for text in (request.instructions, *map(_text, system)) if text)
-    return base, [text for text in map(_text, others) if text], rest
+    return base, [text for text in map(_text, others) if text], [*map(as_developer, rest)]
 
 
-def _text(entry: Entry) -> str:
-    parts = entry.parts if isinstance(entry, Message) else ()
-    return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
+def _text(message: Message) -> str:
+    return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
 def _signed(entries: Sequence[Entry], notes: list[Note]) -> Iterator[Entry]:

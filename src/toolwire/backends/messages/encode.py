@@ -4,10 +4,11 @@ from typing import Any
 
 import msgspec
 
+from toolwire.backends.encoding import given
 from toolwire.backends.messages.decode import ORIGIN
 from toolwire.backends.messages.fold import Fold, is_foreign, is_refused
 from toolwire.backends.messages.profile import Profile
-from toolwire.backends.originals import Originals, given
+from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
 from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool
 

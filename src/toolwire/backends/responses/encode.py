@@ -3,13 +3,12 @@
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from toolwire.adapt.names import is_minted_item_id
-from toolwire.backends.originals import given
+from toolwire.backends.encoding import given, split_opening
 from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.cache import BoundedDict, size_of
@@ -227,20 +226,9 @@ def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry
     """The history and the instructions. A server without a system role gets later ones as developer messages."""
     if profile.system == "input":
         return request.entries, None
-    opening = list(takewhile(_instructs, request.entries))
-    texts = [
-        part.text
-        for entry in opening
-        if isinstance(entry, Message)
-        for part in entry.parts
-        if isinstance(part, TextPart)
-    ]
-    later = tuple(as_developer(entry) for entry in request.entries[len(opening) :])
-    return later, "\n\n".join(texts) or profile.instructions
-
-
-def _instructs(entry: Entry) -> bool:
-    return isinstance(entry, Message) and entry.role in ("system", "developer")
+    opening, rest = split_opening(request.entries, "system", "developer")
+    texts = [part.text for entry in opening for part in entry.parts if isinstance(part, TextPart)]
+    return tuple(map(as_developer, rest)), "\n\n".join(texts) or profile.instructions
 
 
 def as_developer(entry: Entry) -> Entry:
