@@ -151,10 +151,10 @@ def version_of(agent: str) -> tuple[int, int, int] | None:
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
-class _Window(msgspec.Struct, rename="camel"):
-    used_percent: float | None = None
-    window_duration_mins: float | None = None
-    resets_at: float | None = None
+class _Window(msgspec.Struct):
+    used_percent: float | None = msgspec.field(default=None, name="usedPercent")
+    window_minutes: float | None = msgspec.field(default=None, name="windowDurationMins")
+    reset_at: float | None = msgspec.field(default=None, name="resetsAt")
 
 
 class _Credits(msgspec.Struct, rename="camel"):
@@ -163,42 +163,36 @@ class _Credits(msgspec.Struct, rename="camel"):
     balance: str | None = None
 
 
-class _Limits(msgspec.Struct, rename="camel"):
+class _Limits(msgspec.Struct, frozen=True, rename="camel"):
+    """The parts that give headers. Their fields are named as in the headers, but for hyphens."""
+
     limit_id: str | None = None
     primary: _Window | None = None
     secondary: _Window | None = None
     credits: _Credits | None = None
 
 
-class _LimitParams(msgspec.Struct, rename="camel"):
-    rate_limits: _Limits | None = None
+class _LimitParams(msgspec.Struct, frozen=True, rename="camel"):
+    rate_limits: _Limits = _Limits()
 
 
 class _LimitLine(msgspec.Struct):
-    params: _LimitParams | None = None
+    params: _LimitParams = _LimitParams()
 
 
 def limit_headers(line: bytes) -> dict[str, str]:
     """A notification of rate limits as the headers that the model's server had sent them in."""
     try:
-        params = msgspec.json.decode(line, type=_LimitLine).params
+        limits = msgspec.json.decode(line, type=_LimitLine).params.rate_limits
     except msgspec.DecodeError:
         return {}
-    limits = params.rate_limits if params is not None else None
-    if limits is None:
-        return {}
-    start = f"x-{limits.limit_id or 'codex'}"
-    headers: dict[str, Any] = {}
-    for name, window in (("primary", limits.primary), ("secondary", limits.secondary)):
-        if window is not None:
-            headers[f"{start}-{name}-used-percent"] = window.used_percent
-            headers[f"{start}-{name}-window-minutes"] = window.window_duration_mins
-            headers[f"{start}-{name}-reset-at"] = window.resets_at
-    if limits.credits is not None:
-        headers[f"{start}-credits-has-credits"] = limits.credits.has_credits
-        headers[f"{start}-credits-unlimited"] = limits.credits.unlimited
-        headers[f"{start}-credits-balance"] = limits.credits.balance
-    return {name: _header(value) for name, value in headers.items() if value is not None}
+    headers: dict[str, str] = {}
+    for part in ("primary", "secondary", "credits"):
+        found: msgspec.Struct | None = getattr(limits, part)
+        for field, value in msgspec.structs.asdict(found).items() if found is not None else ():
+            if value is not None:
+                headers[f"x-{limits.limit_id or 'codex'}-{part}-{field.replace('_', '-')}"] = _header(value)
+    return headers
 
 
 def _header(value: Any) -> str:
