@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from toolwire.backends.codex import protocol
-from toolwire.backends.codex.config import arguments, catalogue, configuration, key_variables, limit_headers
 from toolwire.backends.codex.decode import Decoder
 from toolwire.backends.codex.encode import PROVIDER, opening
 from toolwire.backends.codex.failures import request_failure
@@ -24,18 +23,7 @@ from toolwire.core.request import CallEntry, Request, ResultEntry
 from toolwire.core.sse import Frame
 from toolwire.memory.keys import CallKey, CallKeys
 
-__all__ = [
-    "PROVIDER",
-    "Conversation",
-    "Profile",
-    "arguments",
-    "awaited",
-    "catalogue",
-    "configuration",
-    "key_variables",
-    "limit_headers",
-    "profile_from",
-]
+__all__ = ["PROVIDER", "Conversation", "Profile", "awaited", "profile_from"]
 
 _USUAL = Profile()
 

@@ -5,7 +5,6 @@ model. Without an entry of ours it would cut long results, summarise long conver
 tools behind a script of its own.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -140,62 +139,3 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
 def _toml(value: Any) -> str:
     """A value in TOML, which writes strings, numbers, truth and lists of them as JSON does."""
     return msgspec.json.encode(value).decode()
-
-
-_VERSION = re.compile(r"/(\d+)\.(\d+)\.(\d+)")
-
-
-def version_of(agent: str) -> tuple[int, int, int] | None:
-    """The version in what a worker calls itself: `toolwire/0.166.0 (…)`."""
-    found = _VERSION.search(agent)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
-
-
-class _Window(msgspec.Struct):
-    used_percent: float | None = msgspec.field(default=None, name="usedPercent")
-    window_minutes: float | None = msgspec.field(default=None, name="windowDurationMins")
-    reset_at: float | None = msgspec.field(default=None, name="resetsAt")
-
-
-class _Credits(msgspec.Struct, rename="camel"):
-    has_credits: bool | None = None
-    unlimited: bool | None = None
-    balance: str | None = None
-
-
-class _Limits(msgspec.Struct, frozen=True, rename="camel"):
-    """The parts that give headers. Their fields are named as in the headers, but for hyphens."""
-
-    limit_id: str | None = None
-    primary: _Window | None = None
-    secondary: _Window | None = None
-    credits: _Credits | None = None
-
-
-class _LimitParams(msgspec.Struct, frozen=True, rename="camel"):
-    rate_limits: _Limits = _Limits()
-
-
-class _LimitLine(msgspec.Struct):
-    params: _LimitParams = _LimitParams()
-
-
-def limit_headers(line: bytes) -> dict[str, str]:
-    """A notification of rate limits as the headers that the model's server had sent them in."""
-    try:
-        limits = msgspec.json.decode(line, type=_LimitLine).params.rate_limits
-    except msgspec.DecodeError:
-        return {}
-    headers: dict[str, str] = {}
-    for part in ("primary", "secondary", "credits"):
-        found: msgspec.Struct | None = getattr(limits, part)
-        for field, value in msgspec.structs.asdict(found).items() if found is not None else ():
-            if value is not None:
-                headers[f"x-{limits.limit_id or 'codex'}-{part}-{field.replace('_', '-')}"] = _header(value)
-    return headers
-
-
-def _header(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

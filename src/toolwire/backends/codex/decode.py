@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.codex.calls import Calls
-from toolwire.backends.codex.declined import CALL, declined
 from toolwire.backends.codex.failures import stopped, turn_failure
-from toolwire.backends.codex.protocol import TURN_COMPLETED
+from toolwire.backends.codex.protocol import CALL, TURN_COMPLETED, declined
 from toolwire.backends.codex.resume import Continuation
 from toolwire.backends.codex.wire import UNASSIGNED, Item, Line, Params
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder

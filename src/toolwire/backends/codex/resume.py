@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.codex.declined import failed_call
+from toolwire.backends.codex.protocol import failed_call
 from toolwire.core import jsonrpc
 from toolwire.core.events import Usage
 from toolwire.core.jsonrpc import Id

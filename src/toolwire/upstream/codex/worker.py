@@ -18,7 +18,7 @@ from typing import Protocol, cast
 
 import msgspec
 
-from toolwire.backends.codex import limit_headers, protocol
+from toolwire.backends.codex import protocol
 from toolwire.backends.codex.protocol import Envelope
 from toolwire.core import jsonrpc
 from toolwire.core.backend import Ask
@@ -242,7 +242,7 @@ class Worker(asyncio.SubprocessProtocol):
         if refusal := envelope.refusal:
             self.write(refusal)
         if envelope.holds_limits:
-            self.limit_headers = limit_headers(line)
+            self.limit_headers = protocol.limit_headers(line)
         elif unassigned := envelope.unassigned:
             for thread in tuple(self.threads.values()):
                 thread.receive(protocol.read(unassigned), unassigned.rstrip())
