@@ -9,7 +9,7 @@ import msgspec
 from toolwire.core.backend import ContextWindow
 from toolwire.core.calls import CallTable
 from toolwire.core.errors import Failure
-from toolwire.core.events import Event, Note, TurnFailed
+from toolwire.core.events import Event, Note, TurnFailed, Usage
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
 from toolwire.core.surrogates import SurrogateHalves
@@ -113,6 +113,26 @@ class TurnDecoder(ABC):
         if self._unreadable and not self._started:
             message = "The backend's reply is not an event stream."
         return self._fail(Failure(502, "stream_cut", message, retryable=True))
+
+
+class TokenDetails(msgspec.Struct, gc=False):
+    """The details of token counts in OpenAI's APIs."""
+
+    cached_tokens: float | None = None
+    cache_write_tokens: float | None = None
+    reasoning_tokens: float | None = None
+
+
+_NO_DETAILS = TokenDetails()
+
+
+def usage_of(
+    input: float | None, output: float | None, input_details: TokenDetails | None, output_details: TokenDetails | None
+) -> Usage:
+    """The token counts of OpenAI's APIs as an event."""
+    read, written = input_details or _NO_DETAILS, output_details or _NO_DETAILS
+    counts = (input, output, read.cached_tokens, read.cache_write_tokens, written.reasoning_tokens)
+    return Usage(*map(counted, counts))
 
 
 def counted(tokens: float | None) -> int:

@@ -19,7 +19,7 @@ from toolwire.backends.chat.wire import (
     TokenUsage,
     ToolCall,
 )
-from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
+from toolwire.backends.decoder import UNREADABLE, TokenDetails, TurnDecoder, usage_of
 from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
@@ -385,12 +385,7 @@ _NO_FUNCTION = CalledFunction()
 
 
 def _usage(usage: TokenUsage) -> Usage:
-    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-    cached = (prompt.cached_tokens if prompt else None) or usage.prompt_cache_hit_tokens
-    return Usage(
-        input=counted(usage.prompt_tokens),
-        output=counted(usage.completion_tokens),
-        cached=counted(cached),
-        cache_write=counted(prompt.cache_write_tokens if prompt else 0),
-        reasoning=counted(completion.reasoning_tokens if completion else 0),
-    )
+    input, output = usage.prompt_tokens_details, usage.completion_tokens_details
+    if input is None or not input.cached_tokens:
+        input = TokenDetails(usage.prompt_cache_hit_tokens, input.cache_write_tokens if input else None)
+    return usage_of(usage.prompt_tokens, usage.completion_tokens, input, output)

@@ -14,6 +14,8 @@ UNASSIGNED = "toolwire/unassigned"
 
 
 class Tokens(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Token counts, in the order of our own."""
+
     input_tokens: int = 0
     output_tokens: int = 0
     cached_input_tokens: int = 0
@@ -22,13 +24,7 @@ class Tokens(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def usage(self) -> Usage:
-        return Usage(
-            self.input_tokens,
-            self.output_tokens,
-            self.cached_input_tokens,
-            self.cache_write_input_tokens,
-            self.reasoning_output_tokens,
-        )
+        return Usage(*msgspec.structs.astuple(self))
 
 
 class TokenUsage(msgspec.Struct, rename="camel", gc=False):

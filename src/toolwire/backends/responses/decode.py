@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder, usage_of
 from toolwire.backends.failures import Error, stream_failure
 from toolwire.backends.responses.tracker import ItemTracker, TrackedItem
 from toolwire.backends.responses.wire import (
-    DELTAS,
     DIALECT,
     ENDINGS,
     Ending,
@@ -25,7 +24,6 @@ from toolwire.backends.responses.wire import (
     ReplyItem,
     Response,
     StreamEvent,
-    TokenUsage,
     documented_event,
     documented_item,
     loose_payload,
@@ -49,7 +47,6 @@ from toolwire.core.events import (
     TextDelta,
     TurnEnded,
     TurnStarted,
-    Usage,
 )
 from toolwire.core.loose import CALL_TYPES, read_fragments
 from toolwire.core.sse import Frame
@@ -116,7 +113,7 @@ class Decoder(TurnDecoder):
             events = [*self._start(event), *events]
         if self._frame is not None:
             self._frame = None
-            if event.type not in DELTAS:
+            if event.type not in self._DELTAS:
                 answers = event.item.answers if event.item is not None else None
                 events = [RawFrame(event.type, self._item_name(event), frame.data, answers), *events]
         return self._in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
@@ -438,7 +435,7 @@ class Decoder(TurnDecoder):
                 self.context_window = ContextWindow(is_full=True)
         out = self._with_calls_finished(out, cut=reason != "stop")
         if response.usage is not None:
-            out.append(_usage(response.usage))
+            out.append(usage_of(*msgspec.structs.astuple(response.usage)))
         return [*out, TurnEnded(reason)]
 
     def _with_calls_finished(self, out: list[Event], *, cut: bool) -> list[Event]:
@@ -486,14 +483,4 @@ class Decoder(TurnDecoder):
         "response.cancelled": _failed,
         "error": _error,
     }
-
-
-def _usage(usage: TokenUsage) -> Usage:
-    input_details, output_details = usage.input_tokens_details, usage.output_tokens_details
-    return Usage(
-        input=counted(usage.input_tokens),
-        output=counted(usage.output_tokens),
-        cached=counted(input_details.cached_tokens if input_details else 0),
-        cache_write=counted(input_details.cache_write_tokens if input_details else 0),
-        reasoning=counted(output_details.reasoning_tokens if output_details else 0),
-    )
+    _DELTAS: ClassVar = frozenset(type for type in _HANDLERS if type.endswith(".delta"))

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from toolwire.backends.decoder import TokenDetails
 from toolwire.backends.failures import Error
 from toolwire.core.calls import Fragment
 from toolwire.core.events import CallKind
@@ -72,16 +73,8 @@ class ReplyItem(msgspec.Struct, gc=False):
         return self.call_id or "" if self.type in _RESULTS else None
 
 
-class TokenDetails(msgspec.Struct, gc=False):
-    """The details of token counts."""
-
-    cached_tokens: float | None = None
-    cache_write_tokens: float | None = None
-    reasoning_tokens: float | None = None
-
-
 class TokenUsage(msgspec.Struct, gc=False):
-    """The token counts of a response."""
+    """The token counts of a response, in the order that `usage_of` takes them."""
 
     input_tokens: float | None = None
     output_tokens: float | None = None
@@ -240,17 +233,3 @@ class RawOutput(msgspec.Struct, gc=False):
     """The items of a final response as raw JSON."""
 
     response: _RawResponse
-
-
-DELTAS = frozenset(
-    (
-        "response.output_text.delta",
-        "response.refusal.delta",
-        "response.function_call_arguments.delta",
-        "response.custom_tool_call_input.delta",
-        "response.reasoning_summary_text.delta",
-        "response.reasoning_text.delta",
-        "response.reasoning.delta",
-    )
-)
-"""The events that carry a fragment."""
