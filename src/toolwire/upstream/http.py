@@ -87,7 +87,6 @@ class HttpUpstream:
         address = URL(self._base)
         self.origin: Origin = (address.scheme, address.host, address.port)
         self._proxy = proxy_for(address)
-        self._urls: dict[str, URL] = {}
         self._targets: dict[str, aiohttp.ClientRequest] = {}
 
     def start(self) -> None:
@@ -105,7 +104,7 @@ class HttpUpstream:
                 return await self._send(opening, headers)
             await give_way()  # encoding it took long
             response = await self._session.post(
-                self._url(opening.path),
+                self._base + opening.path,
                 data=_payload(opening.body),
                 headers=headers,
                 proxy=self._proxy,
@@ -136,7 +135,7 @@ class HttpUpstream:
     def _target(self, path: str) -> aiohttp.ClientRequest:
         """Where a request to this path goes, as aiohttp's pool wants to know it; nothing of one request is in it."""
         if path not in self._targets:
-            self._targets[path] = _BareRequest("POST", self._url(path), loop=asyncio.get_running_loop())
+            self._targets[path] = _BareRequest("POST", URL(self._base + path), loop=asyncio.get_running_loop())
         return self._targets[path]
 
     def beside(self, last: str) -> "HttpUpstream":
@@ -156,7 +155,7 @@ class HttpUpstream:
         headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
         body = _payload(post.body) if post.body else None
         request = self._session.request(
-            method, self._url(post.path), headers=headers, data=body, proxy=self._proxy, allow_redirects=False
+            method, self._base + post.path, headers=headers, data=body, proxy=self._proxy, allow_redirects=False
         )
         try:
             async with asyncio.timeout(8), request as response:
@@ -165,11 +164,6 @@ class HttpUpstream:
                 return await _small(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
-
-    def _url(self, path: str) -> URL:
-        if path not in self._urls:
-            self._urls[path] = URL(self._base + path)
-        return self._urls[path]
 
 
 async def _small(response: aiohttp.ClientResponse) -> bytes:
