@@ -4,7 +4,7 @@ The whole history is injected, the last message too, and the turn is started wit
 depends on who spoke last, and no limit on the length of a message applies.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -27,7 +27,6 @@ from toolwire.core.request import (
     ResultEntry,
     TextPart,
     Tool,
-    ToolChoice,
 )
 
 PROVIDER = "toolwire"
@@ -65,6 +64,7 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     """
     notes: list[Note] = []
     base, developer, rest = _instructions(request)
+    spelled_out = _spelled_out(request)
     sampling = request.sampling
     start: dict[str, Any] = {
         "model": request.model,
@@ -75,7 +75,7 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
         "environments": [],
         "experimentalRawEvents": True,
         "baseInstructions": base,
-        "developerInstructions": "\n\n".join((*developer, *_spelled_out(request))) or None,
+        "developerInstructions": "\n\n".join((*developer, *spelled_out.values())) or None,
         "dynamicTools": [_tool(tool) for tool in _shown(request)],
     }
     if sampling.verbosity:
@@ -94,7 +94,7 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
         for entry in _signed(returnable(rest, notes), notes)
         if (own := without_foreign_parts(entry, notes))
     ]
-    notes += [Note("field_dropped", name) for name in _dropped(request)]
+    notes += [Note("field_dropped", name) for name in _dropped(request, spelled_out)]
     return Opening(start, turn, items, notes)
 
 
@@ -124,7 +124,7 @@ def _fitting(entry: Entry, notes: list[Note]) -> Entry:
     if not isinstance(entry, Message | ResultEntry):
         return entry
     parts = tuple(fit for part in entry.parts if (fit := _part(part, notes)) is not None)
-    if all(one is other for one, other in zip(parts, entry.parts, strict=False)) and len(parts) == len(entry.parts):
+    if parts == entry.parts:
         return entry
     return msgspec.structs.replace(entry, parts=parts or (TextPart(""),), raw=None)
 
@@ -157,26 +157,20 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": schema}
 
 
-def _spelled_out(request: Request) -> list[str]:
-    """Instructions in place of fields that app-server does not have."""
-    lines: list[str] = []
-    if request.wants_calls:
-        lines += _choice(request.tool_choice)
-        if request.parallel_calls is False:
-            lines.append(ONE_AT_A_TIME)
-    format = request.output_format
+def _spelled_out(request: Request) -> dict[str, str]:
+    """Instructions in place of fields that app-server does not have, by field."""
+    lines: dict[str, str] = {}
+    choice, format = request.tool_choice, request.output_format
+    if request.wants_calls and choice is not None and (choice.name or choice.mode == "required"):
+        lines["tool_choice"] = f"Call {f'the tool {choice.name}' if choice.name else 'a tool'} before you answer."
+    if request.wants_calls and request.parallel_calls is False:
+        lines["parallel_tool_calls"] = ONE_AT_A_TIME
     if format is not None and format.schema is None:
-        lines.append(ONLY_JSON)
+        lines["response_format"] = ONLY_JSON
     return lines
 
 
-def _choice(choice: ToolChoice | None) -> list[str]:
-    if choice is not None and choice.name:
-        return [f"Call the tool {choice.name} before you answer."]
-    return ["Call a tool before you answer."] if choice is not None and choice.mode == "required" else []
-
-
-def _dropped(request: Request) -> list[str]:
+def _dropped(request: Request, spelled_out: Iterable[str]) -> list[str]:
     sampling, caller = request.sampling, request.caller
     fields = {
         "temperature": sampling.temperature,
@@ -188,10 +182,7 @@ def _dropped(request: Request) -> list[str]:
         "safety_identifier": caller.safety_identifier,
         "user": caller.user,
         "cache_control": request.marks_cache or None,
-        "tool_choice": _choice(request.tool_choice) or None if request.wants_calls else None,
-        "response_format": True if request.output_format and request.output_format.schema is None else None,
-        "parallel_tool_calls": True if request.parallel_calls is False and request.wants_calls else None,
     }
     named = any(isinstance(entry, Message) and entry.name for entry in request.entries)
     names = ["messages.name"] if named else []
-    return [*(name for name, value in fields.items() if value is not None), *names, *request.extra]
+    return [*(name for name, value in fields.items() if value is not None), *spelled_out, *names, *request.extra]
