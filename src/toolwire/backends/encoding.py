@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from toolwire.core.request import Entry, Message, Role
+import msgspec
+
+from toolwire.core.events import Note
+from toolwire.core.request import CallEntry, Entry, Message, Role
+from toolwire.core.text import as_object, wrapped
 
 
 def given(**fields: Any) -> dict[str, Any]:
@@ -19,3 +23,12 @@ def split_opening(entries: Sequence[Entry], *roles: Role) -> tuple[list[Message]
             break
         opening.append(entry)
     return opening, entries[len(opening) :]
+
+
+def object_arguments(call: CallEntry, notes: list[Note]) -> msgspec.Raw:
+    """The arguments of a call as a JSON object, where nothing else is accepted."""
+    arguments = as_object(call.arguments)
+    if arguments is None:
+        notes.append(Note("arguments_wrapped", call.id))
+        arguments = wrapped(call.arguments)
+    return arguments

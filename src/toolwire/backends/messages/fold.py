@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from toolwire.adapt.history import OPENING
-from toolwire.backends.encoding import split_opening
+from toolwire.backends.encoding import object_arguments, split_opening
 from toolwire.backends.messages.decode import ORIGIN
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
@@ -33,7 +33,6 @@ from toolwire.core.request import (
     TextPart,
     ToolsEntry,
 )
-from toolwire.core.text import as_object, wrapped
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
@@ -150,7 +149,8 @@ class Fold:
                 # An instruction in the middle of the conversation, for which not every model has a role.
                 self._blocks("user", [{"type": "text", "text": f"<system>\n{_text(entry.parts)}\n</system>"}])
             case CallEntry():
-                block = {"type": "tool_use", "id": entry.id, "name": entry.name, "input": self._input(entry)}
+                arguments = object_arguments(entry, self._notes)
+                block = {"type": "tool_use", "id": entry.id, "name": entry.name, "input": arguments}
                 self._blocks("assistant", [block])
             case ResultEntry():
                 self._blocks("user", [self._result(entry)])
@@ -185,13 +185,6 @@ class Fold:
             self._out[-1]["content"] += blocks
         else:
             self._out.append({"role": role, "content": blocks})
-
-    def _input(self, entry: CallEntry) -> msgspec.Raw:
-        given = as_object(entry.arguments)
-        if given is not None:
-            return given
-        self._notes.append(Note("arguments_wrapped", entry.id))
-        return wrapped(entry.arguments)
 
     def _result(self, entry: ResultEntry) -> dict[str, Any]:
         content = [block for part in entry.parts if (block := self._part(part))]
