@@ -61,10 +61,6 @@ class Pool:
         self._pause: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def start(self) -> None:
-        """Have workers ready before anybody asks."""
-        self._fill()
-
     async def stop(self) -> None:
         self._closed = True
         if self._pause is not None:
@@ -92,7 +88,7 @@ class Pool:
             if self._failure is not None:
                 raise Broken(self._failure)
             raise _no_slot(f"More than {self._profile.queue} requests wait for Codex already.")
-        self._fill()
+        self.fill()
         try:
             async with asyncio.timeout(self._profile.patience):
                 return await waiter.granted
@@ -109,12 +105,8 @@ class Pool:
     def release(self, worker: Worker) -> None:
         """A turn is over, or waits for its client."""
         worker.turns -= 1
-        self._look_after(worker)
+        self.look_after(worker)
         self._serve()
-
-    def thread_ended(self, worker: Worker) -> None:
-        """A thread of the worker has ended."""
-        self._look_after(worker)
 
     # Who gets a slot
 
@@ -153,18 +145,19 @@ class Pool:
         self._models |= {model}
         for worker in tuple(self._workers):
             self._retire(worker)
-        self._fill()
+        self.fill()
 
-    def _look_after(self, worker: Worker) -> None:
+    def look_after(self, worker: Worker) -> None:
+        """A turn or a thread of the worker has ended: it may be replaced, or dismissed."""
         if worker.started >= self._profile.threads and not worker.is_retiring:
             self._retire(worker)
-            self._fill()
+            self.fill()
         if worker.is_retiring and worker.turns <= 0 and not worker.threads:
             self._dismiss(worker)
 
     def _retire(self, worker: Worker) -> None:
         worker.is_retiring = True
-        self._look_after(worker)
+        self.look_after(worker)
         retiring = [each for each in self._workers if each.is_retiring]
         for old in retiring[: -self._size]:
             self._dismissed(old)
@@ -174,7 +167,7 @@ class Pool:
             self._workers.remove(worker)
             self._do(worker.stop())
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
         """Start what is missing, unless a pause is due."""
         if self._closed or self._pause is not None:
             return
@@ -201,7 +194,7 @@ class Pool:
         self._workers.append(worker)
         if worker.models != self._models:
             self._retire(worker)
-            self._fill()
+            self.fill()
         self._serve()
 
     def _exited(self, worker: Worker) -> None:
@@ -235,7 +228,7 @@ class Pool:
 
     def _pause_over(self) -> None:
         self._pause = None
-        self._fill()
+        self.fill()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)

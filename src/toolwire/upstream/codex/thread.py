@@ -79,19 +79,15 @@ class Thread:
         """It serves a client, who has a slot for it."""
         self._state = "served"
         self._has_slot = True
-        self._stop_timer()
+        self.stop_timer()
         self._received_at = self._loop.time()
         self._timer = self._loop.call_later(self._profile.silence, self._probe)
-
-    def hold(self) -> None:
-        """Its results have come, and wait for a slot: it does not expire."""
-        self._stop_timer()
 
     def wait(self, waiting: PendingTurn) -> None:
         """The client has its calls; their results may come."""
         self._state = "waiting"
         self.waiting = waiting
-        self._stop_timer()
+        self.stop_timer()
         self._timer = self._loop.call_later(self._profile.keep, self._expire, self)
         self._free()
 
@@ -100,7 +96,7 @@ class Thread:
         if self._state in ("left", "over"):
             return
         self._state = "left"
-        self._stop_timer()
+        self.stop_timer()
         self._inbox.clear()
         if not self.is_running and (self._tracker.thread or self._fault is not None):
             self._finish()
@@ -120,20 +116,21 @@ class Thread:
     def _finish(self) -> None:
         """There is nothing left to do about it."""
         self._state = "over"
-        self._stop_timer()
+        self.stop_timer()
         if self._tracker.thread and self.worker.is_ready:
             self.worker.ask(f"0.{self._channel}", self._tracker.unsubscribe())  # there is no channel 0
         self.worker.threads.pop(self._tracker.thread, None)
         self.worker.close_channel(self._channel)
         self._free()
-        self._pool.thread_ended(self.worker)
+        self._pool.look_after(self.worker)
 
     def _free(self) -> None:
         if self._has_slot:
             self._has_slot = False
             self._pool.release(self.worker)
 
-    def _stop_timer(self) -> None:
+    def stop_timer(self) -> None:
+        """Let it neither be probed nor expire."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -142,7 +139,10 @@ class Thread:
 
     def receive(self, envelope: Envelope, line: bytes) -> None:
         self._received_at = self._loop.time()
-        self._track(envelope)
+        tracker, was_known = self._tracker, bool(self._tracker.thread)
+        tracker.feed(envelope)
+        if tracker.thread and not was_known:
+            self.worker.threads[tracker.thread] = self
         if self._state == "served":
             self._keep(line)
         elif refusal := envelope.refusal:
@@ -154,13 +154,6 @@ class Thread:
                 self._interrupt()
             else:
                 self._finish()  # with its id, if it has got one only now
-
-    def _track(self, envelope: Envelope) -> None:
-        tracker = self._tracker
-        was_known = bool(tracker.thread)
-        tracker.feed(envelope)
-        if tracker.thread and not was_known:
-            self.worker.threads[tracker.thread] = self
 
     def _keep(self, line: bytes) -> None:
         self._inbox.append(line)

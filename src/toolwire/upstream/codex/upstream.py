@@ -33,7 +33,7 @@ class CodexUpstream:
         self._parked: dict[Thread, None] = {}  # the oldest first
 
     def start(self) -> None:
-        self._pool.start()
+        self._pool.fill()
 
     async def stop(self) -> None:
         await self._pool.stop()
@@ -49,7 +49,7 @@ class CodexUpstream:
         if thread is None:
             raise broken("thread_gone", "The thread of these calls is gone.")
         self._forget(thread)
-        thread.hold()
+        thread.stop_timer()  # it does not expire while it waits for a slot
         try:
             await self._pool.acquire(opening.model, thread.worker)
         except BaseException:
