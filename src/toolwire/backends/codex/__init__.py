@@ -14,7 +14,7 @@ from toolwire.backends.codex.decode import Decoder
 from toolwire.backends.codex.encode import PROVIDER, opening
 from toolwire.backends.codex.failures import request_failure
 from toolwire.backends.codex.profile import LIMITS, Profile
-from toolwire.backends.codex.resume import Continuation, ThreadState, continuation, digest, without_reasoning
+from toolwire.backends.codex.resume import ThreadState, continuation, digest, without_reasoning
 from toolwire.backends.codex.wire import Line, Result
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Dialogue, PendingTurn
@@ -44,22 +44,15 @@ class Conversation(LoweredConversation):
         super().__init__(request, LIMITS)
         self._entries = request.entries
         self._opening = opening(self._request, profile, provider)
-        found, resume = self._continued(waiting)
-        self._resume = resume
+        entries, setting = self._request.entries, self._opening.setting
+        fitting = ((each, resume) for each in waiting if (resume := continuation(each.state, entries, setting)))
+        found, self._resume = next(fitting, (None, None))
         self._dialogue = Dialogue(request.model, owner, found, self._pending)
         self._thread = found.thread if found is not None else ""
         self._stand_ins: dict[str, str] = {}
         shown = [tool["name"] for tool in self._opening.start["dynamicTools"]]
         send = self._dialogue.outbox.append
-        self._decoder = self._turn = Decoder(seed, shown, send, self._answered, resume)
-
-    def _continued(self, waiting: Sequence[PendingTurn]) -> tuple[PendingTurn | None, Continuation | None]:
-        """The first of these turns that the request brings the results for, and what to send to its thread."""
-        for each in waiting:
-            resume = continuation(each.state, self._request.entries, self._opening.setting)
-            if resume is not None:
-                return each, resume
-        return None, None
+        self._decoder = self._turn = Decoder(seed, shown, send, self._answered, self._resume)
 
     def start(self) -> Dialogue:
         self._turn.begin(self._opening.notes)

@@ -83,7 +83,16 @@ class Decoder(TurnDecoder):
             line = _decode(frame.data)
         except UNREADABLE:
             return self._skip(frame)
-        return self._read(line)
+        if self.ended:
+            return self._decline_late(line)
+        if not line.method:
+            return self._answer(line)
+        self._probes = 0
+        params = line.params or Params()
+        if line.id is not None:
+            return self._request(line, params)
+        handler = self._HANDLERS.get(line.method)
+        return handler(self, params) if handler is not None else ()
 
     def _skip(self, frame: Frame) -> Sequence[Event]:
         bare = request_in(frame.data)
@@ -95,23 +104,7 @@ class Decoder(TurnDecoder):
         if self.ended:
             return ()
         self._skip_frame(frame)
-        if not self._started:
-            return ()
-        notes, self._opening = self._opening, []
-        return notes
-
-    def _read(self, line: Line) -> Sequence[Event]:
-        """What a message says; answers to requests of ours are for whoever sent them."""
-        if self.ended:
-            return self._decline_late(line)
-        if not line.method:
-            return self._answer(line)
-        self._probes = 0
-        params = line.params or Params()
-        if line.id is not None:
-            return self._request(line, params)
-        handler = self._HANDLERS.get(line.method)
-        return handler(self, params) if handler is not None else ()
+        return self._take_opening() if self._started else ()
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         return self._fail(Failure(502, "bad_reply", "Codex answered with something that is no message."))
@@ -176,13 +169,10 @@ class Decoder(TurnDecoder):
         if self._started:
             return events
         self._started = True
-        opening, self._opening = self._opening, []
-        return [TurnStarted(self.turn), *opening, *events]
+        return [TurnStarted(self.turn), *self._take_opening(), *events]
 
     def _text_delta(self, params: Params) -> Sequence[Event]:
-        if not params.delta:
-            return ()
-        return self._send_text(params.item_id or "", params.delta)
+        return self._send_text(params.item_id or "", params.delta) if params.delta else ()
 
     def _send_text(self, item: str, text: str) -> Sequence[Event]:
         self._texts.setdefault(item, []).append(text)
@@ -228,7 +218,7 @@ class Decoder(TurnDecoder):
         self.calls.is_raw = True
         match item.type:
             case "message" if item.role == "assistant":
-                return self._whole_text(item.id or "", _joined(item.content))
+                return self._whole_text(item.id or "", "".join(_texts(item.content)))
             case "reasoning":
                 return self._end_reasoning(item)
             case "function_call":
@@ -311,8 +301,8 @@ class Decoder(TurnDecoder):
         return self._begun([Note("request_declined", params.message)]) if params.message else self._lost(UNREAD)
 
     def _warning(self, params: Params) -> Sequence[Event]:
-        self._opening += [] if self._started else [Note("backend_warning", params.message or "")]
-        return [Note("backend_warning", params.message or "")] if self._started else ()
+        self._opening.append(Note("backend_warning", params.message or ""))
+        return self._take_opening() if self._started else ()
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, Params], Sequence[Event]]]] = {
         "item/agentMessage/delta": _text_delta,
@@ -338,7 +328,3 @@ def _texts(parts: Sequence[Any] | None) -> list[str]:
         text: Any = part.get("text") if isinstance(part, dict) else part  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         found.append(text if isinstance(text, str) else "")
     return found
-
-
-def _joined(parts: Sequence[Any] | None) -> str:
-    return "".join(_texts(parts))
