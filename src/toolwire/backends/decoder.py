@@ -8,7 +8,7 @@ import msgspec
 
 from toolwire.core.backend import ContextWindow
 from toolwire.core.calls import CallTable
-from toolwire.core.errors import Failure
+from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
 from toolwire.core.events import Event, Note, TurnFailed, Usage
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
@@ -113,6 +113,13 @@ class TurnDecoder(ABC):
         if self._unreadable and not self._started:
             message = "The backend's reply is not an event stream."
         return self._fail(Failure(502, "stream_cut", message, retryable=True))
+
+
+def checked(items: Sequence[Read]) -> Sequence[Read]:
+    """The items, if they are not more than any model would make."""
+    if len(items) > MAX_CALLS:
+        raise TooManyCalls
+    return items
 
 
 class TokenDetails(msgspec.Struct, gc=False):

@@ -19,12 +19,12 @@ from toolwire.backends.chat.wire import (
     TokenUsage,
     ToolCall,
 )
-from toolwire.backends.decoder import UNREADABLE, TokenDetails, TurnDecoder, usage_of
+from toolwire.backends.decoder import UNREADABLE, TokenDetails, TurnDecoder, checked, usage_of
 from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
 from toolwire.core.calls import NULL_LIKE, Fragment
-from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
+from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
     Event,
@@ -143,7 +143,7 @@ class Decoder(TurnDecoder):
         out: list[Event] = [] if self._started else self._start(chunk)
         if self._opening:
             out += self._take_opening()
-        for choice in _choices(chunk):
+        for choice in checked(chunk.choices or ()):
             if choice.finish_reason is not None and choice.finish_reason not in NULL_LIKE:
                 self._has_finished(choice)
             if choice.index:
@@ -201,10 +201,8 @@ class Decoder(TurnDecoder):
 
     def _feed_each(self, batched: Frame) -> Sequence[Event]:
         """The events of a batch, each frame read separately."""
-        singles = (
-            (Frame(batched.event, data) for data in batched.batch.each_frame()) if batched.batch is not None else ()
-        )
-        return [event for single in singles for event in self.feed(single)]
+        datas = batched.batch.each_frame() if batched.batch is not None else ()
+        return [event for data in datas for event in self.feed(Frame(batched.event, data))]
 
     def _start(self, chunk: Chunk) -> list[Event]:
         self._started = True
@@ -249,9 +247,7 @@ class Decoder(TurnDecoder):
         return self._table.extend_at(index, arguments_text(function.arguments))
 
     def _read_calls(self, message: ReplyMessage, out: list[Event], *, whole: bool) -> None:
-        fragments = _fragments(message, whole=whole)
-        if len(fragments) > MAX_CALLS:
-            raise TooManyCalls
+        fragments = checked(_fragments(message, whole=whole))
         if fragments:
             out += self._flush_late_reasoning()
         for fragment in fragments:
@@ -297,13 +293,6 @@ class Decoder(TurnDecoder):
         if self._usage is not None:
             out.append(self._usage)
         return [*out, TurnEnded(reason)]
-
-
-def _choices(chunk: Chunk) -> Sequence[ReplyChoice]:
-    choices = chunk.choices or ()
-    if len(choices) > MAX_CALLS:
-        raise TooManyCalls
-    return choices
 
 
 def _has_content(choice: ReplyChoice) -> bool:

@@ -5,13 +5,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder, checked, counted
 from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
 from toolwire.backends.messages.wire import Block, RawContent, ReplyMessage, StreamEvent, TokenUsage
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
 from toolwire.core.calls import Fragment
-from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
+from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
     Event,
@@ -147,13 +147,11 @@ class Decoder(TurnDecoder):
             return self._fail(finish_failure(message.stop_reason or ""))
         if message.content is None:
             return self._fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
-        if len(message.content) > MAX_CALLS:
-            raise TooManyCalls
         out: list[Event] = [*self._start(StreamEvent(message=message)), *self._take_opening()]
         raws = _decode_raw_content(body).content if self._keeps_frames else ()
         if self._keeps_frames:
             out.insert(0, RawFrame("message", "", body))
-        for index, block in enumerate(message.content):
+        for index, block in enumerate(checked(message.content)):
             if self._keeps_frames:
                 out += self._close_blocks()
                 data = b'{"content_block":' + bytes(raws[index]) + b"}"

@@ -12,14 +12,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolwire.backends.decoder import UNREADABLE, TurnDecoder, usage_of
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder, checked, usage_of
 from toolwire.backends.failures import Error, stream_failure
 from toolwire.backends.responses.tracker import ItemTracker, TrackedItem
 from toolwire.backends.responses.wire import (
     DIALECT,
     ENDINGS,
     Ending,
-    Part,
     RawOutput,
     ReplyItem,
     Response,
@@ -31,7 +30,7 @@ from toolwire.backends.responses.wire import (
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
 from toolwire.core.calls import CallTable
-from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
+from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
     CallStarted,
@@ -363,7 +362,8 @@ class Decoder(TurnDecoder):
             if part.annotations and not self._keeps_frames:
                 out.append(Note("annotations_dropped"))
             if part.type in CALL_TYPES:
-                out += self._call_part(part, item.id, index)
+                whole = {"type": "message", "id": item.id, "content": [loose_payload(part)]}
+                out += self._read_loosely({"type": DONE, "output_index": index, "item": whole})
             elif part.refusal:
                 out += self._whole_part(number, RefusalDelta, part.refusal)
             else:
@@ -401,10 +401,6 @@ class Decoder(TurnDecoder):
             for each in events
         ]
 
-    def _call_part(self, part: Part, item: str | None, index: int | None) -> Sequence[Event]:
-        whole = {"type": "message", "id": item, "content": [loose_payload(part)]}
-        return self._read_loosely({"type": DONE, "output_index": index, "item": whole})
-
     def _read_loosely(self, payload: Any) -> list[Event]:
         fragments = read_fragments(payload)
         if self._is_listing:  # after the final list no arguments follow
@@ -413,13 +409,11 @@ class Decoder(TurnDecoder):
 
     def _completed(self, event: StreamEvent) -> Sequence[Event]:
         response = event.response or Response()
-        if len(response.output or ()) > MAX_CALLS:
-            raise TooManyCalls
         out = self._take_opening()
         raws = _decode_output(self._final).response.output if self._final else None
         self._is_listing = True
         is_all_new = not self._output.is_begun
-        for index, item in enumerate(response.output or ()):
+        for index, item in enumerate(checked(response.output or ())):
             tracked = TrackedItem(item.id or "", index) if is_all_new else self._output.list(item.type, item.id, index)
             self._select(tracked)
             if raws and not tracked.was_forwarded:
