@@ -208,9 +208,8 @@ class Fold:
             if entry.text or entry.signature:
                 self._notes.append(Note("reasoning_dropped", entry.id))
             return
-        fields = (
-            _fields(entry.signature) if entry.signature else {TEXTS[0]: msgspec.Raw(msgspec.json.encode(_shown(entry)))}
-        )
+        shown = msgspec.json.encode("\n\n".join(entry.content or entry.summary))
+        fields = _fields(entry.signature) if entry.signature else {TEXTS[0]: msgspec.Raw(shown)}
         self._flush_attachments()
         message = self._open()
         for name, value in fields.items():
@@ -268,10 +267,6 @@ def _is_returnable(entry: ReasoningEntry, profile: Profile) -> bool:
     if entry.signature:
         return entry.origin == DIALECT
     return bool(entry.text) and (entry.origin == DIALECT or not entry.id or bool(profile.reasoning))
-
-
-def _shown(entry: ReasoningEntry) -> str:
-    return "\n\n".join(entry.content or entry.summary)
 
 
 def _merged_calls(original: Fields, calls: list[dict[str, Any]], unchanged: list[bool]) -> list[Any]:
