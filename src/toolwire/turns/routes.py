@@ -336,7 +336,7 @@ async def counted(router: Router, request: Request, key: str) -> tuple[int, dict
 
 async def _counted(upstream: HttpUpstream, question: Post, key: str) -> int | None:
     try:
-        return msgspec.json.decode(await upstream.post_json(question, key), type=_Counted).input_tokens
+        return msgspec.json.decode(await upstream.fetch_json(question, key), type=_Counted).input_tokens
     except (Broken, msgspec.DecodeError):
         return None
 

@@ -14,17 +14,16 @@ Header: TypeAlias = Literal["authorization", "x-api-key"]
 """The header in which a backend expects its key."""
 
 
-class ApiKey:
+class ApiKey(msgspec.Struct, frozen=True):
     """A key in one header: the configured one, or the client's own if none is configured. An empty key is not sent."""
 
-    def __init__(self, header: Header = "authorization", key: str | None = None) -> None:
-        self._header = header
-        self._key = key
+    header: Header = "authorization"
+    key: str | None = None
 
     def headers(self, client_key: str) -> Mapping[str, str]:
         """The headers that carry the key."""
-        key = client_key if self._key is None else self._key
-        return {self._header: f"Bearer {key}" if self._header == "authorization" else key} if key else {}
+        key = client_key if self.key is None else self.key
+        return {self.header: f"Bearer {key}" if self.header == "authorization" else key} if key else {}
 
 
 class _Tokens(msgspec.Struct):

@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import msgspec
 from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
@@ -145,15 +146,12 @@ class HttpUpstream:
 
     async def get_json(self, path: str, key: str) -> bytes:
         """Send a GET request for a small document, such as a list of models."""
-        return await self._fetch("GET", Post(path, b""), key)
+        return await self.fetch_json(Post(path, b""), key)
 
-    async def post_json(self, post: Post, key: str) -> bytes:
-        """Send a POST request with a small answer, such as a token count."""
-        return await self._fetch("POST", post, key)
-
-    async def _fetch(self, method: str, post: Post, key: str) -> bytes:
+    async def fetch_json(self, post: Post, key: str) -> bytes:
+        """Send a request with a small answer, such as a token count: a POST, or a GET if it has no body."""
         headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
-        body = _payload(post.body) if post.body else None
+        method, body = ("POST", _payload(post.body)) if post.body else ("GET", None)
         request = self._session.request(
             method, self._base + post.path, headers=headers, data=body, proxy=self._proxy, allow_redirects=False
         )
@@ -210,22 +208,14 @@ def _head(target: URL, headers: Mapping[str, str], size: int) -> bytes:
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-class HttpReply:
+class HttpReply(msgspec.Struct, eq=False):
     """A response whose headers have arrived. `close` closes its connection."""
 
-    def __init__(
-        self,
-        status: int,
-        headers: Mapping[str, str],
-        content: aiohttp.StreamReader,
-        close: Callable[[], object],
-        batching: bool = True,
-    ) -> None:
-        self.status = status
-        self.headers = headers
-        self._content = content
-        self._close = close
-        self._batching = batching
+    status: int
+    headers: Mapping[str, str]
+    _content: aiohttp.StreamReader
+    _close: Callable[[], object]
+    _batching: bool = True
 
     def read_nowait(self) -> bytes:
         """The bytes that have arrived; empty if none have."""
@@ -253,22 +243,16 @@ class HttpReply:
 
 def _broken(error: Exception) -> Broken:
     """The failure for the client; it never contains the address of the backend."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _distrusted(error.certificate_error)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return _distrusted(error)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        refused = getattr(error, "certificate_error", error)
+        reason = str(getattr(refused, "verify_message", "")).partition(",")[0]  # what follows a comma names the host
+        return broken("backend_certificate", f"The backend's certificate was refused{f': {reason}' if reason else ''}.")
     if isinstance(error, TimeoutError):
         return broken("backend_unreachable", "The backend cannot be reached in time.", 504)
     if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
         reason = _reason(error)
         return broken("backend_unreachable", f"The backend cannot be reached{f': {reason}' if reason else ''}.")
     return broken("backend_broke_off", "The connection to the backend broke.")
-
-
-def _distrusted(error: Exception) -> Broken:
-    # What follows a comma names the host.
-    reason = str(getattr(error, "verify_message", "")).partition(",")[0]
-    return broken("backend_certificate", f"The backend's certificate was refused{f': {reason}' if reason else ''}.")
 
 
 def _reason(error: OSError) -> str:
