@@ -10,7 +10,7 @@ from toolwire.backends.messages.fold import Fold, is_foreign, is_refused
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
-from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool
+from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool, ToolChoice
 
 _encode = msgspec.json.Encoder().encode
 
@@ -137,14 +137,14 @@ def _tool(tool: Tool) -> dict[str, Any]:
 
 
 def _tool_choice(request: Request) -> dict[str, Any] | None:
-    choice = request.tool_choice
-    written: dict[str, Any] = {"type": "auto"}
-    if choice is not None and choice.hosted is not None:
+    choice = request.tool_choice or ToolChoice()
+    written: dict[str, Any]
+    if choice.hosted is not None:
         written = {**_fields(choice.hosted)}
-    elif choice is not None and choice.name:
+    elif choice.name:
         written = {"type": "tool", "name": choice.name}
-    elif choice is not None:
+    else:
         written = {"type": {"auto": "auto", "none": "none", "required": "any"}[choice.mode]}
     if request.parallel_calls is False and written["type"] != "none":
         return {**written, "disable_parallel_tool_use": True}
-    return written if choice is not None else None
+    return written if request.tool_choice is not None else None

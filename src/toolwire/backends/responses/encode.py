@@ -173,18 +173,15 @@ def _is_returnable(entry: ReasoningEntry) -> bool:
 
 def without_foreign_parts(entry: Entry, notes: list[Note]) -> Entry | None:
     """An entry without parts that only another dialect has; None if nothing remains."""
-    if isinstance(entry, OtherEntry):
-        notes.append(Note("item_dropped", entry.type))
+    if isinstance(entry, Message | ResultEntry):
+        others = [part for part in entry.parts if isinstance(part, OtherPart)]
+        if others:
+            notes += [Note("part_dropped", part.type) for part in others]
+            return msgspec.structs.replace(entry, parts=tuple(part for part in entry.parts if part not in others))
+    elif isinstance(entry, OtherEntry | ToolsEntry):  # tools are declared with the others
+        notes += [Note("item_dropped", entry.type)] if isinstance(entry, OtherEntry) else ()
         return None
-    if isinstance(entry, ToolsEntry):
-        return None  # its tools are declared with the others
-    if not isinstance(entry, Message | ResultEntry):
-        return entry
-    others = [part for part in entry.parts if isinstance(part, OtherPart)]
-    if not others:
-        return entry
-    notes += [Note("part_dropped", part.type) for part in others]
-    return msgspec.structs.replace(entry, parts=tuple(part for part in entry.parts if part not in others))
+    return entry
 
 
 def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
