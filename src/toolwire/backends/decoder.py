@@ -1,7 +1,7 @@
 """The base of all backends' decoders: the table of calls, the notes that open a turn, its one end."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -31,6 +31,8 @@ class TurnDecoder(ABC):
     """The opening bytes of the fields whose text may be read in batches of frames."""
     snapshot_fields: Sequence[bytes] = ()
     """Those of them that are never totals, which must not be joined."""
+    has_items = False
+    """Its calls are items with names of their own, which clients of the same dialect see."""
 
     def __init__(
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
@@ -39,7 +41,7 @@ class TurnDecoder(ABC):
             self.delta_fields = self.snapshot_fields
         self._snapshots = snapshots
         self._keeps_frames = keeps_frames
-        self._table = CallTable(seed, names)
+        self._table = CallTable(seed, names, with_items=keeps_frames and self.has_items)
         self._sequencer = OneCallAtATime()
         self._surrogates = SurrogateHalves()
         self._opening: list[Event] = []
@@ -71,6 +73,10 @@ class TurnDecoder(ABC):
     def reasoning(self) -> str:
         """The reasoning so far, as the fields in which the server needs it back, if its protocol has such fields."""
         return ""
+
+    def _in_sequence(self, events: Iterable[Event]) -> list[Event]:
+        feed = self._sequencer.feed
+        return [out for each in events for out in feed(each)]
 
     def _take_opening(self) -> list[Event]:
         opening, self._opening = self._opening, []

@@ -252,8 +252,7 @@ class Decoder(TurnDecoder):
             out += self._flush_late_reasoning()
         for fragment in fragments:
             fed = fragment if not self._snapshots else msgspec.structs.replace(fragment, total=True)
-            for event in self._table.feed(fed):
-                out += self._sequencer.feed(event)
+            out += self._in_sequence(self._table.feed(fed))
 
     def _flush_late_reasoning(self) -> list[Event]:
         """Deliver reasoning that came during the text after it, so that it does not split the text."""
@@ -288,8 +287,7 @@ class Decoder(TurnDecoder):
             out.append(Note("reason_unfounded", "tool_calls"))
         reason: Reason = self._reason or "stop"
         out += self._flush_late_reasoning()
-        for event in self._table.finish(cut=reason != "stop"):
-            out += self._sequencer.feed(event)
+        out += self._in_sequence(self._table.finish(cut=reason != "stop"))
         if self._usage is not None:
             out.append(self._usage)
         return [*out, TurnEnded(reason)]

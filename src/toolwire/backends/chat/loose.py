@@ -12,7 +12,6 @@ import msgspec
 
 from toolwire.backends.chat.wire import Chunk, LooseMessage, ReplyChoice, TokenUsage
 from toolwire.backends.decoder import UNREADABLE
-from toolwire.core.calls import Fragment
 from toolwire.core.loose import decode_loose, read_fragments
 
 Value = TypeVar("Value")
@@ -73,17 +72,13 @@ def _choice(choice: Any) -> ReplyChoice:
             reasoning=_text(_of(message, "reasoning")) or None,
             reasoning_details=details if isinstance(details, msgspec.Raw) else msgspec.UNSET,
             thinking=_text(content, "thinking"),
-            fragments=[_left_open(each) for each in read_fragments(choice)],
+            # Without an end: the end of the turn decides whether a call was cut.
+            fragments=[msgspec.structs.replace(each, ended=not each.complete) for each in read_fragments(choice)],
         ),
         finish_reason=_as(str, _of(choice, "finish_reason")),
         error=_of(choice, "error"),
         usage=_as(TokenUsage, _of(choice, "usage")),
     )
-
-
-def _left_open(fragment: Fragment) -> Fragment:
-    """The fragment without an end: the end of the turn decides whether the call was cut."""
-    return msgspec.structs.replace(fragment, ended=not fragment.complete)
 
 
 def _of(payload: Any, key: str) -> Any:

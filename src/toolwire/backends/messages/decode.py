@@ -92,7 +92,7 @@ class Decoder(TurnDecoder):
         if self._started and self._opening:
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
             events = [*events[:behind], *self._take_opening(), *events[behind:]]
-        return [out for each in events for out in self._sequencer.feed(each)]
+        return self._in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
 
     def _repaired(self, frame: Frame) -> tuple[StreamEvent, Frame] | None:
         """A frame with split characters joined; None if it cannot be read."""
@@ -159,14 +159,12 @@ class Decoder(TurnDecoder):
             out += self._open_block(StreamEvent(index=index, content_block=block))
             out += self._close_block(StreamEvent(index=index))
         self._reason = message.stop_reason or ""
-        return [out for each in (*out, *self._stop(StreamEvent())) for out in self._sequencer.feed(each)]
+        return self._in_sequence((*out, *self._stop(StreamEvent())))
 
     def end(self) -> Sequence[Event]:
         if self.ended:
             return ()
-        if not self._reason:
-            return self._cut()
-        return [out for each in self._stop(StreamEvent()) for out in self._sequencer.feed(each)]
+        return self._in_sequence(self._stop(StreamEvent())) if self._reason else self._cut()
 
     def _start(self, event: StreamEvent) -> Sequence[Event]:
         message = event.message or ReplyMessage()

@@ -29,7 +29,6 @@ from toolwire.backends.responses.wire import (
 )
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
-from toolwire.core.calls import CallTable
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -71,12 +70,12 @@ class Decoder(TurnDecoder):
     """A stage from frames to turn events, for one turn."""
 
     delta_fields = DELTA_FIELDS
+    has_items = True
 
     def __init__(
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
     ) -> None:
         super().__init__(seed, names, snapshots=snapshots, keeps_frames=keeps_frames)
-        self._table = CallTable(seed, names, with_items=keeps_frames)
         self._frame: Frame | None = None  # the frame being read, where frames are kept
         self._final = b""  # the last frame with a whole response, where frames are kept
         self._output = ItemTracker()
@@ -116,10 +115,6 @@ class Decoder(TurnDecoder):
                 answers = event.item.answers if event.item is not None else None
                 events = [RawFrame(event.type, self._item_name(event), frame.data, answers), *events]
         return self._in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
-
-    def _in_sequence(self, events: Sequence[Event]) -> Sequence[Event]:
-        feed = self._sequencer.feed
-        return [out for each in events for out in feed(each)]
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         body, response = self._read_plain(body, _decode_response)
@@ -206,7 +201,7 @@ class Decoder(TurnDecoder):
             return self._in_sequence([*start, *self._read_loosely(msgspec.json.decode(frame.data))])
         if self._keeps_frames and event.type.startswith("response."):
             datas = frame.batch.each_frame() if frame.batch is not None else (frame.data,)
-            about = self._item_name(event) if event.item_id else ""
+            about = self._item_name(event) if event.item is None else ""
             return self._in_sequence([RawFrame(event.type, about, data) for data in datas])
         return ()
 
@@ -444,9 +439,6 @@ class Decoder(TurnDecoder):
         flat = Error(event.message, None, event.param, event.code)
         return self._fail(stream_failure(event.error or flat))
 
-    def _ignore(self, event: StreamEvent) -> Sequence[Event]:
-        return ()
-
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
         SNAPSHOT: _arguments_delta,
         "response.output_text.delta": _text_delta,
@@ -460,15 +452,10 @@ class Decoder(TurnDecoder):
         "response.queued": _created,
         "response.output_item.added": _item_added,
         "response.content_part.added": _part_added,
-        "response.content_part.done": _ignore,
         "response.function_call_arguments.done": _call_event,
         "response.custom_tool_call_input.done": _call_event,
         "response.output_text.done": _part_done,
         "response.refusal.done": _part_done,
-        "response.reasoning_summary_part.added": _ignore,
-        "response.reasoning_summary_part.done": _ignore,
-        "response.reasoning_summary_text.done": _ignore,
-        "response.reasoning_text.done": _ignore,
         "response.output_item.done": _item_done,
         "response.completed": _completed,
         "response.done": _completed,
