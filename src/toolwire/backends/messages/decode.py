@@ -244,7 +244,7 @@ class Decoder(TurnDecoder):
                 return [ReasoningEnded("", block.data or "", ORIGIN, redacted=True)]
             case "tool_use":
                 last = self._last_fragment(event.index, block)
-                call = next((each for each in self._table.calls if each.item == last.item), None)
+                call = next((each for each in reversed(self._table.calls) if each.item == last.item), None)
                 if last.text or call is None or is_json(call.text):
                     return self._table.feed(last)
                 self._last = last  # perhaps cut: the end of the turn decides
