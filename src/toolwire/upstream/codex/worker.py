@@ -163,23 +163,12 @@ class Worker(asyncio.SubprocessProtocol):
         self._end()
 
     def _end(self) -> None:
-        """The process is gone, and all of its output was read."""
+        """The process is gone, and all of its output was read: nothing more comes from it."""
         if self._gone.done():
             return
         self._gone.set_result(None)
         fault = self._why_gone()
         self.is_ready = False
-        self._lost(fault)
-        self._exited(self)
-
-    def _why_gone(self) -> BackendFault:
-        if self.is_ready:
-            return broken("backend_broke_off", "The worker ended in the middle of the turn.")
-        output = clean(self._stderr.decode("utf-8", "replace")).strip().splitlines()
-        return _unusable(f"it ended at once: {output[-1]}" if output else "it ended at once")
-
-    def _lost(self, fault: BackendFault) -> None:
-        """Nothing more comes from it."""
         for timer in self._pending.values():
             timer.cancel()
         self._pending.clear()
@@ -188,6 +177,13 @@ class Worker(asyncio.SubprocessProtocol):
         self.threads.clear()
         for listener in listeners.values():
             listener.lose(fault)
+        self._exited(self)
+
+    def _why_gone(self) -> BackendFault:
+        if self.is_ready:
+            return broken("backend_broke_off", "The worker ended in the middle of the turn.")
+        output = clean(self._stderr.decode("utf-8", "replace")).strip().splitlines()
+        return _unusable(f"it ended at once: {output[-1]}" if output else "it ended at once")
 
     # Its input
 
