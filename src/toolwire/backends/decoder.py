@@ -109,7 +109,8 @@ class TurnDecoder(ABC):
         if not frame.data.lstrip().startswith(b":") and frame.event != b"ping":  # `data: : keepalive` is harmless
             self._table.gap()
 
-    def _fail(self, failure: Failure) -> list[Event]:
+    def fail(self, failure: Failure) -> list[Event]:
+        """End the turn with a failure."""
         self.ended = True
         return [TurnFailed(failure)]
 
@@ -118,7 +119,7 @@ class TurnDecoder(ABC):
         message = "The backend's stream ended before the turn did."
         if self._unreadable and not self._started:
             message = "The backend's reply is not an event stream."
-        return self._fail(Failure(502, "stream_cut", message, retryable=True))
+        return self.fail(Failure(502, "stream_cut", message, retryable=True))
 
 
 def checked(items: Sequence[Read]) -> Sequence[Read]:

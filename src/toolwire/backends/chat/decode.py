@@ -122,12 +122,12 @@ class Decoder(TurnDecoder):
         body, chunk = self._read_plain(body, _decode)
         chunk = chunk or read_loose(body)
         if chunk is None:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
+            return self.fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
         events = self._read(chunk)
         if self.ended:
             return events
         if not chunk.choices:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
+            return self.fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
         raw = [RawFrame("completion", "", body)] if self._keeps_frames and is_well_formed(body) else []
         return [*raw, *events, *self._finish()]
 
@@ -139,7 +139,7 @@ class Decoder(TurnDecoder):
     def _read(self, chunk: Chunk) -> Sequence[Event]:
         if chunk.error is not None or chunk.object == "error":
             # Older vLLM has the error in the chunk itself.
-            return self._fail(stream_failure(chunk.message if chunk.error is None else chunk.error))
+            return self.fail(stream_failure(chunk.message if chunk.error is None else chunk.error))
         out: list[Event] = [] if self._started else self._start(chunk)
         if self._opening:
             out += self._take_opening()
@@ -156,7 +156,7 @@ class Decoder(TurnDecoder):
             if choice.finish_reason is not None or choice.error is not None or choice.usage is not None:
                 failure = self._end_choice(choice, out)
                 if failure is not None:
-                    return [*out, *self._fail(failure)]
+                    return [*out, *self.fail(failure)]
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
         if self._finished:
@@ -274,9 +274,7 @@ class Decoder(TurnDecoder):
     def _finish(self) -> Sequence[Event]:
         """End the turn with the stream. Without a finish reason it counts as stopped."""
         if not self._started:
-            return self._fail(
-                Failure(502, "stream_cut", "The backend ended its stream without a turn.", retryable=True)
-            )
+            return self.fail(Failure(502, "stream_cut", "The backend ended its stream without a turn.", retryable=True))
         self.ended = True
         out: list[Event] = [*self._opening]
         if self._surrogates.half:

@@ -75,13 +75,9 @@ class Conversation(LoweredConversation):
 
     def _answered(self, line: Line) -> Sequence[Event]:
         """An answer of app-server's to a request of ours."""
-        name = protocol.name_of(line.id)
+        name, result, outbox = protocol.name_of(line.id), line.result or Result(), self._dialogue.outbox
         if line.error is not None:
-            return () if name == protocol.PROBE else self._turn.refused(request_failure(line.error))
-        return self._proceed(name, line.result or Result())
-
-    def _proceed(self, name: str, result: Result) -> Sequence[Event]:
-        outbox = self._dialogue.outbox
+            return () if name == protocol.PROBE else self._turn.fail(request_failure(line.error))
         if name == protocol.THREAD and result.thread is not None:
             self._thread = result.thread.id
             if self._opening.items:

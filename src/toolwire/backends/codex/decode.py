@@ -84,7 +84,9 @@ class Decoder(TurnDecoder):
         except UNREADABLE:
             return self._skip(frame)
         if self.ended:
-            return self._decline_late(line)
+            if line.method and line.id is not None:
+                self._send(declined(line.method, line.id))
+            return ()
         if not line.method:
             return self._answer(line)
         self._probes = 0
@@ -107,7 +109,7 @@ class Decoder(TurnDecoder):
         return self._take_opening() if self._started else ()
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        return self._fail(Failure(502, "bad_reply", "Codex answered with something that is no message."))
+        return self.fail(Failure(502, "bad_reply", "Codex answered with something that is no message."))
 
     def end(self) -> Sequence[Event]:
         return () if self.ended else self._cut()
@@ -121,10 +123,6 @@ class Decoder(TurnDecoder):
         """The tokens that clients know of when this turn is over."""
         return self._reported.plus(self._spent)
 
-    def refused(self, failure: Failure) -> Sequence[Event]:
-        """App-server refused to begin."""
-        return self._fail(failure)
-
     def probed(self, status: str) -> Sequence[Event]:
         """The status of a thread that had been silent."""
         if self.ended or not self._running:
@@ -133,7 +131,7 @@ class Decoder(TurnDecoder):
             self._probes += 1
             return self._end_with_calls(self.calls.give_up(long=self._probes >= MAX_PROBES))
         if status == "systemError" or not (self._texts or self.calls.are_any):
-            return self._fail(Failure(502, "stream_cut", "Codex never said how the turn ended.", retryable=True))
+            return self.fail(Failure(502, "stream_cut", "Codex never said how the turn ended.", retryable=True))
         return [Note("end_missing"), *self._end("stop")]
 
     # Requests of app-server
@@ -147,11 +145,6 @@ class Decoder(TurnDecoder):
             self._send(declined(CALL, line.id, "Error: the call has no id or no name."))
             return self._begun([Note("call_refused", params.call_id or "")])
         return self._end_with_calls(self.calls.add_request(line.id, params))
-
-    def _decline_late(self, line: Line) -> Sequence[Event]:
-        if line.method and line.id is not None:
-            self._send(declined(line.method, line.id))
-        return ()
 
     def _end_with_calls(self, events: Sequence[Event]) -> Sequence[Event]:
         events = self._begun(events)
@@ -263,7 +256,7 @@ class Decoder(TurnDecoder):
         if not params.will_retry:
             return ()
         if self._texts or self.calls.are_any:
-            return self._fail(turn_failure(params.error))  # what was shown would come again
+            return self.fail(turn_failure(params.error))  # what was shown would come again
         return self._begun([Note("retried", turn_failure(params.error).code)])
 
     def _turn_completed(self, params: Params) -> Sequence[Event]:
@@ -276,8 +269,8 @@ class Decoder(TurnDecoder):
         if reason is not None:
             return self._end(reason)
         if turn.status == "interrupted":
-            return self._fail(Failure(502, "turn_interrupted", "The turn was interrupted.", retryable=True))
-        return self._fail(turn_failure(turn.error))
+            return self.fail(Failure(502, "turn_interrupted", "The turn was interrupted.", retryable=True))
+        return self.fail(turn_failure(turn.error))
 
     def _end(self, reason: Reason) -> Sequence[Event]:
         spent = self._spent

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.codex.profile import Profile
-from toolwire.backends.encoding import split_opening
+from toolwire.backends.encoding import given, split_opening
 from toolwire.backends.responses.encode import as_developer, encoded_entry, returnable, without_foreign_parts
 from toolwire.core.events import Note
 from toolwire.core.request import (
@@ -20,6 +20,7 @@ from toolwire.core.request import (
     FilePart,
     ImagePart,
     Message,
+    OutputFormat,
     Part,
     ReasoningEntry,
     RefusalPart,
@@ -82,13 +83,10 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
         start["config"] = {"model_verbosity": sampling.verbosity}
     if sampling.service_tier and sampling.service_tier not in _TIERS:
         start["serviceTier"] = sampling.service_tier
-    turn: dict[str, Any] = {"input": [], "summary": profile.summary}
-    if sampling.effort:
-        turn["effort"] = sampling.effort
-    format = request.output_format
-    if format is not None and format.schema is not None:
-        turn["outputSchema"] = format.schema
-        notes += [] if format.strict else [Note("value_changed", "strict")]  # app-server asks for it always
+    format = request.output_format or OutputFormat()
+    turn = given(input=[], summary=profile.summary, effort=sampling.effort or None, outputSchema=format.schema)
+    if format.schema is not None and not format.strict:
+        notes.append(Note("value_changed", "strict"))  # app-server asks for it always
     items = [
         encoded_entry(_fitting(own, notes))
         for entry in _signed(returnable(rest, notes), notes)

@@ -140,13 +140,13 @@ class Decoder(TurnDecoder):
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         body, message = self._read_plain(body, _decode_message)
         if message is None:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply is not a message."))
+            return self.fail(Failure(502, "bad_reply", "The backend's reply is not a message."))
         if message.error is not None:
-            return self._fail(stream_failure(message.error))
+            return self.fail(stream_failure(message.error))
         if (message.stop_reason or "").lower() in FAILED_REASONS:
-            return self._fail(finish_failure(message.stop_reason or ""))
+            return self.fail(finish_failure(message.stop_reason or ""))
         if message.content is None:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
+            return self.fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
         out: list[Event] = [*self._start(StreamEvent(message=message)), *self._take_opening()]
         raws = _decode_raw_content(body).content if self._keeps_frames else ()
         if self._keeps_frames:
@@ -265,7 +265,7 @@ class Decoder(TurnDecoder):
         if event.delta is not None and event.delta.stop_reason:
             self._reason = event.delta.stop_reason
             if self._reason.lower() in FAILED_REASONS:
-                return self._fail(finish_failure(self._reason))
+                return self.fail(finish_failure(self._reason))
         self._count(event.usage)
         return ()
 
@@ -298,7 +298,7 @@ class Decoder(TurnDecoder):
         return _REASONS.get(given, "stop")
 
     def _failed(self, event: StreamEvent) -> Sequence[Event]:
-        return self._fail(stream_failure(event.error))
+        return self.fail(stream_failure(event.error))
 
     def _ignore(self, event: StreamEvent) -> Sequence[Event]:
         return ()

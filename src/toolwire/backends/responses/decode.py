@@ -119,12 +119,12 @@ class Decoder(TurnDecoder):
     def feed_plain(self, body: bytes) -> Sequence[Event]:
         body, response = self._read_plain(body, _decode_response)
         if response is None:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply is not a response object."))
+            return self.fail(Failure(502, "bad_reply", "The backend's reply is not a response object."))
         event = StreamEvent("response.completed", response=response)
         if response.error is not None or response.status in ("failed", "cancelled"):
             return [*self._start(event), *self._failed(event)]
         if response.output is None:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
+            return self.fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
         # Whole items never interleave: there is nothing to put in sequence.
         if not self._keeps_frames:
             return [*self._start(event), *self._completed(event)]
@@ -177,7 +177,7 @@ class Decoder(TurnDecoder):
         try:
             data.decode()
         except UnicodeDecodeError:
-            return self._fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
+            return self.fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
         self._skip_frame(frame)
         return self._take_opening() if self._started else ()
 
@@ -433,11 +433,11 @@ class Decoder(TurnDecoder):
         return [*out, *self._table.drop_unclaimed(), *self._table.finish(cut=cut)]
 
     def _failed(self, event: StreamEvent) -> Sequence[Event]:
-        return self._fail(stream_failure(event.response.error if event.response else event.error))
+        return self.fail(stream_failure(event.response.error if event.response else event.error))
 
     def _error(self, event: StreamEvent) -> Sequence[Event]:
         flat = Error(event.message, None, event.param, event.code)
-        return self._fail(stream_failure(event.error or flat))
+        return self.fail(stream_failure(event.error or flat))
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
         SNAPSHOT: _arguments_delta,
