@@ -146,18 +146,15 @@ class Fold:
             case Message():
                 self._flush_attachments()
                 self._close()
-                self._out.append(self._message(entry))
+                role = "system" if entry.role == "developer" and not self._profile.developer else entry.role
+                named = {"name": entry.name} if entry.name else {}
+                self._out.append({"role": role, "content": self._content(entry.parts), **named})
             case ReasoningEntry():
                 self._add_reasoning(entry)
             case OtherEntry():
                 self._notes.append(Note("item_dropped", entry.type))
             case ToolsEntry():
                 pass  # declared with the others
-
-    def _message(self, entry: Message) -> dict[str, Any]:
-        role = "system" if entry.role == "developer" and not self._profile.developer else entry.role
-        named = {"name": entry.name} if entry.name else {}
-        return {"role": role, "content": self._content(entry.parts), **named}
 
     def _open(self) -> dict[str, Any]:
         if self._assistant is None:
