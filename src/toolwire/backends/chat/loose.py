@@ -96,6 +96,8 @@ def _text(content: Any, key: str = "text") -> str:
 
 def _as(type: type[Value], value: Any) -> Value | None:
     """The value if it is of this type, or an object that can be read as such."""
+    if value is None:
+        return None
     try:
         return msgspec.convert(value, type)
     except msgspec.ValidationError:
