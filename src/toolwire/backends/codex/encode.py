@@ -160,7 +160,8 @@ def _spelled_out(request: Request) -> dict[str, str]:
     lines: dict[str, str] = {}
     choice, format = request.tool_choice, request.output_format
     if request.wants_calls and choice is not None and (choice.name or choice.mode == "required"):
-        lines["tool_choice"] = f"Call {f'the tool {choice.name}' if choice.name else 'a tool'} before you answer."
+        tool = f"the tool {choice.name}" if choice.name else "a tool"
+        lines["tool_choice"] = f"Call {tool} before you answer."
     if request.wants_calls and request.parallel_calls is False:
         lines["parallel_tool_calls"] = ONE_AT_A_TIME
     if format is not None and format.schema is None:
