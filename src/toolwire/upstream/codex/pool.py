@@ -201,8 +201,7 @@ class Pool:
         """A process is gone; if that was not our doing another one replaces it."""
         if worker not in self._workers:
             return
-        self._workers.remove(worker)
-        self._do(worker.stop())
+        self._dismiss(worker)
         if not worker.is_retiring:
             self._failures = 0 if worker.started else self._failures
             self._again()
