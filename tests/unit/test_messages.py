@@ -749,6 +749,11 @@ def test_a_call_cut_by_the_limit_is_not_complete(stops):
     assert streamed.calls == (Call("a", "f", '{"t":"abc', complete=False),)
 
 
+def test_a_cut_call_is_not_complete_because_an_earlier_one_had_its_index():
+    streamed = turn(began(), use(0, "a", "{}"), stop(0), use(0, "b", '{"t":"abc'), stop(0), over("max_tokens"))
+    assert [(call.id, call.complete) for call in streamed.calls] == [("a", True), ("b", False)]
+
+
 def test_blocks_without_a_stop_end_where_the_next_begins():
     streamed = turn(
         began(),
