@@ -6,7 +6,6 @@ turn is cancelled, running tools are stopped and their results say so, so that e
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -27,59 +26,21 @@ class Gate:
     """A lock for readers and writers, in the order in which they come: a writer who waits holds up later readers."""
 
     def __init__(self) -> None:
-        self._readers = 0
-        self._writing = False
-        self._waiting: deque[tuple[bool, asyncio.Future[None]]] = deque()
+        self._visits: list[tuple[bool, asyncio.Event]] = []  # who is inside or waits: a reader or not, and its end
 
     @asynccontextmanager
     async def pass_through(self, *, shared: bool) -> AsyncGenerator[None]:
         """Hold the lock, as a reader (`shared`) or as a writer."""
-        await self._enter(shared)
+        ahead = [ended for is_reader, ended in self._visits if not (shared and is_reader)]
+        visit = (shared, asyncio.Event())
+        self._visits.append(visit)
         try:
+            for ended in ahead:
+                await ended.wait()
             yield
         finally:
-            self._leave(shared)
-
-    async def _enter(self, shared: bool) -> None:
-        if not self._waiting and self._is_free(shared):
-            self._take(shared)
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (shared, turn)
-        self._waiting.append(entry)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._leave(shared)  # it was let in just now
-            else:
-                if entry in self._waiting:
-                    self._waiting.remove(entry)
-                self._admit()
-            raise
-
-    def _is_free(self, shared: bool) -> bool:
-        return not self._writing and (shared or not self._readers)
-
-    def _take(self, shared: bool) -> None:
-        if shared:
-            self._readers += 1
-        else:
-            self._writing = True
-
-    def _leave(self, shared: bool) -> None:
-        if shared:
-            self._readers -= 1
-        else:
-            self._writing = False
-        self._admit()
-
-    def _admit(self) -> None:
-        while self._waiting and (self._waiting[0][1].done() or self._is_free(self._waiting[0][0])):
-            shared, turn = self._waiting.popleft()
-            if not turn.done():  # else it was cancelled just now
-                self._take(shared)
-                turn.set_result(None)
+            self._visits.remove(visit)
+            visit[1].set()
 
 
 class Finished(msgspec.Struct, frozen=True):
