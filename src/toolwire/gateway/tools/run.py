@@ -203,7 +203,7 @@ class RunWithTools:
             self._tools.ran(tool, outcome)
 
     def _context(self, call: ToolCall) -> Context:
-        return Context(Path.cwd(), _ignore, inherit=self._tools.inherit)
+        return Context(Path.cwd(), inherit=self._tools.inherit)
 
     def _counted(self, events: Sequence[Event]) -> Sequence[Event]:
         held, self._held = self._held, []
@@ -279,7 +279,3 @@ class RunWithTools:
 
 def _result_entry(call: CallEntry, done: Finished) -> ResultEntry:
     return ResultEntry(call.id, done.result.parts, call.kind, failed=done.result.failed)
-
-
-def _ignore(_: object) -> None:
-    pass

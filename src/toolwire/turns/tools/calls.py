@@ -16,7 +16,7 @@ from toolwire.core.collect import CallAssembler
 from toolwire.core.events import CallStarted
 from toolwire.core.request import Part, TextPart
 from toolwire.turns.tools.call import FatalToolError, LocalShellPayload, ToolCall, ToolError
-from toolwire.turns.tools.registry import Context, Registry, Result, Tool
+from toolwire.turns.tools.registry import Context, Registry, Result, Tool, ignore
 
 MAX_CHARS = 400_000
 """Characters of a result: more than any tool here returns, and about as much as a model's window may hold."""
@@ -70,18 +70,14 @@ Judge: TypeAlias = Callable[[ToolCall, Result], Result]
 """Sees every result once, and returns what the model is to read."""
 
 
-def _ignore(_: object) -> None:
-    pass
-
-
 class CallHooks(msgspec.Struct, frozen=True):
     """What the owner of a turn adds to the running of its calls."""
 
     context: Callable[[ToolCall], Context]
     """Makes what the tool may know."""
-    started: Callable[[ToolCall], None] = _ignore
+    started: Callable[[ToolCall], None] = ignore
     """Called when the tool of a call begins to run."""
-    finished: Callable[[Finished], None] = _ignore
+    finished: Callable[[Finished], None] = ignore
     """Called once for every call, when its result is there."""
     approve: Approve | None = None
 
@@ -112,7 +108,7 @@ class TurnCalls:
         """Run a call now, or as soon as the others let it."""
         running = Running(call, self._run)
         self._running.append(running)
-        running.task.add_done_callback(lambda _: self._note(running))
+        running.task.add_done_callback(lambda _: self._finished(running))
 
     async def results(self) -> list[Finished]:
         """All results, in the order of the calls. `fatal` is set if one of them must end the turn.
@@ -128,8 +124,7 @@ class TurnCalls:
         running, self._running = self._running, []
         for each in running:
             self.fatal = self.fatal or _fatal(each.task)
-            self._note(each)
-        return [self._result(each) for each in running]
+        return [self._finished(each) for each in running]
 
     def cancel(self) -> None:
         """Stop what runs, once: what a tool does in order to end must not be stopped too. Its results say so."""
@@ -142,7 +137,7 @@ class TurnCalls:
         call = running.call
         tool = self._registry.get(call.name)
         if tool is None:
-            raise ToolError(_unknown(call))
+            raise ToolError(f"unsupported call: {call.name}")
         async with self._gate.pass_through(shared=tool.parallel):
             if self._hooks.approve is not None:
                 why_not = await self._hooks.approve(tool, call)
@@ -156,22 +151,15 @@ class TurnCalls:
                 # Raised by a tool, it is a tool error and not the end of the process.
                 raise ToolError(_named(error)) from None
 
-    def _note(self, running: Running) -> None:
-        """Report once that a call has ended: when its task is done, or when its result is taken before the callback."""
-        if running.result is None:
-            self._hooks.finished(self._result(running))
-
-    def _result(self, running: Running) -> Finished:
+    def _finished(self, running: Running) -> Finished:
+        """The call with its result, reported once: when its task is done, or when its result is taken before that."""
         if running.result is None:
             call, began = running.call, running.began
             seconds = time.monotonic() - began if began is not None else None
             result = _result_of(running.task, call, seconds)
             running.result = Finished(call, self._judge(call, result) if self._judge else result, seconds)
+            self._hooks.finished(running.result)
         return running.result
-
-
-def _unknown(call: ToolCall) -> str:
-    return f"unsupported call: {call.name}"
 
 
 def _fatal(task: "asyncio.Task[Result]") -> FatalToolError | None:

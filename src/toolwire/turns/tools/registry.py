@@ -25,6 +25,10 @@ Emit: TypeAlias = Callable[[str], None]
 Inherit: TypeAlias = Callable[[], dict[str, str]]
 
 
+def ignore(_: object) -> None:
+    """Take something that nobody asks for."""
+
+
 class Result(msgspec.Struct, frozen=True):
     """What a tool returns."""
 
@@ -41,7 +45,7 @@ class Context(msgspec.Struct, frozen=True):
     """What a tool may know of the turn it runs in."""
 
     cwd: Path
-    emit: Emit
+    emit: Emit = ignore
     """Takes output while the tool runs."""
     writable: bool = True
     """False in read-only mode: nothing may be changed."""
