@@ -20,9 +20,9 @@ from pydantic import ValidationError
 
 from toolwire import __version__
 from toolwire.agent.mcp.content import as_parts, as_result
-from toolwire.agent.mcp.interface import CallFailed, ConnectionOwner, NotRunning, SessionGone
 from toolwire.agent.mcp.listing import offers, resources
 from toolwire.agent.mcp.reasons import is_cut, reason, wants_newer
+from toolwire.agent.mcp.remote import CallFailed, NotRunning, Remote, SessionGone
 from toolwire.agent.mcp.settings import Server
 from toolwire.agent.mcp.transports import Health, transport
 from toolwire.core.request import TextPart
@@ -47,7 +47,7 @@ for _name in ("mcp", "client"):  # the names under which the package logs, bodie
 class Connection:
     """A connection that opens when it is created and cannot be reopened."""
 
-    def __init__(self, server: Server, owner: ConnectionOwner) -> None:
+    def __init__(self, server: Server, owner: Remote) -> None:
         loop = asyncio.get_running_loop()
         self.why = ""
         """Why it has ended; empty while it has not."""

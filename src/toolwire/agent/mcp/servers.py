@@ -7,14 +7,16 @@ async with Servers(read_config(text), say) as servers:
 
 import asyncio
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from toolwire.adapt.names import Limits
-from toolwire.agent.mcp.remote import Connect, McpTool, Remote, Say
+from toolwire.agent.mcp.remote import McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
 from toolwire.turns.tools.call import mcp_name
 from toolwire.turns.tools.registry import Registry
+
+if TYPE_CHECKING:
+    from toolwire.agent.mcp.connection import Connection
 
 _LIMITS = Limits()
 
@@ -51,7 +53,7 @@ class Servers:
     def __init__(self, servers: Iterable[Server], say: Say) -> None:
         self._names = Names()
         self._say = say
-        self._loading: asyncio.Task[Connect] | None = None
+        self._loading: asyncio.Task[type[Connection]] | None = None
         self._left_out: set[McpTool] = set()
         self._remotes: dict[str, Remote] = {}
         for server in servers:
@@ -67,9 +69,7 @@ class Servers:
             remote.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         closing = asyncio.get_running_loop().create_task(self._close())
         is_cancelled = False
         while not closing.done():
@@ -118,7 +118,7 @@ class Servers:
     def _has_lost(self, tool: McpTool, now: set[McpTool]) -> bool:
         return tool not in now and self._remotes.get(tool.server) is tool.remote
 
-    async def _load(self) -> Connect:
+    async def _load(self) -> "type[Connection]":
         if self._loading is None:
             self._loading = asyncio.get_running_loop().create_task(asyncio.to_thread(_import))
         return await asyncio.shield(self._loading)
@@ -129,7 +129,7 @@ class Servers:
             await asyncio.wait({self._loading})
 
 
-def _import() -> Connect:
-    from toolwire.agent.mcp.connection import Connection  # noqa: PLC0415  (0.7 s, which most sessions do not need)
+def _import() -> "type[Connection]":
+    from toolwire.agent.mcp.connection import Connection  # noqa: PLC0415 - 0.7 s, which most sessions do not need
 
     return Connection
