@@ -42,7 +42,7 @@ from toolwire.agent.items import (
     user_message,
 )
 from toolwire.core.request import ImagePart, TextPart
-from toolwire.turns.tools.call import CustomPayload, ExecPayload, FunctionPayload, LocalShellPayload, McpPayload
+from toolwire.turns.tools.call import CustomPayload, FunctionPayload, LocalShellPayload
 
 Json = dict[str, Any]
 
@@ -204,13 +204,13 @@ MADE: dict[str, tuple[Any, Result, Json]] = {
         Result((TextPart("a"), TextPart("b"))),
         {"type": "function_call_output", "call_id": "c1", "output": "ab"},
     ),
-    "of a session": (
-        ExecPayload("{}"),
+    "with one part": (
+        FunctionPayload("{}"),
         Result((TextPart("a"),)),
         {"type": "function_call_output", "call_id": "c1", "output": "a"},
     ),
-    "of a server's tool": (
-        McpPayload("s", "t", "{}"),
+    "with nothing in it": (
+        FunctionPayload("{}"),
         Result(()),
         {"type": "function_call_output", "call_id": "c1", "output": ""},
     ),
@@ -526,8 +526,8 @@ class Remote:
     server, tool, name = "docs", "search", "docs__search"
 
     async def run(self, call: ToolCall, context: Context) -> Result:
-        assert isinstance(call.payload, McpPayload)
-        return Result((TextPart(f"{call.payload.server} {call.payload.tool} {call.payload.arguments}"),))
+        assert isinstance(call.payload, FunctionPayload)
+        return Result((TextPart(f"{self.server} {self.tool} {call.payload.arguments}"),))
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Self
 
-from toolwire.adapt.names import Limits
+from toolwire.adapt.names import Limits, flat_name
 from toolwire.agent.mcp.remote import McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
-from toolwire.turns.tools.call import mcp_name
 from toolwire.turns.tools.registry import Registry
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class Names:
     def of(self, server: str, tool: str) -> str:
         """The name of a tool, the same each time."""
         if (server, tool) not in self._given:
-            name = self._new(mcp_name(server, tool))
+            name = self._new(flat_name(server, tool))
             self._given[server, tool] = name
             self._taken.add(name)
         return self._given[server, tool]
