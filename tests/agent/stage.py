@@ -26,7 +26,7 @@ from toolwire.agent.approval import Approvals
 from toolwire.agent.events import AgentEvent
 from toolwire.agent.feed import Feed
 from toolwire.agent.history import History
-from toolwire.agent.items import CustomCallItem, FunctionCallItem, LocalShellCallItem, OutputItem, user_message
+from toolwire.agent.items import OutputItem, ToolCallItem, user_message
 from toolwire.agent.loop import Loop
 from toolwire.agent.model import Model
 from toolwire.agent.task import Task
@@ -383,12 +383,12 @@ async def settle(rounds: int = 25) -> None:
 
 def assert_whole(history: History) -> None:
     """Every call has one result, every result its call, and results stand in the order of the calls."""
-    calls = [item for item in history.items if isinstance(item, FunctionCallItem | CustomCallItem | LocalShellCallItem)]
+    calls = [item for item in history.items if isinstance(item, ToolCallItem)]
     outputs = [item for item in history.items if isinstance(item, OutputItem)]
-    assert Counter(item.call_id for item in calls) == Counter(item.call_id for item in outputs)
-    assert [item.call_id for item in calls] == [item.call_id for item in outputs]
+    assert Counter(item.call.call_id for item in calls) == Counter(item.call_id for item in outputs)
+    assert [item.call.call_id for item in calls] == [item.call_id for item in outputs]
     for item in calls:
-        answered = next(each for each in outputs if each.call_id == item.call_id)
+        answered = next(each for each in outputs if each.call_id == item.call.call_id)
         assert list(history.items).index(item) < list(history.items).index(answered)
 
 

@@ -1,18 +1,15 @@
 """The history of a conversation: items in order, every call with its result."""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import msgspec
 
 from toolwire.agent.items import (
-    CALLS,
     AnyItem,
-    CustomCallItem,
-    FunctionCallItem,
-    LocalShellCallItem,
     MessageItem,
     OutputItem,
-    call_of,
+    ToolCallItem,
     output_item,
     read_item,
     user_message,
@@ -31,66 +28,38 @@ class History:
     """The items of a session."""
 
     def __init__(self, items: Iterable[AnyItem] = ()) -> None:
-        self._items: list[AnyItem] = list(items)
+        self.items = list(items)
+        """The items in order."""
 
     def __len__(self) -> int:
-        return len(self._items)
-
-    @property
-    def items(self) -> Sequence[AnyItem]:
-        """The items in order."""
-        return self._items
+        return len(self.items)
 
     @property
     def raw(self) -> list[msgspec.Raw]:
         """The items as JSON."""
-        return [item.raw for item in self._items]
-
-    def add(self, items: Iterable[AnyItem]) -> None:
-        """Append items."""
-        self._items += items
-
-    def replace(self, items: Iterable[AnyItem]) -> None:
-        """Put other items in index of all."""
-        self._items = list(items)
-
-    def open_calls(self) -> list[ToolCall]:
-        """Calls without a result."""
-        return [*self._open_calls().values()]
-
-    def _open_calls(self) -> dict[int, ToolCall]:
-        """The same by index. A result belongs to the first earlier call with its id that has none."""
-        waiting: dict[int, ToolCall] = {}
-        for index, item in enumerate(self._items):
-            if isinstance(item, FunctionCallItem | CustomCallItem | LocalShellCallItem):
-                waiting[index] = call_of(item)
-            elif isinstance(item, OutputItem):
-                answered = next((at for at, call in waiting.items() if call.call_id == item.call_id), None)
-                if answered is not None:
-                    del waiting[answered]
-        return waiting
+        return [item.raw for item in self.items]
 
     def close_calls(self) -> list[OutputItem]:
-        """Add a result to every call that has none, and return the added ones."""
-        made = {index: output_item(call, ABORTED) for index, call in self._open_calls().items()}
-        out: list[AnyItem] = []
-        waiting: list[OutputItem] = []
-        for index, item in enumerate(self._items):
-            if waiting and not isinstance(item, (*CALLS, OutputItem)):
-                out += waiting
-                waiting = []
-            out.append(item)
-            if index in made:
-                waiting.append(made[index])
-        self._items = [*out, *waiting]
+        """Add a result to every call that has none, behind the calls that were made with it; the added ones."""
+        waiting: dict[int, ToolCall] = {}
+        for index, item in enumerate(self.items):
+            if isinstance(item, ToolCallItem):
+                waiting[index] = item.call
+            elif isinstance(item, OutputItem):  # of the first call with its id that has none
+                answered = (at for at, call in waiting.items() if call.call_id == item.call_id)
+                waiting.pop(next(answered, -1), None)
+        made = {index: output_item(call, ABORTED) for index, call in waiting.items()}
+        closed: list[AnyItem] = []
+        for _, batch in groupby(enumerate(self.items), lambda each: isinstance(each[1], ToolCallItem | OutputItem)):
+            indexes, items = zip(*batch, strict=True)
+            closed += [*items, *(made[index] for index in indexes if index in made)]
+        self.items = closed
         return [*made.values()]
 
     def tail(self) -> list[AnyItem]:
         """The items from the last user message on."""
-        for index in range(len(self._items) - 1, -1, -1):
-            if _is_prompt(self._items[index]):
-                return self._items[index:]
-        return []
+        prompts = [index for index, item in enumerate(self.items) if _is_prompt(item)]
+        return self.items[prompts[-1] :] if prompts else []
 
 
 LEFT_OUT = user_message("(The beginning of this conversation is left out, because it is too long.)")

@@ -36,37 +36,13 @@ class ReasoningItem(Item, frozen=True):
     encrypted_content: str = ""
 
 
-class FunctionCallItem(Item, frozen=True):
-    """A function call."""
+class ToolCallItem(Item, frozen=True):
+    """A call of a function, a custom tool or the `local_shell` tool; the tool's name is as the model wrote it."""
 
-    call_id: str
-    name: str
-    arguments: str
+    call: ToolCall
     namespace: str = ""
     is_cut: bool = False
     """The call was truncated and must not run."""
-
-
-class CustomCallItem(Item, frozen=True):
-    """A call of a custom tool, whose input is free text."""
-
-    call_id: str
-    name: str
-    input: str
-    is_cut: bool = False
-
-
-class LocalShellCallItem(Item, frozen=True):
-    """A call of the `local_shell` tool."""
-
-    call_id: str
-    """The id of the item if it has no `call_id`."""
-    action: LocalShellPayload
-    is_cut: bool = False
-
-
-class WebSearchCallItem(Item, frozen=True):
-    """A search that the model's server has made."""
 
 
 class OutputItem(Item, frozen=True):
@@ -82,31 +58,11 @@ class OtherItem(Item, frozen=True):
     type: str
 
 
-AnyItem: TypeAlias = (
-    MessageItem
-    | ReasoningItem
-    | FunctionCallItem
-    | CustomCallItem
-    | LocalShellCallItem
-    | WebSearchCallItem
-    | OutputItem
-    | OtherItem
-)
-
-CALLS = (FunctionCallItem, CustomCallItem, LocalShellCallItem)
+AnyItem: TypeAlias = MessageItem | ReasoningItem | ToolCallItem | OutputItem | OtherItem
 
 
 class _Part(msgspec.Struct):
     text: str | None = None
-
-
-class _Action(msgspec.Struct):
-    command: list[str] = []
-    working_directory: str | None = None
-    timeout_ms: int | None = None
-    env: dict[str, str] | None = None
-    with_escalated_permissions: bool | None = None
-    justification: str | None = None
 
 
 class _Fields(msgspec.Struct):
@@ -123,7 +79,7 @@ class _Fields(msgspec.Struct):
     arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     output: Any = None
-    action: _Action | msgspec.UnsetType = msgspec.UNSET
+    action: dict[str, Any] | None = None
 
 
 class _Typed(msgspec.Struct):
@@ -140,9 +96,12 @@ def read_item(raw: bytes | msgspec.Raw) -> AnyItem:
     """Read an item of any type; a malformed one becomes an `OtherItem`."""
     raw = raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(raw)
     try:
-        fields = _decode(raw)
+        return _item(raw, _decode(raw))
     except msgspec.ValidationError:
         return OtherItem(raw, _type_of(raw))
+
+
+def _item(raw: msgspec.Raw, fields: _Fields) -> AnyItem:
     call_id, is_cut = fields.call_id or "", fields.status == "incomplete"
     match fields.type:
         case "message":
@@ -151,14 +110,15 @@ def read_item(raw: bytes | msgspec.Raw) -> AnyItem:
             summary = tuple(part.text or "" for part in fields.summary or ())
             return ReasoningItem(raw, fields.id or "", summary, fields.encrypted_content or "")
         case "function_call":
-            text = arguments_text(fields.arguments)
-            return FunctionCallItem(raw, call_id, fields.name or "", text, fields.namespace or "", is_cut)
+            call = ToolCall(fields.name or "", call_id, FunctionPayload(arguments_text(fields.arguments)))
+            return ToolCallItem(raw, call, fields.namespace or "", is_cut)
         case "custom_tool_call":
-            return CustomCallItem(raw, call_id, fields.name or "", arguments_text(fields.input), is_cut)
-        case "local_shell_call" if isinstance(fields.action, _Action):
-            return LocalShellCallItem(raw, call_id or fields.id or "", _shell(fields.action), is_cut)
-        case "web_search_call":
-            return WebSearchCallItem(raw)
+            call = ToolCall(fields.name or "", call_id, CustomPayload(arguments_text(fields.input)))
+            return ToolCallItem(raw, call, is_cut=is_cut)
+        case "local_shell_call" if fields.action is not None:
+            given = {name: value for name, value in fields.action.items() if value is not None}
+            command = msgspec.convert(given, LocalShellPayload)
+            return ToolCallItem(raw, ToolCall(LOCAL_SHELL, call_id or fields.id or "", command), is_cut=is_cut)
         case type if type in OUTPUTS:
             return OutputItem(raw, call_id or fields.id or "", _output_text(fields.output))
         case type:
@@ -178,17 +138,6 @@ def _joined(content: list[_Part] | str | None) -> str:
 
 def _output_text(output: Any) -> str:
     return output if isinstance(output, str) else msgspec.json.encode(output).decode()
-
-
-def _shell(action: _Action) -> LocalShellPayload:
-    return LocalShellPayload(
-        tuple(action.command),
-        action.working_directory or "",
-        action.timeout_ms,
-        action.env or {},
-        bool(action.with_escalated_permissions),
-        action.justification or "",
-    )
 
 
 def user_message(text: str, images: tuple[str, ...] = ()) -> MessageItem:
@@ -214,17 +163,6 @@ def with_output(item: OutputItem, text: str) -> OutputItem:
     """The same result with another text."""
     fields = msgspec.json.decode(item.raw)
     return OutputItem(_encoded({**fields, "output": text}), item.call_id, text)
-
-
-def call_of(item: FunctionCallItem | CustomCallItem | LocalShellCallItem) -> ToolCall:
-    """The call in an item, with the tool name as the model wrote it."""
-    match item:
-        case FunctionCallItem(_, call_id, name, arguments):
-            return ToolCall(name, call_id, FunctionPayload(arguments))
-        case CustomCallItem(_, call_id, name, input):
-            return ToolCall(name, call_id, CustomPayload(input))
-        case LocalShellCallItem(_, call_id, action):
-            return ToolCall(LOCAL_SHELL, call_id, action)
 
 
 def _encoded(fields: dict[str, Any]) -> msgspec.Raw:

@@ -26,7 +26,7 @@ class CustomPayload(msgspec.Struct, frozen=True):
 class LocalShellPayload(msgspec.Struct, frozen=True):
     """A command of the Responses API's own shell tool."""
 
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
     working_directory: str = ""
     timeout_ms: int | None = None
     env: dict[str, str] = {}
