@@ -302,12 +302,8 @@ def engine(
     kept = session or Session("s", "m", None)
     kept.add([user_message("go")])
     chosen = config or AgentConfig(retries=0, approve="never")
-    task = Task(model, kept, feed, Registry(tools), Approvals(chosen.approve), _context, chosen.limits)
+    task = Task(model, kept, feed, Registry(tools), Approvals(chosen.approve), Context(Path(".")), chosen.limits)
     return Loop(task, chosen), feed
-
-
-def _context(call: ToolCall, emit: Callable[[str], None]) -> Context:
-    return Context(Path("."), emit)
 
 
 # Tools

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from toolwire.agent.approval import Approvals, Approver
@@ -60,9 +59,6 @@ class Agent:
         self._inherit = partial(inherited, chosen.secret_variables, chosen.agent.inherit)
         self._model = Model(chosen, name, idle=self.config.idle)
         self._approver = approver
-        asks = self._ask_approver if approver is not None else None
-        self._approvals = Approvals(self.config.approve, asks, read_only=self.config.read_only)
-        self._feed: Feed | None = None
         self._task: asyncio.Task[None] | None = None
         self._closers: list[Callable[[], Any]] = []
 
@@ -71,9 +67,7 @@ class Agent:
         await self._model.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -110,13 +104,15 @@ class Agent:
             raise RuntimeError("this agent is at work already")
         if not self._model.is_open:
             raise RuntimeError("this agent is not open: work with it inside of `async with agent:`")
-        self._feed = feed = Feed()
+        feed = Feed()
         feed.put(TaskStarted(self.session.id, self._model.name, prompt))
         self.session.add([user_message(prompt, tuple(map(image_url, images)))])
-        tools = self.registry, self._approvals, self._context, self.config.limits
-        work = Task(self._model, self.session, feed, *tools)
+        asks = partial(_ask, feed, self._approver) if self._approver is not None else None
+        approvals = Approvals(self.config.approve, asks, read_only=self.config.read_only)
+        context = Context(self.cwd, writable=not self.config.read_only, inherit=self._inherit)
+        work = Task(self._model, self.session, feed, self.registry, approvals, context, self.config.limits)
         self._task = task = asyncio.get_running_loop().create_task(Loop(work, self.config).work())
-        task.add_done_callback(_ended(feed))
+        task.add_done_callback(partial(_end, feed))
         try:
             async for event in feed:
                 yield event
@@ -139,22 +135,14 @@ class Agent:
         if self._task is not None and not self._task.done():
             self._task.cancel()
 
-    def _context(self, call: ToolCall, emit: Callable[[str], None]) -> Context:
-        return Context(self.cwd, emit, not self.config.read_only, inherit=self._inherit)
 
-    async def _ask_approver(self, tool: Tool, call: ToolCall) -> bool:
-        assert self._approver is not None
-        if self._feed is not None:
-            self._feed.put(ApprovalAsked(call.call_id, call.name, call.text))
-        return await self._approver(tool, call)
+async def _ask(feed: Feed, approver: Approver, tool: Tool, call: ToolCall) -> bool:
+    feed.put(ApprovalAsked(call.call_id, call.name, call.text))
+    return await approver(tool, call)
 
 
-def _ended(feed: Feed) -> Callable[["asyncio.Task[None]"], None]:
-    """A done callback that ends the feed however the task ended."""
-
-    def end(task: "asyncio.Task[None]") -> None:
-        error = None if task.cancelled() else task.exception()
-        if task.cancelled() or error is not None:
-            feed.put(TaskEnded("cancelled" if error is None else "failed", "", Tokens(), str(error or "")))
-
-    return end
+def _end(feed: Feed, task: "asyncio.Task[None]") -> None:
+    """End the feed of a task that could not do so itself."""
+    error = None if task.cancelled() else task.exception()
+    if task.cancelled() or error is not None:
+        feed.put(TaskEnded("cancelled" if error is None else "failed", "", Tokens(), str(error or "")))

@@ -127,7 +127,8 @@ class Loop:
                 await asyncio.sleep(seconds)
 
     async def _turn(self) -> Step:
-        step = Step(self._task, self._task.model.turn(self._fields()))
+        model = self._task.model
+        step = Step(self._task, model.run(model.request(self._fields())))
         await step.take()
         return step
 
@@ -202,7 +203,7 @@ class Loop:
                         raise BackendFault(event.failure)
                     if isinstance(event, Usage):
                         self._task.spend(event)
-                    turn.encoder.feed(event)
+                    turn.feed(event)
         finally:
             turn.run.close()
         output = read_items(turn.encoder.output)

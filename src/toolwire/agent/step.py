@@ -36,6 +36,7 @@ class Step:
 
     def __init__(self, task: Task, turn: Turn) -> None:
         self._task = task
+        self._turn = turn
         self._run = turn.run
         self._encoder = turn.encoder
         self._calls = task.tools.calls()
@@ -82,7 +83,7 @@ class Step:
                 if isinstance(event, TurnFailed):
                     failure = event.failure
                 else:
-                    self._encoder.feed(event)
+                    self._turn.feed(event)
                     self._report_items()
                     self._handle(event)
             if is_first or run.finished:  # a codex worker reports its limits at the end
@@ -108,7 +109,7 @@ class Step:
         results = await self._calls.results()
         # An item that still grows is no part of it: a model that is asked again says it again.
         items = _as_kept(self._encoder.items[self._kept :])
-        self._task.keep([*items, *(output_item(each.call, each.result) for each in results)])
+        self._task.session.add([*items, *(output_item(each.call, each.result) for each in results)])
         if self._calls.was_cancelled:
             raise asyncio.CancelledError
         if self._calls.fatal is not None:
@@ -167,7 +168,7 @@ class Step:
         """Run a call, after it was added to the session: a process that is killed must not forget that it ran."""
         finished = [*takewhile(_is_finished, self._encoder.items[self._kept :])]
         self._kept += len(finished)
-        self._task.keep(_as_kept(finished))
+        self._task.session.add(_as_kept(finished))
         self.calls += 1
         self._task.put(happened.CallStarted(call.call_id, call.name, call.text))
         self._calls.start(call)
