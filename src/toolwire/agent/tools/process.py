@@ -60,6 +60,7 @@ class Process:
     """A running command, which starts when it is created. `stop` must be awaited."""
 
     def __init__(self, command: Command) -> None:
+        self.has_terminal = command.terminal
         self.output = Excerpt()
         self._watchers: list[Emit] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
