@@ -37,6 +37,8 @@ CONTINUE = "Go on."
 """The prompt in the command that resumes a session."""
 FAILED = 1
 """The exit code of a run that failed."""
+EXIT_CODES = {"failed": FAILED, REPEATED_CALLS: FAILED, "cancelled": CANCELLED}
+"""The exit codes by the reason for which a task ended; 0 for any other."""
 
 
 class UsageError(Exception):
@@ -105,7 +107,7 @@ async def _run(options: Options, prompt: str) -> int:
             await stack.enter_async_context(screen)
             interrupts.after_cancelling = screen.cancelling
             screen.on_hangup = agent.cancel
-            screen.wait_for("MCP servers" if servers else "the model")
+            screen.view.wait_for("MCP servers" if servers else "the model")
         if servers:
             connected = await stack.enter_async_context(Servers(servers, _say))
             await connected.ready()
@@ -117,7 +119,7 @@ async def _run(options: Options, prompt: str) -> int:
         if screen is not None:
             screen.closing_line = _resume_command(options, agent.session.id)
             if session is not None:
-                screen.resume(session.usage)
+                screen.view.resume(session.usage)
             interrupts.before_leaving = screen.close
         return await _watch(agent, prompt, _write_line if screen is None else screen.show)
 
@@ -255,22 +257,16 @@ def _program() -> tuple[str, ...]:
 
 async def _watch(agent: Agent, prompt: str, show: Callable[[AgentEvent], Awaitable[None]]) -> int:
     """Show all events and return the exit code."""
-    ended: TaskEnded | None = None
+    reason = "failed"
     async for event in agent.stream(prompt):
         await show(event)
-        ended = event if isinstance(event, TaskEnded) else ended
-    return _code(ended)
+        reason = event.reason if isinstance(event, TaskEnded) else reason
+    return EXIT_CODES.get(reason, 0)
 
 
 async def _write_line(event: AgentEvent) -> None:
     sys.stdout.buffer.write(as_line(event))
     sys.stdout.buffer.flush()
-
-
-def _code(ended: TaskEnded | None) -> int:
-    if ended is None or ended.reason in ("failed", REPEATED_CALLS):
-        return FAILED
-    return CANCELLED if ended.reason == "cancelled" else 0
 
 
 def _say(name: str, message: str) -> None:
