@@ -25,8 +25,7 @@ from toolwire.agent import Agent, AgentConfig, Context, Session, TaskEnded
 from toolwire.agent.approval import Approvals
 from toolwire.agent.events import AgentEvent
 from toolwire.agent.feed import Feed
-from toolwire.agent.history import History
-from toolwire.agent.items import OutputItem, ToolCallItem, user_message
+from toolwire.agent.history import History, OutputItem, ToolCallItem, user_message
 from toolwire.agent.loop import Loop
 from toolwire.agent.model import Model
 from toolwire.agent.task import Task

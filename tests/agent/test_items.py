@@ -26,7 +26,7 @@ from tests.support.frames import call_item, completed, created
 from tests.support.scripts import NAMES, Calls, Name, Says, Thinks
 from toolwire.agent import Agent, Context, Result, Session, ToolCall, tool
 from toolwire.agent.events import CallEnded, CallStarted, ReasoningDelta
-from toolwire.agent.items import (
+from toolwire.agent.history import (
     AnyItem,
     MessageItem,
     OtherItem,

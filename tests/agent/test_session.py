@@ -31,8 +31,7 @@ from tests.support.scripts import Calls, Says, Thinks
 from tests.support.upstream import Hold
 from toolwire.agent import Agent, AgentConfig, Session, SessionError, Tokens
 from toolwire.agent.events import TextDelta, ToolStarted, UsageUpdated
-from toolwire.agent.history import History, read_items
-from toolwire.agent.items import MessageItem, OutputItem, ToolCallItem, read_item, user_message
+from toolwire.agent.history import History, MessageItem, OutputItem, ToolCallItem, read_item, read_items, user_message
 from toolwire.agent.session import folder, new_id
 
 HERE = Path("/somewhere")

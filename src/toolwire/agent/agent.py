@@ -18,9 +18,8 @@ from typing import Any
 from toolwire.agent.approval import Approvals, Approver
 from toolwire.agent.events import AgentEvent, ApprovalAsked, TaskEnded, TaskStarted, Tokens
 from toolwire.agent.feed import Feed
-from toolwire.agent.history import History
+from toolwire.agent.history import History, user_message
 from toolwire.agent.images import image_url
-from toolwire.agent.items import user_message
 from toolwire.agent.loop import AgentConfig, Loop
 from toolwire.agent.model import Model, with_backend
 from toolwire.agent.session import Session

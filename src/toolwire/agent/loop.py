@@ -12,8 +12,7 @@ import msgspec
 
 from toolwire.agent import events as happened
 from toolwire.agent.approval import Policy
-from toolwire.agent.history import newest, read_items, size_of
-from toolwire.agent.items import AnyItem, OtherItem
+from toolwire.agent.history import AnyItem, OtherItem, newest, read_items, size_of
 from toolwire.agent.session import SessionError
 from toolwire.agent.step import FOREVER, Step
 from toolwire.agent.task import Task

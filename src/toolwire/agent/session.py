@@ -21,8 +21,7 @@ except ImportError:  # Windows
     fcntl = None
 
 from toolwire.agent.events import Tokens
-from toolwire.agent.history import History, read_items
-from toolwire.agent.items import AnyItem
+from toolwire.agent.history import AnyItem, History, read_items
 from toolwire.memory.private import make_folders, open_private, state_folder
 
 UNKNOWN = Tokens()

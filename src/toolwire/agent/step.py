@@ -13,7 +13,7 @@ from typing import TypeGuard
 import msgspec
 
 from toolwire.agent import events as happened
-from toolwire.agent.items import AnyItem, ToolCallItem, output_item, read_item
+from toolwire.agent.history import AnyItem, ToolCallItem, output_item, read_item
 from toolwire.agent.limits import limits_in
 from toolwire.agent.model import Turn
 from toolwire.agent.task import Task
