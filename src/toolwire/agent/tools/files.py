@@ -4,6 +4,7 @@ A file is what its bytes say: line endings and bytes that are no UTF-8 survive a
 """
 
 import os
+from codecs import getincrementaldecoder
 from functools import partial
 from typing import Annotated, BinaryIO
 
@@ -125,12 +126,10 @@ def _take(file: BinaryIO, limit: int) -> tuple[list[bytes], bool]:
 
 def _without_partial_char(data: bytes) -> bytes:
     """The bytes without an incomplete UTF-8 character at their end."""
-    for back in range(1, min(4, len(data)) + 1):
-        first = data[-back]
-        if first & 0xC0 != 0x80:
-            length = 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-            return data[:-back] if length > back else data
-    return data
+    decoder = getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data)
+    waiting, _ = decoder.getstate()
+    return data[: len(data) - len(waiting)]
 
 
 def _left_out(file: BinaryIO, offset: int, taken: int, is_cut: bool) -> str:

@@ -225,17 +225,14 @@ class SearchResults:
         """Add the matches of a file to the results."""
         if self._path is None or not self._matches:
             return
-        match self._arguments.mode:
-            case "lines":
-                self._lines += ["--"] if self._lines and self._arguments.context else []
-                self._lines += self._file
-                self._done += self._matches
-            case "files":
-                self._lines.append(self._path)
-                self._done += 1
-            case "count":
-                self._lines.append(f"{self._path}:{self._matches}")
-                self._done += 1
+        if self._arguments.mode == "lines":
+            self._lines += ["--"] if self._lines and self._arguments.context else []
+            self._lines += self._file
+            self._done += self._matches
+        else:
+            count = f":{self._matches}" if self._arguments.mode == "count" else ""
+            self._lines.append(self._path + count)
+            self._done += 1
         self._path = None
 
 
