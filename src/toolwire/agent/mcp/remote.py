@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 Say: TypeAlias = Callable[[str, str], None]
 """Receives the name of a server and a message about it."""
-Load: TypeAlias = "Callable[[], Awaitable[type[Connection]]]"
-"""Imports the class of connections."""
 
 MAX_PAUSE = 30.0
 
@@ -83,12 +81,11 @@ class McpTool:
 class Remote:
     """A server that is connected when it is needed."""
 
-    def __init__(self, server: Server, load: Load, name: Callable[[str, str], str], say: Say) -> None:
+    def __init__(self, server: Server, name: Callable[[str, str], str], say: Say) -> None:
         self.server = server
         self.tools: tuple[McpTool, ...] = ()
         """The tools that it listed last; they stay while it is not running."""
         self.instructions = ""
-        self._load = load
         self._name = name
         self._say = say
         self._opening: asyncio.Task[Connection] | None = None
@@ -148,7 +145,7 @@ class Remote:
 
     async def _open(self) -> "Connection":
         try:
-            connect = await self._load()
+            connect = await asyncio.to_thread(_import)
         except ImportError as error:
             raise NotRunning(f"the package mcp cannot be loaded: {error}") from None
         connection = connect(self.server, self)
@@ -204,11 +201,17 @@ class Remote:
         """Report something about this server to the user."""
         self._say(self.server.name, message)
 
-    def lose(self, connection: "Connection") -> None:
-        """A connection has ended."""
+    def lose(self, connection: "Connection", *, broke: bool) -> None:
+        """A connection has ended; `broke`: it was open and nobody stopped it."""
         self._connections.discard(connection)
-        if connection.broke:
+        if broke:
             self._fail(connection.why)
+
+
+def _import() -> "type[Connection]":
+    from toolwire.agent.mcp.connection import Connection  # noqa: PLC0415 - 0.7 s, which most sessions do not need
+
+    return Connection
 
 
 def _is_over(opening: "asyncio.Task[Connection]") -> bool:

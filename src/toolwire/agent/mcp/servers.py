@@ -7,15 +7,12 @@ async with Servers(read_config(text), say) as servers:
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from toolwire.adapt.names import Limits, flat_name
 from toolwire.agent.mcp.remote import McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
 from toolwire.turns.tools.registry import Registry
-
-if TYPE_CHECKING:
-    from toolwire.agent.mcp.connection import Connection
 
 _LIMITS = Limits()
 
@@ -47,13 +44,12 @@ class Servers:
     def __init__(self, servers: Iterable[Server], say: Say) -> None:
         self._names = Names()
         self._say = say
-        self._loading: asyncio.Task[type[Connection]] | None = None
         self._left_out: set[McpTool] = set()
         self._remotes: dict[str, Remote] = {}
         for server in servers:
             if server.name in self._remotes:
                 raise ValueError(f"there are two MCP servers named {server.name!r}")
-            self._remotes[server.name] = Remote(server, self._load, self._names.of, say)
+            self._remotes[server.name] = Remote(server, self._names.of, say)
 
     async def __aenter__(self) -> Self:
         """Begin to connect without waiting."""
@@ -112,18 +108,5 @@ class Servers:
     def _has_lost(self, tool: McpTool, now: set[McpTool]) -> bool:
         return tool not in now and self._remotes.get(tool.server) is tool.remote
 
-    async def _load(self) -> "type[Connection]":
-        if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(asyncio.to_thread(_import))
-        return await asyncio.shield(self._loading)
-
     async def _close(self) -> None:
         await asyncio.gather(*(remote.close() for remote in self._remotes.values()))
-        if self._loading is not None:
-            await asyncio.wait({self._loading})
-
-
-def _import() -> "type[Connection]":
-    from toolwire.agent.mcp.connection import Connection  # noqa: PLC0415 - 0.7 s, which most sessions do not need
-
-    return Connection
