@@ -32,7 +32,6 @@ from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Req
 from toolwire.gateway.tools.deferred import is_done, take_notes
 from toolwire.gateway.tools.separator import TextSeparator
 from toolwire.turns.source import TurnSource
-from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
 from toolwire.turns.tools.loop import Limits, ToolLoop
 from toolwire.turns.tools.registry import Context, Inherit, Registry
@@ -53,8 +52,6 @@ class OfferedTools(msgspec.Struct, frozen=True):
     registry: Registry
     names: Set[str]
     max_turns: int
-    several_messages: bool
-    """A turn may hold several messages in the client's dialect."""
     keep: Keep
     ran: Ran
     inherit: Inherit
@@ -126,9 +123,9 @@ class RunWithTools:
         self._request = request
         self._initial_length = len(request.entries)
         self._begin = begin
-        hooks = CallHooks(self._context, finished=self._report)
+        hooks = CallHooks(lambda _: Context(Path.cwd(), inherit=tools.inherit), finished=self._report)
         self._loop = ToolLoop(tools.registry, hooks, Limits(max_turns=tools.max_turns))
-        self._separator = TextSeparator(several_messages=tools.several_messages)
+        self._separator = TextSeparator(several_messages=request.several_messages)
         self._size_before = 0  # of earlier turns
         self._has_started = False
         self._held: list[Event] = []  # until there is something to show
@@ -201,9 +198,6 @@ class RunWithTools:
         if id not in self._reported:
             self._reported.add(id)
             self._tools.ran(tool, outcome)
-
-    def _context(self, call: ToolCall) -> Context:
-        return Context(Path.cwd(), inherit=self._tools.inherit)
 
     def _counted(self, events: Sequence[Event]) -> Sequence[Event]:
         held, self._held = self._held, []
