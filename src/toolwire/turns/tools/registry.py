@@ -8,6 +8,7 @@ async def weather(city: str, unit: Literal["C", "F"] = "C") -> str:
 import asyncio
 import copy
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -210,19 +211,11 @@ def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
 def _documented(text: str) -> tuple[str, dict[str, str]]:
     """A docstring's description, and what its section `Args:` says of each parameter."""
     head, _, rest = text.partition("\nArgs:\n")
+    section = re.split(r"^(?=\S)", rest, maxsplit=1, flags=re.MULTILINE)[0]  # up to the next line without an indent
     described: dict[str, str] = {}
-    name = ""
-    for line in rest.splitlines():
-        if not line.strip():
-            continue
-        if not line.startswith(" "):
-            break
-        before, colon, after = line.strip().partition(":")
-        if colon and line.startswith("    ") and not line.startswith("     "):
-            name = before.split("(")[0].strip()
-            described[name] = after.strip()
-        elif name:
-            described[name] += f" {line.strip()}"
+    for entry in re.split(r"^ {4}(?=\S[^:\n]*:)", section, flags=re.MULTILINE)[1:]:
+        name, _, about = entry.partition(":")
+        described[name.split("(")[0].strip()] = " ".join(line.strip() for line in about.splitlines() if line.strip())
     return head.strip(), described
 
 
