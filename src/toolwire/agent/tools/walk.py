@@ -151,7 +151,6 @@ class Folder(msgspec.Struct, frozen=True):
 
     parts: Parts
     layers: Layers
-    in_repository: bool
 
 
 def walk(root: Path) -> Iterator[Parts]:
@@ -178,11 +177,11 @@ def _above(root: Path) -> tuple[Parts, Folder]:
     top = root
     while not os.path.lexists(top / GIT):
         if top.parent == top:
-            return (), Folder((), (), in_repository=False)
+            return (), Folder((), ())
         top = top.parent
     prefix = root.relative_to(top).parts
     layers = tuple((depth, _rules(top.joinpath(*prefix[:depth]))) for depth in range(len(prefix)))
-    return prefix, Folder((), layers, in_repository=True)
+    return prefix, Folder((), layers)
 
 
 def _entries(root: Path, prefix: Parts, folder: Folder) -> Iterator[Parts | Folder]:
@@ -193,8 +192,7 @@ def _entries(root: Path, prefix: Parts, folder: Folder) -> Iterator[Parts | Fold
         entries = sorted(found, key=lambda each: os.fsencode(each.name))
     begins = any(each.name == GIT for each in entries)
     layers = () if begins else folder.layers
-    in_repository = begins or folder.in_repository
-    if in_repository:
+    if begins or layers:  # within a repository
         layers = (*layers, (len(prefix) + len(folder.parts), _rules(path)))
     for each in entries:
         parts = (*folder.parts, each.name)
@@ -202,7 +200,7 @@ def _entries(root: Path, prefix: Parts, folder: Folder) -> Iterator[Parts | Fold
         if each.name == GIT or not (is_folder or each.is_file(follow_symlinks=False)):
             continue
         if not _is_ignored((*prefix, *parts), layers, is_folder):
-            yield Folder(parts, layers, in_repository) if is_folder else parts
+            yield Folder(parts, layers) if is_folder else parts
 
 
 def _is_ignored(parts: Parts, layers: Layers, is_folder: bool) -> bool:
