@@ -28,14 +28,9 @@ class Approvals:
         """Why a call may not run; empty if it may."""
         if self._read_only and tool.writes:
             return READ_ONLY.format(call.name)
-        if not self._asks(tool, call):
+        escalates = isinstance(call.payload, LocalShellPayload) and call.payload.with_escalated_permissions
+        if self._policy == "never" or not (self._policy == "always" or tool.writes or escalates):
             return ""
         if self._approver is None:
             return NOBODY
         return "" if await self._approver(tool, call) else DENIED
-
-    def _asks(self, tool: Tool, call: ToolCall) -> bool:
-        if self._policy == "never":
-            return False
-        escalates = isinstance(call.payload, LocalShellPayload) and call.payload.with_escalated_permissions
-        return self._policy == "always" or tool.writes or escalates

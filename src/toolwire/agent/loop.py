@@ -135,16 +135,14 @@ class Loop:
         """The request, as a body of the Responses API."""
         registry = self._task.tools.registry
         registry.refresh()
-        fields: dict[str, Any] = {"input": self._task.session.history.raw}
-        instructions = "\n\n".join(filter(None, (self._setup.instructions, registry.advice)))
-        if instructions:
-            fields["instructions"] = instructions
-        if self._setup.effort:
-            fields["reasoning"] = {"effort": self._setup.effort, "summary": "auto"}
-        tools = [declared(tool) for tool in registry]
-        if tools:
-            fields["tools"] = tools
-        return fields
+        effort = self._setup.effort
+        fields: dict[str, Any] = {
+            "input": self._task.session.history.raw,
+            "instructions": "\n\n".join(filter(None, (self._setup.instructions, registry.advice))),
+            "reasoning": {"effort": effort, "summary": "auto"} if effort else None,
+            "tools": [declared(tool) for tool in registry],
+        }
+        return {name: value for name, value in fields.items() if value}
 
     async def _is_full(self) -> bool:
         """Whether the last turn has nearly filled the model's window, whose size is only looked up when it matters."""

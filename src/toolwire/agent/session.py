@@ -148,12 +148,9 @@ class Session:
             return  # a line that was cut when the process ended
         if read.history is not None:
             self.history.items = read_items(read.history)
-        if read.items:
-            self.history.items += read_items(read.items)
-        if read.usage is not None:
-            self.usage = read.usage
-        if read.last is not None:
-            self.last = read.last
+        self.history.items += read_items(read.items or ())
+        self.usage = read.usage or self.usage
+        self.last = read.last or self.last
 
     def _end_line(self) -> None:
         """End a truncated last line, so that the next one is separate."""
