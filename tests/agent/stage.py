@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from tests.support.gateway import PROXIES
 from tests.support.scripts import Item, Name, Script
 from tests.support.upstream import Asked, Cut, Hold, Reply
 from toolwire.agent import Agent, AgentConfig, Context, Session, TaskEnded
-from toolwire.agent.approval import Approvals
+from toolwire.agent.approval import why_not
 from toolwire.agent.events import AgentEvent
 from toolwire.agent.feed import Feed
 from toolwire.agent.history import History, OutputItem, ToolCallItem, user_message
@@ -301,7 +302,8 @@ def engine(
     kept = session or Session("s", "m", None)
     kept.add([user_message("go")])
     chosen = config or AgentConfig(retries=0, approve="never")
-    task = Task(model, kept, feed, Registry(tools), Approvals(chosen.approve), Context(Path(".")), chosen.limits)
+    approve = partial(why_not, chosen.approve, None, chosen.read_only)
+    task = Task(model, kept, feed, Registry(tools), approve, Context(Path(".")), chosen.limits)
     return Loop(task, chosen), feed
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from toolwire.agent.approval import Approvals, Approver
+from toolwire.agent.approval import Approver, why_not
 from toolwire.agent.events import AgentEvent, ApprovalAsked, TaskEnded, TaskStarted, Tokens
 from toolwire.agent.feed import Feed
 from toolwire.agent.history import History, user_message
@@ -107,9 +107,9 @@ class Agent:
         feed.put(TaskStarted(self.session.id, self._model.name, prompt))
         self.session.add([user_message(prompt, tuple(map(image_url, images)))])
         asks = partial(_ask, feed, self._approver) if self._approver is not None else None
-        approvals = Approvals(self.config.approve, asks, read_only=self.config.read_only)
+        approve = partial(why_not, self.config.approve, asks, self.config.read_only)
         context = Context(self.cwd, writable=not self.config.read_only, inherit=self._inherit)
-        work = Task(self._model, self.session, feed, self.registry, approvals, context, self.config.limits)
+        work = Task(self._model, self.session, feed, self.registry, approve, context, self.config.limits)
         self._task = task = asyncio.get_running_loop().create_task(Loop(work, self.config).work())
         task.add_done_callback(partial(_end, feed))
         try:

@@ -6,13 +6,12 @@ from functools import partial
 import msgspec
 
 from toolwire.agent import events
-from toolwire.agent.approval import Approvals
 from toolwire.agent.events import RateLimit, Tokens
 from toolwire.agent.feed import Feed
 from toolwire.agent.limits import limits_from_usage
 from toolwire.agent.model import Model
 from toolwire.agent.session import Session
-from toolwire.turns.tools.calls import CallHooks, Finished
+from toolwire.turns.tools.calls import Approve, CallHooks, Finished
 from toolwire.turns.tools.loop import Limits, ToolLoop
 from toolwire.turns.tools.registry import Context, Registry
 
@@ -29,7 +28,7 @@ class Task:
         session: Session,
         feed: Feed,
         registry: Registry,
-        approvals: Approvals,
+        approve: Approve,
         context: Context,
         limits: Limits,
     ) -> None:
@@ -41,7 +40,7 @@ class Task:
             lambda call: msgspec.structs.replace(context, emit=partial(self._put_out, call.call_id)),
             lambda call: self.put(events.ToolStarted(call.call_id, call.name)),
             self._call_ended,
-            approvals.why_not,
+            approve,
         )
         self.tools = ToolLoop(registry, hooks, limits)
         self.text = ""
