@@ -131,7 +131,7 @@ class Step:
         elif isinstance(event, RawFrame):
             if event.type == DONE:
                 self._start_command(event.item)
-        elif (call := self._calls.feed(event)) is not None and call.complete:
+        elif (call := self._calls.assembler.feed(event)) is not None and call.complete:
             self._start(tool_call_from(call, self._task.tools.registry))
 
     def _report_items(self) -> None:

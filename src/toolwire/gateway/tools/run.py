@@ -98,11 +98,11 @@ class _ModelTurn:
         return False
 
     def _take_call(self, event: CallStarted | CallArgs | CallEnded) -> bool:
-        started = event if isinstance(event, CallStarted) else self.calls.open
+        started = event if isinstance(event, CallStarted) else self.calls.assembler.open
         is_ours = started is not None and started.name in self._tools.names and not started.namespace
         if isinstance(event, CallArgs):
             self.size += len(event.text)
-        call = self.calls.feed(event)
+        call = self.calls.assembler.feed(event)
         if call is None or (is_ours and not call.complete):
             return is_ours
         entry = CallEntry(call.id, call.name, call.arguments, call.kind, call.namespace, signature=call.signature)

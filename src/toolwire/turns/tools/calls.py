@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.core.collect import CallAssembler
-from toolwire.core.events import CallStarted
 from toolwire.core.request import Part, TextPart
 from toolwire.turns.tools.call import FatalToolError, LocalShellPayload, ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, ignore
@@ -91,18 +90,12 @@ class TurnCalls:
         self._judge = judge
         self._gate = Gate()
         self._running: list[Running] = []
-        self._assembler = CallAssembler()
-        self.feed = self._assembler.feed
-        """Takes an event of the turn in, and returns the call that it ends, which the owner may start."""
+        self.assembler = CallAssembler()
+        """Takes the events of the turn in, and returns the calls that they end, which the owner may start."""
         self.fatal: FatalToolError | None = None
         """The error of a tool after which the turn cannot go on."""
         self.was_cancelled = False
         """Whoever waited for the results was cancelled."""
-
-    @property
-    def open(self) -> CallStarted | None:
-        """The call whose arguments are still coming."""
-        return self._assembler.open
 
     def start(self, call: ToolCall) -> None:
         """Run a call now, or as soon as the others let it."""
