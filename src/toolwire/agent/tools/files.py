@@ -10,19 +10,8 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from toolwire.agent.tools.confine import (
-    ConfinedPath,
-    FileContent,
-    confined,
-    encoded,
-    existing,
-    explaining,
-    must_be_writable,
-    opened,
-    read_whole,
-    replace,
-    undisturbed,
-)
+from toolwire.agent.tools import confine
+from toolwire.agent.tools.confine import ConfinedPath, confined, explaining
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Context, tool
 
@@ -46,7 +35,7 @@ def read(path: str, offset: FromOne = 1, limit: FromOne = MAX_LINES, *, context:
         limit: How many lines to read at most.
     """
     target = confined(path, context)
-    with opened(target, context) as file:
+    with confine.opened(target, context) as file:
         _refuse_binary(target, file)
         before = _skip(file, offset - 1)
         taken, is_cut = _take(file, limit)
@@ -64,8 +53,8 @@ async def write(path: str, content: str, *, context: Context) -> str:
         path: The file, absolute or from the working directory.
         content: All that the file shall hold.
     """
-    must_be_writable(context, "Write may not change files")
-    return await undisturbed(partial(_write, path, content, context))
+    confine.must_be_writable(context, "Write may not change files")
+    return await confine.undisturbed(partial(_write, path, content, context))
 
 
 @tool(name="Edit", writes=True)
@@ -78,8 +67,8 @@ async def edit(path: str, old: str, new: str, all: bool = False, *, context: Con
         new: What takes its place.
         all: Replace it wherever it stands.
     """
-    must_be_writable(context, "Edit may not change files")
-    return await undisturbed(partial(_edit, path, old, new, context, everywhere=all))
+    confine.must_be_writable(context, "Edit may not change files")
+    return await confine.undisturbed(partial(_edit, path, old, new, context, everywhere=all))
 
 
 def _refuse_binary(target: ConfinedPath, file: BinaryIO) -> None:
@@ -160,11 +149,11 @@ def _numbered(lines: list[bytes], first: int) -> str:
 
 def _write(path: str, content: str, context: Context) -> str:
     target = confined(path, context)
-    data = encoded(content)
+    data = confine.encoded(content)
     with explaining(target, context):
-        before = existing(target)
+        before = confine.existing(target)
         target.path.parent.mkdir(parents=True, exist_ok=True)
-        replace(target, data, before)
+        confine.replace(target, data, before)
     lines = data.count(b"\n") + (data[-1:] not in (b"\n", b""))
     return f"{'Wrote' if before is None else 'Replaced'} {target.name} ({_count(lines, 'line')}, {len(data)} bytes)."
 
@@ -175,7 +164,7 @@ def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) 
         raise ToolError("old is empty; Write makes a file anew")
     if old == new:
         raise ToolError("old and new are the same")
-    whole = read_whole(target, context)
+    whole = confine.read_whole(target, context)
     if whole.is_binary:
         raise ToolError(f"{target.name} is a binary file")
     text = whole.data.decode(errors="surrogateescape")
@@ -193,12 +182,12 @@ def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) 
     return f"Edited {target.name} ({_count(found, 'replacement')}, {'first ' if found > 1 else ''}at line {line})."
 
 
-def _put(target: ConfinedPath, whole: FileContent, text: str, context: Context) -> None:
-    data = encoded(text)
+def _put(target: ConfinedPath, whole: confine.FileContent, text: str, context: Context) -> None:
+    data = confine.encoded(text)
     with explaining(target, context):
-        before = existing(target)
+        before = confine.existing(target)
         whole.must_be_unchanged(target)
-        replace(target, data, before)
+        confine.replace(target, data, before)
 
 
 def _with_endings_of(text: str, old: str, new: str) -> tuple[str, str]:
