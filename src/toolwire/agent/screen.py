@@ -105,16 +105,13 @@ class Screen:
         async with self._one_question:
             await asyncio.sleep(SETTLE_SECONDS)
             try:
-                return await self._ask_now(console, call)
+                async with self._taken:
+                    with self.view.asking(call.call_id), self._keys.echoing():
+                        is_shown = await self._show_all(console, call)
+                        return is_shown and await self._answer(console, "allow? [y/N] ") in ("y", "yes")
             except (OSError, termios.error):  # the terminal is gone
                 self.on_hangup()
                 raise asyncio.CancelledError from None
-
-    async def _ask_now(self, console: Console, call: ToolCall) -> bool:
-        async with self._taken:
-            with self.view.asking(call.call_id), self._keys.echoing():
-                is_shown = await self._show_all(console, call)
-                return is_shown and await self._answer(console, "allow? [y/N] ") in ("y", "yes")
 
     async def _show_all(self, console: Console, call: ToolCall) -> bool:
         """Show a call; whether the user has seen all of it."""

@@ -58,7 +58,6 @@ class Connection:
         self._leaving = asyncio.Event()
         self._stale = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
-        self._was_stopped = False
         self._reported_noise = False
         self._scope = anyio.CancelScope()
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"mcp {server.name}")
@@ -84,7 +83,6 @@ class Connection:
     def stop(self, why: str) -> None:
         """Begin to close it."""
         self.why = self.why or why
-        self._was_stopped = True
         if self._client is None:
             self._scope.cancel()
         else:
@@ -146,9 +144,10 @@ class Connection:
 
     def _end(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
+        was_stopped = bool(self.why)
         self.why = self.why or self._with_details("it ended" if error is None else reason(error, self._server))
         self._settled.set()
-        self._owner.lose(self, broke=self._client is not None and not self._was_stopped)
+        self._owner.lose(self, broke=self._client is not None and not was_stopped)
 
     def _with_details(self, why: str) -> str:
         """A reason, with the HTTP status and the last lines of standard error."""

@@ -129,10 +129,9 @@ def _check_transport(where: str, entry: dict[str, Any]) -> None:
         needed = _TRANSPORTS[kind]
         if not entry.get(needed):
             raise BadConfig(f"{where}.{needed}: is missing")
-    if entry.get("command") and entry.get("url"):
-        raise BadConfig(f"{where}: has both a command and a url")
-    if not entry.get("command") and not entry.get("url"):
-        raise BadConfig(f"{where}: has neither a command nor a url")
+    if bool(entry.get("command")) == bool(entry.get("url")):
+        which = "both a command and a" if entry.get("url") else "neither a command nor a"
+        raise BadConfig(f"{where}: has {which} url")
 
 
 def _typed(path: str, value: Any, kind: Any) -> Any:

@@ -174,11 +174,9 @@ def walk(root: Path) -> Iterator[Parts]:
 
 def _above(root: Path) -> tuple[Parts, Folder]:
     """Where a folder is in its repository, and what it has from the folders above it."""
-    top = root
-    while not os.path.lexists(top / GIT):
-        if top.parent == top:
-            return (), Folder((), ())
-        top = top.parent
+    top = next((each for each in (root, *root.parents) if os.path.lexists(each / GIT)), None)
+    if top is None:
+        return (), Folder((), ())
     prefix = root.relative_to(top).parts
     layers = tuple((depth, _rules(top.joinpath(*prefix[:depth]))) for depth in range(len(prefix)))
     return prefix, Folder((), layers)
