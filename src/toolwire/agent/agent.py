@@ -11,6 +11,7 @@ async with Agent("demo", tools=[weather]) as agent:
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,7 @@ class Agent:
         self._model = Model(chosen, name, idle=self.config.idle)
         self._approver = approver
         self._task: asyncio.Task[None] | None = None
-        self._closers: list[Callable[[], Any]] = []
+        self._closers = AsyncExitStack()
 
     async def __aenter__(self) -> "Agent":
         self.session.hold()
@@ -74,15 +75,13 @@ class Agent:
         self.cancel()
         if self._task is not None:
             await asyncio.wait([self._task])
-        for closer in reversed(self._closers):
-            await closer()
-        self._closers.clear()
+        await self._closers.aclose()
         await self._model.close()
         self.session.close()
 
     def on_close(self, closer: Callable[[], Any]) -> None:
         """Register a coroutine function to await when the agent is closed, such as closing MCP servers."""
-        self._closers.append(closer)
+        self._closers.push_async_callback(closer)
 
     @property
     def history(self) -> History:

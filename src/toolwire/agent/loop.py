@@ -105,7 +105,9 @@ class Loop:
         try:
             return await self._asked(self._turn)
         except BackendFault as broken:
-            if not _is_overflow(broken) or not self._can_compact:
+            history = self._task.session.history
+            is_only_prompt = len(history) <= len(history.tail()[:1])  # which stays as it is
+            if not _is_overflow(broken) or is_only_prompt:
                 raise
         await self._compact(keeps_work=False)
         return await self._asked(self._turn)
@@ -151,24 +153,16 @@ class Loop:
             window = await self._task.model.context_window()
         return bool(window) and used >= window * self._setup.compact_at
 
-    @property
-    def _can_compact(self) -> bool:
-        """Whether there is more than the last prompt, which stays as it is."""
-        history = self._task.session.history
-        return len(history) > len(history.tail()[:1])
-
     async def _compact(self, *, keeps_work: bool) -> None:
         """Put a summary in place of the history; the last prompt stays, and what was done about it if that is small."""
         session = self._task.session
         before, tail = len(session.history), session.history.tail()
         summary = await self._summary()
-        is_small = keeps_work and size_of(tail) // CHARS_PER_TOKEN < await self._window() // 5
+        window = self._setup.context_window or await self._task.model.context_window()
+        is_small = keeps_work and size_of(tail) // CHARS_PER_TOKEN < window // 5
         session.replace([*summary, *(tail if is_small else tail[:1])])
         self._has_made_room = True
         self._task.put(happened.Compacted(before, len(session.history)))
-
-    async def _window(self) -> int:
-        return self._setup.context_window or await self._task.model.context_window()
 
     async def _summary(self) -> Sequence[AnyItem]:
         """The history as one item, made by the model. Of a history that is too long for that, the newest part is."""

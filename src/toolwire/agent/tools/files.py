@@ -177,30 +177,21 @@ def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) 
         raise ToolError(
             f"old is there {max(found, 2)} times in {target.name}; give more of what is around it, or set all to true"
         )
-    _put(target, whole, text.replace(old, new), context)
-    line = text.count("\n", 0, at) + 1
-    return f"Edited {target.name} ({_count(found, 'replacement')}, {'first ' if found > 1 else ''}at line {line})."
-
-
-def _put(target: ConfinedPath, whole: confine.FileContent, text: str, context: Context) -> None:
-    data = confine.encoded(text)
+    data = confine.encoded(text.replace(old, new))
     with explaining(target, context):
         before = confine.existing(target)
         whole.must_be_unchanged(target)
         confine.replace(target, data, before)
+    line = text.count("\n", 0, at) + 1
+    return f"Edited {target.name} ({_count(found, 'replacement')}, {'first ' if found > 1 else ''}at line {line})."
 
 
 def _with_endings_of(text: str, old: str, new: str) -> tuple[str, str]:
     """The passages with the line endings that the file has where they stand. Models write `\\n`."""
     lines = text.count("\n")
-    if lines and text.count("\r\n") == lines:
-        return _crlf(old), _crlf(new)
-    if old in text:
-        return old, new
-    for change in (_crlf, _lf):
-        if change(old) in text:
-            return change(old), change(new)
-    return old, new
+    changes = (_crlf,) if lines and text.count("\r\n") == lines else (str, _crlf, _lf)
+    change = next((change for change in changes if change(old) in text), changes[0])
+    return change(old), change(new)
 
 
 def _lf(text: str) -> str:

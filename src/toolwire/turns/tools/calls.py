@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.core.collect import CallAssembler
-from toolwire.core.request import Part, TextPart
+from toolwire.core.request import TextPart
 from toolwire.turns.tools.call import FatalToolError, LocalShellPayload, ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, ignore
 
@@ -190,11 +190,8 @@ def bounded(result: Result) -> Result:
     if sum(len(part.text) for part in result.parts if isinstance(part, TextPart)) <= MAX_CHARS:
         return result
     most = MAX_CHARS // sum(isinstance(part, TextPart) for part in result.parts)
-    return Result(tuple(_shortened(part, most) for part in result.parts), result.failed)
-
-
-def _shortened(part: Part, most: int) -> Part:
-    return TextPart(shortened(part.text, most)) if isinstance(part, TextPart) else part
+    parts = (TextPart(shortened(part.text, most)) if isinstance(part, TextPart) else part for part in result.parts)
+    return Result(tuple(parts), result.failed)
 
 
 def shortened(text: str, most: int) -> str:
