@@ -67,8 +67,6 @@ class _ModelTurn:
         self.calls = calls
         self.gateway_calls: list[CallEntry] = []
         self.client_calls: list[CallEntry] = []
-        self.size = 0
-        """Characters of its text, reasoning and arguments."""
         self._entries: list[Entry] = []
         self._text: list[str] = []  # not among the entries yet
         self._reasoning: dict[int, list[str]] = {}
@@ -86,10 +84,8 @@ class _ModelTurn:
         if isinstance(event, CallStarted | CallArgs | CallEnded):
             return self._take_call(event)
         if isinstance(event, TextDelta):
-            self.size += len(event.text)
             self._text.append(event.text)
         elif isinstance(event, ReasoningDelta):
-            self.size += len(event.text)
             self._reasoning.setdefault(event.part, []).append(event.text)
         elif isinstance(event, ReasoningEnded):
             parts = tuple("".join(fragments) for _, fragments in sorted(self._reasoning.items()))
@@ -100,8 +96,6 @@ class _ModelTurn:
     def _take_call(self, event: CallStarted | CallArgs | CallEnded) -> bool:
         started = event if isinstance(event, CallStarted) else self.calls.assembler.open
         is_ours = started is not None and started.name in self._tools.names and not started.namespace
-        if isinstance(event, CallArgs):
-            self.size += len(event.text)
         call = self.calls.assembler.feed(event)
         if call is None or (is_ours and not call.complete):
             return is_ours
@@ -126,8 +120,7 @@ class RunWithTools:
         hooks = CallHooks(lambda _: Context(Path.cwd(), inherit=tools.inherit), finished=self._report)
         self._loop = ToolLoop(tools.registry, hooks, Limits(max_turns=tools.max_turns))
         self._separator = TextSeparator(several_messages=request.several_messages)
-        self._size_before = 0  # of earlier turns
-        self._has_started = False
+        self._size = 0  # characters of the text, reasoning and arguments of all turns
         self._held: list[Event] = []  # until there is something to show
         self._headers: Mapping[str, str] = {}  # of the last turn
         self._ending = TurnEnded()
@@ -209,9 +202,8 @@ class RunWithTools:
     def _shown(self, event: Event) -> Sequence[Event]:
         """What the reader sees of an event."""
         if isinstance(event, TurnStarted):
-            if not self._has_started:
+            if self._loop.turns == 1:
                 self._held.append(event)
-            self._has_started = True
             return ()
         if isinstance(event, Usage):
             self._loop.spend(event)
@@ -227,10 +219,11 @@ class RunWithTools:
             self._headers = self._run.headers
             self._working = asyncio.get_running_loop().create_task(self._work())
             return ()
-        is_hidden = self._turn.hides(event)
-        if self._size_before + self._turn.size > self._tools.max_reply:
-            raise ReplyTooLarge(self._tools.max_reply)
-        return () if is_hidden else self._separator.feed(event)
+        if isinstance(event, TextDelta | ReasoningDelta | CallArgs):
+            self._size += len(event.text)
+            if self._size > self._tools.max_reply:
+                raise ReplyTooLarge(self._tools.max_reply)
+        return () if self._turn.hides(event) else self._separator.feed(event)
 
     async def _work(self) -> list[Finished]:
         """Wait for the tools, and meanwhile read the reply's last bytes, so that its connection can be used again."""
@@ -254,7 +247,6 @@ class RunWithTools:
         self._separator.next_turn()
         entries = (*self._request.entries, *turn.entries, *results)
         self._request = msgspec.structs.replace(self._request, entries=entries, notes=())
-        self._size_before += turn.size
         self._ask()
         return ()
 
