@@ -6,24 +6,27 @@ async def weather(city: str, unit: Literal["C", "F"] = "C") -> str:
 """
 
 import asyncio
+import contextvars
 import copy
 import inspect
 import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeAlias, cast, get_type_hints, overload
+from typing import Annotated, Any, Never, Protocol, TypeAlias, TypeVar, cast, get_type_hints, overload
 
 import msgspec
 
 from toolwire.core.events import CallKind
 from toolwire.core.request import ImagePart, Part, TextPart
 from toolwire.turns.tools.call import ToolCall, read_arguments
-from toolwire.turns.tools.threads import in_thread
 from toolwire.upstream.environment import inherited
 
 Emit: TypeAlias = Callable[[str], None]
 Inherit: TypeAlias = Callable[[], dict[str, str]]
+T = TypeVar("T")
 
 
 def ignore(_: object) -> None:
@@ -107,8 +110,9 @@ class FunctionTool:
         if "call" in self._given:
             arguments["call"] = call
         if "context" in self._given:
-            arguments["context"] = context if is_async else _for_thread(context)
-        value = self._function(**arguments) if is_async else await in_thread(partial(self._function, **arguments))
+            send = context.emit if is_async else partial(asyncio.get_running_loop().call_soon_threadsafe, context.emit)
+            arguments["context"] = msgspec.structs.replace(context, emit=send)
+        value = self._function(**arguments) if is_async else await _in_thread(partial(self._function, **arguments))
         return as_result(await value if inspect.isawaitable(value) else value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -116,10 +120,34 @@ class FunctionTool:
         return self._function(*args, **kwargs)
 
 
-def _for_thread(context: Context) -> Context:
-    """The context with an `emit` that works outside of the event loop."""
-    emit = partial(asyncio.get_running_loop().call_soon_threadsafe, context.emit)
-    return msgspec.structs.replace(context, emit=emit)
+async def _in_thread(function: Callable[[], T]) -> T:
+    """What a function that blocks returns or raises. Whoever stops waiting leaves it to itself.
+
+    A thread cannot be stopped. One of a pool would keep the process until a function that hangs comes back; this one
+    does not.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Callable[[], T]] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            value = context.run(function)
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            tell(partial(_raise, error))
+        else:
+            tell(lambda: value)
+
+    def tell(outcome: Callable[[], T]) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(outcome))
+
+    threading.Thread(target=work, daemon=True, name="toolwire tool").start()
+    return (await done)()
+
+
+def _raise(error: BaseException) -> Never:
+    raise error
 
 
 def as_result(value: Any) -> Result:
