@@ -52,7 +52,7 @@ class Connection:
         """Why it has ended; empty while it has not."""
         self._server = server
         self._owner = owner
-        self._health = Health(self._hang_up)
+        self._health = Health(self._leave_soon)
         self._client: Client | None = None
         self._settled = asyncio.Event()
         self._leaving = asyncio.Event()
@@ -133,14 +133,10 @@ class Connection:
             await asyncio.wait(self._calls, timeout=CANCELLING)
 
     def _leave_soon(self) -> None:
-        if not self._leaving.is_set():
+        """Begin to close, if it was open: while it opens, the end of the other side raises an error by itself."""
+        if self._client is not None and not self._leaving.is_set():
             self._leaving.set()
             self._scope.deadline = asyncio.get_running_loop().time() + CLOSE_SECONDS
-
-    def _hang_up(self) -> None:
-        """The other side is gone; during opening that raises an error by itself."""
-        if self._client is not None:
-            self._leave_soon()
 
     def _end(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()

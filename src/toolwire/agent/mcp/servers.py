@@ -12,6 +12,7 @@ from typing import Self
 from toolwire.adapt.names import Limits, flat_name
 from toolwire.agent.mcp.remote import McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
+from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Registry
 
 _LIMITS = Limits()
@@ -60,7 +61,7 @@ class Servers:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        closing = asyncio.get_running_loop().create_task(self._close())
+        closing = asyncio.gather(*(remote.close() for remote in self._remotes.values()))
         is_cancelled = False
         while not closing.done():
             try:
@@ -76,14 +77,11 @@ class Servers:
         for remote in self._remotes.values():
             await remote.settled()
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the servers."""
-        return tuple(self._remotes)
-
-    def get(self, name: str) -> Remote | None:
-        """The server with this name."""
-        return self._remotes.get(name)
+    def get(self, name: str) -> Remote:
+        """The server with this name. Raises `ToolError`."""
+        if name not in self._remotes:
+            raise ToolError(f"there is no MCP server {name!r}; there are: {', '.join(self._remotes)}")
+        return self._remotes[name]
 
     @property
     def tools(self) -> tuple[McpTool, ...]:
@@ -107,6 +105,3 @@ class Servers:
 
     def _has_lost(self, tool: McpTool, now: set[McpTool]) -> bool:
         return tool not in now and self._remotes.get(tool.server) is tool.remote
-
-    async def _close(self) -> None:
-        await asyncio.gather(*(remote.close() for remote in self._remotes.values()))
