@@ -187,7 +187,10 @@ def _directory(cwd: str, session: Session | None) -> Path:
 
 def _choice(options: Options, session: Session | None, settings: Settings) -> tuple[str, str]:
     """The model, and the name of its backend if one was given."""
-    _check_address(options.backend)
+    url = options.backend.partition(":")[2]
+    fault = address_fault(url) if "://" in url else ""
+    if fault:
+        raise UsageError(f"--backend: {url!r} is not an address: {fault}")
     if options.model or session is None:
         if options.backend not in ("", DEMO.name) and not options.model:
             raise UsageError("--backend: say with --model which of its models")
@@ -199,13 +202,6 @@ def _choice(options: Options, session: Session | None, settings: Settings) -> tu
     # A backend replaces that of the session.
     model = inner if options.backend and slash and (is_known or name == GIVEN) else session.model
     return model, options.backend
-
-
-def _check_address(backend: str) -> None:
-    url = backend.partition(":")[2]
-    fault = address_fault(url) if "://" in url else ""
-    if fault:
-        raise UsageError(f"--backend: {url!r} is not an address: {fault}")
 
 
 def _tools(chosen: str | None) -> tuple[list[Tool], Close]:

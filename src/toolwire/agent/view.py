@@ -258,10 +258,9 @@ class View:
         now = self._clock()
         spinner = (SPINNER[int(now * SPINS) % len(SPINNER)], "cyan")
         for call in self._calls.values():
-            if call.is_asked:
-                yield self._row(("?", "yellow"), call, "", "", "dim")
-            elif call.began is None:
-                yield self._row(("·", "dim"), call, "", "", "dim")
+            if call.is_asked or call.began is None:
+                mark = ("?", "yellow") if call.is_asked else ("·", "dim")
+                yield self._row(mark, call, "", "", "dim")
             else:
                 status = "cancelling" if self._is_cancelling else call.output.line
                 yield self._row(spinner, call, f"{now - call.began:.1f} s", status, "dim")

@@ -17,16 +17,11 @@ def tool_call_from(call: Call, registry: Registry) -> ToolCall:
 
     A name that is not there stays as it is: running it gives the answer that the model reads.
     """
-    names = _names(call.namespace, call.name)
+    flat = flat_name(call.namespace, call.name)
+    names = [flat, *(flat.removeprefix(mark) for mark in MARKS if flat.startswith(mark))]
     name = next((name for name in names if registry.get(name) is not None), names[0])
     payload = CustomPayload(call.arguments) if call.kind == "custom" else FunctionPayload(call.arguments)
     return ToolCall(name, call.id, payload)
-
-
-def _names(namespace: str, name: str) -> list[str]:
-    """What a tool may be called here: with its namespace, and without what marks functions or a server's tools."""
-    flat = flat_name(namespace, name)
-    return [flat, *(flat.removeprefix(mark) for mark in MARKS if flat.startswith(mark))]
 
 
 def declared(tool: Tool) -> dict[str, Any]:
