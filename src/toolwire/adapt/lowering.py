@@ -216,9 +216,6 @@ class Restore:
             return (CallArgs(event.id, text), event) if text else (event,)
         return (event,)
 
-    def end(self) -> Sequence[Event]:
-        return ()
-
     def _start(self, event: CallStarted) -> CallStarted:
         tool = self.table.get((event.namespace, event.name))
         if tool is None:

@@ -80,10 +80,6 @@ class Policies:
                     return out
         return out
 
-    def end(self) -> Events:
-        """Nothing: it is an event that ends a turn, not the end of its stream."""
-        return ()
-
     def _pass_all(self, events: Events, start: int, out: list[Event]) -> None:
         """Pass events that a policy made through the policies behind it."""
         for event in events:

@@ -129,9 +129,6 @@ class ReadTextCalls:
             return [*self._stop(), event]
         return (event,)
 
-    def end(self) -> Events:
-        return ()
-
     def recover(self) -> Events:
         """The call of an open block that lacks nothing but its end, if there is one."""
         out: list[Event] = []

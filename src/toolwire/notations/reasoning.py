@@ -62,9 +62,6 @@ class ReadReasoning:
             return (*self._leave(), event)
         return (event,)
 
-    def end(self) -> Events:
-        return ()
-
     def _read(self, text: str) -> Events:
         out: list[Event] = []
         offset = 0

@@ -118,9 +118,6 @@ class StreamEncoder:
                 pass
         return ()
 
-    def end(self) -> tuple[bytes, ...]:
-        return ()
-
     def keepalive(self, silent: float) -> tuple[bytes, ...]:
         """A sign of life after this many seconds of silence."""
         return (sse.write_comment(b"keepalive"),)

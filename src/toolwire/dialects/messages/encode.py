@@ -112,9 +112,6 @@ class StreamEncoder:
         handler = self._HANDLERS.get(kind)
         return handler(self, event) if handler is not None else ()
 
-    def end(self) -> Sequence[bytes]:
-        return ()
-
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A sign of life after this many seconds of silence."""
         return [*self._begin(), b'event: ping\ndata: {"type":"ping"}\n\n']

@@ -136,9 +136,6 @@ class StreamEncoder:
         handler = self._HANDLERS.get(kind)
         return handler(self, event) if handler is not None else ()
 
-    def end(self) -> Sequence[bytes]:
-        return ()
-
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A sign of life after this many seconds of silence."""
         if self._extended:
