@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from toolwire.core.raw import fields_of, list_of, text_of, to_raw
 from toolwire.core.text import is_json
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -28,10 +29,6 @@ class Problem(msgspec.Struct, frozen=True):
         return ".".join(("$", *map(str, self.path))) + f" {self.keyword}"
 
 
-_string = msgspec.json.Decoder(str)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_items = msgspec.json.Decoder(list[msgspec.Raw])
-_encode = msgspec.json.Encoder().encode
 _INTEGER = re.compile(r"-?[0-9]+")
 _TYPES = {"{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null", '"': "string"}
 
@@ -53,19 +50,19 @@ def _changed(raw: msgspec.Raw, path: Path, expected: tuple[str, ...]) -> msgspec
     step, rest = path[0], path[1:]
     parts: dict[str, msgspec.Raw] | list[msgspec.Raw]
     if isinstance(step, str):
-        parts = _fields.decode(raw)
+        parts = fields_of(raw)
         old = parts[step]
         new = parts[step] = _changed(old, rest, expected)
     else:
-        parts = _items.decode(raw)
+        parts = list_of(raw)
         old = parts[step]
         new = parts[step] = _changed(old, rest, expected)
-    return raw if new is old else msgspec.Raw(_encode(parts))
+    return raw if new is old else to_raw(parts)
 
 
 def _unquoted(raw: msgspec.Raw, expected: tuple[str, ...]) -> msgspec.Raw:
     try:
-        text = _string.decode(raw)
+        text = text_of(raw)
     except msgspec.ValidationError:
         return raw
     if text != text.strip() or not is_json(text) or _type(text) not in _widened(expected):

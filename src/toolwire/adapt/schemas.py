@@ -13,6 +13,7 @@ import msgspec
 from toolwire.adapt.schemas_top import inline_refs, merged, object_top, with_properties
 from toolwire.adapt.schemas_walk import Change, Schema, everywhere, listed, named, schemas, without
 from toolwire.core.cache import Cache
+from toolwire.core.raw import to_raw
 
 Need: TypeAlias = Literal[
     "inline_refs", "object_top", "no_const", "no_type_arrays", "nullable", "plain", "properties", "items", "codex"
@@ -47,7 +48,7 @@ def _adjust(key: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
             return None
         remarks = (_remark(schema, lost), _dropped_by_codex(schema) if "codex" in needs else "")
         text = "\n\n".join(remark for remark in remarks if remark)
-        return Adjusted(msgspec.Raw(msgspec.json.encode(changed)), tuple(dict.fromkeys(lost)), text)
+        return Adjusted(to_raw(changed), tuple(dict.fromkeys(lost)), text)
     except (msgspec.DecodeError, RecursionError):
         return None
 

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from toolwire.core.calls import NULL_LIKE, Fragment
+from toolwire.core.raw import fields_of, list_of
 from toolwire.core.text import arguments_text, is_begun_object
 
 CALL_TYPES = frozenset(("function_call", "function", "tool_use", "tool_call", "custom_tool_call", "custom"))
@@ -39,9 +40,6 @@ _INSIDE = ("choices", "delta", "message", "msg", "params", "item", "content", "o
 _DEPTH = 8
 _AS_WRITTEN = frozenset((*_ARGUMENTS, _SIGNATURE, "reasoning_details"))
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
 
 def decode_loose(data: bytes) -> Any:
     """A JSON text as values, with arguments and signatures left as raw JSON. Raises what msgspec raises."""
@@ -51,9 +49,9 @@ def decode_loose(data: bytes) -> Any:
 def _decode_loose(data: bytes, depth: int) -> Any:
     start = data.lstrip()[:1]
     if depth and start == b"{":
-        return {key: _field(key, value, depth) for key, value in _fields(data).items()}
+        return {key: _field(key, value, depth) for key, value in fields_of(data).items()}
     if depth and start == b"[":
-        return [_decode_loose(bytes(each), depth - 1) for each in _list(data)]
+        return [_decode_loose(bytes(each), depth - 1) for each in list_of(data)]
     return msgspec.json.decode(data)
 
 

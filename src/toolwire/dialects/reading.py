@@ -7,16 +7,16 @@ from typing import TypeVar
 import msgspec
 
 from toolwire.core.errors import BadRequest, validation_message
+from toolwire.core.raw import NULL
 
 T = TypeVar("T")
 Maybe = msgspec.Raw | msgspec.UnsetType
 """JSON that is passed on as it is; `given` distinguishes a value from null or absence."""
-_NULL = msgspec.Raw(b"null")
 
 
 def given(raw: Maybe) -> msgspec.Raw | None:
     """The value of a field, or None if it is null or absent."""
-    return None if raw is msgspec.UNSET or raw == _NULL else raw
+    return None if raw is msgspec.UNSET or raw == NULL else raw
 
 
 def begins_with(raw: msgspec.Raw, char: bytes) -> bool:

@@ -8,6 +8,7 @@ from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, run_steps, take_bound
 from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
+from toolwire.core.raw import Fields, fields_of, list_of, to_raw
 from toolwire.core.request import (
     Caller,
     Entry,
@@ -27,9 +28,7 @@ from toolwire.dialects.responses.history import decode_items
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_known_body = msgspec.json.Decoder(wire.KnownBody).decode
-_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_tools = msgspec.json.Decoder(list[wire.ToolDeclaration]).decode
-_decode_raw_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_choice = msgspec.json.Decoder(wire.ToolChoiceParam | str).decode
 
 _KNOWN = frozenset(wire.Body.__struct_fields__)
@@ -82,7 +81,7 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
             user=read.user,
             safety_identifier=read.safety_identifier,
             prompt_cache_key=read.prompt_cache_key,
-            metadata=msgspec.Raw(msgspec.json.encode(read.metadata)) if read.metadata else None,
+            metadata=to_raw(read.metadata) if read.metadata else None,
         ),
         legacy_functions=bool(read.functions) and not has_tools,
         include_usage=bool(read.stream_options and read.stream_options.include_usage),
@@ -98,7 +97,7 @@ def _entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
     """The conversation, which some clients send in the `input` field of Responses."""
     given = reading.given(read.input)
     if read.messages is None and given is not None:
-        items = _decode_raw_list(given) if reading.begins_with(given, b"[") else [_user_message(given)]
+        items = list_of(given) if reading.begins_with(given, b"[") else [to_raw({"role": "user", "content": given})]
         return decode_items(items, 0, notes)
     if read.messages is None:
         raise reading.required("messages")
@@ -109,17 +108,13 @@ def _entries(read: wire.Body, notes: list[Note]) -> Iterator[Entry]:
     return decode_messages(read.messages, notes)
 
 
-def _user_message(text: msgspec.Raw) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode({"role": "user", "content": text}))
-
-
 def _original_entries(messages: list[wire.ChatMessage], entries: tuple[Entry, ...]) -> tuple[Entry | None, ...]:
     """The entries, with None for those of messages that cannot be sent as they are."""
     rewritten = {index for index, message in enumerate(messages) if message.tool_calls and needs_rewriting(message)}
     return tuple(None if entry.message in rewritten else entry for entry in entries) if rewritten else entries
 
 
-def _read(body: bytes) -> Steps[tuple[wire.Body, dict[str, msgspec.Raw]]]:
+def _read(body: bytes) -> Steps[tuple[wire.Body, Fields]]:
     """The body, and those of its fields that have no counterpart in a `Request`."""
     try:
         return _decode_known_body(body), {}
@@ -141,14 +136,14 @@ def _with_message_index(error: msgspec.ValidationError, body: bytes = b"") -> Ba
     found = as_bad_request(error)
     if not body or not (found.param or "").startswith("messages[...]"):
         return found
-    index = f"[{_wrong_entry(_decode_fields(body)['messages'], wire.ChatMessage)}]"
+    index = f"[{_wrong_entry(fields_of(body)['messages'], wire.ChatMessage)}]"
     message, param = (text.replace("[...]", index, 1) for text in (found.message, found.param or ""))
     return BadRequest(message, param, found.code)
 
 
 def _wrong_entry(data: bytes | msgspec.Raw, kind: type[msgspec.Struct]) -> int:
     """The index of the first entry of a list that cannot be decoded; msgspec does not report it."""
-    entries = _decode_raw_list(data)
+    entries = list_of(data)
     for index, entry in enumerate(entries):
         try:
             msgspec.json.decode(entry, type=kind)
@@ -157,8 +152,8 @@ def _wrong_entry(data: bytes | msgspec.Raw, kind: type[msgspec.Struct]) -> int:
     return len(entries)
 
 
-def _extra(body: bytes) -> dict[str, msgspec.Raw]:
-    fields = _decode_fields(body)
+def _extra(body: bytes) -> Fields:
+    fields = fields_of(body)
     return {name: value for name, value in fields.items() if name not in _KNOWN and bytes(value) not in _DEFAULTS}
 
 
@@ -188,7 +183,7 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
         raise _wrong_tool(data, error) from None
     tools: list[Tool] = []
     hosted: list[HostedTool] = []
-    raws = _decode_raw_list(data)
+    raws = list_of(data)
     for index, each in enumerate(declared):
         tool = _tool(each, f"tools[{index}]")
         if tool is not None:
@@ -235,12 +230,12 @@ def _grammar(format: msgspec.Raw | None, path: str) -> msgspec.Raw | None:
         return format
     inner = reading.given(fields.pop("grammar"))
     grammar = _object(inner, f"{path}.grammar") if inner is not None else {}
-    return msgspec.Raw(msgspec.json.encode({**fields, **grammar}))
+    return to_raw({**fields, **grammar})
 
 
-def _object(raw: msgspec.Raw, path: str) -> dict[str, msgspec.Raw]:
+def _object(raw: msgspec.Raw, path: str) -> Fields:
     try:
-        return _decode_fields(raw)
+        return fields_of(raw)
     except msgspec.ValidationError as error:
         raise as_bad_request(error, path) from None
 

@@ -5,6 +5,7 @@ import msgspec
 from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, run_steps, take_bounded
 from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
+from toolwire.core.raw import fields_of, list_of, to_raw
 from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
@@ -12,8 +13,6 @@ from toolwire.dialects.messages.history import decode_messages
 from toolwire.dialects.reading import as_bad_request, read
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
-_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolParam).decode
 
 _READ_FIELDS = frozenset(wire.Body.__struct_fields__)
@@ -27,7 +26,7 @@ def decode_request(body: bytes) -> Request:
 
 def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
     """The request, step by step."""
-    fields = read(_decode_fields, body)
+    fields = read(fields_of, body)
     bounds.check_preamble(len(body) - len(fields.get("messages", b"")))
     yield
     parsed = read(_decode_body, body)
@@ -40,7 +39,7 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
     tools, hosted = _tools(parsed)
     bounds.check_tools(len(tools) + len(hosted), "tools")
     yield
-    listed = _decode_list(messages)
+    listed = list_of(messages)
     yield
     entries = yield from take_bounded(decode_messages(listed), bounds.entries, "messages")
     if not entries:
@@ -95,7 +94,7 @@ def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
         raise BadRequest("tools must be a list.", "tools")
     tools: list[Tool] = []
     hosted: list[HostedTool] = []
-    for index, raw in enumerate(_decode_list(data)):
+    for index, raw in enumerate(list_of(data)):
         path = f"tools[{index}]"
         try:
             tool = _decode_tool(raw)
@@ -130,7 +129,7 @@ def _tool_choice(
         case "tool":
             if choice.name in [_decode_tool(tool.raw).name for tool in hosted]:
                 forced = {"type": "tool", "name": choice.name}
-                return ToolChoice("required", hosted=msgspec.Raw(msgspec.json.encode(forced)))
+                return ToolChoice("required", hosted=to_raw(forced))
             if choice.name not in [tool.name for tool in tools]:
                 raise BadRequest(
                     f"tool_choice names {choice.name!r}, which is not a declared tool.", "tool_choice.name"

@@ -6,6 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from toolwire.core.errors import BadRequest
+from toolwire.core.raw import fields_of, list_of, text_of, to_raw
 from toolwire.core.request import (
     CallEntry,
     Entry,
@@ -31,9 +32,6 @@ ORIGIN = "messages"
 
 _decode_message = msgspec.json.Decoder(wire.MessageParam).decode
 _decode_block = msgspec.json.Decoder(wire.Block).decode
-_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
 _decode_source = msgspec.json.Decoder(wire.Source).decode
 _decode_content = msgspec.json.Decoder(str | list[wire.Block]).decode
 
@@ -52,9 +50,9 @@ def decode_messages(messages: Sequence[msgspec.Raw]) -> Iterator[Entry]:
         if role is None:
             raise BadRequest(f"{path}.role must be user or assistant; received {message.role!r}.", f"{path}.role")
         if reading.begins_with(message.content, b"["):
-            yield from _blocks(_decode_list(message.content), role, path, index)
+            yield from _blocks(list_of(message.content), role, path, index)
         else:
-            text = _read(_decode_text, message.content, f"{path}.content")
+            text = _read(text_of, message.content, f"{path}.content")
             yield Message(role, (TextPart(text),), raw=message.content, message=index)
 
 
@@ -77,7 +75,7 @@ def _blocks(blocks: Sequence[msgspec.Raw], role: Role, path: str, message: int) 
 
 
 def _message(role: Role, parts: list[Part], blocks: list[msgspec.Raw], message: int) -> Message:
-    return Message(role, tuple(parts), raw=msgspec.Raw(msgspec.json.encode(blocks)), message=message)
+    return Message(role, tuple(parts), raw=to_raw(blocks), message=message)
 
 
 def _read(decode: Callable[[msgspec.Raw], Read], raw: msgspec.Raw, path: str) -> Read:
@@ -129,8 +127,8 @@ def _arguments(block: wire.Block, raw: msgspec.Raw) -> tuple[str, msgspec.Raw]:
     if given is not None and bytes(given).startswith(b"{"):
         return unwrapped(given), raw
     text = arguments_text(given) if given is not None else "{}"
-    fields = {**_decode_fields(raw), "input": as_object(text) or wrapped(text)}
-    return text, msgspec.Raw(msgspec.json.encode(fields))
+    fields = {**fields_of(raw), "input": as_object(text) or wrapped(text)}
+    return text, to_raw(fields)
 
 
 def _result(block: wire.Block, path: str) -> Iterator[Part]:

@@ -27,6 +27,7 @@ from toolwire.core.events import (
     TurnEnded,
     TurnFailed,
 )
+from toolwire.core.raw import to_raw
 from toolwire.core.request import Message, OtherEntry, Request, TextPart, ToolsEntry
 
 PREFIX = "toolwire.1."
@@ -43,7 +44,7 @@ _HEAD = "Summary of the conversation so far:\n\n"
 def item(id: str, summary: str) -> msgspec.Raw:
     """The compaction item for a summary."""
     content = PREFIX + base64.urlsafe_b64encode(summary.encode()).decode().rstrip("=")
-    return msgspec.Raw(msgspec.json.encode({"id": id, "type": "compaction", "encrypted_content": content}))
+    return to_raw({"id": id, "type": "compaction", "encrypted_content": content})
 
 
 def is_ours(content: str) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, check_entries, run_steps, take_bounded
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
+from toolwire.core.raw import Fields, fields_of, list_of
 from toolwire.core.request import (
     Caller,
     HostedTool,
@@ -29,9 +30,7 @@ from toolwire.dialects.responses.history import decode_items
 from toolwire.dialects.responses.tools import DeclaredTools, read_tools
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
-_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_outputs = msgspec.json.Decoder(wire.ToolOutputs).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_choice = msgspec.json.Decoder(wire.ToolChoiceParam | str).decode
 
 _MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "required"}
@@ -47,7 +46,7 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     """A request before its earlier items are looked up: its body, all its fields, and its new items."""
 
     body: wire.Body
-    fields: dict[str, msgspec.Raw]
+    fields: Fields
     items: tuple[msgspec.Raw, ...]
 
     @property
@@ -128,7 +127,7 @@ def read_request(data: bytes, *, needs_input: bool = True) -> ParsedRequest:
 
 def reading_request(data: bytes, bounds: Bounds = UNBOUNDED, *, needs_input: bool = True) -> Steps[ParsedRequest]:
     """The same, step by step."""
-    fields = read(_decode_fields, data)
+    fields = read(fields_of, data)
     bounds.check_preamble(len(data) - len(fields.get("input", b"")))
     yield
     body = read(_decode_body, data)
@@ -173,7 +172,7 @@ def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
         return [msgspec.Raw(message)]
     if not reading.begins_with(raw, b"["):
         raise BadRequest("input must be a string or a list of items.", "input", "invalid_type")
-    return _decode_list(raw)
+    return list_of(raw)
 
 
 def _tools(body: wire.Body, further: Sequence[bytes]) -> DeclaredTools:

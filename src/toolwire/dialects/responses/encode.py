@@ -34,6 +34,7 @@ from toolwire.core.events import (
 )
 from toolwire.core.loose import CALL_TYPES
 from toolwire.core.notes import TurnStats
+from toolwire.core.raw import Fields, fields_of, to_json
 from toolwire.core.request import Request
 from toolwire.core.signatures import PackedSignature, pack
 from toolwire.dialects.openai import error_object
@@ -49,10 +50,6 @@ from toolwire.dialects.responses.items import (
 )
 from toolwire.dialects.responses.response import INCOMPLETE, ResponseObject
 from toolwire.dialects.responses.writer import GrowingItem, Writer
-
-_json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
 
 KNOWN_ITEMS = frozenset(("message", "reasoning", *CALL_TYPES))
 """Types of items that turn events represent."""
@@ -275,7 +272,7 @@ class StreamEncoder:
         return ()
 
     def _take_item_frame(self, event: RawFrame) -> Sequence[bytes]:
-        item = _fields(event.data).get("item", b"{}")
+        item = fields_of(event.data).get("item", b"{}")
         self._frames[event.type, event.item] = event.data
         if _typed(item).type in KNOWN_ITEMS:
             return ()
@@ -285,7 +282,7 @@ class StreamEncoder:
             other = self._add(OtherItem(event.item, self._name(event.item, "item"), len(self._items)), out, item)
             self._others[event.item] = other
         if event.type == DONE and not other.is_closed:
-            other.fields = _fields(item)
+            other.fields = fields_of(item)
             out += self._writer.write_all(other.close(self._original_fields, "completed"))
         return out
 
@@ -293,14 +290,14 @@ class StreamEncoder:
         if item.status != "in_progress":
             return ()
         position = {"output_index": item.index, "item_id": item.id}
-        fields = _fields(event.data)
+        fields = fields_of(event.data)
         if isinstance(item, MessageItem) and "content_index" in fields:
             position["content_index"] = item.parts
         return (self._writer.write(event.type, {**fields, **position}),)
 
-    def _original_fields(self, type: str, item: str) -> dict[str, msgspec.Raw]:
+    def _original_fields(self, type: str, item: str) -> Fields:
         frame = self._frames.get((type, item)) if type == DONE else self._frames.pop((type, item), None)
-        return _fields(frame) if frame else {}
+        return fields_of(frame) if frame else {}
 
     # Items
 
@@ -333,7 +330,7 @@ class StreamEncoder:
         if event.item in self._closed:
             return ()  # something else has opening since
         item = self._original_fields(DONE, event.item).get("item", b"{}")
-        if _fields(item).get("content") != msgspec.Raw(b"[]"):
+        if fields_of(item).get("content") != msgspec.Raw(b"[]"):
             return ()
         out: list[bytes] = []
         self._open_message(event.item, out)  # an empty message is still an item
@@ -385,7 +382,7 @@ class StreamEncoder:
         self._writer.held += ITEM
         self._items.append(item)
         if isinstance(item, OtherItem):
-            item.fields = _fields(fields)
+            item.fields = fields_of(fields)
         else:
             self._open = item
         out += self._writer.write_all(item.open(self._original_fields))
@@ -455,4 +452,4 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
 
 def encode_error(failure: Failure) -> bytes:
     """The dialect's error object."""
-    return _json({"error": error_object(failure)})
+    return to_json({"error": error_object(failure)})

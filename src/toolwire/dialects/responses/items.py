@@ -11,18 +11,13 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from toolwire.core.events import CallStarted, ReasoningKind, RefusalDelta, TextDelta
-
-_json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+from toolwire.core.raw import NULL, fields_of, list_of, to_raw, without_nulls
 
 Fields: TypeAlias = dict[str, Any]
 OriginalFields: TypeAlias = Callable[[str, str], dict[str, msgspec.Raw]]
 """Gives the fields of the backend's frame of this type about this item, or none."""
 PendingEvents: TypeAlias = Iterator[tuple[str, Fields]]
 """Events to write: type and fields."""
-
-_NULL = msgspec.Raw(b"null")
 
 ADDED = "response.output_item.added"
 DONE = "response.output_item.done"
@@ -41,7 +36,7 @@ class OutputItem:
         self.index = index
         self.status = "in_progress"
         self.pieces: list[str] = []
-        self.encoded = msgspec.Raw(b"null")
+        self.encoded = NULL
         self._original: msgspec.Raw | None = None
 
     def open(self, original: OriginalFields) -> PendingEvents:
@@ -85,7 +80,7 @@ class OutputItem:
 
     def _encode(self, received: dict[str, msgspec.Raw]) -> msgspec.Raw:
         """The item as JSON: the backend's fields of it, replaced by ours where we have them."""
-        return msgspec.Raw(_json({**received, "id": self.id, **self._our_fields(), "status": self.status}))
+        return to_raw({**received, "id": self.id, **self._our_fields(), "status": self.status})
 
     def _position(self) -> Fields:
         return {"item_id": self.id, "output_index": self.index}
@@ -96,7 +91,7 @@ class OutputItem:
 
 def _non_null(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
     """The fields of an object that are not null, because clients take a null for a value."""
-    return {name: value for name, value in _fields(raw).items() if value != _NULL} if raw is not None else {}
+    return without_nulls(fields_of(raw)) if raw is not None else {}
 
 
 def _contains(theirs: Any, ours: Any) -> bool:
@@ -147,7 +142,7 @@ class MessageItem(OutputItem):
             yield type, {**original(type, self.name), **position, "refusal": text}
         done = "response.content_part.done"
         frame = original(done, self.name)
-        part = msgspec.Raw(_json({**self._part(text), **self._original_part(frame.get("part"), text, original)}))
+        part = to_raw({**self._part(text), **self._original_part(frame.get("part"), text, original)})
         self.kind = None
         yield done, {**frame, **position, "part": part}
         self._parts.append(part)
@@ -168,7 +163,7 @@ class MessageItem(OutputItem):
         """The backend's part, if its text is the same as ours."""
         if part is None:
             item = original(DONE, self.name).get("item")
-            parts = _list(_fields(item).get("content", b"[]")) if item is not None else []
+            parts = list_of(fields_of(item).get("content", b"[]")) if item is not None else []
             part = parts[len(self._parts)] if len(self._parts) < len(parts) else None
         fields = _non_null(part)
         received = fields.get("text" if self.kind is TextDelta else "refusal")
@@ -236,7 +231,7 @@ class ReasoningItem(OutputItem):
 
     def _part_of_item(self, original: OriginalFields, kind: ReasoningKind) -> msgspec.Raw | None:
         """The part as it stands in the backend's finished item, for want of a frame about it."""
-        listed = _list(_non_null(original(DONE, self.name).get("item")).get(kind, b"[]"))
+        listed = list_of(_non_null(original(DONE, self.name).get("item")).get(kind, b"[]"))
         index = len(self._parts[kind])
         return listed[index] if index < len(listed) else None
 
@@ -314,7 +309,7 @@ class OtherItem(OutputItem):
         if self.status == "in_progress" or fields.get("status") == msgspec.Raw(b'"in_progress"'):
             fields["status"] = self.status
         fields.setdefault("status", self.status)
-        return msgspec.Raw(_json(fields))
+        return to_raw(fields)
 
     def close(self, original: OriginalFields, status: str) -> PendingEvents:
         self.status = status

@@ -7,14 +7,10 @@ import msgspec
 from toolwire.core.cache import Cache
 from toolwire.core.errors import Failure
 from toolwire.core.events import Reason, Usage
+from toolwire.core.raw import NULL, Fields, fields_of, list_of, to_raw
 from toolwire.core.request import Request
 from toolwire.core.sse import on_one_line
 
-_json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
-NULL = msgspec.Raw(b"null")
 TRUE = msgspec.Raw(b"true")
 
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -109,14 +105,14 @@ class ResponseObject:
             "model": request.model,
             "output": [],
         }
-        self._original: dict[str, msgspec.Raw] = {}
+        self._original: Fields = {}
 
     def learn(self, data: bytes) -> None:
         """Take over the unknown fields of the backend's response object."""
         if data:
-            original = _fields(data).get("response")
+            original = fields_of(data).get("response")
             if original is not None:
-                self._original = _fields(original)
+                self._original = fields_of(original)
 
     def end(self, reason: Reason, output: list[msgspec.Raw], waiting: list[dict[str, Any]], now: int) -> None:
         """Complete the response. Calls whose outputs can be submitted are listed in `required_action`."""
@@ -159,7 +155,7 @@ class ResponseObject:
             fields["required_action"] = self.required_action
         if self.notes:
             fields["toolwire"] = msgspec.Raw(self.notes)
-        return msgspec.Raw(_json(fields))
+        return to_raw(fields)
 
     def _usage(self) -> dict[str, Any] | None:
         if self.usage is None:
@@ -182,7 +178,7 @@ def usage_object(usage: Usage, original: dict[str, Any] | None = None) -> dict[s
     }
 
 
-def repeated_fields(request_fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
+def repeated_fields(request_fields: Fields) -> dict[str, Any]:
     """The fields of a request that a response repeats."""
     present = {name: bytes(value) for name, value in request_fields.items() if name in _REPEATED and value != NULL}
     shown: dict[str, Any] = {name: msgspec.Raw(on_one_line(value)) for name, value in present.items()}
@@ -192,7 +188,7 @@ def repeated_fields(request_fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
         shown["tool_choice"] = _shown_choice(shown["tool_choice"])
     for name in ("text", "reasoning"):
         if name in shown:
-            shown[name] = {**_DEFAULTS[name], **_fields(shown[name])}
+            shown[name] = {**_DEFAULTS[name], **fields_of(shown[name])}
     if "text" in shown:
         shown["text"]["format"] = _shown_format(shown["text"]["format"])
     if "conversation" in shown and bytes(shown["conversation"]).startswith(b'"'):
@@ -202,7 +198,7 @@ def repeated_fields(request_fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
 
 def _shown_tools(tools: bytes) -> msgspec.Raw:
     """The tools with explicit nulls."""
-    return msgspec.Raw(_json([_shown_tool(_fields(tool)) for tool in _list(tools)]))
+    return to_raw([_shown_tool(fields_of(tool)) for tool in list_of(tools)])
 
 
 _known_tools = Cache(_shown_tools)
@@ -218,7 +214,7 @@ def _shown_tool(tool: dict[str, Any]) -> dict[str, Any]:
 def _shown_choice(choice: msgspec.Raw) -> Any:
     if not bytes(choice).startswith(b"{"):
         return choice
-    fields: dict[str, Any] = _fields(choice)
+    fields: dict[str, Any] = fields_of(choice)
     return {"mode": "auto", **fields} if fields.get("type") == msgspec.Raw(b'"allowed_tools"') else fields
 
 
@@ -227,7 +223,7 @@ def _shown_format(format: Any) -> Any:
         return _DEFAULTS["text"]["format"]
     if not isinstance(format, msgspec.Raw):
         return format
-    fields: dict[str, Any] = _fields(format)
+    fields: dict[str, Any] = fields_of(format)
     return (
         {"description": "", "strict": False, **fields}
         if fields.get("type") == msgspec.Raw(b'"json_schema"')

@@ -10,12 +10,12 @@ import msgspec
 from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
+from toolwire.core.raw import list_of
 from toolwire.core.request import HostedTool, Tool
 from toolwire.dialects import reading
 from toolwire.dialects.reading import as_bad_request
 from toolwire.dialects.responses import wire
 
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
 
 
@@ -50,7 +50,7 @@ read_tools = Cache(_read_tools)
 def _read_list(data: bytes) -> list[Tool | HostedTool]:
     if not data.startswith(b"["):
         raise BadRequest("tools must be a list.", "tools")
-    return [tool for index, raw in enumerate(_decode_list(data)) for tool in _read_tool(raw, f"tools[{index}]")]
+    return [tool for index, raw in enumerate(list_of(data)) for tool in _read_tool(raw, f"tools[{index}]")]
 
 
 def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | HostedTool]:
