@@ -28,7 +28,7 @@ from toolwire.core.request import (
 from toolwire.core.signatures import is_packed, unpack
 from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
-from toolwire.dialects.reading import as_bad_request
+from toolwire.dialects.reading import as_bad_request, read_at
 from toolwire.dialects.responses import compaction, wire
 from toolwire.dialects.responses.tools import read_tools
 
@@ -199,10 +199,7 @@ def _part(part: wire.Part, path: str) -> Part:
         case "input_file":
             return FilePart(part.file_data or "", part.file_id or "", part.filename or "", part.file_url or "")
         case "input_audio" if (audio := reading.given(part.input_audio)) is not None:
-            try:
-                read = _decode_audio(audio)
-            except msgspec.ValidationError as error:
-                raise as_bad_request(error, f"{path}.input_audio") from None
+            read = read_at(_decode_audio, audio, f"{path}.input_audio")
             return AudioPart(read.data, read.format)
         case "":
             raise reading.required(f"{path}.type")
