@@ -10,9 +10,9 @@ from toolwire.core.batch import Template
 from toolwire.core.delta_batch import Delta
 from toolwire.core.raw import Fields, fields_of, to_json
 from toolwire.core.sse import Frame
-from toolwire.dialects.responses.items import CallItem, MessageItem, PendingEvents, ReasoningItem
+from toolwire.dialects.responses.items import CallItem, PartedItem, PendingEvents
 
-GrowingItem: TypeAlias = MessageItem | ReasoningItem | CallItem
+GrowingItem: TypeAlias = PartedItem | CallItem
 """Items that grow by deltas."""
 
 NUMBER = b'"sequence_number":'
