@@ -11,22 +11,7 @@ import msgspec
 from toolwire.adapt.repair import Fix, RepairedJson, repair_json
 from toolwire.adapt.retype import Problem, retyped
 from toolwire.core.collect import Call, CallAssembler
-from toolwire.core.events import (
-    CallArgs,
-    CallEnded,
-    CallStarted,
-    Event,
-    MessageEnded,
-    Note,
-    RawFrame,
-    ReasoningDelta,
-    ReasoningEnded,
-    RefusalDelta,
-    TextDelta,
-    TurnEnded,
-    TurnFailed,
-    Usage,
-)
+from toolwire.core.events import OUTPUT, CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded, TurnFailed, Usage
 from toolwire.core.policies import Events, Kinds
 from toolwire.core.request import Tool
 from toolwire.core.text import is_json
@@ -153,20 +138,7 @@ class RepairArguments:
     cut: then everything after it is held back until the turn ends.
     """
 
-    handles: ClassVar[Kinds] = (
-        CallStarted,
-        CallArgs,
-        CallEnded,
-        TextDelta,
-        RefusalDelta,
-        MessageEnded,
-        ReasoningDelta,
-        ReasoningEnded,
-        RawFrame,
-        Usage,
-        TurnEnded,
-        TurnFailed,
-    )
+    handles: ClassVar[Kinds] = (*OUTPUT, Usage, TurnEnded, TurnFailed)
 
     def __init__(self, declared: ArgumentJudge) -> None:
         self._declared = declared

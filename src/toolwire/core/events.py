@@ -179,3 +179,17 @@ class TurnFailed(Event, frozen=True, gc=False):
     """The turn is over because it failed."""
 
     failure: Failure
+
+
+OUTPUT: tuple[type[Event], ...] = (
+    TextDelta,
+    RefusalDelta,
+    MessageEnded,
+    ReasoningDelta,
+    ReasoningEnded,
+    CallStarted,
+    CallArgs,
+    CallEnded,
+    RawFrame,
+)
+"""The events that hold what the model said."""

@@ -13,20 +13,7 @@ from typing import ClassVar
 import msgspec
 
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.core.events import (
-    CallArgs,
-    CallEnded,
-    CallStarted,
-    Event,
-    MessageEnded,
-    RawFrame,
-    ReasoningDelta,
-    ReasoningEnded,
-    RefusalDelta,
-    TextDelta,
-    TurnEnded,
-    TurnFailed,
-)
+from toolwire.core.events import OUTPUT, Event, RawFrame, TextDelta, TurnEnded, TurnFailed
 from toolwire.core.raw import to_raw
 from toolwire.core.request import Message, OtherEntry, Request, TextPart, ToolsEntry
 
@@ -87,18 +74,7 @@ def summarising(request: Request) -> Request:
 class IntoCompaction:
     """A policy that turns the model's answer into one compaction item."""
 
-    handles: ClassVar[tuple[type[Event], ...]] = (
-        TextDelta,
-        RefusalDelta,
-        MessageEnded,
-        ReasoningDelta,
-        ReasoningEnded,
-        CallStarted,
-        CallArgs,
-        CallEnded,
-        RawFrame,
-        TurnEnded,
-    )
+    handles: ClassVar[tuple[type[Event], ...]] = (*OUTPUT, TurnEnded)
 
     def __init__(self, id: str) -> None:
         self._id = id
