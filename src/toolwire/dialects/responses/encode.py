@@ -8,6 +8,7 @@ delta that no policy touched is written unchanged, and the unknown fields of all
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
@@ -187,7 +188,8 @@ class StreamEncoder:
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         is_last = bool(self._items) and self._items[-1] is self._open  # what another item follows was not cut
         is_cut = event.reason in INCOMPLETE and is_last and isinstance(self._open, MessageItem)
-        out = [*self.begin(), *self._close("incomplete" if is_cut else "completed"), *self._close_others()]
+        out = [*self.begin(), *self._close("incomplete" if is_cut else "completed")]
+        out += self._writer.write_all(self._ending_others())
         return [*out, *self._conclude(event)]
 
     def _finish(self, event: TurnEnded) -> list[bytes]:
@@ -226,9 +228,7 @@ class StreamEncoder:
 
     def _abandon(self) -> None:
         """End open items as incomplete without writing events: Codex runs a call that was closed in any way."""
-        for _ in self._ending("incomplete"):
-            pass
-        for _ in self._ending_others("failed"):
+        for _ in chain(self._ending("incomplete"), self._ending_others()):
             pass
 
     def _last(self, type: str) -> list[bytes]:
@@ -385,9 +385,6 @@ class StreamEncoder:
     def _close(self, status: str = "completed") -> list[bytes]:
         return self._writer.write_all(self._ending(status))
 
-    def _close_others(self, status: str = "failed") -> list[bytes]:
-        return self._writer.write_all(self._ending_others(status))
-
     def _ending(self, status: str) -> PendingEvents:
         """End the item that is open."""
         item, self._open = self._open, None
@@ -397,11 +394,11 @@ class StreamEncoder:
             self._closed.add(item.name)
             self._frames.pop((DONE, item.name), None)
 
-    def _ending_others(self, status: str) -> PendingEvents:
-        """End items of other kinds that the backend never closed."""
+    def _ending_others(self) -> PendingEvents:
+        """End items of other kinds that the backend never closed, as failed."""
         for item in self._others.values():
             if not item.is_closed:
-                yield from item.close(self._original_fields, status)
+                yield from item.close(self._original_fields, "failed")
 
     def _prepare(self, item: GrowingItem) -> None:
         """Prepare for the deltas of a part that begins, so that `feed` recognises them at once."""
