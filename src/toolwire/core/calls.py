@@ -186,9 +186,10 @@ class CallTable:
             or self._has_other_id(call, fragment)
             or self._is_another_total(call, fragment)
         ):
-            call = self._find(fragment) or self._add(fragment, events)
-        if not call.id and self._by_id.get(fragment.id, call) is not call:
-            self._reuse_id(call, events)
+            call = self._find(fragment) or self._add(fragment)
+        if not call.id and self._by_id.get(fragment.id, call) is not call:  # another call has the id that came with it
+            self._assign_id(call, "")
+            events.append(Note("id_reused", call.id))
         self._learn(call, fragment)
         self._grow(call, fragment, events)
         if fragment.ended and fragment.open and fragment.complete and not call.final and call.is_blank():
@@ -385,18 +386,13 @@ class CallTable:
             return False
         return call.text.rstrip().endswith("}") and is_json(call.text)
 
-    def _add(self, fragment: Fragment, events: list[Event]) -> CallRow:
+    def _add(self, fragment: Fragment) -> CallRow:
         call = CallRow(len(self.calls), fragment.kind)
         self.calls.append(call)
         call.early = fragment.early
         if self._gap and fragment.name in NULL_LIKE:  # its beginning was in the lost frame
             call.gap = call.broken = True
         return call
-
-    def _reuse_id(self, call: CallRow, events: list[Event]) -> None:
-        """Give the call a new id, because another call has the id that came with it."""
-        self._assign_id(call, "")
-        events.append(Note("id_reused", call.id))
 
     def _learn(self, call: CallRow, fragment: Fragment) -> None:
         if fragment.item:
