@@ -8,7 +8,7 @@ All other characters of the arguments stay: numbers keep their digits.
 
 import re
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -47,16 +47,10 @@ def _changed(raw: msgspec.Raw, path: Path, expected: tuple[str, ...]) -> msgspec
     """The value with the string at the path unquoted, or the value itself."""
     if not path:
         return _unquoted(raw, expected)
-    step, rest = path[0], path[1:]
-    parts: dict[str, msgspec.Raw] | list[msgspec.Raw]
-    if isinstance(step, str):
-        parts = fields_of(raw)
-        old = parts[step]
-        new = parts[step] = _changed(old, rest, expected)
-    else:
-        parts = list_of(raw)
-        old = parts[step]
-        new = parts[step] = _changed(old, rest, expected)
+    step, *rest = path
+    parts: Any = fields_of(raw) if isinstance(step, str) else list_of(raw)
+    old: msgspec.Raw = parts[step]
+    new = parts[step] = _changed(old, tuple(rest), expected)
     return raw if new is old else to_raw(parts)
 
 
