@@ -158,16 +158,13 @@ def _with_unique_ids(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         return entries
     fresh, now, out = FreshIds(ids), dict[str, str](), list[Entry]()
     for entry in entries:
-        if isinstance(entry, CallEntry) and entry.id in now:
-            now[entry.id] = new = fresh.like(entry.id)
-            out.append(msgspec.structs.replace(entry, id=new))
-            continue
         if isinstance(entry, CallEntry):
-            now[entry.id] = entry.id
+            id = now[entry.id] = fresh.like(entry.id) if entry.id in now else entry.id
+            out.append(msgspec.structs.replace(entry, id=id) if id != entry.id else entry)
         elif isinstance(entry, ResultEntry) and now.get(entry.call_id, entry.call_id) != entry.call_id:
             out.append(msgspec.structs.replace(entry, call_id=now[entry.call_id]))
-            continue
-        out.append(entry)
+        else:
+            out.append(entry)
     return tuple(out)
 
 
