@@ -6,7 +6,7 @@ from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, run_steps, take_bound
 from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.raw import fields_of, list_of, to_raw
-from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice
+from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice, ToolMode
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.messages.history import decode_messages
@@ -15,6 +15,7 @@ from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolParam).decode
 
+_MODES: dict[str, ToolMode] = {"auto": "auto", "any": "required", "none": "none"}
 _READ_FIELDS = frozenset(wire.Body.__struct_fields__)
 _DEFAULTS = frozenset((b"null", b"0", b"false", b"[]", b"{}"))
 
@@ -103,25 +104,16 @@ def _tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
 def _tool_choice(choice: wire.ToolChoiceParam | None, declared: DeclaredTools) -> ToolChoice | None:
     if choice is None:
         return None
-    match choice.type:
-        case "auto":
-            return ToolChoice("auto")
-        case "none":
-            return ToolChoice("none")
-        case "any":
-            return ToolChoice("required")
-        case "tool":
-            if choice.name in [_decode_tool(tool.raw).name for tool in declared.hosted]:
-                forced = {"type": "tool", "name": choice.name}
-                return ToolChoice("required", hosted=to_raw(forced))
-            if choice.name not in [tool.name for tool in declared.tools]:
-                raise BadRequest(
-                    f"tool_choice names {choice.name!r}, which is not a declared tool.", "tool_choice.name"
-                )
-            return ToolChoice("required", choice.name or "")
-        case _:
-            message = f"tool_choice.type must be auto, any, tool or none; received {choice.type!r}."
-            raise BadRequest(message, "tool_choice.type")
+    if choice.type in _MODES:
+        return ToolChoice(_MODES[choice.type])
+    if choice.type != "tool":
+        message = f"tool_choice.type must be auto, any, tool or none; received {choice.type!r}."
+        raise BadRequest(message, "tool_choice.type")
+    if choice.name in [_decode_tool(tool.raw).name for tool in declared.hosted]:
+        return ToolChoice("required", hosted=to_raw({"type": "tool", "name": choice.name}))
+    if choice.name not in [tool.name for tool in declared.tools]:
+        raise BadRequest(f"tool_choice names {choice.name!r}, which is not a declared tool.", "tool_choice.name")
+    return ToolChoice("required", choice.name or "")
 
 
 def _output_format(parsed: wire.Body) -> OutputFormat | None:
