@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
+from toolwire.core.collect import Call, Reasoning, Text, Turn
 from toolwire.core.delta_batch import Delta
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
@@ -199,30 +199,21 @@ class StreamEncoder:
 
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     """The whole turn as one completion."""
-    finish = _FINISH[turn.reason]
-    texts: list[str] = []
-    refusals: list[str] = []
-    calls: list[Call] = []
-    reasoning_parts: list[str] = []
-    needs_separator = False  # the next text belongs to another message than the last
-    for item in turn.items:
-        if isinstance(item, Call):
-            calls.append(item)
-        elif isinstance(item, Text):
-            texts += (MESSAGE_SEPARATOR, item.text) if needs_separator else (item.text,)
-            needs_separator = False
-        elif isinstance(item, MessageEnded):
-            needs_separator = bool(texts)
-        elif isinstance(item, Refusal):
-            refusals.append(item.text)
-        elif isinstance(item, Reasoning):
-            reasoning_parts += item.parts
+    finish, calls = _FINISH[turn.reason], turn.calls
     original = next((Chunk(item.data) for item in turn.items if isinstance(item, RawFrame)), _NOTHING)
+    texts: list[list[str]] = [[]]  # of each message
+    reasoning: list[str] = []
+    for item in turn.items:
+        if isinstance(item, Text):
+            texts[-1].append(item.text)
+        elif isinstance(item, MessageEnded):
+            texts.append([])
+        elif isinstance(item, Reasoning):
+            reasoning += item.parts
+    content = MESSAGE_SEPARATOR.join("".join(message) for message in texts if message) or None
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": turn.refusal or None}
     # The reasoning of a chat server stays as it was written.
-    reasoning = ("\n\n" if original is _NOTHING else "").join(reasoning_parts)
-    content, refusal = "".join(texts) or None, "".join(refusals) or None
-    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": refusal}
-    message |= _reasoning(reasoning, original)
+    message |= _reasoning(("\n\n" if original is _NOTHING else "").join(reasoning), original)
     if calls and request.legacy_functions:
         finish = "function_call" if turn.reason == "calls" else finish
         message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
