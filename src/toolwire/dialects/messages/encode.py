@@ -43,6 +43,7 @@ from toolwire.dialects.messages.message import (
     usage_object,
 )
 
+_DELTA_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
 _TEXT = b'"text_delta","text":'
 THREADS = "thread_unsupported_request"
 OTHER = "other"
@@ -108,10 +109,7 @@ class StreamEncoder:
         """The end of the stream when nothing else can be encoded."""
         return (sse.write_named("error", encode_error(InternalError().failure)),)
 
-    def _start(self, event: TurnStarted) -> Sequence[bytes]:
-        return self._begin()
-
-    def _begin(self) -> list[bytes]:
+    def _begin(self, event: TurnStarted | None = None) -> list[bytes]:
         if self._started:
             return []
         self._started = True
@@ -263,13 +261,7 @@ class StreamEncoder:
         if block_type(self._original_block) == self._open:
             block = {**self._original_block, **block}
         self._original_block = {}
-        self._head = (
-            b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
-            % (
-                self._index,
-                delta,
-            )
-        )
+        self._head = _DELTA_HEAD % (self._index, delta)
         return [*out, self._event("content_block_start", {"index": self._index, "content_block": block})]
 
     def _close(self) -> list[bytes]:
@@ -280,7 +272,7 @@ class StreamEncoder:
         return [self._event("content_block_stop", {"index": self._index})]
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
-        TurnStarted: _start,
+        TurnStarted: _begin,
         TextDelta: _add_text,
         RefusalDelta: _add_text,
         MessageEnded: _end_message,

@@ -164,10 +164,7 @@ class StreamEncoder:
 
     # The turn
 
-    def _start(self, event: TurnStarted) -> Sequence[bytes]:
-        return self.begin()
-
-    def begin(self) -> list[bytes]:
+    def begin(self, event: TurnStarted | None = None) -> list[bytes]:
         """The opening events, once."""
         if self._started:
             return []
@@ -412,7 +409,7 @@ class StreamEncoder:
                 self._reasoning_item, self._reasoning_kind = item.name, item.kind.list
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
-        TurnStarted: _start,
+        TurnStarted: begin,
         TextDelta: _add_delta,
         RefusalDelta: _add_delta,
         MessageEnded: _end_message,
