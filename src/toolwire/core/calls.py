@@ -303,19 +303,13 @@ class CallTable:
             return there
         if fragment.item in self._shared or (there is not None and self._is_another_total(there, fragment)):
             return self._of_item(fragment)
-        if given:
-            call = self._by_id.get(given)
-            if call is not None:
-                return None if self._is_another(call, fragment) else call
-            return (
-                there
-                if there is not None and not there.has_backend_id and not self._begins_again(there, fragment)
-                else None
-            )
-        if there is not None:
-            return None if self._begins_again(there, fragment) else there
-        if fragment.index is not None or fragment.item or not self.calls:
+        call = self._by_id.get(given)
+        if call is not None:
+            return None if self._is_another(call, fragment) else call
+        if there is not None and ((given and there.has_backend_id) or self._begins_again(there, fragment)):
             return None
+        if there is not None or given or fragment.index is not None or fragment.item or not self.calls:
+            return there
         return self._after_the_last(fragment)
 
     def _of_item(self, fragment: Fragment) -> CallRow | None:
