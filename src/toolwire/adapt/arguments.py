@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from toolwire.adapt.repair import Fix, RepairedJson, repair_json
+from toolwire.adapt.repair import RepairedJson, repair_json
 from toolwire.adapt.retype import Problem, retyped
 from toolwire.core.collect import Call, CallAssembler
 from toolwire.core.events import OUTPUT, CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded, TurnFailed, Usage
@@ -91,20 +91,16 @@ class ArgumentJudge:
         repaired = repair_json(text)
         if repaired is None:
             return None
-        text, fixes = repaired.text, repaired.fixes
+        text, fixes = repaired.text, dict.fromkeys(repaired.fixes)
         for _ in range(MAX_UNQUOTING):
             problems = self._problems(tool, text)
             if not problems:
-                return RepairedJson(text, fixes) if problems is not None else None
+                return RepairedJson(text, tuple(fixes)) if problems is not None else None
             better = retyped(text, problems)
             if better is None:
                 return None
-            text, fixes = better, _with(fixes, "types")
+            text, fixes["types"] = better, None
         return None
-
-
-def _with(fixes: tuple[Fix, ...], fix: Fix) -> tuple[Fix, ...]:
-    return fixes if fix in fixes else (*fixes, fix)
 
 
 class CheckArguments:

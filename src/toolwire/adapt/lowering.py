@@ -6,7 +6,7 @@ turns.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import is_not
 from typing import Any
 
@@ -37,7 +37,10 @@ def lowered(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
     tools = _lowered_tools(request.tools, limits)
     restore = Restore(tools.table, tools.notes)
     changed: dict[str, Any] = {} if tools.shown is request.tools else {"tools": tools.shown}
-    entries = tuple(tools.entry(entry) for entry in _without_tools(request.entries, limits))
+    kept = request.entries
+    if not limits.additional_tools:
+        kept = [entry for entry in kept if not isinstance(entry, ToolsEntry)]
+    entries = tuple(map(tools.entry, kept))
     if limits.unique_ids:
         entries = _with_unique_ids(entries)
     if len(entries) != len(request.entries) or any(map(is_not, entries, request.entries)):
@@ -47,11 +50,6 @@ def lowered(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
         if choice != request.tool_choice:
             changed["tool_choice"] = choice
     return (msgspec.structs.replace(request, **changed) if changed else request), restore
-
-
-def _without_tools(entries: tuple[Entry, ...], limits: Limits) -> Iterable[Entry]:
-    """The history without declarations of tools, where a server does not support them there."""
-    return entries if limits.additional_tools else (e for e in entries if not isinstance(e, ToolsEntry))
 
 
 def _lowered_tools(tools: tuple[Tool, ...], limits: Limits) -> "_Lowering":

@@ -59,15 +59,9 @@ def _unquoted(raw: msgspec.Raw, expected: tuple[str, ...]) -> msgspec.Raw:
         text = text_of(raw)
     except msgspec.ValidationError:
         return raw
-    if text != text.strip() or not is_json(text) or _type(text) not in _widened(expected):
+    if text != text.strip() or not is_json(text):
         return raw
-    return msgspec.Raw(text.encode())
-
-
-def _type(text: str) -> str:
-    return _TYPES.get(text[0]) or ("integer" if _INTEGER.fullmatch(text) else "number")
-
-
-def _widened(expected: tuple[str, ...]) -> set[str]:
-    """The types to look for: an integer is a number too, and strings need no change."""
-    return ({*expected, "integer"} if "number" in expected else {*expected}) - {"string"}
+    type = _TYPES.get(text[0], "number")
+    is_integer = type == "number" and "integer" in expected and _INTEGER.fullmatch(text)
+    # A string needs no change.
+    return msgspec.Raw(text.encode()) if is_integer or (type in expected and type != "string") else raw
