@@ -52,4 +52,5 @@ def _events(recording: Recording, conversation: Conversation) -> list[Event]:
     if data.lstrip().startswith(b"{") and not lines:
         return list(conversation.feed_plain(data))
     reader = LineReader() if lines else FrameReader()
-    return list(Pipeline(reader, conversation, TurnOrder()).feed(data)) + list(conversation.end())
+    line = Pipeline(reader, conversation, TurnOrder())
+    return [*line.feed(data), *line.end()]

@@ -353,7 +353,7 @@ def schema(type: Any) -> Draft202012Validator:
 def written(events: Any, encoder: Any = None) -> list[dict[str, Any]]:
     """The events on the wire, each named as it is typed and sound."""
     encoder = encoder or messages.StreamEncoder(Request("m", ()), "msg_1", 7, TurnStats())
-    wire = b"".join(piece for event in events for piece in encoder.feed(event)) + b"".join(encoder.end())
+    wire = b"".join(piece for event in events for piece in encoder.feed(event))
     return read(wire)
 
 
