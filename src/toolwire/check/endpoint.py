@@ -93,7 +93,7 @@ class Endpoint:
         """
         sent = SentRequest("POST" if body else "GET", self.target.base + path, body)
         exchange = Exchange(self.spend(api), self.probe, api.name, sent, facts=facts)
-        answer = _Answer(facts or RequestFacts(api.name), self.target.key, leave_after)
+        answer = _Answer(exchange, self.target.key, leave_after)
         headers = {**api.headers(self.target.key), **({"content-type": "application/json"} if body else {})}
         try:
             # A redirected POST becomes a GET, and the key would go to another host: the redirect is reported instead.
@@ -103,11 +103,12 @@ class Endpoint:
                 await answer.read(response)
         except TimeoutError:
             self.overdue[api.name] += 1
-            answer.failure = f"it did not end in {self.target.timeout:g} s" if answer.status else LATE
+            exchange.failure = f"it did not end in {self.target.timeout:g} s" if exchange.status else LATE
         except (aiohttp.ClientError, OSError) as error:
             self._is_gone = isinstance(error, aiohttp.ClientConnectorError) and any(e.status for e in self.exchanges)
-            answer.failure = answer.failure or f"{type(error).__name__}: {error}".removesuffix(": ")
-        return self.add(answer.added_to(exchange))
+            exchange.failure = exchange.failure or f"{type(error).__name__}: {error}".removesuffix(": ")
+        answer.end()
+        return self.add(exchange)
 
     def spend(self, api: Api) -> int:
         """Count a request and return its number. Raises `GivenUp` if no more may be made."""
@@ -148,34 +149,33 @@ class Endpoint:
 
 
 class _Answer:
-    """An answer while it arrives."""
+    """An answer while it arrives; it fills in its exchange."""
 
-    def __init__(self, facts: RequestFacts, key: str, leave_after: int) -> None:
-        self._facts = facts
+    def __init__(self, exchange: Exchange, key: str, leave_after: int) -> None:
+        self._exchange = exchange
         self._leave_after = leave_after
         self._redactor = Redactor(key)
         self._began = time.monotonic()
         self._pieces: list[bytes] = []
-        self._stream = StreamCheck(facts)
-        self._type = ""
-        self._left = False
-        self.status = 0
-        self.failure = ""
+        self._facts = exchange.facts or RequestFacts(exchange.api)
+        self._stream = StreamCheck(self._facts)
 
     async def read(self, response: aiohttp.ClientResponse) -> None:
-        self.status = response.status
-        self._type = response.headers.get("content-type", "")
-        if 300 <= self.status < 400:
-            self.failure = f"status {self.status}, which points to {response.headers.get('location', 'nowhere')}"
+        exchange = self._exchange
+        exchange.status = response.status
+        exchange.content_type = response.headers.get("content-type", "")
+        if 300 <= exchange.status < 400:
+            location = response.headers.get("location", "nowhere")
+            exchange.failure = f"status {exchange.status}, which points to {location}"
         size = 0
         async for data in response.content.iter_any():
             self._take(self._redactor.feed(data))
             size += len(data)
             if size > MAX_BYTES:
-                self.failure = TOO_LARGE
+                exchange.failure = TOO_LARGE
                 return
             if self._leave_after and len(self._stream.received) >= self._leave_after:
-                self._left = True
+                exchange.left = True
                 response.close()
                 return
 
@@ -186,26 +186,24 @@ class _Answer:
 
     @property
     def _streamed(self) -> bool:
-        return self.status == 200 and is_event_stream(self._type)
+        return self._exchange.status == 200 and is_event_stream(self._exchange.content_type)
 
-    def added_to(self, exchange: Exchange) -> Exchange:
-        """The exchange with everything that arrived, and what is wrong with it if it was to be a turn."""
-        seconds = time.monotonic() - self._began
+    def end(self) -> None:
+        """Nothing more arrives: check what did, if it was to be a turn."""
+        exchange = self._exchange
+        exchange.seconds = time.monotonic() - self._began
         self._take(self._redactor.end())
-        body, received = b"".join(self._pieces), tuple(self._stream.received)
-        if self.failure == TOO_LARGE:
-            body, received = body[:KEPT_BYTES], beginning(received)
-        exchange = msgspec.structs.replace(
-            exchange, status=self.status, content_type=self._type, body=body, seconds=seconds, failure=self.failure,
-            left=self._left,
-        )  # fmt: skip
-        if exchange.facts is None or self._left or self.status != 200:
-            return exchange
-        if self.failure:
-            return msgspec.structs.replace(exchange, received=received, findings=(cut_off(self.failure, received),))
-        found, turn = self._judge(body)
-        received = tuple(self._stream.received)
-        return msgspec.structs.replace(exchange, received=received, turn=turn, findings=(*found, *_late(received)))
+        is_too_large = exchange.failure == TOO_LARGE
+        exchange.body = b"".join(self._pieces)[: KEPT_BYTES if is_too_large else None]
+        if exchange.facts is None or exchange.left or exchange.status != 200:
+            return
+        if exchange.failure:
+            exchange.received = beginning(self._stream.received) if is_too_large else tuple(self._stream.received)
+            exchange.findings = (cut_off(exchange.failure, exchange.received),)
+        else:
+            found, exchange.turn = self._judge(exchange.body)
+            exchange.received = tuple(self._stream.received)
+            exchange.findings = (*found, *_late(exchange.received))
 
     def _judge(self, body: bytes) -> tuple[Sequence[Finding], ObservedTurn]:
         """Check the answer; a stream with a wrong content type is still read as a stream."""
@@ -219,7 +217,7 @@ class _Answer:
         if self._streamed and not wants_stream:
             found = [Finding("plain.json", "A plain answer was asked for, and a stream came.", (0,))]
         elif wants_stream and not self._streamed:
-            detail = f"A stream was asked for, and the answer is {self._type!r}."
+            detail = f"A stream was asked for, and the answer is {self._exchange.content_type!r}."
             found = [*(each for each in found if each.rule != "plain.json"), Finding("sse.content-type", detail)]
         return found, turn
 

@@ -76,25 +76,24 @@ class SocketConnection:
     async def receive(self) -> Exchange:
         """Receive and check the answer to the oldest unanswered request."""
         number, sent, facts = self._sent.pop(0)
-        began, received, failure = time.monotonic(), list[ReceivedFrame](), ""
+        exchange = Exchange(number, self._endpoint.probe, self._api.name, sent, facts=facts)
+        began, received = time.monotonic(), list[ReceivedFrame]()
         try:
             async with asyncio.timeout(self._endpoint.target.timeout):
                 await self._collect(received, began)
         except TimeoutError:
             self._endpoint.overdue[self._api.name] += 1
-            failure = f"it did not end in {self._endpoint.target.timeout:g} s" if received else LATE
+            exchange.failure = f"it did not end in {self._endpoint.target.timeout:g} s" if received else LATE
         except ConnectionError as error:
-            failure = str(error)
-        body = b"".join(each.raw for each in received)
-        exchange = Exchange(
-            number, self._endpoint.probe, self._api.name, sent, _status(received), "", body, tuple(received),
-            time.monotonic() - began, failure, facts=facts,
-        )  # fmt: skip
-        if exchange.status == 200 and failure:
-            exchange = msgspec.structs.replace(exchange, findings=(cut_off(failure, received),))
+            exchange.failure = str(error)
+        exchange.seconds = time.monotonic() - began
+        exchange.status, exchange.received = _status(received), tuple(received)
+        exchange.body = b"".join(each.raw for each in received)
+        if exchange.status == 200 and exchange.failure:
+            exchange.findings = (cut_off(exchange.failure, received),)
         elif exchange.status == 200:
-            found, turn = check_frames(received, facts)
-            exchange = msgspec.structs.replace(exchange, findings=tuple(found), turn=turn)
+            found, exchange.turn = check_frames(received, facts)
+            exchange.findings = tuple(found)
         return self._endpoint.add(exchange)
 
     async def _collect(self, received: list[ReceivedFrame], began: float) -> None:
