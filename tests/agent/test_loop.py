@@ -82,7 +82,7 @@ from toolwire.agent.events import (
     UsageUpdated,
 )
 from toolwire.agent.feed import BOUND, Feed
-from toolwire.agent.items import OutputItem
+from toolwire.agent.history import OutputItem
 from toolwire.agent.model import Model
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.pauses import SPREAD

@@ -353,7 +353,7 @@ def schema(type: Any) -> Draft202012Validator:
 def written(events: Any, encoder: Any = None) -> list[dict[str, Any]]:
     """The events on the wire, each named as it is typed and sound."""
     encoder = encoder or messages.StreamEncoder(Request("m", ()), "msg_1", 7, TurnStats())
-    wire = b"".join(piece for event in events for piece in encoder.feed(event)) + b"".join(encoder.end())
+    wire = b"".join(piece for event in events for piece in encoder.feed(event))
     return read(wire)
 
 
@@ -747,6 +747,11 @@ def test_a_call_cut_by_the_limit_is_not_complete(stops):
     streamed = turn(began(), use(0, "a", '{"t":"abc'), stops, over("max_tokens"))
     assert streamed.reason == "length"
     assert streamed.calls == (Call("a", "f", '{"t":"abc', complete=False),)
+
+
+def test_a_cut_call_is_not_complete_because_an_earlier_one_had_its_index():
+    streamed = turn(began(), use(0, "a", "{}"), stop(0), use(0, "b", '{"t":"abc'), stop(0), over("max_tokens"))
+    assert [(call.id, call.complete) for call in streamed.calls] == [("a", True), ("b", False)]
 
 
 def test_blocks_without_a_stop_end_where_the_next_begins():
