@@ -24,7 +24,7 @@ from toolwire.core.tokens import estimated_tokens
 from toolwire.turns.codex import codex_upstream
 from toolwire.turns.retries import RetryBudget
 from toolwire.turns.settings import Backend, Settings, SettingsError, is_glob
-from toolwire.upstream.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
+from toolwire.upstream.credentials import ClientKey, CodexLogin, FixedKey, NoKey
 from toolwire.upstream.http import Credentials, HttpUpstream
 from toolwire.upstream.reply import Broken, Origin, Upstream
 from toolwire.upstream.script import ScriptUpstream
@@ -204,21 +204,13 @@ def _no_model(model: str) -> BadRequest:
 
 
 def check_backends(settings: Settings) -> None:
-    """Find out now what would only fail when the gateway starts."""
-    for number, backend in enumerate(settings.backends):
+    """Find out now whether every recording can be replayed."""
+    for index, backend in enumerate(settings.backends):
         try:
-            if backend.kind == "responses":
-                _profile(backend)
-            elif backend.kind == "chat":
-                chat.profile_from(backend.profile)
-            elif backend.kind == "messages":
-                messages.profile_from(backend.profile)
-            elif backend.kind == "codex":
-                codex.profile_from(backend.profile)
-            elif backend.kind == "replay":
+            if backend.kind == "replay":
                 _replaying(backend, _recording(backend))
         except (msgspec.ValidationError, ValueError) as error:
-            raise SettingsError(f"backends[{number}] ({backend.name}): {error}") from None
+            raise SettingsError(f"{settings.file}: backends[{index}] ({backend.name}).file: {error}") from None
 
 
 def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
@@ -259,8 +251,7 @@ def _codex(backend: Backend, settings: Settings) -> Route:
 
 def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     profile = chat.profile_from(backend.profile)
-    credentials = _credentials(backend, settings)
-    upstream = HttpUpstream(session, backend.base_url, credentials, backend.headers, settings.server.batching)
+    upstream = _http(session, backend, settings)
 
     def converse(request: Request, seed: str) -> Conversation:
         return chat.Conversation(request, seed, profile)
@@ -271,9 +262,12 @@ def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) 
 
 def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     profile = messages.profile_from(backend.profile)
-    credentials = _credentials(backend, settings, "x-api-key")
-    headers = {"anthropic-version": profile.version, **backend.headers}
-    upstream = HttpUpstream(session, backend.base_url, credentials, headers, settings.server.batching)
+    usual = msgspec.structs.replace(
+        backend,
+        headers={"anthropic-version": profile.version, **backend.headers},
+        key_header=backend.key_header or "x-api-key",
+    )
+    upstream = _http(session, usual, settings)
 
     def converse(request: Request, seed: str) -> Conversation:
         return messages.Conversation(request, seed, profile)
@@ -296,9 +290,8 @@ def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSessi
 
 def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     profile = _profile(backend)
-    address = backend.base_url or profile.base_url
-    credentials = _credentials(backend, settings)
-    upstream = HttpUpstream(session, address, credentials, backend.headers, settings.server.batching)
+    usual = msgspec.structs.replace(backend, base_url=backend.base_url or profile.base_url)
+    upstream = _http(session, usual, settings)
 
     def converse(request: Request, seed: str) -> Conversation:
         return responses.Conversation(request, seed, profile)
@@ -346,11 +339,19 @@ def _profile(backend: Backend) -> responses.Profile:
     return responses.profile_from(backend.profile, base)
 
 
-def _credentials(backend: Backend, settings: Settings, header: Header = "authorization") -> Credentials:
+def _http(session: aiohttp.ClientSession, backend: Backend, settings: Settings) -> HttpUpstream:
+    credentials = _credentials(backend, settings)
+    return HttpUpstream(
+        session, backend.base_url, credentials, backend.headers, settings.server.batching, backend.query
+    )
+
+
+def _credentials(backend: Backend, settings: Settings) -> Credentials:
+    header = backend.key_header or "authorization"
     if backend.auth == "codex":
         return CodexLogin()
     if backend.api_key_env:
-        return FixedKey(os.environ[backend.api_key_env], header)
+        return FixedKey(os.environ[backend.api_key_env].strip(), header)
     # With keys of our own the client's key is ours, and stays here.
     return NoKey() if settings.keys else ClientKey(header)
 

@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import msgspec
 from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
@@ -77,9 +78,11 @@ class HttpUpstream:
         credentials: Credentials,
         headers: Mapping[str, str],
         batching: bool = True,
+        query: Mapping[str, str] | None = None,
     ) -> None:
         self._session = session
         self._batching = batching
+        self._query = query or {}
         self._base = base_url.rstrip("/")
         self._credentials = credentials
         own = {name.lower(): value for name, value in headers.items()}
@@ -142,17 +145,18 @@ class HttpUpstream:
     def beside(self, last: str) -> "HttpUpstream":
         """The upstream for the parent path, if the path ends with this segment."""
         base = self._base.removesuffix(f"/{last}")
-        return HttpUpstream(self._session, base, self._credentials, self._headers, self._batching)
+        return HttpUpstream(self._session, base, self._credentials, self._headers, self._batching, self._query)
 
     async def get_json(self, path: str, key: str) -> bytes:
         """Send a GET request for a small document, such as a list of models."""
-        return await self._fetch("GET", Post(path, b""), key)
+        return _good(await self.fetch("GET", Post(path, b""), key))
 
     async def post_json(self, post: Post, key: str) -> bytes:
         """Send a POST request with a small answer, such as a token count."""
-        return await self._fetch("POST", post, key)
+        return _good(await self.fetch("POST", post, key))
 
-    async def _fetch(self, method: str, post: Post, key: str) -> bytes:
+    async def fetch(self, method: str, post: Post, key: str) -> "SmallAnswer":
+        """Send a request with a small answer, whatever that is. Raises `Broken` if none comes."""
         headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
         body = _payload(post.body) if post.body else None
         request = self._session.request(
@@ -160,16 +164,28 @@ class HttpUpstream:
         )
         try:
             async with asyncio.timeout(8), request as response:
-                if not 200 <= response.status < 300:
-                    raise broken("backend_refused", f"The backend answered with status {response.status}.")
-                return await _small(response)
+                return SmallAnswer(response.status, response.content_type, await _small(response))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
 
     def _url(self, path: str) -> URL:
         if path not in self._urls:
-            self._urls[path] = URL(self._base + path)
+            self._urls[path] = URL(self._base + path).extend_query(self._query)
         return self._urls[path]
+
+
+class SmallAnswer(msgspec.Struct, frozen=True):
+    """A whole answer that is no turn."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+def _good(answer: SmallAnswer) -> bytes:
+    if not 200 <= answer.status < 300:
+        raise broken("backend_refused", f"The backend answered with status {answer.status}.")
+    return answer.body
 
 
 async def _small(response: aiohttp.ClientResponse) -> bytes:

@@ -17,7 +17,10 @@ from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Post
 from toolwire.core.request import Request
 
-__all__ = ["OPENAI", "Conversation", "Profile"]
+__all__ = ["OPENAI", "PATH", "Conversation", "Profile"]
+
+PATH = "/chat/completions"
+"""What follows the base URL."""
 
 
 class Conversation(LoweredConversation):
@@ -40,7 +43,7 @@ class Conversation(LoweredConversation):
         body, notes = encode_request(request, self._profile, stream=request.stream, declared=self._declared)
         self._decoder.begin(notes)
         accept = "text/event-stream" if self._request.stream else "application/json"
-        return Post("/chat/completions", body, {"accept": accept})
+        return Post(PATH, body, {"accept": accept})
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:
