@@ -18,6 +18,7 @@ def gateway(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ite
     upstream.replies["azure-model"] = Reply([stream(created(), text("Hi."), completed())])
     azure = f'[[backends]]\npreset = "azure"\nbase_url = "{upstream.url}"\nquery = {QUERY}\nmodels = ["gpt-*"]\n'
     client = backend(upstream.url, "client", key_header='"x-api-key"')
+    client += backend(upstream.url.replace("//", "//me:p%40ss@"), "login", key_header='"x-api-key"')
     server = Gateway(tmp_path_factory.mktemp("azure"), azure + client, AZURE_OPENAI_API_KEY=" k-1 ")
     yield server
     server.stop()
@@ -49,3 +50,9 @@ def test_the_list_of_models_is_asked_for_in_the_same_way(gateway: Gateway, upstr
 def test_the_key_of_a_client_goes_into_that_header_too(gateway: Gateway, upstream: Upstream, http: httpx.Client):
     last = asked(gateway, upstream, http, "client/azure-model", "Hello", key="theirs")
     assert (last.headers["x-api-key"], last.query, "authorization" in last.headers) == ("theirs", "", False)
+
+
+@pytest.mark.parametrize("content", ["Hello", pytest.param("x" * 1_200_000, id="large")])
+def test_a_user_in_the_address_is_sent_as_one(gateway: Gateway, upstream: Upstream, http: httpx.Client, content: str):
+    last = asked(gateway, upstream, http, "login/azure-model", content, key="theirs")
+    assert (last.headers["authorization"], last.headers["x-api-key"]) == ("Basic bWU6cEBzcw==", "theirs")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolwire.turns.checks import backend_faults
-from toolwire.turns.presets import PRESETS, nearest_presets
+from toolwire.turns.presets import PRESETS, missing_preset
 from toolwire.turns.settings import ANTHROPIC, OPENAI, Backend, SettingsError, load
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "presets.md").read_text()
@@ -103,7 +103,7 @@ def test_what_is_found_without_a_file_is_a_preset(tmp_path: Path):
     ],
 )
 def test_the_nearest_preset_is_found_by_name_and_by_vendor(name: str, near: str):
-    assert nearest_presets(name)[0] == near
+    assert missing_preset(name) == f"there is no preset {name!r}; did you mean {near}?"
 
 
 def test_a_preset_that_is_like_none_gets_the_list(tmp_path: Path):

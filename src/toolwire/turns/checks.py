@@ -30,17 +30,22 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def faults(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Everything that is wrong, each with its field."""
+    yield from general_faults(settings)
+    for index, backend in enumerate(settings.backends):
+        yield from (f"backends[{index}] ({backend.name}){fault}" for fault in backend_faults(backend, environment))
+
+
+def general_faults(settings: Settings) -> Iterator[str]:
+    """What is wrong beside the backends, and between them."""
     yield from _sizes(settings)
     yield from _doors(settings)
     if settings.store.url and not settings.store.url.startswith(("memory:", "sqlite:")):
         yield f"store.url: {settings.store.url!r} is neither memory: nor sqlite:PATH"
     seen: set[str] = set()
     for index, backend in enumerate(settings.backends):
-        where = f"backends[{index}] ({backend.name})"
         if backend.name in seen:
-            yield f"{where}: another backend has this name"
+            yield f"backends[{index}] ({backend.name}): another backend has this name"
         seen.add(backend.name)
-        yield from (f"{where}{fault}" for fault in backend_faults(backend, environment))
 
 
 def _sizes(settings: Settings) -> Iterator[str]:
@@ -90,7 +95,7 @@ def _doors(settings: Settings) -> Iterator[str]:
 
 
 def backend_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator[str]:
-    """Everything that is wrong with one backend: `.FIELD: reason`, or `: reason` where it is about all of it."""
+    """Everything that is wrong with one backend, as `.FIELD: reason`."""
     if not backend.name or "/" in backend.name:
         yield ".name: a name is needed, without /, which stands between it and a model"
     yield from _address_faults(backend)

@@ -143,11 +143,11 @@ def with_preset(entry: dict[str, Any], name: str) -> dict[str, Any]:
     return merged
 
 
-def nearest_presets(name: str) -> list[str]:
-    """The presets that were probably meant by a name that none of them has; all if that cannot be said."""
+def missing_preset(name: str) -> str:
+    """What to say about a preset that does not exist: the nearest one by name or vendor, or else all."""
     words = {
         word: key for key, preset in PRESETS.items() for word in (key, *re.findall(r"[\w.]+", preset.title.lower()))
     }
-    plain = re.sub(r"[^a-z0-9]", "", name.lower())
-    found = [words[word] for word in get_close_matches(plain, words, cutoff=0.7)]
-    return list(dict.fromkeys(found)) or list(PRESETS)
+    near = get_close_matches(re.sub(r"[^a-z0-9]", "", name.lower()), words, n=1, cutoff=0.7)
+    hint = f"did you mean {words[near[0]]}?" if near else f"there are {', '.join(PRESETS)}"
+    return f"there is no preset {name!r}; {hint}"

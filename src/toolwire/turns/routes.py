@@ -103,6 +103,7 @@ class Router:
     """All backends, in the order of the settings."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
+        self._settings = settings
         self._routes = {backend.name: _route(backend, settings, session) for backend in settings.backends}
         self.budgets = {backend.name: RetryBudget(backend.retry_budget) for backend in settings.backends}
         self._cooling: dict[str, float] = {}
@@ -116,6 +117,10 @@ class Router:
     async def stop(self) -> None:
         for route in self._routes.values():
             await route.upstream.stop()
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        return tuple(self._routes.values())
 
     def find(self, model: str) -> tuple[Route, str]:
         """The route for a model's name, and the name to ask its backend for."""
@@ -133,13 +138,7 @@ class Router:
         """Every route for a model's name, in the order of the settings."""
         if len(model) > LONGEST_NAME:
             raise BadRequest(f"model must have at most {LONGEST_NAME} characters; received {len(model)}.", "model")
-        name, slash, inner = model.partition("/")
-        if slash and name in self._routes:
-            route = self._routes[name]
-            return [(route, route.backend.aliases.get(inner, inner))]
-        found = [
-            (route, target) for route in self._routes.values() if (target := route.backend.serves(model)) is not None
-        ]
+        found = [(self._routes[backend.name], target) for backend, target in self._settings.serving(model)]
         if not found:
             raise _no_model(model)
         return found
@@ -191,12 +190,16 @@ class Router:
         if kept is not None and time.monotonic() - kept[0] < MODELS_KEPT:
             return kept[1]
         try:
-            listed = msgspec.json.decode(await list_models(asker[1]), type=_Models)
-            names = tuple(model.id for model in listed.data)
+            names = names_in(await list_models(asker[1]))
         except (Broken, msgspec.DecodeError):
             return kept[1] if kept is not None else ()
         self._listed.put(asker[1], asker, (time.monotonic(), names), size_of((asker, names)))
         return names
+
+
+def names_in(body: bytes) -> tuple[str, ...]:
+    """The names in a server's list of models."""
+    return tuple(model.id for model in msgspec.json.decode(body, type=_Models).data)
 
 
 def _no_model(model: str) -> BadRequest:

@@ -27,7 +27,7 @@ from toolwire.memory.sqlite import SqliteStore, store_failed
 from toolwire.memory.store import StoreFailed
 from toolwire.turns.files import NAME, user_file, why_untrusted
 from toolwire.turns.flags import FLAGS, FlagError, boolean, with_flags
-from toolwire.turns.presets import PRESETS, nearest_presets, with_preset
+from toolwire.turns.presets import PRESETS, missing_preset, with_preset
 from toolwire.turns.tables import SettingsError, converted
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
@@ -184,9 +184,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: str = ""
     """Where these were read, for what is only found to be wrong later. Not a setting itself."""
 
+    def serving(self, model: str) -> list[tuple[Backend, str]]:
+        """Every backend that serves a model, in their order, each with the name to ask it for."""
+        name, slash, inner = model.partition("/")
+        if slash:
+            for backend in self.backends:
+                if backend.name == name:
+                    return [(backend, backend.aliases.get(inner, inner))]
+        return [(backend, target) for backend in self.backends if (target := backend.serves(model)) is not None]
+
+    def key_of(self, key: Key) -> str:
+        """A key itself, wherever it is."""
+        return (key.key or os.environ.get(key.key_env, "")).strip()
+
     def key_forms(self, key: Key) -> tuple[bytes, ...]:
         """The bytes in which clients send a key: some write chars beyond ASCII as UTF-8, some as Latin-1."""
-        text = (key.key or os.environ.get(key.key_env, "")).strip()
+        text = self.key_of(key)
         forms = {text.encode("utf-8", "surrogateescape")}
         with suppress(UnicodeEncodeError):
             forms.add(text.encode("latin-1"))
@@ -220,6 +233,7 @@ OPENAI, ANTHROPIC = (msgspec.convert(with_preset({"preset": name}, name), Backen
 CODEX = Backend("codex", "codex")
 
 DUMP = "CODEX_DUMP_SSE"
+LEVEL = "TOOLWIRE_LOG_LEVEL"
 _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 
 
@@ -330,7 +344,9 @@ def read_table(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise SettingsError(f"{path}: there is no such file; toolwire init writes one") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: {error}") from None
 
 
@@ -356,9 +372,7 @@ def _filled(entry: Any, source: str, index: int) -> Any:
     if not isinstance(name, str) or not name:
         return cast("Any", entry)
     if name not in PRESETS:
-        near = nearest_presets(name)
-        hint = f"did you mean {near[0]}?" if len(near) < len(PRESETS) else f"there are {', '.join(near)}"
-        raise SettingsError(f"{source}: backends[{index}].preset: there is no preset {name!r}; {hint}")
+        raise SettingsError(f"{source}: backends[{index}].preset: {missing_preset(name)}")
     return with_preset(cast("dict[str, Any]", entry), name)
 
 
@@ -391,10 +405,10 @@ def _with_environment(settings: Settings, environment: Mapping[str, str]) -> Set
         raise SettingsError(str(error)) from None
     if dumps and not debug.record:
         debug = msgspec.structs.replace(debug, record="recordings")
-    level = environment.get("TOOLWIRE_LOG_LEVEL", "").strip().lower()
+    level = environment.get(LEVEL, "").strip().lower()
     if level:
         changed = {**msgspec.to_builtins(debug), "level": level}
-        debug = converted(changed, Debug, "TOOLWIRE_LOG_LEVEL")
+        debug = converted(changed, Debug, LEVEL)
     return msgspec.structs.replace(settings, tools=rules, debug=debug)
 
 

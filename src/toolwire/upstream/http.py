@@ -83,11 +83,11 @@ class HttpUpstream:
         self._session = session
         self._batching = batching
         self._query = query or {}
-        self._base = base_url.rstrip("/")
+        self.base_url, login = _without_login(base_url.rstrip("/"))
         self._credentials = credentials
         own = {name.lower(): value for name, value in headers.items()}
-        self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
-        address = URL(self._base)
+        self._headers = {"user-agent": "toolwire", "content-type": "application/json", **login, **own}
+        address = URL(self.base_url)
         self.origin: Origin = (address.scheme, address.host, address.port)
         self._proxy = proxy_for(address)
         self._urls: dict[str, URL] = {}
@@ -144,8 +144,11 @@ class HttpUpstream:
 
     def beside(self, last: str) -> "HttpUpstream":
         """The upstream for the parent path, if the path ends with this segment."""
-        base = self._base.removesuffix(f"/{last}")
-        return HttpUpstream(self._session, base, self._credentials, self._headers, self._batching, self._query)
+        return self.at(self.base_url.removesuffix(f"/{last}"))
+
+    def at(self, base_url: str) -> "HttpUpstream":
+        """The same at another address of the same server."""
+        return HttpUpstream(self._session, base_url, self._credentials, self._headers, self._batching, self._query)
 
     async def get_json(self, path: str, key: str) -> bytes:
         """Send a GET request for a small document, such as a list of models."""
@@ -170,8 +173,17 @@ class HttpUpstream:
 
     def _url(self, path: str) -> URL:
         if path not in self._urls:
-            self._urls[path] = URL(self._base + path).extend_query(self._query)
+            self._urls[path] = URL(self.base_url + path).extend_query(self._query)
         return self._urls[path]
+
+
+def _without_login(url: str) -> tuple[str, dict[str, str]]:
+    """An address, and the header for the user and the password that it may hold. A key goes before them."""
+    address = URL(url)
+    if address.user is None:
+        return url, {}
+    login = aiohttp.BasicAuth(address.user, address.password or "").encode()
+    return str(address.with_user(None)), {"authorization": login}
 
 
 class SmallAnswer(msgspec.Struct, frozen=True):
