@@ -12,7 +12,6 @@ import msgspec
 
 from toolwire.cli.choice import own_key, own_key_variable
 from toolwire.cli.health_codex import codex_of
-from toolwire.cli.masks import without_secrets
 from toolwire.core.backend import Post
 from toolwire.turns.checks import OPERATIONS
 from toolwire.turns.routes import Route, names_in
@@ -38,7 +37,7 @@ async def ask_backend(route: Route) -> tuple[bool, str]:
             good, said = False, f"{error.failure.message.rstrip('.')}; is its server running, and base_url right?"
         except TimeoutError:
             good, said = False, f"no answer in {PATIENCE:.0f} seconds; is base_url right, or a proxy needed?"
-        return good, f"{without_secrets(route.upstream.base_url)}: {said}"
+        return good, f"{route.upstream.url}: {said}"
     if route.backend.kind == "codex":
         return await codex_of(route.backend)
     return True, "built in" if route.backend.kind == "demo" else f"replays {route.backend.file}"
@@ -83,12 +82,12 @@ async def _misplaced(route: Route, upstream: HttpUpstream, key: str, answer: Sma
     """What to say where the operation is not: perhaps it is at another path of the same server."""
     if await _counted(route, key):  # some servers answer 404 where a model is missing
         return True, f"it answers{await _counted(route, key)}"
-    base = upstream.base_url
+    base = upstream.url
     origin = "{0.scheme}://{0.netloc}".format(urlsplit(base))
     for other in dict.fromkeys((f"{base}/v1", f"{origin}/v1", f"{origin}/api/v1", origin)):
         found = await _try(route, upstream.at(other), key) if other != base else None
         if found is not None and found.status in (400, 401, 403, 422) and _knows_operation(found):
-            return False, f"base_url looks wrong ({answer.status}); write {without_secrets(other)}"
+            return False, f"base_url looks wrong ({answer.status}); write {other}"
     return False, f"base_url looks wrong: {OPERATIONS[route.backend.kind]} is not there ({answer.status})"
 
 

@@ -83,11 +83,11 @@ class HttpUpstream:
         self._session = session
         self._batching = batching
         self._query = query or {}
-        self.base_url, login = _without_login(base_url.rstrip("/"))
         self._credentials = credentials
-        own = {name.lower(): value for name, value in headers.items()}
-        self._headers = {"user-agent": "toolwire", "content-type": "application/json", **login, **own}
-        address = URL(self.base_url)
+        address = URL(base_url)
+        self.url = str(address.with_user(None).with_query(None).with_fragment(None)).rstrip("/")
+        own = {**_login(address), **{name.lower(): value for name, value in headers.items()}}
+        self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
         self.origin: Origin = (address.scheme, address.host, address.port)
         self._proxy = proxy_for(address)
         self._urls: dict[str, URL] = {}
@@ -144,7 +144,7 @@ class HttpUpstream:
 
     def beside(self, last: str) -> "HttpUpstream":
         """The upstream for the parent path, if the path ends with this segment."""
-        return self.at(self.base_url.removesuffix(f"/{last}"))
+        return self.at(self.url.removesuffix(f"/{last}"))
 
     def at(self, base_url: str) -> "HttpUpstream":
         """The same at another address of the same server."""
@@ -173,17 +173,15 @@ class HttpUpstream:
 
     def _url(self, path: str) -> URL:
         if path not in self._urls:
-            self._urls[path] = URL(self.base_url + path).extend_query(self._query)
+            self._urls[path] = URL(self.url + path).extend_query(self._query)
         return self._urls[path]
 
 
-def _without_login(url: str) -> tuple[str, dict[str, str]]:
-    """An address, and the header for the user and the password that it may hold. A key goes before them."""
-    address = URL(url)
+def _login(address: URL) -> dict[str, str]:
+    """The header for the user and the password that an address may hold. A key goes before them."""
     if address.user is None:
-        return url, {}
-    login = aiohttp.BasicAuth(address.user, address.password or "").encode()
-    return str(address.with_user(None)), {"authorization": login}
+        return {}
+    return {"authorization": aiohttp.BasicAuth(address.user, address.password or "").encode()}
 
 
 class SmallAnswer(msgspec.Struct, frozen=True):
