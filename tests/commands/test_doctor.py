@@ -119,8 +119,8 @@ def test_every_backend_has_its_own_line_and_deadline(desk: Desk):
     ] * 3
     assert found["backend local"] == (
         "✗",
-        "http://127.0.0.1:9/v1: The backend cannot be reached: connection refused;"
-        " is its server running, and base_url right?",
+        "http://127.0.0.1:9/v1: it cannot be reached: connection refused."
+        " Is the server running, and is base_url right?",
     )
     assert found["backend xai"] == (
         "✗",

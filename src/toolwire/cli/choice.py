@@ -45,16 +45,23 @@ def default_model(settings: Settings, client: Client) -> str:
 
 def told_for(settings: Settings, client: Client, model: str, reached: Access) -> Told:
     """What a client is told, with the key that it needs."""
-    found = settings.serving(model or OWN_MODELS.get(client, ""))
-    backend, target = found[0] if found else (DEMO, "")
+    backend, target = _first(settings, model)
     window = backend.context_window(target) if model else 0
-    asking = _with_own_key(backend, reached) if not settings.keys else reached
-    return told(client, asking, model, window, websocket=settings.server.websocket)
+    with_key = asking(settings, model or OWN_MODELS.get(client, ""), reached)
+    return told(client, with_key, model, window, websocket=settings.server.websocket)
 
 
-def _with_own_key(backend: Backend, reached: Access) -> Access:
-    key = own_key(backend)
+def asking(settings: Settings, model: str, reached: Access) -> Access:
+    """The same access with the key to ask for this model: the user's own where the gateway passes it on."""
+    backend, _ = _first(settings, model)
+    key = own_key(backend) if not settings.keys else ""
     return msgspec.structs.replace(reached, key=key, key_variable=own_key_variable(backend)) if key else reached
+
+
+def _first(settings: Settings, model: str) -> tuple[Backend, str]:
+    """The first backend that serves a model, and the name to ask it for."""
+    found = settings.serving(model)
+    return found[0] if found else (DEMO, "")
 
 
 def own_key(backend: Backend) -> str:

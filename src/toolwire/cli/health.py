@@ -7,17 +7,18 @@ import stat
 from pathlib import Path
 
 import msgspec
+import typer
 
 from toolwire.cli.health_backends import ask_backend
 from toolwire.cli.health_codex import codex_here
 from toolwire.cli.reach import access, version_at
+from toolwire.core.terminal import clean
 from toolwire.memory.file import FileInUse, StoreFile
 from toolwire.memory.private import state_folder
 from toolwire.turns.checks import backend_faults, general_faults
 from toolwire.turns.files import user_path, why_untrusted
-from toolwire.turns.routes import Router, check_backends
+from toolwire.turns.routes import check_backends
 from toolwire.turns.settings import Backend, Settings, SettingsError, read
-from toolwire.upstream.http import make_session
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -26,6 +27,13 @@ class Finding(msgspec.Struct, frozen=True):
     name: str
     is_good: bool
     text: str
+
+
+def shown(finding: Finding, width: int, *, coloured: bool) -> str:
+    """The line, whose name takes so many columns."""
+    mark = "✓" if finding.is_good else "✗"
+    painted = typer.style(mark, fg="green" if finding.is_good else "red") if coloured else mark
+    return f"{painted} {clean(f'{finding.name:{width}}  {finding.text}')}"
 
 
 async def examine(config: str | None) -> list[Finding]:
@@ -72,22 +80,32 @@ def _keys(settings: Settings) -> str:
 async def _backend(settings: Settings, backend: Backend) -> Finding:
     name = f"backend {backend.name}"
     fault = next(backend_faults(backend, os.environ), "")
-    alone = msgspec.structs.replace(settings, backends=(backend,))
     if fault:
         return Finding(name, False, fault.removeprefix("."))
     try:
-        check_backends(alone)
+        check_backends(msgspec.structs.replace(settings, backends=(backend,)))
     except SettingsError as error:
         return Finding(name, False, str(error))
-    async with make_session(settings.timeouts) as session:
-        return Finding(name, *await ask_backend(Router(alone, session).routes[0]))
+    return Finding(name, *await ask_backend(settings, backend))
+
+
+def store_place(settings: Settings) -> str:
+    """Where the gateway keeps what outlives a turn."""
+    file = _store_file(settings)
+    return str(file.path) if file is not None else "in memory"
+
+
+def _store_file(settings: Settings) -> StoreFile | None:
+    url = settings.store.url
+    if url.startswith("memory:"):
+        return None
+    return StoreFile(url.partition(":")[2] or str(state_folder() / "toolwire.db"))
 
 
 def _store(settings: Settings, *, runs: bool) -> Finding:
-    url = settings.store.url
-    if url.startswith("memory:"):
-        return Finding("store", True, "in memory")
-    file = StoreFile(url.partition(":")[2] or str(state_folder() / "toolwire.db"))
+    file = _store_file(settings)
+    if file is None:
+        return Finding("store", True, store_place(settings))
     fault = _store_fault(file, runs=runs)
     if fault:
         return Finding("store", False, f"{file.path}: {fault}")

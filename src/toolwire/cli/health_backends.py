@@ -14,8 +14,10 @@ from toolwire.cli.choice import own_key, own_key_variable
 from toolwire.cli.health_codex import codex_of
 from toolwire.core.backend import Post
 from toolwire.turns.checks import OPERATIONS
-from toolwire.turns.routes import Route, names_in
-from toolwire.upstream.http import HttpUpstream, SmallAnswer
+from toolwire.turns.explain import reach_hint
+from toolwire.turns.routes import Route, Router, names_in
+from toolwire.turns.settings import Backend, Settings
+from toolwire.upstream.http import HttpUpstream, SmallAnswer, make_session
 from toolwire.upstream.reply import Broken
 
 PATIENCE = 6.0
@@ -27,20 +29,24 @@ _KEY_REFUSED = re.compile(
 """How some servers refuse a key with a status that says something else: xAI and Gemini answer 400."""
 
 
-async def ask_backend(route: Route) -> tuple[bool, str]:
+async def ask_backend(settings: Settings, backend: Backend) -> tuple[bool, str]:
     """Whether all is well with a backend, and a line about it."""
-    if isinstance(route.upstream, HttpUpstream):
+    if backend.kind == "codex":
+        return await codex_of(backend)
+    if backend.kind not in OPERATIONS:
+        return True, "built in" if backend.kind == "demo" else f"replays {backend.file}"
+    async with make_session(settings.timeouts) as session:
+        [route] = Router(msgspec.structs.replace(settings, backends=(backend,)), session).routes
+        assert isinstance(route.upstream, HttpUpstream)
         try:
             async with asyncio.timeout(PATIENCE):
                 good, said = await _ask(route, route.upstream)
         except Broken as error:
-            good, said = False, f"{error.failure.message.rstrip('.')}; is its server running, and base_url right?"
+            message = error.failure.message
+            good, said = False, f"{message.replace('The backend', 'it', 1)} {reach_hint(message)}".rstrip()
         except TimeoutError:
             good, said = False, f"no answer in {PATIENCE:.0f} seconds; is base_url right, or a proxy needed?"
         return good, f"{route.upstream.url}: {said}"
-    if route.backend.kind == "codex":
-        return await codex_of(route.backend)
-    return True, "built in" if route.backend.kind == "demo" else f"replays {route.backend.file}"
 
 
 async def _ask(route: Route, upstream: HttpUpstream) -> tuple[bool, str]:

@@ -54,9 +54,11 @@ async def _version(command: tuple[str, ...]) -> tuple[str, str]:
         async with asyncio.timeout(PATIENCE):
             said, _ = await process.communicate()
     except TimeoutError:
-        process.kill()
-        await process.wait()
         return "", f"{command[0]} --version does not answer"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
     found = re.search(rb"(\d+)\.(\d+)\.(\d+)", said)
     if found is None:
         return "", f"{command[0]} --version says no version"

@@ -5,7 +5,7 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from toolwire.cli.options import Config, Model, Port, one_of, stop, stops_on
+from toolwire.cli.options import Config, Host, Model, Port, one_of, stop, stops_on
 
 
 def launch(
@@ -14,6 +14,7 @@ def launch(
     ],
     arguments: Annotated[list[str] | None, typer.Argument(help="Its own options and arguments.")] = None,
     model: Model = "",
+    host: Host = None,
     port: Port = None,
     log: Annotated[Path | None, typer.Option(help="A file for the log of the gateway, if one is started.")] = None,
     config: Config = None,
@@ -27,4 +28,4 @@ def launch(
         raise stop(f"launch: {program!r} is none of {', '.join(get_args(Program))}")
     own = arguments or []
     with stops_on(SettingsError, NotStarted):
-        raise typer.Exit(start(cast("Program", program), own[own[:1] == ["--"] :], model, port, log, config))
+        raise typer.Exit(start(cast("Program", program), own[own[:1] == ["--"] :], model, host, port, log, config))

@@ -1,5 +1,6 @@
 """`toolwire serve`."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -22,8 +23,16 @@ def serve(
     from toolwire.turns import settings
 
     with stops_on(settings.SettingsError):
-        chosen = settings.with_address(settings.load_for_serving(config), host, port)
+        read = settings.load_for_serving(config)
+        chosen = settings.with_address(read, host, port)
         settings.check_workers(workers)
+        tell_more = None
+        if sys.stderr.isatty():
+            from toolwire.cli.banner import Banner
+
+            banner = Banner(read, chosen)
+            banner.head()
+            tell_more = banner.ready
         from toolwire.gateway.serve import serve as run
 
-        run(chosen)
+        run(chosen, tell_more)

@@ -39,10 +39,16 @@ class Launch(msgspec.Struct, frozen=True):
 
 
 def start(
-    program: Program, arguments: Sequence[str], model: str, port: int | None, log: Path | None, config: str | None
+    program: Program,
+    arguments: Sequence[str],
+    model: str,
+    host: str | None,
+    port: int | None,
+    log: Path | None,
+    config: str | None,
 ) -> int:
     """Run the program; returns its exit code. On a gateway that runs already it takes the place of this process."""
-    settings = with_address(load(config), None, port)
+    settings = with_address(load(config), host, port)
     executable = shutil.which(program)
     if executable is None:
         raise NotStarted(f"{program} is not installed: {INSTALL[program]}")
