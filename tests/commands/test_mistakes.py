@@ -184,8 +184,11 @@ def test_a_model_has_to_be_named_where_there_are_only_globs(desk: Desk):
 
 def test_a_key_is_never_shown_wherever_it_was_put(desk: Desk):
     key = "sk-live-0123456789abcdef"
-    for entry in (f'api_key = "{key}"', f'api_key_env = "{key}"', f'auth = "{key}"', f'key_header = "{key}"'):
-        desk.configure(f"{BACKEND}{entry}\n")
+    entries = [f'api_key = "{key}"', f'api_key_env = "{key}"', f'auth = "{key}"', f'key_header = "{key}"']
+    addresses = [f"me:{key}@host/v1", f"http://me:{key}@host/v1/chat/completions", f"http://me:{key}@host:x/v1"]
+    urls = [BACKEND.replace("http://127.0.0.1:1/v1", address) for address in addresses]
+    for text in (*(f"{BACKEND}{entry}\n" for entry in entries), *urls):
+        desk.configure(text)
         done = desk.run("config")
         assert done.returncode == 2
         assert key not in done.stderr

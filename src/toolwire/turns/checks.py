@@ -128,14 +128,16 @@ def _address_faults(backend: Backend) -> Iterator[str]:
         return
     fault = address_fault(url)
     if fault:
-        yield f".base_url: {url!r} is not an address: {fault}"
+        what = repr(url) if "@" not in url else "what stands here"  # a password may be in it
+        yield f".base_url: {what} is not an address: {fault}"
         return
     parsed = urlsplit(url)
     ending = next((path for path in OPERATIONS.values() if parsed.path.rstrip("/").endswith(path)), "")
     if parsed.query or parsed.fragment:
         yield '.base_url: it has a query; write that as query = { NAME = "VALUE" }'
     elif ending:
-        yield f".base_url: it ends in an operation; write {url.rstrip('/').removesuffix(ending)!r}"
+        plain = url.rstrip("/").removesuffix(ending)
+        yield f".base_url: it ends in an operation; write {repr(plain) if '@' not in url else f'it without {ending}'}"
     elif url == address:
         yield ".base_url: write the name of your own resource for RESOURCE"
 
