@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.agent.terminal import Terminal
 from tests.support.gateway import PROXIES, backend, chat_body
 from tests.support.upstream import Upstream
 from toolwire.turns.files import why_untrusted
@@ -131,7 +132,10 @@ def test_nothing_of_the_directory_is_read_or_run(
 def test_the_users_own_configuration_is_read(clone: Clone) -> None:
     clone.config.write_text("[server]\nprot = 1\n")
     done = clone.run(*PROGRAMS["toolwire"], "run", "Hello")
-    assert (done.returncode, done.stderr) == (2, f"toolwire: {clone.config}: server.prot: unknown key\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"toolwire: {clone.config}: server.prot: unknown key; did you mean port?\n",
+    )
     elsewhere = clone.home / "other/toolwire/toolwire.toml"
     elsewhere.parent.mkdir(parents=True)
     elsewhere.write_text("[server]\nport = 'x'\n")
@@ -173,26 +177,31 @@ def test_what_a_configuration_names_is_looked_up_beside_it(
         answer = http.post(f"{gateway.url}/v1/chat/completions", json=body).json()
         assert answer["choices"][0]["message"]["content"] == "According to get_time: noon"
         assert http.post(f"{gateway.url}/v1/responses", json={"model": "demo", "input": "Hi"}).status_code == 200
-    assert gateway.said[0] == f"toolwire: configuration: {clone.config}"
     assert clone.trapped == ""
     assert [(beside / name).read_text() for name in "st"] == [f"{beside}\n", f"{beside}\n"]
     assert {each.name for each in beside.iterdir()} >= {"kept.db", "tapes"}
     assert not {each.name for each in clone.folder.iterdir()} & {"kept.db", "tapes", "s", "t"}
 
 
-def test_serve_says_which_file_it_reads(clone: Clone) -> None:
-    program = PROGRAMS["toolwire"]
+def said_first(clone: Clone) -> str:
+    """The line about the configuration that `toolwire serve` writes on a terminal."""
+    command = [*PROGRAMS["toolwire"], "serve", "--port", "0"]
+    with Terminal(command, clone.environment, cwd=clone.folder, columns=200) as terminal:
+        terminal.until("ready on ")
+        terminal.press_ctrl_c()
+        terminal.end()
+        return terminal.lines[1]
+
+
+def test_serve_says_on_a_terminal_which_file_it_reads(clone: Clone) -> None:
     clone.config.write_text('[store]\nurl = "memory:"\n')
     here = clone.folder / "toolwire.toml"
     here.write_text('[store]\nurl = "memory:"\n')
-    with clone.serve(*program, "serve") as gateway:
-        assert gateway.said[0] == f"toolwire: configuration: {here}"
+    assert said_first(clone) == f"configuration  {here}"
     here.unlink()
-    with clone.serve(*program, "serve") as gateway:
-        assert gateway.said[0] == f"toolwire: configuration: {clone.config}"
+    assert said_first(clone) == f"configuration  {clone.config}"
     clone.config.unlink()
-    with clone.serve(*program, "serve") as gateway:
-        assert gateway.said[0] == "toolwire: configuration: none"
+    assert said_first(clone) == f"configuration  none; toolwire init writes {clone.config}"
 
 
 # A file of the working directory that others could have written

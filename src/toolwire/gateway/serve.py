@@ -8,8 +8,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Generator
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from types import FrameType
 from typing import cast
 
@@ -33,10 +33,20 @@ CHECKED_EVERY = 0.5
 class GatewayServer(uvicorn.Server):
     """uvicorn, with limits for connections, a line when it is ready, and an end by signal that counts as success."""
 
-    def __init__(self, config: uvicorn.Config, address: str, gateway: Gateway, limits: Server, flight: Flight) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        address: str,
+        gateway: Gateway,
+        limits: Server,
+        flight: Flight,
+        tell_more: Callable[[], Coroutine[None, None, None]] | None,
+    ) -> None:
         super().__init__(config)
         self._address = address
         self._gateway = gateway
+        self._tell_more = tell_more
+        self._telling: asyncio.Task[None] | None = None
         self._drain = limits.drain
         self.server_state: Connections = Connections(limits, flight)
 
@@ -49,6 +59,14 @@ class GatewayServer(uvicorn.Server):
             gc.freeze()
             gc.set_threshold(20_000, 20, 20)
             print(f"toolwire ready on {self._address}", file=sys.stderr, flush=True)
+            if self._tell_more is not None:
+                self._telling = asyncio.create_task(self._tell_more())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.wait((self._telling,))
+        await super().shutdown(sockets)
 
     def _check_connections(self, loop: asyncio.AbstractEventLoop) -> None:
         self.server_state.check(loop.time())
@@ -130,14 +148,13 @@ def _tell(line: str) -> None:
     print(f"toolwire: {line}", file=sys.stderr, flush=True)
 
 
-def serve(settings: Settings) -> None:
-    """Serve until a signal ends it."""
+def serve(settings: Settings, tell_more: Callable[[int], Coroutine[None, None, None]] | None = None) -> None:
+    """Serve until a signal ends it. `tell_more` gets the port once the gateway is ready, and runs beside it."""
     check_backends(settings)
     check_gateway_tools(settings)
     allow_files(settings.server.max_connections)
     sock = listen(settings)
     store = opened_store(settings, _tell)
-    print(f"toolwire: configuration: {Path(settings.file).absolute() if settings.file else 'none'}", file=sys.stderr)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     flight = Flight(bytes_of(settings.server.max_in_flight))
@@ -160,4 +177,5 @@ def serve(settings: Settings) -> None:
         )
         # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
         logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
-        GatewayServer(config, address, gateway, settings.server, flight).run(sockets=[sock])
+        telling = partial(tell_more, port) if tell_more is not None else None
+        GatewayServer(config, address, gateway, settings.server, flight, telling).run(sockets=[sock])

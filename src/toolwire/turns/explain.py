@@ -53,10 +53,15 @@ def explained(failure: Failure, backend: AskedBackend) -> Failure:
         hint = _KEY_HINTS[backend.key].format(backend.key_variable)
     elif message.startswith("The backend"):
         message = f"{name}{where}{message.removeprefix('The backend')}"
-        hint = next((hint for words, hint in _HINTS.items() if words in failure.message), "")
+        hint = reach_hint(failure.message)
     if hint:
         message = f"{message.rstrip('.')}. {hint}"
     return msgspec.structs.replace(failure, status=status, message=message, hint=hint, url=backend.url)
+
+
+def reach_hint(message: str) -> str:
+    """What to do where a backend cannot be reached; nothing if that is not what the message says."""
+    return next((hint for words, hint in _HINTS.items() if words in message), "")
 
 
 _KEY_HINTS: dict[KeySource, str] = {

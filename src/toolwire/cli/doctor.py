@@ -1,0 +1,22 @@
+"""`toolwire doctor`: a green or red line for everything that a gateway of these settings needs."""
+
+import os
+import sys
+
+import typer
+
+from toolwire.cli.options import Config
+
+
+def doctor(config: Config = None) -> None:
+    """Check the configuration, every backend, its key, the store, Codex and the port; each line says what to do."""
+    import asyncio
+
+    from toolwire.cli.health import examine, shown
+
+    findings = asyncio.run(examine(config))
+    width = max(len(finding.name) for finding in findings)
+    coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    for finding in findings:
+        print(shown(finding, width, coloured=coloured))
+    raise typer.Exit(0 if all(finding.is_good for finding in findings) else 1)
