@@ -8,7 +8,7 @@ import pytest
 from toolwire.backends.codex.config import key_variables
 from toolwire.backends.codex.failures import turn_failure
 from toolwire.backends.codex.wire import TurnError
-from toolwire.backends.failures import http_failure
+from toolwire.backends.failures import NO_SUCH_ENDPOINT, http_failure
 from toolwire.core.errors import BackendFault
 from toolwire.core.loose_text import whole_text
 from toolwire.core.recording import without_secrets
@@ -65,3 +65,18 @@ def test_a_schema_that_is_too_deep_says_nothing_of_its_parameters():
 def test_a_codex_that_finds_no_way_to_its_server_may_be_asked_again():
     failure = turn_failure(TurnError("workspace routing discovery failed"))
     assert (failure.code, failure.retryable) == ("backend_unreachable", True)
+
+
+PAGE = b"<!DOCTYPE HTML>\n<html><head><title> 503 Busy </title></head><body><h1>Busy</h1></body></html>"
+
+
+def test_a_web_page_of_an_error_is_named_and_not_quoted():
+    failure = http_failure(503, {}, PAGE)
+    assert (failure.status, failure.message) == (503, "The backend answered with status 503 and a web page: 503 Busy.")
+    assert not failure.quoted
+    assert http_failure(500, {}, b"<html>").message == "The backend answered with status 500 and a web page."
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+def test_a_web_page_where_nothing_is_served_means_a_wrong_address(status: int):
+    assert http_failure(status, {}, PAGE).code == NO_SUCH_ENDPOINT

@@ -51,9 +51,10 @@ _FINAL = frozenset(("insufficient_quota", "usage_limit_reached", "usage_not_incl
 
 NO_SUCH_ENDPOINT = "no_such_endpoint"
 """The failure code of a server that does not know the path it was asked under."""
-_NO_ENDPOINT = (404, 405)
+_NO_ENDPOINT = (404, 405, 501)
 _STOCK_PHRASES = frozenset(("", "not found", "404 not found", "404 page not found", "method not allowed"))
 """What web frameworks say of a path that they do not know. An unknown model has other words."""
+_WEB_PAGE = re.compile(r"\s*<(?:!doctype html|html)\b(?:.*?<title[^>]*>\s*([^<]{1,100}))?", re.IGNORECASE | re.DOTALL)
 
 
 class Error(msgspec.Struct):
@@ -78,9 +79,15 @@ def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failur
     """The failure that an HTTP error means."""
     error = _read(body)
     code = _text(error.code)
-    if status in _NO_ENDPOINT and not code and (error.message or "").lower().strip(" .") in _STOCK_PHRASES:
+    quoted = error.message or ""
+    page = _WEB_PAGE.match(quoted)
+    if status in _NO_ENDPOINT and not code and (page or quoted.lower().strip(" .") in _STOCK_PHRASES):
         code = NO_SUCH_ENDPOINT
-    message = error.message or f"The backend answered with status {status}."
+    if page:
+        title = (page[1] or "").strip()
+        quoted, message = "", f"The backend answered with status {status} and a web page{title and f': {title}'}."
+    else:
+        message = quoted or f"The backend answered with status {status}."
     return with_context_code(
         Failure(
             status=status if 400 <= status < 600 else 502,  # any other is no HTTP error
@@ -90,7 +97,7 @@ def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failur
             param=_text(error.param) or None,
             retry_after=read_retry_after(headers.get("retry-after", "")),
             retryable=status in RETRYABLE_STATUS and not {code, error.type} & _FINAL,
-            quoted=error.message is not None,
+            quoted=bool(quoted),
         ),
         error.type or "",
     )
