@@ -57,18 +57,22 @@ clean: ## Remove everything that set-up made
 clients:
 	@if command -v npm >/dev/null; then \
 		cmp -s tests/clients/js/package-lock.json tests/clients/js/node_modules/.installed || \
-		{ (cd tests/clients/js && npm ci --silent) && cp tests/clients/js/package-lock.json tests/clients/js/node_modules/.installed; }; \
+		{ echo "Installing the clients that the tests use, from tests/clients/js" >&2; \
+		(cd tests/clients/js && npm ci --silent) && cp tests/clients/js/package-lock.json tests/clients/js/node_modules/.installed; }; \
 	fi
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Toolwire needs Python 3.11 or newer with venv and pip (Debian: apt install python3-venv)." >&2; exit 1; }
+	@echo "Making a virtual environment in .venv, with $$($(PYTHON) --version)" >&2
 	@$(PYTHON) -m venv .venv
 
 .venv/.ready: .venv/bin/python requirements.txt pyproject.toml
+	@echo "Installing $$(grep -c '==' requirements.txt) packages from requirements.txt: half a minute, the first time" >&2
 	@$(INSTALL) -r requirements.txt
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 .venv/.ready-dev: .venv/.ready requirements-dev.txt
+	@echo "Installing $$(grep -c '==' requirements-dev.txt) packages for tests and checks from requirements-dev.txt" >&2
 	@$(INSTALL) -r requirements-dev.txt
 	@touch $@
