@@ -1,0 +1,153 @@
+"""The first ten minutes of somebody new: the README to the letter in a clean clone, then what it does not mention.
+
+    python scripts/newcomer.py [--keep]
+
+Prints a transcript to be read: every command, what it printed, and how long it took. The exit code is 1 if a command
+did not end as it should. It needs git, make and curl, and nothing of this repository's own environment.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parent.parent
+URL = "http://127.0.0.1:8787"
+MOST_LINES = 25
+PIPED: Any = {"text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+CHAT = f"curl -s {URL}/v1/chat/completions -H 'content-type: application/json' -d"
+
+
+class Step(NamedTuple):
+    """One command, the exit code that it should have, and words that should be in what it prints."""
+
+    command: str
+    words: str = ""
+    code: int = 0
+
+
+BEYOND = (
+    Step(f"curl -s {URL}/", "Toolwire"),
+    Step(f"curl -s {URL}/v1/models", '"demo"'),
+    Step(
+        CHAT + """ '{"model": "gpt-6", "messages": [{"role": "user", "content": "Hi"}]}'""", "There is no model 'gpt-6'"
+    ),
+    Step(CHAT + """ '{"model": "demo", "messages": "Hi"}'""", "messages"),
+    Step(f"curl -s {URL}/chat/completions -d 'not json'", "JSON"),
+    Step(f"curl -s {URL}/v1/complete -d '{{}}'", "not served here"),
+    Step(".venv/bin/toolwire", "Commands"),
+    Step(".venv/bin/toolwire --version", "toolwire "),
+    Step(".venv/bin/toolwire sevre", "serve", 2),
+    Step(".venv/bin/toolwire doctor", "demo"),
+    Step(".venv/bin/toolwire models", "demo"),
+    Step(".venv/bin/toolwire config", "[server]"),
+    Step(".venv/bin/toolwire env claude", "ANTHROPIC_BASE_URL"),
+    Step(".venv/bin/toolwire init --preset ollama --model qwen3-coder --yes", "toolwire.toml"),
+    Step(".venv/bin/toolwire run 'Hello there'", "demo"),
+    Step("echo 'Hello there' | .venv/bin/toolwire run - --model demo", "demo"),
+    Step(".venv/bin/toolwire serve", "8787", 2),  # the port is taken
+    Step("make", "make test"),
+)
+
+
+def main() -> None:
+    """Walk, and say at the end what went wrong."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--keep", action="store_true", help="do not remove the clone")
+    keep = parser.parse_args().keep
+    folder = Path(tempfile.mkdtemp(prefix="newcomer-"))
+    try:
+        faults = Walk(folder).walk()
+    finally:
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"\n{len(faults)} commands did not end as they should" if faults else "\nAll commands ended as they should")
+    for fault in faults:
+        print(f"  {fault}")
+    sys.exit(1 if faults else 0)
+
+
+class Walk:
+    """A clean clone, a home of its own, and what was not as it should be."""
+
+    def __init__(self, folder: Path) -> None:
+        self._clone = folder / "toolwire"
+        home = folder / "home"
+        home.mkdir()
+        secrets = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|^PROXY_|^VIRTUAL_ENV$|^PYTHON")
+        self._environment = {name: value for name, value in os.environ.items() if not secrets.search(name)}
+        self._environment |= {
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "XDG_CONFIG_HOME": str(home / "config"),
+        }
+        self._faults: list[str] = []
+
+    def walk(self) -> list[str]:
+        """Everything, in the order of the README. Returns the commands that failed."""
+        readme = (ROOT / "README.md").read_text()
+        self._do(Step(f"git clone --quiet {ROOT} {self._clone}"), self._clone.parent)
+        server = self._serve()
+        try:
+            for step in _demo_of(readme):
+                self._do(step, self._clone)
+            for step in BEYOND:
+                self._do(step, self._clone)
+        finally:
+            server.send_signal(signal.SIGINT)
+            self._show(server.communicate(timeout=60)[0], time.monotonic())
+        return self._faults
+
+    def _serve(self) -> "subprocess.Popen[str]":
+        started = time.monotonic()
+        print("$ make serve &", flush=True)
+        server = subprocess.Popen(["make", "serve"], cwd=self._clone, env=self._environment, **PIPED)
+        assert server.stdout is not None
+        for line in server.stdout:
+            print(f"  {line}", end="", flush=True)
+            if line.startswith("toolwire ready on "):
+                print(f"  ({time.monotonic() - started:.1f} s)")
+                return server
+        sys.exit("The gateway did not start.")
+
+    def _do(self, step: Step, folder: Path) -> None:
+        print(f"$ {step.command}", flush=True)
+        started = time.monotonic()
+        command = ["bash", "-c", step.command]
+        done = subprocess.run(command, cwd=folder, env=self._environment, timeout=300, check=False, **PIPED)
+        self._show(done.stdout, started)
+        if done.returncode != step.code or step.words not in done.stdout:
+            self._faults.append(f"{step.command[:100]}: exit code {done.returncode}, {step.words!r} expected")
+            print("  ^ not as it should be")
+
+    def _show(self, output: str, started: float) -> None:
+        lines = output.splitlines()
+        for line in lines[:MOST_LINES]:
+            print(f"  {line[:300]}")
+        if len(lines) > MOST_LINES:
+            print(f"  … {len(lines) - MOST_LINES} more lines")
+        print(f"  ({time.monotonic() - started:.1f} s)", flush=True)
+
+
+def _demo_of(readme: str) -> list[Step]:
+    """What the section on the demo model lets one type: its shell blocks, and its Python block as a program."""
+    section = readme.partition("## Try it without a model")[2].partition("\n## ")[0]
+    steps: list[Step] = []
+    for language, block in re.findall(r"^```(sh|python)\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+        if language == "sh":
+            steps.append(Step(block.strip()))
+        else:
+            install = ".venv/bin/python -m pip install --quiet --disable-pip-version-check openai"
+            steps.append(Step(f"{install} && .venv/bin/python - <<'END'\n{block}END", "18 degrees, sunny"))
+    return steps
+
+
+if __name__ == "__main__":
+    main()
