@@ -66,7 +66,7 @@ async def _ask(route: Route, upstream: HttpUpstream) -> tuple[bool, str]:
 
 
 async def _try(route: Route, upstream: HttpUpstream, key: str) -> SmallAnswer:
-    return await upstream.fetch("POST", Post(OPERATIONS[route.backend.kind], b"{}"), key)
+    return await upstream.fetch(Post(OPERATIONS[route.backend.kind], b"{}"), key)
 
 
 def _knows_operation(answer: SmallAnswer) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.codex.profile import OLDEST
+from toolwire.backends.codex.protocol import OLDEST
 from toolwire.cli.programs import INSTALL
 from toolwire.turns.settings import Backend
 from toolwire.upstream.credentials import login_file

@@ -85,12 +85,12 @@ class HttpUpstream:
         self._query = query or {}
         self._credentials = credentials
         address = URL(base_url)
-        self.url = str(address.with_user(None).with_query(None).with_fragment(None)).rstrip("/")
+        bare = address.with_user(None).with_query(None).with_fragment(None) if address.absolute else ""
+        self.url = str(bare).rstrip("/")
         own = {**_login(address), **{name.lower(): value for name, value in headers.items()}}
         self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
         self.origin: Origin = (address.scheme, address.host, address.port)
         self._proxy = proxy_for(address)
-        self._urls: dict[str, URL] = {}
         self._targets: dict[str, aiohttp.ClientRequest] = {}
 
     def start(self) -> None:
@@ -152,16 +152,19 @@ class HttpUpstream:
 
     async def get_json(self, path: str, key: str) -> bytes:
         """Send a GET request for a small document, such as a list of models."""
-        return _good(await self.fetch("GET", Post(path, b""), key))
+        return await self.fetch_json(Post(path, b""), key)
 
-    async def post_json(self, post: Post, key: str) -> bytes:
-        """Send a POST request with a small answer, such as a token count."""
-        return _good(await self.fetch("POST", post, key))
+    async def fetch_json(self, post: Post, key: str) -> bytes:
+        """Send a request with a small answer, such as a token count. Raises `Broken` if that is not a good one."""
+        answer = await self.fetch(post, key)
+        if not 200 <= answer.status < 300:
+            raise broken("backend_refused", f"The backend answered with status {answer.status}.")
+        return answer.body
 
-    async def fetch(self, method: str, post: Post, key: str) -> "SmallAnswer":
-        """Send a request with a small answer, whatever that is. Raises `Broken` if none comes."""
+    async def fetch(self, post: Post, key: str) -> "SmallAnswer":
+        """The same with whatever answer comes: to a POST, or to a GET if it has no body."""
         headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
-        body = _payload(post.body) if post.body else None
+        method, body = ("POST", _payload(post.body)) if post.body else ("GET", None)
         request = self._session.request(
             method, self._url(post.path), headers=headers, data=body, proxy=self._proxy, allow_redirects=False
         )
@@ -172,9 +175,7 @@ class HttpUpstream:
             raise _broken(error) from error
 
     def _url(self, path: str) -> URL:
-        if path not in self._urls:
-            self._urls[path] = URL(self.url + path).extend_query(self._query)
-        return self._urls[path]
+        return URL(self.url + path).extend_query(self._query)
 
 
 def _login(address: URL) -> dict[str, str]:
@@ -190,12 +191,6 @@ class SmallAnswer(msgspec.Struct, frozen=True):
     status: int
     content_type: str
     body: bytes
-
-
-def _good(answer: SmallAnswer) -> bytes:
-    if not 200 <= answer.status < 300:
-        raise broken("backend_refused", f"The backend answered with status {answer.status}.")
-    return answer.body
 
 
 async def _small(response: aiohttp.ClientResponse) -> bytes:
@@ -242,22 +237,14 @@ def _head(target: URL, headers: Mapping[str, str], size: int) -> bytes:
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-class HttpReply:
+class HttpReply(msgspec.Struct, eq=False):
     """A response whose headers have arrived. `close` closes its connection."""
 
-    def __init__(
-        self,
-        status: int,
-        headers: Mapping[str, str],
-        content: aiohttp.StreamReader,
-        close: Callable[[], object],
-        batching: bool = True,
-    ) -> None:
-        self.status = status
-        self.headers = headers
-        self._content = content
-        self._close = close
-        self._batching = batching
+    status: int
+    headers: Mapping[str, str]
+    _content: aiohttp.StreamReader
+    _close: Callable[[], object]
+    _batching: bool = True
 
     def read_nowait(self) -> bytes:
         """The bytes that have arrived; empty if none have."""
@@ -285,22 +272,16 @@ class HttpReply:
 
 def _broken(error: Exception) -> Broken:
     """The failure for the client; it never contains the address of the backend."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _distrusted(error.certificate_error)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return _distrusted(error)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        refused = getattr(error, "certificate_error", error)
+        reason = str(getattr(refused, "verify_message", "")).partition(",")[0]  # what follows a comma names the host
+        return broken("backend_certificate", f"The backend's certificate was refused{f': {reason}' if reason else ''}.")
     if isinstance(error, TimeoutError):
         return broken("backend_unreachable", "The backend cannot be reached in time.", 504)
     if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
         reason = _reason(error)
         return broken("backend_unreachable", f"The backend cannot be reached{f': {reason}' if reason else ''}.")
     return broken("backend_broke_off", "The connection to the backend broke.")
-
-
-def _distrusted(error: Exception) -> Broken:
-    # What follows a comma names the host.
-    reason = str(getattr(error, "verify_message", "")).partition(",")[0]
-    return broken("backend_certificate", f"The backend's certificate was refused{f': {reason}' if reason else ''}.")
 
 
 def _reason(error: OSError) -> str:
