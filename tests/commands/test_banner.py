@@ -171,3 +171,16 @@ def test_a_pipe_gets_the_ready_line_alone(desk: Desk, tmp_path: Path):
         assert process.wait(20) == 0
     [line] = said.read_text().splitlines()
     assert line.startswith("toolwire ready on http://127.0.0.1:")
+
+
+def test_a_gateway_without_a_place_for_its_lines_serves(desk: Desk, tmp_path: Path):
+    store = tmp_path / "kept.db"
+    desk.configure(f'[server]\nport = 8814\n[store]\nurl = "sqlite:{store}"\n')
+    command = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *PROGRAM, "serve"]
+    process = subprocess.Popen(command, cwd=desk.folder, env=desk.environment)
+    try:
+        asked = "i=0; until curl -s http://127.0.0.1:8814/healthz || [ $i -gt 200 ]; do i=$((i+1)); sleep 0.1; done"
+        assert paste(desk, asked).stdout.startswith('{"status":"ok"')
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0

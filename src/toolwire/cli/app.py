@@ -55,13 +55,14 @@ app.add_typer(config_app, name="config")
 def main() -> None:
     """Run the command line. What is wrong with it is one line."""
     without_working_directory()
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - Python has none where it is closed
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a letter shows another
     try:
         code = app(prog_name="toolwire", standalone_mode=False)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except typer.TyperException as error:
         context: typer.Context | None = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "toolwire"

@@ -11,7 +11,8 @@ def env(
     client: Annotated[
         str,
         typer.Argument(
-            help="claude, codex, openai or anthropic (for programs with the library of one of these).",
+            metavar="claude|codex|openai|anthropic",
+            help="The client; openai and anthropic are for programs with the library of one of these.",
             autocompletion=one_of("claude", "codex", "openai", "anthropic"),
         ),
     ],

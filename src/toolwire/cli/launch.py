@@ -10,7 +10,12 @@ from toolwire.cli.options import Config, Host, Model, Port, one_of, stop, stops_
 
 def launch(
     program: Annotated[
-        str, typer.Argument(help="claude or codex; what follows goes to it.", autocompletion=one_of("claude", "codex"))
+        str,
+        typer.Argument(
+            metavar="claude|codex",
+            help="The program; what follows goes to it.",
+            autocompletion=one_of("claude", "codex"),
+        ),
     ],
     arguments: Annotated[list[str] | None, typer.Argument(help="Its own options and arguments.")] = None,
     model: Model = "",
