@@ -1,0 +1,80 @@
+"""What the properties of a tool's arguments hold, as their names tell: a path, a command, a text."""
+
+from typing import Any, Literal, TypeAlias, cast
+
+import msgspec
+
+from toolwire.adapt.schemas_walk import Schema, listed, named
+from toolwire.backends.demo.abilities import Ability
+from toolwire.backends.demo.schema.budget import Budget, TooMuch
+from toolwire.backends.demo.schema.fill import LARGEST
+from toolwire.backends.demo.schema.shapes import Shapes, types_of
+from toolwire.backends.demo.vocabulary import concept, parts_of
+
+Kind: TypeAlias = Literal["path", "command", "url", "glob", "remark", "message", "text"]
+
+_NAMES: dict[Kind, tuple[str, ...]] = {
+    "path": ("path", "file", "filename", "filepath", "directory"),
+    "command": ("command",),
+    "url": ("page", "uri"),
+    "remark": ("describe", "description", "explanation", "justification", "reason", "title", "summary"),
+    "message": ("prompt", "message", "task", "instruction", "question", "objective", "content", "body"),
+}
+_KINDS: dict[str, Kind] = {name: kind for kind, names in _NAMES.items() for name in names}
+_STEPS = 5_000
+"""Steps to read the properties of a schema."""
+
+
+def kind_of(name: str, description: str, ability: Ability) -> Kind:
+    """What a property holds. A remark tells people what a call is for, a message is a longer text."""
+    words = parts_of(name)
+    if {"pattern", "glob"} & {*words} and ("glob" in description.lower() or ability.does("find", "file")):
+        return "glob"
+    for word in reversed(words):
+        kind = _KINDS.get(word) or _KINDS.get(concept(word))
+        if kind is not None:
+            return kind
+    return "text"
+
+
+class Form:
+    """The properties of a tool's arguments that take any text, and what they hold."""
+
+    def __init__(self, ability: Ability) -> None:
+        self.required: dict[str, Kind] = {}
+        self.optional: dict[str, Kind] = {}
+        self.arrays: set[str] = set()
+        """Those that take several texts."""
+        self.choices: set[str] = set()
+        """The values of enums, in small letters."""
+        schema = ability.tool.parameters
+        if schema is None or len(schema) > LARGEST:
+            return
+        try:
+            self._read(msgspec.json.decode(schema), ability)
+        except (TooMuch, RecursionError, msgspec.DecodeError):
+            return
+
+    def _read(self, root: Any, ability: Ability) -> None:
+        shapes = Shapes(root, Budget(_STEPS))
+        top = next(shapes.of(root), Schema())
+        required = {name for name in listed(top, "required") if isinstance(name, str)}
+        for name, schema in named(top, "properties").items():
+            shape = next(shapes.of(schema), Schema())
+            kind = kind_of(name, str(shape.get("description", "")), ability)
+            self.choices.update(choice.lower() for choice in listed(shape, "enum") if isinstance(choice, str))
+            if kind == "remark" or not _takes_text(shape):
+                continue
+            (self.required if name in required else self.optional)[name] = kind
+            if "array" in types_of(shape) and kind != "command":
+                self.arrays.add(name)
+
+
+def _takes_text(schema: Schema) -> bool:
+    types = types_of(schema)
+    if any(key in schema for key in ("enum", "const", "format", "pattern", "properties")):
+        return False
+    if "array" in types:
+        items: Any = schema.get("items")
+        return not isinstance(items, dict) or _takes_text(cast("Schema", items))
+    return not types or "string" in types
