@@ -37,7 +37,11 @@ def test_an_upstream_status_reaches_the_client_with_its_message(http, gateway, u
     upstream.replies["refuses"] = Reply([body], status, "application/json", headers)
     response = post(http, gateway, "up/refuses", stream=streamed)
     assert response.status_code == status
-    assert response.json()["error"] == {"message": "Upstream says no.", "type": "t", "code": "c", "param": "p"}
+    error = response.json()["error"]
+    refused = "Backend `up` (URL) refused a request without a key: Upstream says no. Set api_key_env of the backend, or send a key of your own."
+    message = refused.replace("URL", upstream.url) if status == 401 else "Upstream says no."
+    assert error == {"message": message, "type": "t", "code": "c", "param": "p"}
+    assert response.headers["x-toolwire-backend"] == "up"
     assert response.headers["retry-after"] == "9"
     assert response.headers["x-ratelimit-remaining-requests"] == "0"
 
@@ -95,7 +99,12 @@ def test_an_unreachable_backend_is_a_502(http, start, streamed):
     gateway = start(backend("http://127.0.0.1:9/v1"))
     response = post(http, gateway, "up/x", stream=streamed)
     assert (response.status_code, response.json()["error"]["code"]) == (502, "backend_unreachable")
-    assert response.json()["error"]["message"] == "The backend cannot be reached: connection refused."
+    hint = "Is the server running, and is base_url right?"
+    said = f"Backend `up` (http://127.0.0.1:9/v1) cannot be reached: connection refused. {hint}"
+    assert response.json()["error"]["message"] == said
+    [line] = gateway.wait_for_turns(1)
+    assert (line["level"], line["backend"], line["url"], line["hint"]) == ("error", "up", "http://127.0.0.1:9/v1", hint)
+    assert line["failure"] == "Backend `up` (http://127.0.0.1:9/v1) cannot be reached: connection refused."
 
 
 @pytest.mark.parametrize(

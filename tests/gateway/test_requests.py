@@ -146,7 +146,9 @@ def test_a_codex_login_is_used_and_read_again_when_it_changes(http, start, upstr
     upstream.replies["login"] = Reply([b'{"detail":"token expired"}'], 401, "application/json")
     expired = http.post(url, json=chat_body("up/login"))
     assert expired.status_code == 401
-    assert expired.json()["error"]["message"] == "token expired. Run `codex login` to log in again."
+    message = expired.json()["error"]["message"]
+    assert message.startswith("Backend `up`")
+    assert message.endswith("refused the login of Codex: token expired. Run `codex login` to log in again.")
 
 
 def test_models_are_names_aliases_and_what_a_glob_matches_upstream(http, start, upstream):

@@ -49,6 +49,13 @@ RETRYABLE_STATUS = frozenset((408, 409, 429, 500, 502, 503, 504, 529))
 _FINAL = frozenset(("insufficient_quota", "usage_limit_reached", "usage_not_included"))
 
 
+NO_SUCH_ENDPOINT = "no_such_endpoint"
+"""The failure code of a server that does not know the path it was asked under."""
+_NO_ENDPOINT = (404, 405)
+_STOCK_PHRASES = frozenset(("", "not found", "404 not found", "404 page not found", "method not allowed"))
+"""What web frameworks say of a path that they do not know. An unknown model has other words."""
+
+
 class Error(msgspec.Struct):
     """The error object of a server."""
 
@@ -71,6 +78,8 @@ def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failur
     """The failure that an HTTP error means."""
     error = _read(body)
     code = _text(error.code)
+    if status in _NO_ENDPOINT and not code and (error.message or "").lower().strip(" .") in _STOCK_PHRASES:
+        code = NO_SUCH_ENDPOINT
     message = error.message or f"The backend answered with status {status}."
     return with_context_code(
         Failure(
@@ -81,6 +90,7 @@ def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failur
             param=_text(error.param) or None,
             retry_after=read_retry_after(headers.get("retry-after", "")),
             retryable=status in RETRYABLE_STATUS and not {code, error.type} & _FINAL,
+            quoted=error.message is not None,
         ),
         error.type or "",
     )
@@ -101,6 +111,7 @@ def stream_failure(error: Error | None) -> Failure:
             param=_text(error.param) or None,
             retry_after=(retry_delay_in(message) or "1") if limited else "",
             retryable=code in _RETRYABLE or (code not in STATUS and kind in _RETRYABLE),
+            quoted=error.message is not None,
         ),
         kind,
     )

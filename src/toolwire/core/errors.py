@@ -28,6 +28,12 @@ class Failure(msgspec.Struct, frozen=True):
     param: str | None = None
     retry_after: str = ""
     retryable: bool = False
+    quoted: bool = False
+    """The message is the backend's own, which may repeat a prompt or a key: it is not logged."""
+    hint: str = ""
+    """What can be done about it; also the end of the message."""
+    url: str = ""
+    """Where the backend was asked, for the log."""
 
     def pause(self, now: float) -> float | None:
         """Seconds to wait according to Retry-After, a number or a date; None if it is absent or unreadable."""

@@ -17,7 +17,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolwire import __version__
 from toolwire.core.errors import Failure, ToolwireError
 from toolwire.core.shares import Shares
 from toolwire.core.terminal import clean
@@ -27,11 +26,13 @@ from toolwire.gateway.body import read_body, stepped
 from toolwire.gateway.exchange import Endpoint, Shared, turn_of
 from toolwire.gateway.flight import OVERLOADED, Claim, Flight
 from toolwire.gateway.guard import Guard
+from toolwire.gateway.health import Health
 from toolwire.gateway.http import EXPOSED, send_json
 from toolwire.gateway.keys import Keys
-from toolwire.gateway.log import Log
+from toolwire.gateway.log import Format, Log
 from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.models import Models, is_anthropic
+from toolwire.gateway.paths import nearest_path, served_path
 from toolwire.gateway.responses.background import Background
 from toolwire.gateway.responses.history import ResponseHistory
 from toolwire.gateway.responses.operations import Operations, State
@@ -61,13 +62,25 @@ class Gateway:
     """
 
     def __init__(
-        self, guard: Guard, endpoints: dict[str, ASGIApp], submit: ASGIApp, sockets: dict[str, ASGIApp], rest: ASGIApp
+        self,
+        guard: Guard,
+        endpoints: dict[str, ASGIApp],
+        submit: ASGIApp,
+        sockets: dict[str, ASGIApp],
+        rest: ASGIApp,
+        count_running: Callable[[], int],
     ) -> None:
         self._guard = guard
+        self._count_running = count_running
         self._endpoints = endpoints
         self._submit = submit
         self._sockets = sockets
         self._rest = rest
+
+    @property
+    def running(self) -> int:
+        """Turns that are being answered now, in the background too."""
+        return self._count_running()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -76,6 +89,7 @@ class Gateway:
             prefix, slash, rest = scope["path"][1:].partition("/")
             if slash and prefix in MODES:
                 scope = {**scope, "path": "/" + rest, "toolwire.output_mode": prefix}
+            scope = {**scope, "path": served_path(scope["path"])}
         path = scope["path"]
         refusal = self._guard.refusal(scope["headers"])
         if refusal is not None:
@@ -133,7 +147,7 @@ def make_app(settings: Settings, opened: SqliteStore | None = None, flight: Flig
                 Engine(settings, router, memory.reasoning),
                 guard,
                 Keys(settings),
-                log := Log(settings.debug.level, loop),
+                log := Log(settings.debug.level, loop, log_format(settings)),
                 Metrics(),
                 bounds := bounds_of(settings),
                 flight or Flight(bytes_of(settings.server.max_in_flight)),
@@ -160,20 +174,11 @@ def make_app(settings: Settings, opened: SqliteStore | None = None, flight: Flig
             await store.close()
             log.flush()
 
-    async def healthz(request: Request) -> Response:
-        return _json({"status": "ok", "version": __version__})
-
-    async def readyz(request: Request) -> Response:
-        works = await shared().store.probe()
-        ready = works or not settings.store.required
-        body: dict[str, object] = {"status": "ready" if ready else "not ready", "store": "ok" if works else "failing"}
-        if shared().keys.knows(dict(request.scope["headers"])):
-            body["backends"] = [backend.name for backend in settings.backends]
-        return _json(body, 200 if ready else 503)
-
-    async def metrics(request: Request) -> Response:
-        shared().keys.check(dict(request.scope["headers"]))
-        return Response(shared().metrics.text(), media_type="text/plain; version=0.0.4")
+    async def no_such_thing(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        failure = _no_such_thing(request, error.status_code)
+        shared().log.refused(request.method, request.url.path, failure)
+        return _failed(request, failure)
 
     operations = Operations(state)
     endpoints: dict[str, ASGIApp] = {
@@ -201,9 +206,7 @@ def make_app(settings: Settings, opened: SqliteStore | None = None, flight: Flig
             *Resources(state).routes(),
             Route(f"{messages.PATH}/count_tokens", count_tokens, methods=["POST"]),
             *Models(shared).routes(),
-            Route("/healthz", healthz),
-            Route("/readyz", readyz),
-            Route("/metrics", metrics),
+            *Health(shared).routes(),
         ],
         middleware=[
             Middleware(
@@ -217,11 +220,18 @@ def make_app(settings: Settings, opened: SqliteStore | None = None, flight: Flig
                 allow_private_network=True,
             ),
         ],
-        exception_handlers={HTTPException: _no_such_thing, ToolwireError: _told},
+        exception_handlers={HTTPException: no_such_thing, ToolwireError: _refused},
         lifespan=lifespan,
     )
     rest.router.redirect_slashes = False  # a redirect would repeat whatever host the client named
-    return Gateway(guard, endpoints, submit, sockets, rest)
+    return Gateway(guard, endpoints, submit, sockets, rest, lambda: shared().metrics.running if states else 0)
+
+
+def log_format(settings: Settings) -> Format:
+    """Words for people at a terminal, JSON for everything else, unless the settings say otherwise."""
+    if settings.debug.format != "auto":
+        return settings.debug.format
+    return "text" if sys.stderr.isatty() else "json"
 
 
 def watch_of(shared: Shared) -> Callable[[StoreFailed | None], None]:
@@ -265,22 +275,24 @@ async def _wrong_method(request: Request) -> Response:
     raise HTTPException(405)
 
 
-def _json(value: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
+_SERVED = (chat.PATH, responses.PATH, messages.PATH, "/v1/models", "/v1/conversations", "/healthz", "/metrics")
 
 
-async def _no_such_thing(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    wrong_method = error.status_code == 405
-    what = f"allows no {request.method}" if wrong_method else "is not served here"
-    code = "method_not_allowed" if wrong_method else "not_found"
-    failure = Failure(error.status_code, code, f"{request.url.path} {what}.")
-    return Response(_dialect_of(request).encode_error(failure), error.status_code, media_type="application/json")
+def _no_such_thing(request: Request, status: int) -> Failure:
+    path = request.url.path
+    if status == 405:
+        return Failure(status, "method_not_allowed", f"{path} allows no {request.method}.")
+    near = nearest_path(path, _SERVED)
+    meant = f" Did you mean {near}?" if near else f" There are {', '.join(_SERVED[:4])}."
+    return Failure(status, "not_found", f"{path} is not served here.{meant}")
 
 
-async def _told(request: Request, error: Exception) -> Response:
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, ToolwireError)
-    failure = error.failure
+    return _failed(request, error.failure)
+
+
+def _failed(request: Request, failure: Failure) -> Response:
     headers = {"retry-after": failure.retry_after} if failure.retry_after else None
     return Response(_dialect_of(request).encode_error(failure), failure.status, headers, "application/json")
 

@@ -118,10 +118,13 @@ class Exchange:
         self._began = time.perf_counter()
         self._run: TurnSource | None = None
         self._answer: Answer | None = None
+        self._failure: Failure | None = None
         self._collected = 0  # bytes of the reply
 
     async def serve(self, operation: "Operation", receive: Receive) -> None:
         """Have the request answered, if only with what went wrong."""
+        metrics = self.shared.metrics
+        metrics.running += 1
         try:
             try:
                 await operation(self, receive)
@@ -144,6 +147,7 @@ class Exchange:
             with suppress(ClientGone):
                 await self.sink.give_up()
         finally:
+            metrics.running -= 1
             if self._run is not None:
                 await self._run.finish()
             self.claim.release()
@@ -242,6 +246,7 @@ class Exchange:
         return self.headers[name].decode("latin-1") if name in self.headers else ""
 
     async def _fail(self, failure: Failure) -> None:
+        self._failure = failure
         self.facts["error"] = failure.code or "bad_request"
         await self.sink.fail(failure, self._run)
 
@@ -260,7 +265,7 @@ class Exchange:
         if id:
             self.facts["upstream_request_id"] = id
         self.facts["stream"] = self._answer is not None and self._answer.request.stream
-        self.shared.log.turn(self.facts, stats, seconds)
+        self.shared.log.turn(self.facts, stats, seconds, self._failure)
         self.shared.metrics.turn(self.facts, stats, seconds)
 
 

@@ -17,6 +17,7 @@ EXPOSED = (
     "x-codex-tool-call-count",
     "x-codex-tool-call-truncated",
     "x-codex-stop-after-tools-mode",
+    "x-toolwire-backend",
     "x-toolwire-notes",
     "retry-after",
 )

@@ -33,8 +33,11 @@ def _owner_of(key: str) -> str:
 class Unauthorized(BadRequest):
     """The key is missing or unknown."""
 
-    def __init__(self) -> None:
-        super().__init__("This gateway needs a key: send it as a bearer token.", code="invalid_api_key", status=401)
+    def __init__(self, *, is_sent: bool) -> None:
+        message = "This gateway needs a key of its own: send `Authorization: Bearer KEY` or `x-api-key: KEY`."
+        if is_sent:
+            message = "This gateway does not know the key that was sent. It needs one of its own [[keys]]."
+        super().__init__(message, code="invalid_api_key", status=401)
 
     @property
     def failure(self) -> Failure:
@@ -52,7 +55,7 @@ class Keys:
             return Caller(upstream_key=_text(presented))
         found = self._name_of(presented)
         if not found:
-            raise Unauthorized
+            raise Unauthorized(is_sent=bool(presented))
         return Caller(found)
 
     def knows(self, headers: Mapping[bytes, bytes]) -> bool:

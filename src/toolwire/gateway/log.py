@@ -1,24 +1,30 @@
-"""One structured line per turn, on stderr. Never a body, a prompt or a key."""
+"""One line per turn on stderr: JSON in a pipe, words on a terminal. Never a body, a prompt or a key."""
 
 import asyncio
 import sys
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 import structlog
 
+from toolwire.core.errors import Failure
+from toolwire.core.events import TurnFailed
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
+from toolwire.gateway.log_text import text_line
 
 LEVELS = ("debug", "info", "warning", "error")
+Format: TypeAlias = Literal["json", "text"]
 DELAY = 0.02
 """Seconds a line may wait for others, so that a busy gateway writes many at once."""
 
 SHORT = 1000
 """Bytes of a line in which nothing is looked for to be cut."""
 LONGEST = 128
-"""Letters of a name, and names of a list, that a line has."""
+"""Chars of a name, and names of a list, that a line has."""
+LONGEST_FAILURE = 400
+"""Chars of what went wrong."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -26,20 +32,24 @@ _encode = msgspec.json.Encoder().encode
 class Log:
     """The gateway's log. Lines are encoded here, without a chain of processors: every turn pays for it."""
 
-    def __init__(self, level: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, level: str, loop: asyncio.AbstractEventLoop, format: Format = "json") -> None:
         self._level = LEVELS.index(level)
         self._loop = loop
+        self._format: Format = format
         self._out = structlog.BytesLogger(sys.stderr.buffer)
         self._lines: list[bytes] = []
 
-    def turn(self, facts: dict[str, Any], stats: TurnStats, seconds: float) -> None:
-        """The line of one turn."""
+    def turn(self, facts: dict[str, Any], stats: TurnStats, seconds: float, failure: Failure | None = None) -> None:
+        """The line of one turn. `failure` is why it failed, if its events do not say so."""
         usage = stats.usage
+        if isinstance(stats.ending, TurnFailed):
+            failure = stats.ending.failure
+        level = 1 if failure is None or facts["status"] == 499 else 2 if failure.status < 500 else 3
         self._write(
-            1,
+            level,
             {
                 "timestamp": datetime.now(UTC),
-                "level": "info",
+                "level": LEVELS[level],
                 "event": "turn",
                 **facts,
                 "ms": round(seconds * 1000, 1),
@@ -53,6 +63,7 @@ class Log:
                 "notes": stats.counts,
                 "input_tokens": usage.input if usage else None,
                 "output_tokens": usage.output if usage else None,
+                **(_explanation(failure) if failure is not None else {}),
             },
         )
 
@@ -68,6 +79,11 @@ class Log:
             "extra": sorted(request.extra),
         }
         self._write(0, {"timestamp": datetime.now(UTC), "level": "debug", "event": "asked", **facts, **numbers})
+
+    def refused(self, method: str, path: str, failure: Failure) -> None:
+        """A request for something that is not here."""
+        line = {"event": "refused", "method": method, "path": path, "status": failure.status}
+        self._write(2, {"timestamp": datetime.now(UTC), "level": "warning", **line, **_explanation(failure)})
 
     def store(self, reason: str, detail: str) -> None:
         """The store fails for this reason; or, without one, it works again."""
@@ -97,9 +113,17 @@ class Log:
         if not self._lines:
             self._loop.call_later(DELAY, self.flush)
         written = _encode(line)
-        if not _is_harmless(written):
-            written = _encode({field: _clean(value) for field, value in line.items()})
+        if not _is_harmless(written) or self._format == "text":
+            line = {field: _clean(field, value) for field, value in line.items()}
+            written = _encode(line) if self._format == "json" else text_line(line).encode()
         self._lines.append(written)
+
+
+def _explanation(failure: Failure) -> dict[str, str]:
+    """What went wrong, where, and what can be done about it. A backend's own words are not repeated."""
+    said = f"status {failure.status} {failure.code}".rstrip() if failure.quoted else failure.message
+    shown = {"failure": said.removesuffix(failure.hint).rstrip(), "url": failure.url, "hint": failure.hint}
+    return {name: value for name, value in shown.items() if value}
 
 
 def _is_harmless(line: bytes) -> bool:
@@ -107,15 +131,19 @@ def _is_harmless(line: bytes) -> bool:
     return len(line) <= SHORT and line.isascii() and b"\\" not in line and b"\x7f" not in line
 
 
-def _clean(value: Any) -> Any:
+_FREE_TEXT = frozenset(("failure", "hint", "url", "path", "detail"))
+
+
+def _clean(field: str, value: Any) -> Any:
     """What a client or a backend may have named as it likes, short and without control characters."""
+    longest = LONGEST_FAILURE if field in _FREE_TEXT else LONGEST
     if isinstance(value, str):
-        return value if len(value) <= LONGEST and value.isprintable() else _cut(value)
+        return value if len(value) <= longest and value.isprintable() else _cut(value, longest)
     if isinstance(value, list):
-        return [_clean(name) for name in cast("list[Any]", value)[:LONGEST]]
+        return [_clean(field, name) for name in cast("list[Any]", value)[:longest]]
     return value
 
 
-def _cut(name: str) -> str:
-    shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in name[:LONGEST])
-    return shown if len(name) <= LONGEST else shown + "…"
+def _cut(name: str, longest: int) -> str:
+    shown = "".join(char if char.isprintable() else "\ufffd" for char in name[:longest])
+    return shown if len(name) <= longest else shown + "…"

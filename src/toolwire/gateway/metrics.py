@@ -38,6 +38,8 @@ class Metrics(Collector):
         self._buckets: dict[Labels, list[int]] = {}
         self._seconds: defaultdict[Labels, float] = defaultdict(float)
         self._store_fails = False
+        self.running = 0
+        """Turns that are being answered now."""
 
     def turn(self, facts: dict[str, Any], stats: TurnStats, seconds: float) -> None:
         where = (facts["dialect"], facts.get("backend", ""))
@@ -74,6 +76,7 @@ class Metrics(Collector):
                 family.add_metric(values, count)
             yield family
         yield CounterMetricFamily("toolwire_log_lines_dropped", "Lines nobody read in time", value=dropped_lines())
+        yield GaugeMetricFamily("toolwire_turns_running", "Turns being answered now", float(self.running))
         yield GaugeMetricFamily("toolwire_store_failing", "Whether the store fails", float(self._store_fails))
         seconds = HistogramMetricFamily("toolwire_turn_seconds", "Duration of turns", labels=_WHERE)
         for where, buckets in self._buckets.items():

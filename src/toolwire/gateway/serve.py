@@ -15,7 +15,7 @@ from typing import cast
 
 import uvicorn
 
-from toolwire.gateway.app import make_app
+from toolwire.gateway.app import Gateway, make_app
 from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
 from toolwire.gateway.flight import Flight
 from toolwire.gateway.http import PIECE
@@ -33,9 +33,11 @@ CHECKED_EVERY = 0.5
 class GatewayServer(uvicorn.Server):
     """uvicorn, with limits for connections, a line when it is ready, and an end by signal that counts as success."""
 
-    def __init__(self, config: uvicorn.Config, address: str, limits: Server, flight: Flight) -> None:
+    def __init__(self, config: uvicorn.Config, address: str, gateway: Gateway, limits: Server, flight: Flight) -> None:
         super().__init__(config)
         self._address = address
+        self._gateway = gateway
+        self._drain = limits.drain
         self.server_state: Connections = Connections(limits, flight)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -51,6 +53,17 @@ class GatewayServer(uvicorn.Server):
     def _check_connections(self, loop: asyncio.AbstractEventLoop) -> None:
         self.server_state.check(loop.time())
         loop.call_later(CHECKED_EVERY, self._check_connections, loop)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Let running turns finish; a second signal ends them at once."""
+        if self.should_exit:
+            self.force_exit = True
+            # uvicorn would log that its lifespan was cancelled, with a traceback.
+            logging.getLogger("uvicorn.error").disabled = True
+        elif running := self._gateway.running:
+            turns = "turn is" if running == 1 else "turns are"
+            _tell(f"{running} {turns} still running; waiting up to {self._drain:g} s. Ctrl-C again ends at once.")
+        self.should_exit = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -129,8 +142,9 @@ def serve(settings: Settings) -> None:
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     flight = Flight(bytes_of(settings.server.max_in_flight))
     with written_aside():
+        gateway = make_app(settings, store, flight)
         config = uvicorn.Config(
-            make_app(settings, store, flight),
+            gateway,
             loop="auto",  # uvloop where it can be had
             http=HttpConnection,
             ws=SocketConnection if settings.server.websocket else "none",
@@ -146,4 +160,4 @@ def serve(settings: Settings) -> None:
         )
         # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
         logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
-        GatewayServer(config, address, settings.server, flight).run(sockets=[sock])
+        GatewayServer(config, address, gateway, settings.server, flight).run(sockets=[sock])

@@ -212,6 +212,7 @@ class HttpSink:
             for name, value in run.headers.items()
             if (passed := _passed_name(name)) is not None
         ]
+        out.append((b"x-toolwire-backend", run.backend.encode()))
         self.upstream_id = upstream_request_id(run.headers)
         if self.upstream_id:
             out.append((b"x-upstream-request-id", self.upstream_id.encode()))

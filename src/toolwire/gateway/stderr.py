@@ -40,6 +40,9 @@ class StderrWriter(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
     def write(self, data: Any, /) -> int:
         piece = bytes(data)
         with self._changed:

@@ -19,6 +19,7 @@ from toolwire.core.jsonrpc import LIMIT as LINE_LIMIT
 from toolwire.core.request import Request
 from toolwire.core.sse import DEFAULT_LIMIT as FRAME_LIMIT
 from toolwire.core.sse import Frame, FrameReader
+from toolwire.turns.explain import WEB_PAGE, AskedBackend
 from toolwire.upstream.alarm import Alarm
 from toolwire.upstream.drain import MOST as MUCH
 from toolwire.upstream.fairness import give_way
@@ -29,7 +30,7 @@ from toolwire.upstream.reply import Broken, Reply, Timeouts, Upstream
 class Question(msgspec.Struct, frozen=True):
     """What one attempt asks, whom, and how its reply is read."""
 
-    backend: str
+    backend: AskedBackend
     request: Request
     """The request as the backend gets it, before it is written in the backend's protocol."""
     conversation: Conversation
@@ -155,7 +156,7 @@ class Attempt:
             raise BackendFault(self.conversation.refused(reply.status, reply.headers, await self._error_body(reply)))
         if "html" in kind:
             message = "The backend answered with a web page instead of a turn."
-            raise BackendFault(Failure(502, "bad_reply", message, retryable=True))
+            raise BackendFault(Failure(502, WEB_PAGE, message, retryable=True))
         if "event-stream" in kind:
             self._reader = self._new_reader()
         elif kind == JSON_LINES:

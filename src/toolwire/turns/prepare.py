@@ -124,7 +124,7 @@ class Attempts:
 
     def _begin(self) -> None:
         if not self._tried:
-            self._job.engine.router.budgets[self._question.backend].earn()
+            self._job.engine.router.budgets[self._question.backend.name].earn()
         self._tried += 1
 
     def _next(self) -> Question:
@@ -184,13 +184,14 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
         last.append(KeepUnsigned(reasoning, name, owner))
     if not carried and request.tools:
         last.append(KeepSignedReasoning(reasoning, owner, entries, name))
+    key = engine.router.key_for(route, asked, caller.upstream_key)
     return Question(
-        name,
+        route.asked(key),
         request,
         conversation,
         policies_for(request, rules, seed, conversation.stand_in, last, validate, shows_results=is_same_dialect),
         route.upstream,
-        engine.router.key_for(route, asked, caller.upstream_key),
+        key,
         _recorder(engine, caller, options, target) if settings.debug.record else None,
         settings.timeouts,
         bytes_of(settings.server.max_reply),

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Awaitable, Callable, Collection
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from toolwire.core.request import Request
 from toolwire.core.shares import Shares
 from toolwire.core.tokens import estimated_tokens
 from toolwire.turns.codex import codex_upstream
+from toolwire.turns.explain import AskedBackend, KeySource
 from toolwire.turns.retries import RetryBudget
 from toolwire.turns.settings import Backend, Settings, SettingsError, is_glob
 from toolwire.upstream.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
@@ -81,6 +83,18 @@ class Route(msgspec.Struct, frozen=True):
     """Asks its server for the list of its models, with the client's key."""
     account_usage: Callable[[], Awaitable[bytes]] | None = None
     """Asks what the account behind a ChatGPT login has used."""
+    shows_url: bool = False
+    """Whether clients may see the address of its server."""
+
+    def asked(self, key: str) -> AskedBackend:
+        """What may be said of it when it fails; `key` is the client's own, if it was passed on."""
+        backend = self.backend
+        source: KeySource = "client" if key else "none"
+        if backend.api_key_env:
+            source = "environment"
+        elif backend.auth:
+            source = "login"
+        return AskedBackend(backend.name, self.upstream.url, source, backend.api_key_env, self.shows_url)
 
     @property
     def origin(self) -> Origin | None:
@@ -103,7 +117,9 @@ class Router:
     """All backends, in the order of the settings."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
-        self._routes = {backend.name: _route(backend, settings, session) for backend in settings.backends}
+        routes = (_route(backend, settings, session) for backend in settings.backends)
+        is_open = not settings.keys
+        self._routes = {route.backend.name: msgspec.structs.replace(route, shows_url=is_open) for route in routes}
         self.budgets = {backend.name: RetryBudget(backend.retry_budget) for backend in settings.backends}
         self._cooling: dict[str, float] = {}
         self._listed: Shares[tuple[str, str], tuple[float, tuple[str, ...]]] = Shares(LISTS_BYTES)
@@ -141,8 +157,19 @@ class Router:
             (route, target) for route in self._routes.values() if (target := route.backend.serves(model)) is not None
         ]
         if not found:
-            raise _no_model(model)
+            raise self._no_model(model)
         return found
+
+    def _no_model(self, model: str) -> BadRequest:
+        """A model that nobody serves, with the names that look most like it."""
+        backends = [route.backend for route in self._routes.values()]
+        names = [name for backend in backends for name in (*backend.literal_models, *backend.aliases)]
+        inner = model.partition("/")[2] or model
+        names += [f"{backend.name}/{inner}" for backend in backends if backend.kind != "demo"]
+        near = get_close_matches(model[:LONGEST_NAME], dict.fromkeys(names), n=3, cutoff=0.5)
+        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+        message = f"There is no model {model!r} here.{meant} GET /v1/models lists them; BACKEND/MODEL asks one backend."
+        return BadRequest(message, "model", "model_not_found", status=404)
 
     def key_for(self, route: Route, model: str, key: str) -> str:
         """The client's own key, if it may go to this backend: it is meant for the first that serves the model."""
@@ -156,7 +183,7 @@ class Router:
         """The name of the backend that a model is asked of."""
         route, target = self.find(model)
         if not target or (route.models is not None and target not in route.models):
-            raise _no_model(model)
+            raise self._no_model(model)
         return route.backend.name
 
     async def models(self, key: str, vendor: Vendor) -> list[tuple[str, str]]:
@@ -197,10 +224,6 @@ class Router:
             return kept[1] if kept is not None else ()
         self._listed.put(asker[1], asker, (time.monotonic(), names), size_of((asker, names)))
         return names
-
-
-def _no_model(model: str) -> BadRequest:
-    return BadRequest(f"There is no model {model!r} here.", "model", "model_not_found", status=404)
 
 
 def check_backends(settings: Settings) -> None:

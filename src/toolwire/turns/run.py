@@ -22,6 +22,7 @@ from toolwire.core.events import (
 )
 from toolwire.core.order import TurnOrder
 from toolwire.turns.attempt import Attempt, Question
+from toolwire.turns.explain import explained
 from toolwire.turns.prepare import Attempts, Job
 from toolwire.upstream.alarm import Alarm
 from toolwire.upstream.fairness import give_way
@@ -59,7 +60,8 @@ class Run:
 
     def _start(self, question: Question) -> None:
         """Make an attempt."""
-        self.backend = question.backend
+        self._asked = question.backend
+        self.backend = question.backend.name
         self.assembly = question.assembly
         self._attempt = Attempt(question, self._loop, self._alarm, self._hold, self._began)
         self._order = TurnOrder()
@@ -152,6 +154,8 @@ class Run:
             failure = early_failure(events)
             if failure is not None and self._is_tried_again(failure):
                 return ()
+        if events and isinstance(events[-1], TurnFailed):
+            events = [*events[:-1], TurnFailed(explained(events[-1].failure, self._asked))]
         policies = self.assembly.policies
         out = policies.feed_all(events)
         self._order.see(out)

@@ -95,6 +95,8 @@ class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     record: str = ""
     level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "text"] = "auto"
+    """How log lines are written; `auto`: as text on a terminal, else as JSON."""
 
 
 def is_glob(name: str) -> bool:

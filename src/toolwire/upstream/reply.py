@@ -68,6 +68,11 @@ class Upstream(Protocol):
         """The server that requests go to; None if they stay in this process and its children."""
         ...
 
+    @property
+    def url(self) -> str:
+        """Its address, as it may be shown; empty if it has none."""
+        ...
+
     def start(self) -> None:
         """Begin what should be ready before the first request."""
         ...

@@ -11,6 +11,7 @@ class ScriptUpstream:
     """The upstream of the built-in models, without a network."""
 
     origin = None
+    url = ""
 
     def start(self) -> None:
         """There is nothing to start."""

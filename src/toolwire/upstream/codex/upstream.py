@@ -17,6 +17,7 @@ class CodexUpstream:
     """The workers of one backend and the threads that wait at them."""
 
     origin = None  # where a worker connects to is its own affair
+    url = ""
 
     def __init__(
         self,

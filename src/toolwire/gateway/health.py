@@ -1,0 +1,42 @@
+"""What those who operate a gateway ask it: is it alive, is it ready, what are its numbers."""
+
+from collections.abc import Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from toolwire import __version__
+from toolwire.gateway.exchange import Shared
+
+
+class Health:
+    """The handlers, as routes."""
+
+    def __init__(self, shared: Callable[[], Shared]) -> None:
+        self._shared = shared
+
+    def routes(self) -> list[Route]:
+        return [Route("/healthz", self._alive), Route("/readyz", self._ready), Route("/metrics", self._metrics)]
+
+    async def _alive(self, request: Request) -> Response:
+        return _json({"status": "ok", "version": __version__})
+
+    async def _ready(self, request: Request) -> Response:
+        shared = self._shared()
+        works = await shared.store.probe()
+        ready = works or not shared.settings.store.required
+        body: dict[str, object] = {"status": "ready" if ready else "not ready", "store": "ok" if works else "failing"}
+        if shared.keys.knows(dict(request.scope["headers"])):
+            body["backends"] = [backend.name for backend in shared.settings.backends]
+        return _json(body, 200 if ready else 503)
+
+    async def _metrics(self, request: Request) -> Response:
+        shared = self._shared()
+        shared.keys.check(dict(request.scope["headers"]))
+        return Response(shared.metrics.text(), media_type="text/plain; version=0.0.4")
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")

@@ -1,0 +1,37 @@
+"""Paths that clients write otherwise than they are served here, because their base URL is not quite right."""
+
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+
+_OPERATIONS = (["chat", "completions"], ["responses"], ["messages"], ["models"], ["conversations"])
+_BASE_WORDS = frozenset(("api", "openai", "anthropic", "v1"))
+"""What base URLs end in."""
+_LONGEST = 1000
+
+
+def served_path(path: str) -> str:
+    """The path that is meant by `/chat/completions`, `/v1/v1/messages`, `/v1/messages/v1/messages`, `//messages/`, …"""
+    if len(path) > _LONGEST or path.startswith("/v1/models/"):  # names of models may hold anything
+        return path
+    words = [word for word in path.split("/") if word]
+    while length := _base_length(words):
+        del words[:length]
+    return "/v1/" + "/".join(words) if _operation_at_start(words) else path
+
+
+def _base_length(words: Sequence[str]) -> int:
+    """How many words at the start belong to the base URL, which may be that of an operation itself."""
+    if words and words[0] in _BASE_WORDS:
+        return 1
+    operation = _operation_at_start(words)
+    rest = words[len(operation) :]
+    return len(operation) if operation and rest and (rest[0] == "v1" or _operation_at_start(rest)) else 0
+
+
+def _operation_at_start(words: Sequence[str]) -> Sequence[str]:
+    return next((each for each in _OPERATIONS if words[: len(each)] == each), ())
+
+
+def nearest_path(path: str, served: Collection[str]) -> str:
+    """The path that was probably meant, if one looks like it."""
+    return next(iter(get_close_matches(path[:_LONGEST], served, n=1)), "")
