@@ -315,7 +315,7 @@ def test_where_nobody_can_be_asked_the_call_is_refused(run: Run) -> None:
     ran = run(*bash("echo ran > mark"))
     assert ran.code == 0
     assert "✗ Bash echo ran > mark · refused: nobody is there to allow it\n" in ran.out
-    assert "According to Bash: This call needs the approval of the user, and nobody is there" in ran.out
+    assert "Bash failed: This call needs the approval of the user, and nobody is there" in ran.out
     assert not Path("mark").exists()
 
 
