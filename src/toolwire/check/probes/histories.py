@@ -60,9 +60,11 @@ async def continued(session: ProbeSession) -> None:
 
 
 def remembers(session: ProbeSession, rule: str, first: Exchange, next: Exchange) -> None:
-    """Judge whether a response knows the one that it continues: by its text, or by its token counts."""
+    """Judge whether a response knows the one that it continues: by its text, or by its token counts.
+
+    The name of the tool is no proof: its own request declares it."""
     before, after = first.turn.usage, next.turn.usage
-    if any(word in next.turn.text.lower() for word in ("paris", WEATHER.name, WORD)):
+    if any(word in next.turn.text.lower() for word in ("paris", WORD)):
         session.judge(rule, True, "", next)
     elif before is not None and after is not None and before.input > 0:
         detail = (
