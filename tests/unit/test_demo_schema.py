@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft4Validator, Draft7Validator, Draft202012Validator
 
-from toolwire.backends.demo.schema import matching, regex
-from toolwire.backends.demo.schema.budget import Budget
+from toolwire.backends.demo.schema import regex
 from toolwire.backends.demo.schema.fill import LARGEST, MOST_ITEMS, Place, fill
+from toolwire.backends.demo.schema.plain import Budget
 from toolwire.backends.demo.schema.texts import LONGEST
 
 Json = Any
@@ -412,8 +412,8 @@ def test_anything_in_place_of_a_schema_gets_some_json(schema: Json):
 def test_a_pattern_is_read_as_usual(pattern: str, yes: list[str], no: list[str]):
     node = regex.read(pattern)
     assert node is not None
-    assert [text for text in yes if not matching.matches(node, text, Budget(10_000))] == []
-    assert [text for text in no if matching.matches(node, text, Budget(10_000))] == []
+    assert [text for text in yes if not regex.matches(node, text, Budget(10_000))] == []
+    assert [text for text in no if regex.matches(node, text, Budget(10_000))] == []
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)", "(?!a)", "(?<=a)", "(a)\\1", r"\p{L}", "(", "a)", "[a", "*", "a{x}", "[b-\\d]", "\\", "\\xZZ", "(" * 20 + ")" * 20, "a" * 2000, "(?i)a"])  # fmt: skip
@@ -433,5 +433,5 @@ COUNTS = st.sampled_from(["", "", "*", "+", "?", "{2}", "{1,3}", "{2,}"])
 def test_patterns_match_what_the_standard_library_matches(pattern: str, text: str):
     node = regex.read(f"^{pattern}$")
     assert node is not None
-    assert matching.matches(node, text, Budget(100_000)) == bool(re.search(rf"^{pattern}\Z", text, re.ASCII))
-    assert any(re.fullmatch(pattern, made, re.ASCII) for made in matching.texts(node, 0, Budget(100_000)))
+    assert regex.matches(node, text, Budget(100_000)) == bool(re.search(rf"^{pattern}\Z", text, re.ASCII))
+    assert any(re.fullmatch(pattern, made, re.ASCII) for made in regex.texts(node, 0, Budget(100_000)))

@@ -1,14 +1,13 @@
 """What the properties of a tool's arguments hold, as their names tell: a path, a command, a text."""
 
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from toolwire.adapt.schemas_walk import Schema, listed, named
+from toolwire.adapt.schemas_walk import Schema
 from toolwire.backends.demo.abilities import Ability
-from toolwire.backends.demo.schema.budget import Budget, TooMuch
 from toolwire.backends.demo.schema.fill import LARGEST
-from toolwire.backends.demo.schema.shapes import Shapes, types_of
+from toolwire.backends.demo.schema.plain import Budget, Schemas, TooMuch
 from toolwire.backends.demo.vocabulary import concept, parts_of
 
 Kind: TypeAlias = Literal["path", "command", "url", "glob", "remark", "message", "text"]
@@ -56,25 +55,23 @@ class Form:
             return
 
     def _read(self, root: Any, ability: Ability) -> None:
-        shapes = Shapes(root, Budget(_STEPS))
-        top = next(shapes.of(root), Schema())
-        required = {name for name in listed(top, "required") if isinstance(name, str)}
-        for name, schema in named(top, "properties").items():
-            shape = next(shapes.of(schema), Schema())
-            kind = kind_of(name, str(shape.get("description", "")), ability)
-            self.choices.update(choice.lower() for choice in listed(shape, "enum") if isinstance(choice, str))
-            if kind == "remark" or not _takes_text(shape):
+        schemas = Schemas(root, Budget(_STEPS))
+        top = next(schemas.shapes(root), Schema())
+        for name, schema in top.get("properties", {}).items():
+            shape = next(schemas.shapes(schema), Schema())
+            kind = kind_of(name, shape.get("description", ""), ability)
+            self.choices.update(choice.lower() for choice in shape.get("enum", ()) if isinstance(choice, str))
+            if kind == "remark" or not _takes_text(schemas, shape):
                 continue
-            (self.required if name in required else self.optional)[name] = kind
-            if "array" in types_of(shape) and kind != "command":
+            (self.required if name in top.get("required", ()) else self.optional)[name] = kind
+            if "array" in shape.get("type", ()) and kind != "command":
                 self.arrays.add(name)
 
 
-def _takes_text(schema: Schema) -> bool:
-    types = types_of(schema)
-    if any(key in schema for key in ("enum", "const", "format", "pattern", "properties")):
+def _takes_text(schemas: Schemas, shape: Schema) -> bool:
+    if any(key in shape for key in ("enum", "format", "pattern", "properties")):
         return False
+    types: list[str] = shape.get("type", [])
     if "array" in types:
-        items: Any = schema.get("items")
-        return not isinstance(items, dict) or _takes_text(cast("Schema", items))
+        return _takes_text(schemas, next(schemas.shapes(shape.get("items", True)), Schema()))
     return not types or "string" in types

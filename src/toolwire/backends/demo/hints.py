@@ -5,12 +5,11 @@ from itertools import pairwise
 from posixpath import join, normpath
 from typing import Any, TypeAlias
 
-from toolwire.adapt.schemas_walk import Schema, listed
+from toolwire.adapt.schemas_walk import Schema
 from toolwire.backends.demo.abilities import Ability
 from toolwire.backends.demo.choosing import Prompt
 from toolwire.backends.demo.forms import kind_of
 from toolwire.backends.demo.schema.fill import Place
-from toolwire.backends.demo.schema.shapes import types_of
 from toolwire.backends.demo.schema.texts import has_format
 from toolwire.backends.demo.vocabulary import QUESTIONS, RETRIEVING, parts_of
 from toolwire.backends.demo.words import Token
@@ -37,10 +36,10 @@ class Hints:
 
     def texts(self, place: Place, schema: Schema) -> Sequence[str]:
         """What the prompt clearly has for this property."""
-        format = schema.get("format")
-        if isinstance(format, str):
+        formats: list[str] = schema.get("format", [])
+        if formats:
             words = (word.strip(".,;:!?()\"'`<>") for word in self._prompt.text.split())
-            return [word for word in words if word and has_format(word, format)][:3]
+            return [word for word in words if word and has_format(word, formats[0])][:3]
         pair = self._prompt.pairs.get(place.name.lower())
         given = [pair] if pair is not None else self._given.get(place.name, []) if place.depth < 3 else []
         return [self._as_path(text, place) for text in given]
@@ -107,9 +106,9 @@ class Hints:
             return False
         if place.name.lower() in self._prompt.pairs or self._given.get(place.name):
             return True
-        if any(isinstance(value, str) and self.mentions(value) for value in listed(schema, "enum")):
+        if any(isinstance(value, str) and self.mentions(value) for value in schema.get("enum", ())):
             return True
-        return bool({"integer", "number"} & {*types_of(schema)}) and bool(self._beside(place.name))
+        return bool({"integer", "number"} & {*schema.get("type", ())}) and bool(self._beside(place.name))
 
 
 def subject_of(ability: Ability, prompt: Prompt) -> str:

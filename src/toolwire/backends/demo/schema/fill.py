@@ -17,11 +17,10 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
-from toolwire.adapt.schemas_walk import Schema, listed, named
-from toolwire.backends.demo.schema.budget import Budget, TooMuch
+from toolwire.adapt.schemas_walk import Schema
 from toolwire.backends.demo.schema.check import Check
-from toolwire.backends.demo.schema.numbers import integers, numbers
-from toolwire.backends.demo.schema.shapes import Shapes, is_number, types_of
+from toolwire.backends.demo.schema.numbers import numbers
+from toolwire.backends.demo.schema.plain import TYPES, Budget, Schemas, TooMuch
 from toolwire.backends.demo.schema.texts import LONGEST, strings
 
 LARGEST = 256 * 1024
@@ -93,8 +92,8 @@ class _Filler:
         self._root = root
         self._suggested = suggestions
         self._budget = Budget(STEPS)
-        self._shapes = Shapes(root, self._budget)
-        self._check = Check(self._shapes, self._budget)
+        self._schemas = Schemas(root, self._budget)
+        self._check = Check(self._schemas)
         self._deepest = 0
 
     def value(self) -> Any:
@@ -107,7 +106,7 @@ class _Filler:
     def _values(self, schema: Any, place: Place) -> Iterator[Any]:
         """Values that fit, best first."""
         place = _described(schema, place)
-        for shape in self._shapes.of(schema):
+        for shape in self._schemas.shapes(schema):
             shaped = _described(shape, place)
             for value in self._candidates(shape, shaped):
                 if self._check.fits(value, schema):
@@ -119,11 +118,9 @@ class _Filler:
 
     def _candidates(self, shape: Schema, place: Place) -> Iterator[Any]:
         self._budget.spend(1)
-        if "const" in shape:
-            yield shape["const"]
-        elif choices := listed(shape, "enum"):
-            self._budget.spend(len(choices))
-            yield from sorted(choices, key=lambda value: not self._is_mentioned(value))
+        if "enum" in shape:
+            self._budget.spend(len(shape["enum"]))
+            yield from sorted(shape["enum"], key=lambda value: not self._is_mentioned(value))
         else:
             for type in _types(shape):
                 yield from islice(self._of_type(type, shape, place), TRIED)
@@ -139,10 +136,9 @@ class _Filler:
                 return self._arrays(shape, place)
             case "string":
                 return self._strings(shape, place)
-            case "integer":
-                return integers(shape, [*self._suggested.numbers(place), *_prepared(shape)])
-            case "number":
-                return numbers(shape, [*self._suggested.numbers(place), *_prepared(shape)])
+            case "integer" | "number":
+                suggested = [*self._suggested.numbers(place), *_prepared(shape)]
+                return numbers(shape, suggested, whole=type == "integer")
             case "boolean":
                 is_set = self._suggested.mentions(place.name)
                 return iter((*_prepared(shape), is_set, not is_set))
@@ -159,7 +155,7 @@ class _Filler:
     def _objects(self, shape: Schema, place: Place) -> Iterator[Schema]:
         if place.depth >= self._deepest:
             return
-        properties, required = named(shape, "properties"), _required(shape)
+        properties, required = shape.get("properties", {}), _required(shape)
         self._budget.spend(len(properties))
         made: Schema = {}
         if not self._add(shape, place, required, made):
@@ -181,8 +177,8 @@ class _Filler:
                 yield {**made, name: value}
 
     def _gives(self, shape: Schema, place: Place, name: str) -> bool:
-        schema = named(shape, "properties")[name]
-        plain = next(self._shapes.of(schema), Schema())
+        schema = shape.get("properties", {})[name]
+        plain = next(self._schemas.shapes(schema), Schema())
         return self._suggested.gives(_described(plain, _inside(schema, place, name)), plain)
 
     def _add(self, shape: Schema, place: Place, names: Sequence[str], made: Schema) -> bool:
@@ -210,7 +206,7 @@ class _Filler:
         if len(made) >= wanted:
             return made
         padded = dict(made)
-        for name in (*named(shape, "properties"), *self._names(shape, place, wanted)):
+        for name in (*shape.get("properties", {}), *self._names(shape, place, wanted)):
             if len(padded) >= min(wanted, MOST_ITEMS):
                 break
             self._add(shape, place, [name], padded)
@@ -218,7 +214,7 @@ class _Filler:
 
     def _names(self, shape: Schema, place: Place, count: int) -> Iterator[str]:
         """Names that properties may have that are not declared."""
-        for pattern in named(shape, "patternProperties"):
+        for pattern in shape.get("patternProperties", {}):
             schema = {"type": "string", "pattern": pattern}
             yield from islice(self._values(schema, Place()), count)
         rule = {"allOf": [{"type": "string"}, shape.get("propertyNames", True)]}
@@ -233,7 +229,7 @@ class _Filler:
         if known:
             yield list(known)
         least, most = _size(shape, "minItems", 0), _size(shape, "maxItems", MOST_ITEMS)
-        usual = min(max(least, len(listed(shape, "prefixItems")), 1), most)
+        usual = min(max(least, len(shape.get("prefixItems", [])), 1), most)
         for count in dict.fromkeys((usual, least, least + 1, least + 2)):
             for parts in _items(shape, count) if count <= MOST_ITEMS else ():
                 made: list[Any] = []
@@ -246,7 +242,7 @@ class _Filler:
             return False
         item = msgspec.structs.replace(place, depth=place.depth + 1)
         for value in self._values(schema, item):
-            if shape.get("uniqueItems") is not True or not self._check.contains(value, made):
+            if not shape.get("uniqueItems") or not self._check.contains(made, value):
                 made.append(value)
                 return True
         return False
@@ -257,7 +253,7 @@ def _items(shape: Schema, count: int) -> Iterator[list[Any]]:
 
     An item that the array must contain may be a further one, or take any place.
     """
-    prefix, rest = listed(shape, "prefixItems"), shape.get("items", True)
+    prefix, rest = shape.get("prefixItems", []), shape.get("items", True)
     parts = [*prefix[:count], *[rest] * (count - len(prefix))]
     if "contains" not in shape:
         yield parts
@@ -281,27 +277,24 @@ def _inside(schema: Any, place: Place, name: str) -> Place:
 
 def _required(shape: Schema) -> list[str]:
     """The names of the required properties, in the order in which they are declared."""
-    names = dict.fromkeys(name for name in listed(shape, "required") if isinstance(name, str))
-    return list(dict.fromkeys([*(name for name in named(shape, "properties") if name in names), *names]))
+    names: list[str] = shape.get("required", [])
+    return [*(name for name in shape.get("properties", {}) if name in names), *names]
 
 
 def _dependents(shape: Schema, name: str) -> list[str]:
-    found = [listed(named(shape, key), name) for key in ("dependentRequired", "dependencies")]
-    return [each for names in found for each in names if isinstance(each, str)]
+    return [each for each in shape.get("dependentRequired", {}).get(name, ()) if isinstance(each, str)]
 
 
 def _prepared(shape: Schema) -> list[Any]:
     """The default and the examples that a schema gives."""
-    return [*([shape["default"]] if "default" in shape else []), *listed(shape, "examples")[:3]]
+    return [*([shape["default"]] if "default" in shape else []), *shape.get("examples", [])[:3]]
 
 
 def _size(shape: Schema, key: str, default: int) -> int:
-    """A size that the schema gives, if it makes sense."""
-    size: Any = shape.get(key)
-    return int(min(max(size, 0), 1 << 40)) if is_number(size) else default
+    """A size that the schema gives."""
+    return int(min(max(shape.get(key, default), 0), 1 << 40))
 
 
-_TYPES = ("string", "object", "integer", "number", "boolean", "array", "null")
 _TELLING: dict[str, tuple[str, ...]] = {
     "object": ("properties", "required", "additionalProperties", "patternProperties", "minProperties", "propertyNames"),
     "array": ("items", "prefixItems", "minItems", "contains", "uniqueItems"),
@@ -311,7 +304,6 @@ _TELLING: dict[str, tuple[str, ...]] = {
 
 def _types(shape: Schema) -> list[str]:
     """The types to try: the declared ones, null last, or all, the one first that the keywords are about."""
-    declared = [type for type in types_of(shape) if type in _TYPES]
-    if declared:
-        return sorted(declared, key="null".__eq__)
-    return sorted(_TYPES, key=lambda each: not any(key in shape for key in _TELLING.get(each, ())))
+    if "type" in shape:
+        return sorted(shape["type"], key="null".__eq__)
+    return sorted(TYPES, key=lambda each: not any(key in shape for key in _TELLING.get(each, ())))

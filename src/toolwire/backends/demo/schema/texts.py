@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time
 from itertools import islice, zip_longest
 
-from toolwire.adapt.schemas_walk import Schema, listed
-from toolwire.backends.demo.schema import matching, regex
-from toolwire.backends.demo.schema.budget import Budget
+from toolwire.adapt.schemas_walk import Schema
+from toolwire.backends.demo.schema import regex
+from toolwire.backends.demo.schema.plain import Budget
 
 LONGEST = 64 * 1024
 """Most characters of a string that a schema can ask for."""
@@ -17,18 +17,11 @@ _SAMPLES = {
     "date-time": "2026-01-31T12:00:00Z",
     "time": "12:00:00Z",
     "duration": "P1D",
-    "email": "demo@example.com",
-    "idn-email": "demo@example.com",
-    "hostname": "example.com",
-    "idn-hostname": "example.com",
+    **dict.fromkeys(("email", "idn-email"), "demo@example.com"),
+    **dict.fromkeys(("hostname", "idn-hostname"), "example.com"),
     "ipv4": "192.0.2.1",
     "ipv6": "2001:db8::1",
-    "uri": "https://example.com/",
-    "url": "https://example.com/",
-    "uri-reference": "https://example.com/",
-    "iri": "https://example.com/",
-    "iri-reference": "https://example.com/",
-    "uri-template": "https://example.com/{name}",
+    **dict.fromkeys(("uri", "url", "uri-reference", "iri", "iri-reference", "uri-template"), "https://example.com/"),
     "uuid": "6f1c0f0e-3f0b-4d6c-9a57-1f1f3c2b7a10",
     "json-pointer": "/demo",
     "relative-json-pointer": "0",
@@ -77,32 +70,22 @@ def strings(schema: Schema, suggested: Sequence[str], shortest: int, longest: in
     """Strings that may fit, each once: those that are suggested, some of the format and the pattern, any others."""
     seen: set[str] = set()
     for text in _texts(schema, suggested, shortest, budget):
-        for each in (text, _of_length(text, shortest, longest)):
+        padded = text + "." * (min(shortest, LONGEST) - len(text))
+        for each in (text, padded[:longest]):
             if each not in seen and len(each) <= longest:
                 seen.add(each)
                 yield each
 
 
 def _texts(schema: Schema, suggested: Sequence[str], shortest: int, budget: Budget) -> Iterator[str]:
-    formats = [format for format in _several(schema, "format") if format in _SAMPLES]
+    formats = [format for format in schema.get("format", ()) if format in _SAMPLES]
     if formats:
         yield from (text for text in suggested if all(has_format(text, format) for format in formats))
         yield from (_SAMPLES[format] for format in formats)
     yield from suggested
-    nodes = [node for pattern in _several(schema, "pattern") if (node := regex.read(pattern)) is not None]
-    for texts in zip_longest(*(matching.texts(node, min(shortest, regex.LONGEST), budget) for node in nodes)):
+    nodes = [node for pattern in schema.get("pattern", ()) if (node := regex.read(pattern)) is not None]
+    for texts in zip_longest(*(regex.texts(node, min(shortest, regex.LONGEST), budget) for node in nodes)):
         yield from (text for text in texts if text is not None)
-    bases = [text for node in nodes for text in islice(matching.texts(node, 0, budget), 1)]
+    bases = [text for node in nodes for text in islice(regex.texts(node, 0, budget), 1)]
     yield from (f"{base}{number}" for number in range(1, 17) for base in bases)
     yield from (f"{number or ''}demo" for number in range(64))
-    yield "a" * min(shortest, LONGEST)
-
-
-def _several(schema: Schema, key: str) -> list[str]:
-    """The string under a key, or the strings, where schemas were merged."""
-    given = listed(schema, key) or [schema.get(key)]
-    return [each for each in given if isinstance(each, str)]
-
-
-def _of_length(text: str, shortest: int, longest: int) -> str:
-    return (text + "." * (min(shortest, LONGEST) - len(text)))[: max(longest, 0)]
