@@ -29,7 +29,7 @@ import msgspec
 import uvloop
 
 import fixtures
-from toolwire.backends.codex import catalogue, configuration
+from toolwire.backends.codex.config import catalogue, configuration
 
 HERE = Path(__file__).parent
 INSTALLED = HERE.parent / "tests/clients/js/node_modules/.bin/codex"

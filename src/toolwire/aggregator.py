@@ -63,14 +63,14 @@ class ToolCallAggregator:
 
     def ingest_delta(self, delta: Any, choice: int = 0) -> Ingested:
         """Take one streamed payload and return what is new. A call in its text is new when its block closes."""
-        return self._ingest(delta, choice, total=False)
+        return _ingested(self._ingest(delta, choice, total=False))
 
     def ingest_message(self, message: Any, emit_if_missing: bool = False, choice: int = 0) -> Ingested:
         """Take a finished message. With `emit_if_missing`, calls written in its text count too, twins excepted."""
-        ingested = self._ingest(message, choice, total=True)
-        if not emit_if_missing:
-            return ingested
-        return _joined(ingested, self._ingest_text(whole_text(message), choice))
+        deltas = self._ingest(message, choice, total=True)
+        if emit_if_missing:
+            deltas += self._ingest_text(whole_text(message), choice)
+        return _ingested(deltas)
 
     def snapshot(self, choice: int = 0) -> tuple[Call, ...]:
         """All calls so far, in the order they began."""
@@ -103,7 +103,7 @@ class ToolCallAggregator:
 
         return unregister
 
-    def _ingest(self, payload: Any, choice: int, *, total: bool) -> Ingested:
+    def _ingest(self, payload: Any, choice: int, *, total: bool) -> list[CallDelta]:
         if _denies_parallel(payload):
             self._parallel = False
         deltas: list[CallDelta] = []
@@ -115,9 +115,9 @@ class ToolCallAggregator:
                 deltas += found.take(_judged(fragment, ending))
             if ending:
                 deltas += found.end(ending)
-        return Ingested(bool(deltas), tuple(deltas))
+        return deltas
 
-    def _ingest_text(self, text: str, choice: int) -> Ingested:
+    def _ingest_text(self, text: str, choice: int) -> list[CallDelta]:
         found = self._choice(choice)
         made = Counter((call.name, canonical(call.arguments or "{}")) for call in found.records())
         deltas: list[CallDelta] = []
@@ -128,7 +128,7 @@ class ToolCallAggregator:
                     made[call] -= 1
                 else:
                     deltas += found.add(name, arguments)
-        return Ingested(bool(deltas), tuple(deltas))
+        return deltas
 
     def _choice(self, choice: int) -> "_Choice":
         if choice not in self._choices:
@@ -228,8 +228,8 @@ def _record(call: CallRow, stopped: bool) -> Call:
     return Call(call.id, call.name, "{}" if is_blank and whole else call.text, call.kind, whole and not call.broken)
 
 
-def _joined(one: Ingested, other: Ingested) -> Ingested:
-    return Ingested(one.updated or other.updated, one.deltas + other.deltas)
+def _ingested(deltas: list[CallDelta]) -> Ingested:
+    return Ingested(bool(deltas), tuple(deltas))
 
 
 def _by_choice(payload: Any, choice: int) -> list[tuple[int, Any]]:

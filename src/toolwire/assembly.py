@@ -132,12 +132,10 @@ def policies_for(
         declared = names if request.tools else None
         holding.append(ReadTextCalls((USE_TOOL, TOOL_CALL), seed, Schemas(request.tools), declared))
     if rules.dedup or mode == "obsidian-xml":
-        holding.append(HoldCall())
+        holding.append(DropDuplicates(minted_prefix(seed)) if rules.dedup else HoldCall())
     policies += holding
     if rules.strict_parsing:
         policies.append(FailOnBrokenBlock())
-    if rules.dedup:
-        policies.append(DropDuplicates(minted_prefix(seed)))
     policies += _choosing(request)
     if limit:
         policies.append(CapCalls(limit))

@@ -25,7 +25,7 @@ def show(text: bytes, out: TextIO) -> None:
     if recording.head.kind not in replay.KINDS:
         raise ValueError(f"a recording of a {recording.head.kind} backend cannot be replayed")
     request = Request(recording.head.model, (), stream=True, include_usage=True)
-    conversation = replay.Conversation(request, "replay", recording, replay.Profile())
+    conversation = replay.conversation(request, "replay", recording, replay.Profile())
     events = _events(recording, conversation)
     print("# events", file=out)
     for event in events:
@@ -52,4 +52,5 @@ def _events(recording: Recording, conversation: Conversation) -> list[Event]:
     if data.lstrip().startswith(b"{") and not lines:
         return list(conversation.feed_plain(data))
     reader = LineReader() if lines else FrameReader()
-    return list(Pipeline(reader, conversation, TurnOrder()).feed(data)) + list(conversation.end())
+    line = Pipeline(reader, conversation, TurnOrder())
+    return [*line.feed(data), *line.end()]

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,11 +23,10 @@ from tests.support.gateway import PROXIES
 from tests.support.scripts import Item, Name, Script
 from tests.support.upstream import Asked, Cut, Hold, Reply
 from toolwire.agent import Agent, AgentConfig, Context, Session, TaskEnded
-from toolwire.agent.approval import Approvals
+from toolwire.agent.approval import why_not
 from toolwire.agent.events import AgentEvent
 from toolwire.agent.feed import Feed
-from toolwire.agent.history import History
-from toolwire.agent.items import CustomCallItem, FunctionCallItem, LocalShellCallItem, OutputItem, user_message
+from toolwire.agent.history import History, OutputItem, ToolCallItem, user_message
 from toolwire.agent.loop import Loop
 from toolwire.agent.model import Model
 from toolwire.agent.task import Task
@@ -302,12 +302,9 @@ def engine(
     kept = session or Session("s", "m", None)
     kept.add([user_message("go")])
     chosen = config or AgentConfig(retries=0, approve="never")
-    task = Task(model, kept, feed, Registry(tools), Approvals(chosen.approve), _context, chosen.limits)
+    approve = partial(why_not, chosen.approve, None, chosen.read_only)
+    task = Task(model, kept, feed, Registry(tools), approve, Context(Path(".")), chosen.limits)
     return Loop(task, chosen), feed
-
-
-def _context(call: ToolCall, emit: Callable[[str], None]) -> Context:
-    return Context(Path("."), emit)
 
 
 # Tools
@@ -383,12 +380,12 @@ async def settle(rounds: int = 25) -> None:
 
 def assert_whole(history: History) -> None:
     """Every call has one result, every result its call, and results stand in the order of the calls."""
-    calls = [item for item in history.items if isinstance(item, FunctionCallItem | CustomCallItem | LocalShellCallItem)]
+    calls = [item for item in history.items if isinstance(item, ToolCallItem)]
     outputs = [item for item in history.items if isinstance(item, OutputItem)]
-    assert Counter(item.call_id for item in calls) == Counter(item.call_id for item in outputs)
-    assert [item.call_id for item in calls] == [item.call_id for item in outputs]
+    assert Counter(item.call.call_id for item in calls) == Counter(item.call_id for item in outputs)
+    assert [item.call.call_id for item in calls] == [item.call_id for item in outputs]
     for item in calls:
-        answered = next(each for each in outputs if each.call_id == item.call_id)
+        answered = next(each for each in outputs if each.call_id == item.call.call_id)
         assert list(history.items).index(item) < list(history.items).index(answered)
 
 

@@ -26,23 +26,19 @@ from tests.support.frames import call_item, completed, created
 from tests.support.scripts import NAMES, Calls, Name, Says, Thinks
 from toolwire.agent import Agent, Context, Result, Session, ToolCall, tool
 from toolwire.agent.events import CallEnded, CallStarted, ReasoningDelta
-from toolwire.agent.items import (
+from toolwire.agent.history import (
     AnyItem,
-    CustomCallItem,
-    FunctionCallItem,
-    LocalShellCallItem,
     MessageItem,
     OtherItem,
     OutputItem,
     ReasoningItem,
-    WebSearchCallItem,
-    call_of,
+    ToolCallItem,
     output_item,
     read_item,
     user_message,
 )
 from toolwire.core.request import ImagePart, TextPart
-from toolwire.turns.tools.call import CustomPayload, ExecPayload, FunctionPayload, LocalShellPayload, McpPayload
+from toolwire.turns.tools.call import CustomPayload, FunctionPayload, LocalShellPayload
 
 Json = dict[str, Any]
 
@@ -91,35 +87,38 @@ READ: dict[str, tuple[Json, AnyItem]] = {
     ),
     "a function call": (
         {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"a": 1}'},
-        FunctionCallItem(raw(""), "c1", "look", '{"a": 1}'),
+        ToolCallItem(raw(""), ToolCall("look", "c1", FunctionPayload('{"a": 1}'))),
     ),
     "a function call in a namespace": (
         {"type": "function_call", "call_id": "c1", "name": "look", "namespace": "docs", "arguments": ""},
-        FunctionCallItem(raw(""), "c1", "look", "", "docs"),
+        ToolCallItem(raw(""), ToolCall("look", "c1", FunctionPayload("")), "docs"),
     ),
     "a function call with arguments that are none": (
         {"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{not json"},
-        FunctionCallItem(raw(""), "c1", "look", "{not json"),
+        ToolCallItem(raw(""), ToolCall("look", "c1", FunctionPayload("{not json"))),
     ),
     "a function call with an object for arguments": (
         {"type": "function_call", "call_id": "c1", "name": "look", "arguments": {"b": 1, "a": 1.10}},
-        FunctionCallItem(raw(""), "c1", "look", '{"b": 1, "a": 1.1}'),
+        ToolCallItem(raw(""), ToolCall("look", "c1", FunctionPayload('{"b": 1, "a": 1.1}'))),
     ),
     "a function call without an id": (
         {"type": "function_call", "name": "look", "arguments": "{}"},
-        FunctionCallItem(raw(""), "", "look", "{}"),
+        ToolCallItem(raw(""), ToolCall("look", "", FunctionPayload("{}"))),
     ),
     "a custom tool call": (
         {"type": "custom_tool_call", "call_id": "c1", "name": "apply_patch", "input": "*** Begin"},
-        CustomCallItem(raw(""), "c1", "apply_patch", "*** Begin"),
+        ToolCallItem(raw(""), ToolCall("apply_patch", "c1", CustomPayload("*** Begin"))),
     ),
     "a local shell call": (
         SHELL,
-        LocalShellCallItem(raw(""), "s1", LocalShellPayload(("ls", "-l"), "/w", 500, {"A": "b"}, True, "why not")),
+        ToolCallItem(
+            raw(""),
+            ToolCall("local_shell", "s1", LocalShellPayload(("ls", "-l"), "/w", 500, {"A": "b"}, True, "why not")),
+        ),
     ),
     "a local shell call with the least": (
         {"type": "local_shell_call", "id": "lsh_1", "action": {"type": "exec", "command": ["ls"], "env": None}},
-        LocalShellCallItem(raw(""), "lsh_1", LocalShellPayload(("ls",))),
+        ToolCallItem(raw(""), ToolCall("local_shell", "lsh_1", LocalShellPayload(("ls",)))),
     ),
     "a local shell call without an action": (
         {"type": "local_shell_call", "id": "lsh_1"},
@@ -127,7 +126,7 @@ READ: dict[str, tuple[Json, AnyItem]] = {
     ),
     "a web search": (
         {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
-        WebSearchCallItem(raw("")),
+        OtherItem(raw(""), "web_search_call"),
     ),
     "the result of a function": (
         {"type": "function_call_output", "call_id": "c1", "output": "saw"},
@@ -168,9 +167,10 @@ def test_every_kind_of_item_is_read_and_keeps_its_json(item: Json, expected: Any
     read = read_item(data)
     assert bytes(read.raw) == data
     given = msgspec.structs.replace(expected, raw=read.raw)
-    if isinstance(expected, FunctionCallItem) and isinstance(item["arguments"], dict):
-        assert json.loads(expected.arguments) == json.loads(read.arguments)  # type: ignore[union-attr]
-        given = msgspec.structs.replace(given, arguments=read.arguments)  # type: ignore[union-attr]
+    if isinstance(expected, ToolCallItem) and isinstance(item.get("arguments"), dict):
+        assert json.loads(expected.call.text) == json.loads(read.call.text)  # type: ignore[union-attr]
+        payload = msgspec.structs.replace(expected.call.payload, arguments=read.call.text)  # type: ignore[union-attr]
+        given = msgspec.structs.replace(given, call=msgspec.structs.replace(expected.call, payload=payload))
     assert read == given
 
 
@@ -204,13 +204,13 @@ MADE: dict[str, tuple[Any, Result, Json]] = {
         Result((TextPart("a"), TextPart("b"))),
         {"type": "function_call_output", "call_id": "c1", "output": "ab"},
     ),
-    "of a session": (
-        ExecPayload("{}"),
+    "with one part": (
+        FunctionPayload("{}"),
         Result((TextPart("a"),)),
         {"type": "function_call_output", "call_id": "c1", "output": "a"},
     ),
-    "of a server's tool": (
-        McpPayload("s", "t", "{}"),
+    "with nothing in it": (
+        FunctionPayload("{}"),
         Result(()),
         {"type": "function_call_output", "call_id": "c1", "output": ""},
     ),
@@ -256,12 +256,13 @@ def test_the_call_in_an_item() -> None:
     function = read_item(b'{"type":"function_call","call_id":"c1","name":"look","arguments":"{}"}')
     custom = read_item(b'{"type":"custom_tool_call","call_id":"c2","name":"patch","input":"x"}')
     shell = read_item(json.dumps(SHELL).encode())
-    assert isinstance(function, FunctionCallItem)
-    assert isinstance(custom, CustomCallItem)
-    assert isinstance(shell, LocalShellCallItem)
-    assert call_of(function) == ToolCall("look", "c1", FunctionPayload("{}"))
-    assert call_of(custom) == ToolCall("patch", "c2", CustomPayload("x"))
-    assert call_of(shell) == ToolCall("local_shell", "s1", shell.action)
+    assert isinstance(function, ToolCallItem)
+    assert isinstance(custom, ToolCallItem)
+    assert isinstance(shell, ToolCallItem)
+    assert function.call == ToolCall("look", "c1", FunctionPayload("{}"))
+    assert custom.call == ToolCall("patch", "c2", CustomPayload("x"))
+    assert (shell.call.name, shell.call.call_id) == ("local_shell", "s1")
+    assert isinstance(shell.call.payload, LocalShellPayload)
 
 
 # Back to the model
@@ -526,8 +527,8 @@ class Remote:
     server, tool, name = "docs", "search", "docs__search"
 
     async def run(self, call: ToolCall, context: Context) -> Result:
-        assert isinstance(call.payload, McpPayload)
-        return Result((TextPart(f"{call.payload.server} {call.payload.tool} {call.payload.arguments}"),))
+        assert isinstance(call.payload, FunctionPayload)
+        return Result((TextPart(f"{self.server} {self.tool} {call.payload.arguments}"),))
 
 
 @pytest.mark.parametrize(
@@ -584,7 +585,7 @@ def test_a_turn_comes_to_the_same_items_whatever_the_backend(kind: Name) -> None
 
     items, events = play(main())
     assert [type(item).__name__ for item in items] == [
-        "MessageItem", "ReasoningItem", "MessageItem", "FunctionCallItem", "FunctionCallItem", "OutputItem", "OutputItem",
+        "MessageItem", "ReasoningItem", "MessageItem", "ToolCallItem", "ToolCallItem", "OutputItem", "OutputItem",
         "MessageItem",
     ]  # fmt: skip
     assert [item.text for item in items if isinstance(item, MessageItem)] == ["go", "I look.", "Both seen."]

@@ -23,7 +23,7 @@ from toolwire.agent.mcp import BadConfig, McpTool, Server, Servers, read_config,
 from toolwire.agent.mcp.content import as_parts, as_result
 from toolwire.agent.mcp.servers import Names
 from toolwire.core.request import AudioPart, FilePart, ImagePart, Part, TextPart
-from toolwire.turns.tools.call import CustomPayload, FunctionPayload, McpPayload, ToolCall, ToolError
+from toolwire.turns.tools.call import CustomPayload, FunctionPayload, ToolCall, ToolError
 from toolwire.turns.tools.calls import CallHooks, TurnCalls
 from toolwire.turns.tools.registry import Context, Registry, Result, tool
 
@@ -339,7 +339,7 @@ def test_the_engine_runs_tools_side_by_side_where_the_server_allows_it(parallel:
             servers.update(registry)
             runtime = TurnCalls(registry, CallHooks(lambda _: context()))
             for number in range(3):
-                runtime.start(ToolCall("s__slow", f"call_{number}", McpPayload("s", "slow", '{"seconds":0.5}')))
+                runtime.start(ToolCall("s__slow", f"call_{number}", FunctionPayload('{"seconds":0.5}')))
             return [each.result for each in await runtime.results()]
 
     assert overlap(run(main())) is parallel

@@ -14,18 +14,17 @@ from hypothesis import strategies as st
 
 from tests.agent.stage import Held, call, play, settle, which
 from toolwire.agent import Context, FatalToolError, ToolError, tool
+from toolwire.core.collect import Call
 from toolwire.core.request import TextPart
 from toolwire.turns.tools.call import (
     CustomPayload,
-    ExecPayload,
     FunctionPayload,
     LocalShellPayload,
-    McpPayload,
     ToolCall,
 )
 from toolwire.turns.tools.calls import MAX_CHARS, CallHooks, Finished, Gate, TurnCalls, aborted
 from toolwire.turns.tools.registry import FunctionTool, Registry, Result, Tool
-from toolwire.turns.tools.router import declared, routed
+from toolwire.turns.tools.router import declared, tool_call_from
 
 # The gate
 
@@ -649,35 +648,41 @@ def named(name: str) -> FunctionTool:
 REGISTRY = Registry(
     [named("look"), named("exec_command"), named("write_stdin"), Mcp("docs", "search"), named("crm__find")]
 )
-SEARCH = McpPayload("docs", "search", "{}")
+SEARCH = ("docs", "search")
 ROUTES: dict[str, tuple[str, str, str, object]] = {
-    "a tool by its name": ("", "look", "look", FunctionPayload("{}")),
-    "a session": ("", "exec_command", "exec_command", ExecPayload("{}")),
-    "input for a session": ("", "write_stdin", "write_stdin", ExecPayload("{}")),
+    "a tool by its name": ("", "look", "look", None),
+    "a session": ("", "exec_command", "exec_command", None),
+    "input for a session": ("", "write_stdin", "write_stdin", None),
     "a server's tool by its flat name": ("", "docs__search", "docs__search", SEARCH),
     "a server's tool in its namespace": ("docs", "search", "docs__search", SEARCH),
     "a server's tool as Codex writes it": ("mcp__docs", "search", "docs__search", SEARCH),
     "the same flat": ("", "mcp__docs__search", "docs__search", SEARCH),
-    "a namespace that is no server": ("crm", "find", "crm__find", FunctionPayload("{}")),
-    "the namespace of all functions": ("functions", "look", "look", FunctionPayload("{}")),
-    "a name that nobody has": ("", "nothing", "nothing", FunctionPayload("{}")),
+    "a namespace that is no server": ("crm", "find", "crm__find", None),
+    "the namespace of all functions": ("functions", "look", "look", None),
+    "a name that nobody has": ("", "nothing", "nothing", None),
 }
 
 
-@pytest.mark.parametrize(("namespace", "name", "expected", "payload"), ROUTES.values(), ids=ROUTES)
-def test_a_call_finds_its_tool(namespace: str, name: str, expected: str, payload: object) -> None:
-    found = routed(call(name), namespace, REGISTRY)
-    assert (found.name, found.payload, found.call_id) == (expected, payload, "c1")
+def routed(namespace: str, name: str) -> ToolCall:
+    return tool_call_from(Call("c1", name, "{}", namespace=namespace), REGISTRY)
+
+
+@pytest.mark.parametrize(("namespace", "name", "expected", "of_server"), ROUTES.values(), ids=ROUTES)
+def test_a_call_finds_its_tool(namespace: str, name: str, expected: str, of_server: object) -> None:
+    found = routed(namespace, name)
+    assert (found.name, found.payload, found.call_id) == (expected, FunctionPayload("{}"), "c1")
+    tool = REGISTRY.get(found.name)
+    assert of_server == ((tool.server, tool.tool) if isinstance(tool, Mcp) else None)
 
 
 def test_a_custom_call_keeps_its_text() -> None:
-    asked = ToolCall("look", "c1", CustomPayload("as it is"))
-    assert routed(asked, "", REGISTRY) == asked
+    asked = tool_call_from(Call("c1", "look", "as it is", "custom"), REGISTRY)
+    assert asked == ToolCall("look", "c1", CustomPayload("as it is"))
 
 
 @pytest.mark.parametrize(("namespace", "name"), [("", "gone__look"), ("gone", "look"), ("", "mcp__gone__look")])
 def test_a_tool_of_a_server_that_is_not_there_is_no_tool_of_ours(namespace: str, name: str) -> None:
-    assert REGISTRY.get(routed(call(name), namespace, REGISTRY).name) is None
+    assert REGISTRY.get(routed(namespace, name).name) is None
 
 
 def test_a_function_is_declared_with_its_schema() -> None:

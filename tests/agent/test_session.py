@@ -31,8 +31,7 @@ from tests.support.scripts import Calls, Says, Thinks
 from tests.support.upstream import Hold
 from toolwire.agent import Agent, AgentConfig, Session, SessionError, Tokens
 from toolwire.agent.events import TextDelta, ToolStarted, UsageUpdated
-from toolwire.agent.history import History, read_items
-from toolwire.agent.items import MessageItem, OutputItem, read_item, user_message
+from toolwire.agent.history import History, MessageItem, OutputItem, ToolCallItem, read_item, read_items, user_message
 from toolwire.agent.session import folder, new_id
 
 HERE = Path("/somewhere")
@@ -221,13 +220,16 @@ def closed(*raw: bytes) -> list[str]:
     history.close_calls()
     assert_closed(history)
     return [
-        f"={item.call_id}" if isinstance(item, OutputItem) else getattr(item, "call_id", getattr(item, "role", "?"))
+        f"={item.call_id}"
+        if isinstance(item, OutputItem)
+        else item.call.call_id
+        if isinstance(item, ToolCallItem)
+        else getattr(item, "role", "?")
         for item in history.items
     ]
 
 
 def assert_closed(history: History) -> None:
-    assert history.open_calls() == []
     assert history.close_calls() == []
 
 
@@ -254,7 +256,7 @@ def test_calls_without_a_result_get_one_behind_their_batch(raw: list[bytes], exp
 
 def test_an_id_that_is_used_again_is_open_again() -> None:
     history = History(read_items([call_raw("a"), output_raw("a"), USER, call_raw("a")]))
-    assert [each.call_id for each in history.open_calls()] == ["a"]
+    assert [each.call_id for each in history.close_calls()] == ["a"]
 
 
 def test_the_second_call_with_an_id_gets_its_own_result() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.agent.test_process import Loop, die_soon, is_clean, on_both_loops, read_pids, traces_before, until
 from toolwire.agent.tools.sessions import IDS, STDIN_CLOSED, Sessions
-from toolwire.turns.tools.call import ExecPayload, FunctionPayload, ToolCall, ToolError
+from toolwire.turns.tools.call import FunctionPayload, ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry
 
 ANSWER = re.compile(
@@ -420,7 +420,7 @@ class TestTools:
     def test_the_payload_of_sessions_is_read(self, tmp_path: Path):
         async def work(model: Model) -> None:
             exec_command = model.sessions.tools[0]
-            call = ToolCall("exec_command", "call_1", ExecPayload('{"cmd": "echo hi"}'))
+            call = ToolCall("exec_command", "call_1", FunctionPayload('{"cmd": "echo hi"}'))
             assert Model.read((await exec_command.run(call, model.context)).text).output == "hi\n"
 
         talk(asyncio.run, tmp_path, work)

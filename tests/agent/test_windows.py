@@ -32,8 +32,7 @@ from tests.support.scripts import Tokens as Counted
 from tests.support.upstream import Reply
 from toolwire.agent import Agent, AgentConfig, Session, tool
 from toolwire.agent.events import AgentEvent, Compacted, Retrying
-from toolwire.agent.history import newest, read_items, size_of
-from toolwire.agent.items import user_message
+from toolwire.agent.history import newest, read_items, size_of, user_message
 from toolwire.agent.loop import HALVINGS
 from toolwire.turns.settings import DEMO, Backend, Settings
 

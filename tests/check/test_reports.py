@@ -29,9 +29,9 @@ from toolwire.check.report.json import as_json
 from toolwire.check.report.junit import as_junit
 from toolwire.check.report.timeline import timeline
 from toolwire.check.rules import RULES
-from toolwire.check.run import Report, check, check_captured
+from toolwire.check.run import check, check_captured
 from toolwire.check.text import show
-from toolwire.check.verdicts import Verdict
+from toolwire.check.verdicts import Report, Verdict, consequences
 from toolwire.core.events import Dialect
 
 PACKAGES = Path(__file__).parent.parent / "clients" / "js"
@@ -213,7 +213,7 @@ def test_a_rule_that_is_also_broken_by_itself_follows_from_nothing(explained: Re
     other = msgspec.structs.replace(read_file(wire(frames)), number=2)
     report = check_captured([*explained.exchanges, other], "two-faults.sse")
     assert [each.rule for each in report.broken if not each.follows] == [CAUSE, "responses.final-output"]
-    assert [each.rule for each in report.consequences(report.broken[0])] == CONSEQUENCES[:2]
+    assert [each.rule for each in consequences(report.broken[0], report.verdicts)] == CONSEQUENCES[:2]
 
 
 def test_a_consequence_is_the_cause_where_only_it_is_looked_at(explained: Report):

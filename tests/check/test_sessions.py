@@ -36,7 +36,8 @@ from toolwire.check.endpoint import MAX_BYTES, MAX_TOTAL_BYTES, TOO_LARGE, Targe
 from toolwire.check.probes.calls import is_torn
 from toolwire.check.probes.fixtures import LONG, ODD, PAGE, PAGES
 from toolwire.check.rules import RULES, rules_for
-from toolwire.check.run import Report, check
+from toolwire.check.run import check
+from toolwire.check.verdicts import Report
 
 Json = dict[str, Any]
 APIS = ("chat", "responses", "messages")

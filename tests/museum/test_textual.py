@@ -23,6 +23,7 @@ from toolwire.core.events import (
     TurnStarted,
 )
 from toolwire.core.request import Tool
+from toolwire.core.stage import Pipeline
 from toolwire.notations.read import extract_calls
 from toolwire.notations.source import LIMIT
 from toolwire.notations.use_tool import USE_TOOL, write_use_tool
@@ -159,7 +160,7 @@ def _() -> None:
     assert begun[0] == CallStarted("call_seedt01", "f")
     ended = policy.feed(TurnEnded())
     assert ended == [CallEnded("call_seedt01", complete=False), TurnEnded()]
-    assert list(policy.end()) == []
+    assert list(Pipeline(policy).end()) == []
     answered = encoded([TurnStarted(), *begun, *ended])
     assert answered.finish == "length"
     assert answered.notes == ("call_incomplete",)

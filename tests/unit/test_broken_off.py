@@ -9,6 +9,7 @@ from tests.support.scripts import NAMES, Name
 from toolwire.core.events import CallEnded, CallStarted, TextDelta, TurnEnded, TurnStarted
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import Request
+from toolwire.core.stage import Pipeline
 from toolwire.dialects import chat, messages, responses
 
 DIALECTS: dict[Name, Any] = {"chat": chat, "responses": responses, "messages": messages}
@@ -43,7 +44,7 @@ def test_a_stream_that_breaks_off_ends_with_an_error(dialect: Name, ends: list[s
 @pytest.mark.parametrize("dialect", NAMES)
 def test_nothing_is_left_to_say_behind_the_end(dialect: Name):
     encoder = begun(dialect)
-    assert list(encoder.end()) == []
+    assert list(Pipeline(encoder).end()) == []
 
 
 @pytest.mark.parametrize(

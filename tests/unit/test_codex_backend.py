@@ -44,6 +44,7 @@ from tests.unit.codex_lines import (
     with_results,
 )
 from toolwire.backends import codex
+from toolwire.backends.codex import protocol
 from toolwire.backends.codex.wire import UNASSIGNED
 from toolwire.core.collect import Reasoning, Text
 from toolwire.core.events import (
@@ -673,7 +674,7 @@ def test_limits_are_the_headers_that_the_models_server_had_sent():
     [sent] = [row["headers"] for row in recorded("27") if row["dir"] == "upstream_response"]
     expected = {name: value for name, value in sent.items() if name.startswith("x-codex-")}
     expected["x-codex-primary-used-percent"] = "13"  # was 12.5, which app-server rounds
-    assert codex.limit_headers(json.dumps({"params": params}).encode()) == expected
+    assert protocol.limit_headers(json.dumps({"params": params}).encode()) == expected
 
 
 @pytest.mark.parametrize(
@@ -691,12 +692,12 @@ def test_limits_are_the_headers_that_the_models_server_had_sent():
     ],
 )
 def test_limits_that_were_not_said_are_no_headers(limits: Any, expected: dict[str, str]):
-    assert codex.limit_headers(told("account/rateLimits/updated", rateLimits=limits)) == expected
+    assert protocol.limit_headers(told("account/rateLimits/updated", rateLimits=limits)) == expected
 
 
 @pytest.mark.parametrize("line", [b"", b"no", b"{}", b'{"params":null}', b'{"params":{"rateLimits":{"primary":1}}}'])
 def test_limits_that_cannot_be_read_are_no_headers(line: bytes):
-    assert codex.limit_headers(line) == {}
+    assert protocol.limit_headers(line) == {}
 
 
 def test_warnings_and_another_model_are_noted():

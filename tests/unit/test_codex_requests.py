@@ -25,11 +25,10 @@ from tests.unit.codex_lines import (
 )
 from toolwire.adapt.schemas import adjusted
 from toolwire.backends import codex
+from toolwire.backends.codex import config as codex_config
 from toolwire.backends.codex import protocol
-from toolwire.backends.codex.config import version_of
-from toolwire.backends.codex.declined import declined
 from toolwire.backends.codex.encode import ONE_AT_A_TIME, ONLY_JSON
-from toolwire.backends.codex.profile import LIMITS, OLDEST
+from toolwire.backends.codex.profile import LIMITS
 from toolwire.backends.codex.wire import UNASSIGNED
 from toolwire.core.request import (
     AudioPart,
@@ -745,7 +744,7 @@ def test_everything_that_is_dropped_is_noted():
 )
 @pytest.mark.parametrize("id", [0, "a"])
 def test_a_request_is_declined_in_its_own_way(method: str, result: Any, id: int | str):
-    line = declined(method, id, "Why.")
+    line = protocol.declined(method, id, "Why.")
     assert line.endswith(b"\n")
     expected = {"result": result} if result is not None else {"error": {
         "code": -32601, "message": f"Toolwire does not serve {method}."}}  # fmt: skip
@@ -765,7 +764,7 @@ def flat(table: dict[str, Any], path: str = "") -> dict[str, Any]:
 
 def test_the_configuration_has_every_setting_that_is_recommended():
     recommended = flat(tomllib.loads((RECORDINGS / "gateway-config-recommended.toml").read_text("utf-8")))
-    ours = flat(tomllib.loads(codex.configuration("/home/models.json", 300)))
+    ours = flat(tomllib.loads(codex_config.configuration("/home/models.json", 300)))
     own = ("model_providers.upstream.", "model_providers.toolwire.")
     apart = {"model", "model_provider", "model_catalog_json"}
     assert {name: value for name, value in ours.items() if name not in apart and not name.startswith(own)} == {
@@ -796,7 +795,7 @@ def test_the_configuration_has_every_setting_that_is_recommended():
     ],
 )
 def test_a_worker_goes_to_the_address_or_where_its_login_says(given: dict[str, str], provider: dict[str, Any]):
-    config = tomllib.loads(codex.configuration("m.json", 1.5, **given))
+    config = tomllib.loads(codex_config.configuration("m.json", 1.5, **given))
     assert config["model_providers"]["toolwire"] == {
         "wire_api": "responses",
         "supports_websockets": False,
@@ -809,13 +808,13 @@ def test_a_worker_goes_to_the_address_or_where_its_login_says(given: dict[str, s
 
 @given(st.text(st.characters(min_codepoint=32, exclude_categories=("Cs", "Cc"))))
 def test_any_address_and_path_can_be_configured(value: str):
-    config = tomllib.loads(codex.configuration(value, 1, value or "x", value))
+    config = tomllib.loads(codex_config.configuration(value, 1, value or "x", value))
     assert config["model_catalog_json"] == value
     assert config["model_providers"]["toolwire"]["base_url"] == (value or "x")
 
 
 def test_the_catalogue_has_each_model_once_and_switches_everything_off():
-    models = json.loads(codex.catalogue(["a", "b", "a"]))["models"]
+    models = json.loads(codex_config.catalogue(["a", "b", "a"]))["models"]
     assert [model["slug"] for model in models] == ["a", "b"]
     [known] = [
         model
@@ -832,7 +831,7 @@ def test_the_catalogue_has_each_model_once_and_switches_everything_off():
 
 
 def test_a_catalogue_holds_at_least_one_model():
-    assert len(json.loads(codex.catalogue([]))["models"]) == 1
+    assert len(json.loads(codex_config.catalogue([]))["models"]) == 1
 
 
 leaves = st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=("Cs", "Cc")))
@@ -849,13 +848,13 @@ tables = st.dictionaries(
 
 @given(tables)
 def test_overrides_are_arguments_that_say_the_same(overrides: dict[str, Any]):
-    arguments = codex.arguments(overrides)
+    arguments = codex_config.arguments(overrides)
     assert arguments[::2] == ["-c"] * (len(arguments) // 2)
     assert tomllib.loads("\n".join(arguments[1::2])) == overrides
 
 
 def test_overrides_of_inner_tables_have_dots():
-    assert codex.arguments({"features": {"goals": True}, "model_verbosity": "low", "x": {"y": {"z": [1, "a"]}}}) == [
+    assert codex_config.arguments({"features": {"goals": True}, "model_verbosity": "low", "x": {"y": {"z": [1, "a"]}}}) == [
         "-c", "features.goals=true", "-c", 'model_verbosity="low"', "-c", 'x.y.z=[1,"a"]'
     ]  # fmt: skip
 
@@ -870,14 +869,14 @@ def test_overrides_of_inner_tables_have_dots():
     ],
 )
 def test_a_worker_says_its_version(agent: str, version: tuple[int, int, int] | None):
-    assert version_of(agent) == version
+    assert protocol.version_of(agent) == version
 
 
 def test_the_recorded_version_will_do():
     [agent] = [row["msg"]["result"]["userAgent"] for row in recorded("01") if "userAgent" in str(row.get("msg"))]
-    version = version_of(agent)
+    version = protocol.version_of(agent)
     assert version is not None
-    assert version >= OLDEST
+    assert version >= protocol.OLDEST
 
 
 def test_a_profile_is_read_and_refuses_what_it_does_not_know():
@@ -911,17 +910,17 @@ def test_a_line_names_its_thread_or_the_request_that_it_answers():
 def test_a_request_can_be_declined_and_one_of_no_thread_is_told_to_all():
     call = envelope(id=4, method="item/tool/call", params={"threadId": "t", "callId": "c"})
     assert call.is_call
-    assert call.refusal == declined("item/tool/call", 4)
+    assert call.refusal == protocol.declined("item/tool/call", 4)
     assert call.unassigned == b""
     other = envelope(id=5, method="some/request")
-    assert other.refusal == declined("some/request", 5)
+    assert other.refusal == protocol.declined("some/request", 5)
     assert json.loads(other.unassigned) == {"method": UNASSIGNED, "params": {"message": "some/request"}}
 
 
 @pytest.mark.parametrize(
     ("line", "refusal"),
     [
-        (b'{"id":6,"method":"item/tool/call","params":{"threadId":7}}', declined("item/tool/call", 6)),
+        (b'{"id":6,"method":"item/tool/call","params":{"threadId":7}}', protocol.declined("item/tool/call", 6)),
         (b'{"method":"turn/started","params":[]}', b""),
         (b"nothing", b""),
     ],

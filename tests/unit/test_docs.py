@@ -81,9 +81,13 @@ def missing_paths(page: str) -> list[str]:
 
 
 def missing_modules(page: str) -> list[str]:
+    """Modules of ours that are not there, and names that a line of code imports from one in vain."""
     named = {
         name for line in code(page) for name in re.findall(r"(?<![\w./-])toolwire(?:\.[A-Za-z_]\w*)+(?![\w/-])", line)
     }
+    for line in code(page, "python"):
+        for module, names in re.findall(r"^from (toolwire[\w.]*) import ([\w, ]+)$", line):
+            named |= {f"{module}.{name.strip()}" for name in names.split(",")}
     return sorted(name for name in named if name not in NO_MODULES and not resolves(name))
 
 

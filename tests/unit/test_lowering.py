@@ -15,6 +15,7 @@ from toolwire.core.backend import Post
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded
 from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
 from toolwire.core.signatures import PackedSignature, pack, unpack
+from toolwire.core.stage import Pipeline
 from toolwire.dialects import messages as messages_dialect
 from toolwire.dialects import responses as dialect
 
@@ -318,4 +319,4 @@ def test_a_tool_is_called_by_the_clients_name_again():
     [shown] = restore.table
     assert (restore.name(*shown), restore.name("", "other")) == ("my tool", "other")
     assert list(restore.feed(TurnEnded("stop"))) == [TurnEnded("stop")]
-    assert list(restore.end()) == []
+    assert list(Pipeline(restore).end()) == []

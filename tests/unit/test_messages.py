@@ -353,7 +353,7 @@ def schema(type: Any) -> Draft202012Validator:
 def written(events: Any, encoder: Any = None) -> list[dict[str, Any]]:
     """The events on the wire, each named as it is typed and sound."""
     encoder = encoder or messages.StreamEncoder(Request("m", ()), "msg_1", 7, TurnStats())
-    wire = b"".join(piece for event in events for piece in encoder.feed(event)) + b"".join(encoder.end())
+    wire = b"".join(piece for event in events for piece in encoder.feed(event))
     return read(wire)
 
 
@@ -749,6 +749,11 @@ def test_a_call_cut_by_the_limit_is_not_complete(stops):
     assert streamed.calls == (Call("a", "f", '{"t":"abc', complete=False),)
 
 
+def test_a_cut_call_is_not_complete_because_an_earlier_one_had_its_index():
+    streamed = turn(began(), use(0, "a", "{}"), stop(0), use(0, "b", '{"t":"abc'), stop(0), over("max_tokens"))
+    assert [(call.id, call.complete) for call in streamed.calls] == [("a", True), ("b", False)]
+
+
 def test_blocks_without_a_stop_end_where_the_next_begins():
     streamed = turn(
         began(),
@@ -798,7 +803,7 @@ def test_usage_is_the_last_number_of_each(first, last, expected):
 def test_an_error_in_the_stream_fails_the_turn():
     error = {"type": "overloaded_error", "message": "Overloaded"}
     streamed = turn(began(), said_text("x"), am("error", error=error), over())
-    assert streamed.failure == Failure(503, "overloaded_error", "Overloaded", retryable=True)
+    assert streamed.failure == Failure(503, "overloaded_error", "Overloaded", retryable=True, quoted=True)
     assert plain(type="error", error=error).failure == streamed.failure
     assert turn(am("error", error=error)).failure == streamed.failure
 

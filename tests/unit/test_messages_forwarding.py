@@ -394,6 +394,11 @@ def test_a_block_that_is_whole_when_it_starts_is_whole():
         assert through(begun(), block(0, each), ended()).blocks == [each]
 
 
+def test_text_at_the_start_of_a_block_is_in_one_block_with_what_follows():
+    parts = (begun(), block(0, {**TEXT, "text": "Hel"}, says("lo")), ended())
+    assert collected(*parts)["content"] == through(*parts).blocks == [{**TEXT, "text": "Hello"}]
+
+
 def test_text_goes_out_in_the_pieces_and_events_it_came_in():
     deltas = [{**says(each), "x_delta": number} for number, each in enumerate(("Hel", "lo"))]
     told = through(begun(), block(0, TEXT, *deltas), ended())

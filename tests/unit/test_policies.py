@@ -22,6 +22,7 @@ from toolwire.core.events import (
     TurnStarted,
 )
 from toolwire.core.request import HostedTool, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
+from toolwire.core.stage import Pipeline
 
 TOOLS = (Tool("f"), Tool("g"))
 REQUEST = Request("m", (), tools=TOOLS)
@@ -235,7 +236,7 @@ def test_nothing_passes_after_the_end():
     assembly = policies_for(REQUEST, ToolRules(), "S", nobody)
     assert list(assembly.policies.feed(TurnEnded())) == [TurnEnded("stop")]
     assert list(assembly.policies.feed(TextDelta("late"))) == []
-    assert list(assembly.policies.end()) == []
+    assert list(Pipeline(assembly.policies).end()) == []
 
 
 def prompt(text: str, tools=(), role="system", before=()) -> Request:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from toolwire.agent.items import user_message
+from toolwire.agent.history import user_message
 from toolwire.agent.session import Session
 from toolwire.core.sse import Frame
 from toolwire.memory.private import make_folders, open_private

@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from tests.support.chunks import in_any_chunking
 from tests.unit.notated import unguarded
-from toolwire.backends.chat import OPENAI, Conversation, Profile, profile_from
-from toolwire.backends.chat.decode import Decoder
+from toolwire.backends.chat import OPENAI, Conversation, Profile, profile_from, text_readers
 from toolwire.backends.chat.prompt import with_prompted_tools
-from toolwire.backends.chat.text_readers import with_text_readers
 from toolwire.core.collect import collect
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, CallTwin, TextDelta
 from toolwire.core.order import TurnOrder
@@ -383,9 +381,8 @@ def test_no_call_is_read_where_none_may_be_made():
 
 
 def test_nothing_is_wrapped_when_nothing_is_switched_on():
-    decoder = Decoder("S")
     for profile, tools in ((OPENAI, (NOW,)), (Profile(notations=("glm",)), ()), (PROMPT, ())):
-        assert with_text_readers(decoder, profile, Request("m", (), tools=tools), "S") is decoder
+        assert text_readers(profile, Request("m", (), tools=tools), "S") == []
 
 
 def test_a_profile_names_notations_and_tools():

@@ -31,7 +31,7 @@ TURN = stream(created(), call("c1", "find", '{"q":"x"}'), completed())
 @pytest.mark.parametrize("status", [200, 201])
 def test_a_replayed_turn_is_the_recorded_turn(tmp_path, status):
     recording = read_recording(recorded(tmp_path, TURN, status))
-    conversation = replay.Conversation(Request("m", ()), "S", recording, replay.Profile())
+    conversation = replay.conversation(Request("m", ()), "S", recording, replay.Profile())
     line = Pipeline(FrameReader(), conversation)
     steps = list(conversation.start().steps)
     turn = collect([event for step in steps for event in line.feed(step)] + list(line.end()))
@@ -43,7 +43,7 @@ def test_a_replayed_turn_is_the_recorded_turn(tmp_path, status):
 
 def test_the_original_timing_can_be_kept(tmp_path):
     recording = read_recording(recorded(tmp_path, TURN))
-    timed = replay.Conversation(Request("m", ()), "S", recording, replay.Profile("original"))
+    timed = replay.conversation(Request("m", ()), "S", recording, replay.Profile("original"))
     waits = [step.seconds for step in timed.start().steps if isinstance(step, Wait)]
     assert waits == [1.0] * (len(recording.lines) - 1)
 
@@ -54,7 +54,7 @@ def test_a_recorded_refusal_is_refused_again(tmp_path):
     recorder.body(0, b'{"error":{"message":"m"}}')
     recorder.close()
     recording = read_recording((tmp_path / "turn.jsonl").read_bytes())
-    conversation = replay.Conversation(Request("m", ()), "S", recording, replay.Profile())
+    conversation = replay.conversation(Request("m", ()), "S", recording, replay.Profile())
     [step] = conversation.start().steps
     assert step == Refuse(429, b'{"error":{"message":"m"}}')
     assert conversation.refused(429, {}, step.body).message == "m"
@@ -70,7 +70,7 @@ def test_a_plain_reply_is_shown(tmp_path):
     out = io.StringIO()
     show((tmp_path / "turn.jsonl").read_bytes(), out)
     assert "TurnEnded(reason='stop')" in out.getvalue()
-    conversation = replay.Conversation(
+    conversation = replay.conversation(
         Request("m", ()), "S", read_recording((tmp_path / "turn.jsonl").read_bytes()), replay.Profile()
     )
     assert collect(list(conversation.feed_plain(b"".join(conversation.start().steps)))).reason == "stop"
@@ -106,7 +106,7 @@ def test_anything_else_is_refused(text, said):
 
 def test_a_replayed_turn_knows_what_its_backend_knows(tmp_path):
     recording = read_recording(recorded(tmp_path, TURN))
-    conversation = replay.Conversation(Request("m", ()), "S", recording, replay.Profile())
+    conversation = replay.conversation(Request("m", ()), "S", recording, replay.Profile())
     assert conversation.delta_fields
     assert not conversation.context_window.is_full
     assert conversation.reasoning() == ""

@@ -9,7 +9,7 @@ from toolwire.core.sequence import OneCallAtATime
 
 def row(*events):
     stage = OneCallAtATime()
-    return [out for event in events for out in stage.feed(event)] + stage.end()
+    return [out for event in events for out in stage.feed(event)]
 
 
 A, B = CallStarted("a", "f"), CallStarted("b", "g")

@@ -19,7 +19,7 @@ from yarl import URL
 from toolwire.core.backend import Post
 from toolwire.upstream import drain
 from toolwire.upstream.alarm import PERIOD, Alarm, Ticker
-from toolwire.upstream.credentials import ClientKey
+from toolwire.upstream.credentials import ApiKey
 from toolwire.upstream.http import LARGE, HttpReply, HttpUpstream, make_session, proxy_for
 from toolwire.upstream.reply import Broken, Timeouts
 
@@ -209,7 +209,7 @@ UNREACHABLE, CERTIFICATE = "The backend cannot be reached", "The backend's certi
 )  # fmt: skip
 def test_what_went_wrong_is_told_without_an_address(error: Exception, status: int, says: str):
     session: Any = Unlucky(error)
-    upstream = HttpUpstream(session, "https://secret.example:8443/v1", ClientKey(), {})
+    upstream = HttpUpstream(session, "https://secret.example:8443/v1", ApiKey(), {})
     with pytest.raises(Broken) as broken:
         asyncio.run(upstream.open(Post("/responses", b"{}"), ""))
     assert (broken.value.failure.status, broken.value.failure.message) == (status, says)
@@ -242,7 +242,7 @@ async def posted(
     async with server, make_session(Timeouts()) as session:
         base = "http://model.example/v1" if proxied else f"{here}/v1"
         with mock.patch.dict(os.environ, {"http_proxy": here} if proxied else {}):
-            upstream = HttpUpstream(session, base, ClientKey(), headers or {})
+            upstream = HttpUpstream(session, base, ApiKey(), headers or {})
         for post in posts:
             reply = await upstream.open(post, key)
             body = b""

@@ -8,25 +8,10 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from toolwire.adapt.repair import Fix, RepairedJson, repair_json
+from toolwire.adapt.repair import RepairedJson, repair_json
 from toolwire.adapt.retype import Problem, retyped
 from toolwire.core.collect import Call, CallAssembler
-from toolwire.core.events import (
-    CallArgs,
-    CallEnded,
-    CallStarted,
-    Event,
-    MessageEnded,
-    Note,
-    RawFrame,
-    ReasoningDelta,
-    ReasoningEnded,
-    RefusalDelta,
-    TextDelta,
-    TurnEnded,
-    TurnFailed,
-    Usage,
-)
+from toolwire.core.events import OUTPUT, CallArgs, CallEnded, CallStarted, Event, Note, TurnEnded, TurnFailed, Usage
 from toolwire.core.policies import Events, Kinds
 from toolwire.core.request import Tool
 from toolwire.core.text import is_json
@@ -106,20 +91,16 @@ class ArgumentJudge:
         repaired = repair_json(text)
         if repaired is None:
             return None
-        text, fixes = repaired.text, repaired.fixes
+        text, fixes = repaired.text, dict.fromkeys(repaired.fixes)
         for _ in range(MAX_UNQUOTING):
             problems = self._problems(tool, text)
             if not problems:
-                return RepairedJson(text, fixes) if problems is not None else None
+                return RepairedJson(text, tuple(fixes)) if problems is not None else None
             better = retyped(text, problems)
             if better is None:
                 return None
-            text, fixes = better, _with(fixes, "types")
+            text, fixes["types"] = better, None
         return None
-
-
-def _with(fixes: tuple[Fix, ...], fix: Fix) -> tuple[Fix, ...]:
-    return fixes if fix in fixes else (*fixes, fix)
 
 
 class CheckArguments:
@@ -153,20 +134,7 @@ class RepairArguments:
     cut: then everything after it is held back until the turn ends.
     """
 
-    handles: ClassVar[Kinds] = (
-        CallStarted,
-        CallArgs,
-        CallEnded,
-        TextDelta,
-        RefusalDelta,
-        MessageEnded,
-        ReasoningDelta,
-        ReasoningEnded,
-        RawFrame,
-        Usage,
-        TurnEnded,
-        TurnFailed,
-    )
+    handles: ClassVar[Kinds] = (*OUTPUT, Usage, TurnEnded, TurnFailed)
 
     def __init__(self, declared: ArgumentJudge) -> None:
         self._declared = declared

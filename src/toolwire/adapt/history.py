@@ -256,11 +256,7 @@ def _late(call: CallEntry, positions: _Positions, start: int, rule: HistoryRule,
         return [positions.history[index]]
     _refuse(rule, f"The call {call.id!r} has no result.")
     notes.append(Note("result_missing", call.id))
-    return [_placeholder(call)]
-
-
-def _placeholder(call: CallEntry) -> ResultEntry:
-    return ResultEntry(call.id, (TextPart(NO_RESULT),), call.kind, failed=True)
+    return [ResultEntry(call.id, (TextPart(NO_RESULT),), call.kind, failed=True)]
 
 
 def _refuse(rule: HistoryRule, message: str) -> None:

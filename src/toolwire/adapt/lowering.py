@@ -6,7 +6,7 @@ turns.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import is_not
 from typing import Any
 
@@ -37,7 +37,10 @@ def lowered(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
     tools = _lowered_tools(request.tools, limits)
     restore = Restore(tools.table, tools.notes)
     changed: dict[str, Any] = {} if tools.shown is request.tools else {"tools": tools.shown}
-    entries = tuple(tools.entry(entry) for entry in _without_tools(request.entries, limits))
+    kept = request.entries
+    if not limits.additional_tools:
+        kept = [entry for entry in kept if not isinstance(entry, ToolsEntry)]
+    entries = tuple(map(tools.entry, kept))
     if limits.unique_ids:
         entries = _with_unique_ids(entries)
     if len(entries) != len(request.entries) or any(map(is_not, entries, request.entries)):
@@ -47,11 +50,6 @@ def lowered(request: Request, limits: Limits) -> tuple[Request, "Restore"]:
         if choice != request.tool_choice:
             changed["tool_choice"] = choice
     return (msgspec.structs.replace(request, **changed) if changed else request), restore
-
-
-def _without_tools(entries: tuple[Entry, ...], limits: Limits) -> Iterable[Entry]:
-    """The history without declarations of tools, where a server does not support them there."""
-    return entries if limits.additional_tools else (e for e in entries if not isinstance(e, ToolsEntry))
 
 
 def _lowered_tools(tools: tuple[Tool, ...], limits: Limits) -> "_Lowering":
@@ -158,16 +156,13 @@ def _with_unique_ids(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
         return entries
     fresh, now, out = FreshIds(ids), dict[str, str](), list[Entry]()
     for entry in entries:
-        if isinstance(entry, CallEntry) and entry.id in now:
-            now[entry.id] = new = fresh.like(entry.id)
-            out.append(msgspec.structs.replace(entry, id=new))
-            continue
         if isinstance(entry, CallEntry):
-            now[entry.id] = entry.id
+            id = now[entry.id] = fresh.like(entry.id) if entry.id in now else entry.id
+            out.append(msgspec.structs.replace(entry, id=id) if id != entry.id else entry)
         elif isinstance(entry, ResultEntry) and now.get(entry.call_id, entry.call_id) != entry.call_id:
             out.append(msgspec.structs.replace(entry, call_id=now[entry.call_id]))
-            continue
-        out.append(entry)
+        else:
+            out.append(entry)
     return tuple(out)
 
 
@@ -215,9 +210,6 @@ class Restore:
             text, self._unwrap = self._unwrap.end(), None
             return (CallArgs(event.id, text), event) if text else (event,)
         return (event,)
-
-    def end(self) -> Sequence[Event]:
-        return ()
 
     def _start(self, event: CallStarted) -> CallStarted:
         tool = self.table.get((event.namespace, event.name))

@@ -8,13 +8,17 @@ string, or a number that nothing follows, may have been cut.
 """
 
 import re
+from itertools import chain, pairwise
 from typing import Literal, TypeAlias
 
 import msgspec
 
+from toolwire.core.raw import to_json
 from toolwire.core.text import is_json
 
 Fix: TypeAlias = Literal["brackets", "commas", "controls", "fence", "keys", "quotes", "types", "words"]
+Fixes: TypeAlias = dict[Fix, None]
+"""The fixes that were made, each once, in order."""
 
 
 class RepairedJson(msgspec.Struct, frozen=True):
@@ -27,9 +31,9 @@ class RepairedJson(msgspec.Struct, frozen=True):
 def repair_json(text: str) -> RepairedJson | None:
     """The text as strict JSON, or None if it is not certain what it should be."""
     fenced = _inside_fence(text)
-    repairer = _JsonRepairer(("fence",) if fenced is not None else ())
-    repaired = repairer.read(fenced if fenced is not None else text)
-    return RepairedJson(repaired, tuple(repairer.fixes)) if repaired is not None and is_json(repaired) else None
+    fixes: Fixes = {"fence": None} if fenced is not None else {}
+    repaired = _repaired(text if fenced is None else fenced, fixes)
+    return RepairedJson(repaired, tuple(fixes)) if repaired is not None and is_json(repaired) else None
 
 
 def _inside_fence(text: str) -> str | None:
@@ -41,147 +45,73 @@ def _inside_fence(text: str) -> str | None:
     return body.rstrip(" \t").removesuffix("\n") if line and language.strip() in ("", "json", "JSON") else None
 
 
+_SPACE = " \t\r\n"
 _TOKEN = re.compile(
     r"""
-    (?P<space>[ \t\r\n]+)
-    | (?P<mark>[{}\[\]:,])
+    (?: (?P<mark>[{}\[\]:,])
     | (?P<double>"[^"\\]*(?:\\.[^"\\]*)*")
     | (?P<single>'[^'\\]*(?:\\.[^'\\]*)*')
     | (?P<number>-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)
     | (?P<word>[A-Za-z_$][\w$]*)
+    ) [ \t\r\n]*
     """,
     re.DOTALL | re.VERBOSE | re.ASCII,
 )
 _SPECIAL = re.compile(r'\\.|["\x00-\x1f]', re.DOTALL)
-_CONTROLS = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _WORDS = {"true": "true", "false": "false", "null": "null", "True": "true", "False": "false", "None": "null"}
+_CLOSING = {"{": "}", "[": "]"}
+_NO_VALUE = ("", "{", "[", ",", ":")
+"""After these tokens a value is not complete."""
 
-# What may follow: a value, a value or the end of a list, a key or the end of an object, a colon, a comma or an end.
-State: TypeAlias = Literal["value", "item", "key", "colon", "next", "done"]
-_OPENED: dict[str, tuple[str, State]] = {"{": ("}", "key"), "[": ("]", "item")}
 
-
-class _JsonRepairer:
-    """Reads one text, token by token, and writes it as JSON."""
-
-    def __init__(self, fixes: tuple[Fix, ...]) -> None:
-        self.fixes: list[Fix] = [*fixes]
-        self._out: list[str] = []
-        self._closing: list[str] = []  # the brackets that are open
-        self._state: State = "value"
-        self._comma = -1  # index in the output of a comma that nothing has followed yet
-        self._whole = True  # whether the last value is certainly complete
-
-    def read(self, text: str) -> str | None:
-        offset = 0
-        while offset < len(text):
-            token = _TOKEN.match(text, offset)
-            if token is None or not self._take(str(token.lastgroup), token[0]):
-                return None
-            offset = token.end()
-        if self._state == "next" and self._whole and self._closing:
-            self._fix("brackets")
-            return "".join(self._out) + "".join(reversed(self._closing))
-        return "".join(self._out) if self._state == "done" else None
-
-    def _take(self, kind: str, token: str) -> bool:
-        """Write the token if it is valid here; returns whether it is."""
-        if kind == "space":
-            self._whole = True
-            self._out.append(token)
-            return True
-        if kind == "mark":
-            return self._mark(token)
-        if self._state == "key":
-            written = self._key(kind, token)
-            following: State = "colon"
-        elif self._state in ("value", "item"):
-            written = self._value(kind, token)
-            following = self._after_value()
-            self._whole = kind != "number"
-        else:
-            return False
-        if written is None:
-            return False
-        self._write(written, following)
-        return True
-
-    def _write(self, text: str, state: State) -> None:
-        self._out.append(text)
-        self._state = state
-        self._comma = -1
-
-    def _after_value(self) -> State:
-        return "next" if self._closing else "done"
-
-    def _mark(self, mark: str) -> bool:
-        if mark in _OPENED and self._state in ("value", "item"):
-            closing, state = _OPENED[mark]
-            self._closing.append(closing)
-            self._write(mark, state)
-            return True
-        if mark == ":" and self._state == "colon":
-            self._write(mark, "value")
-            return True
-        if mark == "," and self._state == "next":
-            self._write(mark, "key" if self._closing[-1] == "}" else "item")
-            self._comma = len(self._out) - 1
-            return True
-        return self._closing[-1:] == [mark] and self._state in ("next", "key", "item") and self._close()
-
-    def _close(self) -> bool:
-        if self._comma >= 0:
-            self._out[self._comma] = ""
-            self._fix("commas")
-        mark = self._closing.pop()
-        self._write(mark, self._after_value())
-        self._whole = True
-        return True
-
-    def _key(self, kind: str, token: str) -> str | None:
-        if kind == "word":
-            self._fix("keys")
-            return f'"{token}"'
-        return self._string(kind, token)
-
-    def _value(self, kind: str, token: str) -> str | None:
-        if kind == "number":
-            return token
-        if kind != "word":
-            return self._string(kind, token)
-        if token not in _WORDS:
+def _repaired(text: str, fixes: Fixes) -> str | None:
+    """The text with every token written as JSON has it. Whether their order is right is checked by whoever reads it."""
+    offset = len(text) - len(text.lstrip(_SPACE))
+    out, closing = [text[:offset]], list[str]()
+    value, space = "", ""  # the last token, and the space after it
+    kind = ""
+    for found, after in pairwise(chain(_TOKEN.finditer(text, offset), (None,))):
+        if found is None or found.start() != offset:
             return None
-        if _WORDS[token] != token:
-            self._fix("words")
-        return _WORDS[token]
-
-    def _string(self, kind: str, token: str) -> str | None:
-        if kind not in ("double", "single"):
+        offset, kind = found.end(), str(found.lastgroup)
+        last, value = value, found[kind]
+        space = found[0][len(value) :]
+        following = after[str(after.lastgroup)] if after is not None else ""
+        if value in _CLOSING:
+            closing.append(_CLOSING[value])
+        elif value in ("}", "]") and (not closing or closing.pop() != value):
             return None
+        written = _written(kind, value, following, fixes)
+        if value == "," and following in ("}", "]") and last not in _NO_VALUE:
+            fixes["commas"], written = None, ""
+        out += (written, space)
+    if offset != len(text):
+        return None
+    if closing:
+        if value in _NO_VALUE or (kind == "number" and not space):  # there may have been more of it
+            return None
+        fixes["brackets"] = None
+    return "".join((*out, *reversed(closing)))
+
+
+def _written(kind: str, token: str, following: str, fixes: Fixes) -> str:
+    """A token as JSON has it, if it is clear what it means, else as it is."""
+    if kind in ("double", "single"):
         if kind == "single":
-            self._fix("quotes")
-        inside = token[1:-1]
-        pieces: list[str] = []
-        offset = 0
-        for special in _SPECIAL.finditer(inside):
-            written = self._special_char(special[0], kind)
-            if written is None:
-                return None
-            pieces += (inside[offset : special.start()], written)
-            offset = special.end()
-        return f'"{"".join(pieces)}{inside[offset:]}"'
+            fixes["quotes"] = None
+        return f'"{_SPECIAL.sub(lambda found: _escaped(found[0], kind, fixes), token[1:-1])}"'
+    if kind == "word" and following == ":":
+        fixes["keys"] = None
+        return f'"{token}"'
+    if _WORDS.get(token, token) != token:
+        fixes["words"] = None
+    return _WORDS.get(token, token)
 
-    def _special_char(self, found: str, kind: str) -> str | None:
-        """A quote, a control character or an escape, as valid JSON."""
-        if found == '"':
-            return '\\"'
-        if found == "\\'":
-            return "'" if kind == "single" else None
-        if found.startswith("\\"):
-            return found if found[1] in '"\\/bfnrtu' else None  # a wrong \u is found when all is checked
-        self._fix("controls")
-        return _CONTROLS.get(found) or f"\\u{ord(found):04x}"
 
-    def _fix(self, fix: Fix) -> None:
-        if fix not in self.fixes:
-            self.fixes.append(fix)
+def _escaped(found: str, kind: str, fixes: Fixes) -> str:
+    """A quote, a control character or an escape inside a string."""
+    if found.startswith("\\"):
+        return "'" if found == "\\'" and kind == "single" else found
+    if found != '"':
+        fixes["controls"] = None
+    return to_json(found)[1:-1].decode()

@@ -8,10 +8,11 @@ All other characters of the arguments stay: numbers keep their digits.
 
 import re
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
+from toolwire.core.raw import fields_of, list_of, text_of, to_raw
 from toolwire.core.text import is_json
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -28,10 +29,6 @@ class Problem(msgspec.Struct, frozen=True):
         return ".".join(("$", *map(str, self.path))) + f" {self.keyword}"
 
 
-_string = msgspec.json.Decoder(str)
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_items = msgspec.json.Decoder(list[msgspec.Raw])
-_encode = msgspec.json.Encoder().encode
 _INTEGER = re.compile(r"-?[0-9]+")
 _TYPES = {"{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null", '"': "string"}
 
@@ -50,33 +47,21 @@ def _changed(raw: msgspec.Raw, path: Path, expected: tuple[str, ...]) -> msgspec
     """The value with the string at the path unquoted, or the value itself."""
     if not path:
         return _unquoted(raw, expected)
-    step, rest = path[0], path[1:]
-    parts: dict[str, msgspec.Raw] | list[msgspec.Raw]
-    if isinstance(step, str):
-        parts = _fields.decode(raw)
-        old = parts[step]
-        new = parts[step] = _changed(old, rest, expected)
-    else:
-        parts = _items.decode(raw)
-        old = parts[step]
-        new = parts[step] = _changed(old, rest, expected)
-    return raw if new is old else msgspec.Raw(_encode(parts))
+    step, *rest = path
+    parts: Any = fields_of(raw) if isinstance(step, str) else list_of(raw)
+    old: msgspec.Raw = parts[step]
+    new = parts[step] = _changed(old, tuple(rest), expected)
+    return raw if new is old else to_raw(parts)
 
 
 def _unquoted(raw: msgspec.Raw, expected: tuple[str, ...]) -> msgspec.Raw:
     try:
-        text = _string.decode(raw)
+        text = text_of(raw)
     except msgspec.ValidationError:
         return raw
-    if text != text.strip() or not is_json(text) or _type(text) not in _widened(expected):
+    if text != text.strip() or not is_json(text):
         return raw
-    return msgspec.Raw(text.encode())
-
-
-def _type(text: str) -> str:
-    return _TYPES.get(text[0]) or ("integer" if _INTEGER.fullmatch(text) else "number")
-
-
-def _widened(expected: tuple[str, ...]) -> set[str]:
-    """The types to look for: an integer is a number too, and strings need no change."""
-    return ({*expected, "integer"} if "number" in expected else {*expected}) - {"string"}
+    type = _TYPES.get(text[0], "number")
+    is_integer = type == "number" and "integer" in expected and _INTEGER.fullmatch(text)
+    # A string needs no change.
+    return msgspec.Raw(text.encode()) if is_integer or (type in expected and type != "string") else raw

@@ -5,7 +5,7 @@ as it is. An equivalent change is not noted; one that loses something is, becaus
 client declared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from toolwire.adapt.schemas_top import inline_refs, merged, object_top, with_properties
 from toolwire.adapt.schemas_walk import Change, Schema, everywhere, listed, named, schemas, without
 from toolwire.core.cache import Cache
+from toolwire.core.raw import to_raw
 
 Need: TypeAlias = Literal[
     "inline_refs", "object_top", "no_const", "no_type_arrays", "nullable", "plain", "properties", "items", "codex"
@@ -45,9 +46,14 @@ def _adjust(key: tuple[bytes, tuple[Need, ...]]) -> Adjusted | None:
             changed = change(changed, lost) if need in needs else changed
         if changed is read and not lost:
             return None
-        remarks = (_remark(schema, lost), _dropped_by_codex(schema) if "codex" in needs else "")
+        alternatives = {key: schema[key] for key in ("anyOf", "oneOf") if key in lost and key in schema}
+        constraints = dict(_constraints(schema, "")) if "codex" in needs else {}
+        remarks = (
+            _remark("The input must also match this JSON Schema", alternatives),
+            _remark("Constraints on the input, by field", constraints),
+        )
         text = "\n\n".join(remark for remark in remarks if remark)
-        return Adjusted(msgspec.Raw(msgspec.json.encode(changed)), tuple(dict.fromkeys(lost)), text)
+        return Adjusted(to_raw(changed), tuple(dict.fromkeys(lost)), text)
     except (msgspec.DecodeError, RecursionError):
         return None
 
@@ -56,11 +62,10 @@ _adjusted = Cache(_adjust)
 """An agent sends the same schemas with every request, so each is adjusted once."""
 
 
-def _remark(schema: Schema, lost: list[str]) -> str:
-    """The alternatives that were removed at the top of the schema, in a sentence for the model."""
-    found_keywords = {key: schema[key] for key in ("anyOf", "oneOf") if key in lost and key in schema}
-    text = msgspec.json.encode(found_keywords).decode() if found_keywords else ""
-    return f"The input must also match this JSON Schema: {text}" if 0 < len(text) <= MAX_REMARK else ""
+def _remark(words: str, lost: Schema) -> str:
+    """What was lost, in a sentence for the model, unless it is nothing or too much."""
+    text = msgspec.json.encode(lost).decode()
+    return f"{words}: {text}" if lost and len(text) <= MAX_REMARK else ""
 
 
 def _items(schema: Schema, lost: list[str]) -> Schema:
@@ -146,12 +151,9 @@ _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str
 
 def _codex(schema: Schema, lost: list[str]) -> Schema:
     """Codex rewrites every schema: what it would refuse or misread is changed, and what it drops is recorded."""
-    lost += [key for key in schema if key in _DROPPED_BY_CODEX]
-    if "description" in schema and not schema.keys() & _DESCRIBABLE:
-        lost.append("description")
+    lost += _dropped_by_codex(schema)
     changed = schema
     if isinstance(schema.get("items"), list):
-        lost.append("items")
         changed = without(changed, "items", items=_as_object(True))
     if isinstance(schema.get("minItems"), float):
         changed = {**changed, "minItems": int(schema["minItems"])}
@@ -182,33 +184,32 @@ def _as_object(inner: Any) -> Any:
     return cast("Schema", {}) if inner is True else inner
 
 
-def _dropped_by_codex(schema: Schema) -> str:
-    """What Codex drops from a schema, in a sentence for the model."""
-    found: dict[str, Any] = {}
-    _collect(schema, "", found)
-    text = msgspec.json.encode(found).decode() if found else ""
-    return f"Constraints on the input, by field: {text}" if 0 < len(text) <= MAX_REMARK else ""
-
-
-def _collect(schema: Schema, path: str, found: dict[str, Any]) -> None:
-    found_keywords = {key: value for key, value in schema.items() if key in _DROPPED_BY_CODEX}
+def _dropped_by_codex(schema: Schema) -> Schema:
+    """The keywords of a schema that Codex drops, without those of the schemas in it."""
+    dropped = {key: value for key, value in schema.items() if key in _DROPPED_BY_CODEX}
     if "description" in schema and not schema.keys() & _DESCRIBABLE:
-        found_keywords["description"] = schema["description"]
+        dropped["description"] = schema["description"]
     if isinstance(schema.get("items"), list):
-        found_keywords["items"] = schema["items"]
-    if found_keywords:
-        found[path or "."] = found_keywords
+        dropped["items"] = schema["items"]
+    return dropped
+
+
+def _constraints(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
+    """What Codex drops from a schema and from all schemas in it, each with its path."""
+    if dropped := _dropped_by_codex(schema):
+        yield path or ".", dropped
+    prefix = f"{path}." if path else ""
     for key in ("$defs", "definitions", "properties"):
         for name, inner in named(schema, key).items():
             if isinstance(inner, dict):
-                _collect(cast("Schema", inner), f"{path}.{name}" if path else name, found)
+                yield from _constraints(cast("Schema", inner), prefix + name)
     for key, step in (("items", "[]"), ("additionalProperties", ".*")):
         inner: Any = schema.get(key)
         if isinstance(inner, dict):
-            _collect(cast("Schema", inner), path + step, found)
+            yield from _constraints(cast("Schema", inner), path + step)
     for key in ("anyOf", "oneOf", "allOf"):
         for number, inner in enumerate(schemas(schema, key)):
-            _collect(inner, f"{path}.{key}[{number}]" if path else f"{key}[{number}]", found)
+            yield from _constraints(inner, f"{prefix}{key}[{number}]")
 
 
 CHANGES: dict[Need, Change] = {

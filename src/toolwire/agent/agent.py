@@ -11,17 +11,16 @@ async with Agent("demo", tools=[weather]) as agent:
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from toolwire.agent.approval import Approvals, Approver
+from toolwire.agent.approval import Approver, why_not
 from toolwire.agent.events import AgentEvent, ApprovalAsked, TaskEnded, TaskStarted, Tokens
 from toolwire.agent.feed import Feed
-from toolwire.agent.history import History
+from toolwire.agent.history import History, user_message
 from toolwire.agent.images import image_url
-from toolwire.agent.items import user_message
 from toolwire.agent.loop import AgentConfig, Loop
 from toolwire.agent.model import Model, with_backend
 from toolwire.agent.session import Session
@@ -60,20 +59,15 @@ class Agent:
         self._inherit = partial(inherited, chosen.secret_variables, chosen.agent.inherit)
         self._model = Model(chosen, name, idle=self.config.idle)
         self._approver = approver
-        asks = self._ask_approver if approver is not None else None
-        self._approvals = Approvals(self.config.approve, asks, read_only=self.config.read_only)
-        self._feed: Feed | None = None
         self._task: asyncio.Task[None] | None = None
-        self._closers: list[Callable[[], Any]] = []
+        self._closers = AsyncExitStack()
 
     async def __aenter__(self) -> "Agent":
         self.session.hold()
         await self._model.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -81,15 +75,13 @@ class Agent:
         self.cancel()
         if self._task is not None:
             await asyncio.wait([self._task])
-        for closer in reversed(self._closers):
-            await closer()
-        self._closers.clear()
+        await self._closers.aclose()
         await self._model.close()
         self.session.close()
 
     def on_close(self, closer: Callable[[], Any]) -> None:
         """Register a coroutine function to await when the agent is closed, such as closing MCP servers."""
-        self._closers.append(closer)
+        self._closers.push_async_callback(closer)
 
     @property
     def history(self) -> History:
@@ -110,13 +102,15 @@ class Agent:
             raise RuntimeError("this agent is at work already")
         if not self._model.is_open:
             raise RuntimeError("this agent is not open: work with it inside of `async with agent:`")
-        self._feed = feed = Feed()
+        feed = Feed()
         feed.put(TaskStarted(self.session.id, self._model.name, prompt))
         self.session.add([user_message(prompt, tuple(map(image_url, images)))])
-        tools = self.registry, self._approvals, self._context, self.config.limits
-        work = Task(self._model, self.session, feed, *tools)
+        asks = partial(_ask, feed, self._approver) if self._approver is not None else None
+        approve = partial(why_not, self.config.approve, asks, self.config.read_only)
+        context = Context(self.cwd, writable=not self.config.read_only, inherit=self._inherit)
+        work = Task(self._model, self.session, feed, self.registry, approve, context, self.config.limits)
         self._task = task = asyncio.get_running_loop().create_task(Loop(work, self.config).work())
-        task.add_done_callback(_ended(feed))
+        task.add_done_callback(partial(_end, feed))
         try:
             async for event in feed:
                 yield event
@@ -139,22 +133,14 @@ class Agent:
         if self._task is not None and not self._task.done():
             self._task.cancel()
 
-    def _context(self, call: ToolCall, emit: Callable[[str], None]) -> Context:
-        return Context(self.cwd, emit, not self.config.read_only, inherit=self._inherit)
 
-    async def _ask_approver(self, tool: Tool, call: ToolCall) -> bool:
-        assert self._approver is not None
-        if self._feed is not None:
-            self._feed.put(ApprovalAsked(call.call_id, call.name, call.text))
-        return await self._approver(tool, call)
+async def _ask(feed: Feed, approver: Approver, tool: Tool, call: ToolCall) -> bool:
+    feed.put(ApprovalAsked(call.call_id, call.name, call.text))
+    return await approver(tool, call)
 
 
-def _ended(feed: Feed) -> Callable[["asyncio.Task[None]"], None]:
-    """A done callback that ends the feed however the task ended."""
-
-    def end(task: "asyncio.Task[None]") -> None:
-        error = None if task.cancelled() else task.exception()
-        if task.cancelled() or error is not None:
-            feed.put(TaskEnded("cancelled" if error is None else "failed", "", Tokens(), str(error or "")))
-
-    return end
+def _end(feed: Feed, task: "asyncio.Task[None]") -> None:
+    """End the feed of a task that could not do so itself."""
+    error = None if task.cancelled() else task.exception()
+    if task.cancelled() or error is not None:
+        feed.put(TaskEnded("cancelled" if error is None else "failed", "", Tokens(), str(error or "")))

@@ -16,26 +16,13 @@ NOBODY = "This call needs the approval of the user, and nobody is there to give 
 READ_ONLY = "read-only mode: {} may change something, and is off."
 
 
-class Approvals:
-    """Applies an approval policy."""
-
-    def __init__(self, policy: Policy, approver: Approver | None = None, *, read_only: bool = False) -> None:
-        self._policy: Policy = policy
-        self._approver = approver
-        self._read_only = read_only
-
-    async def why_not(self, tool: Tool, call: ToolCall) -> str:
-        """Why a call may not run; empty if it may."""
-        if self._read_only and tool.writes:
-            return READ_ONLY.format(call.name)
-        if not self._asks(tool, call):
-            return ""
-        if self._approver is None:
-            return NOBODY
-        return "" if await self._approver(tool, call) else DENIED
-
-    def _asks(self, tool: Tool, call: ToolCall) -> bool:
-        if self._policy == "never":
-            return False
-        escalates = isinstance(call.payload, LocalShellPayload) and call.payload.with_escalated_permissions
-        return self._policy == "always" or tool.writes or escalates
+async def why_not(policy: Policy, approver: Approver | None, read_only: bool, tool: Tool, call: ToolCall) -> str:
+    """Why a call may not run; empty if it may."""
+    if read_only and tool.writes:
+        return READ_ONLY.format(call.name)
+    escalates = isinstance(call.payload, LocalShellPayload) and call.payload.with_escalated_permissions
+    if policy == "never" or not (policy == "always" or tool.writes or escalates):
+        return ""
+    if approver is None:
+        return NOBODY
+    return "" if await approver(tool, call) else DENIED

@@ -37,6 +37,8 @@ CONTINUE = "Go on."
 """The prompt in the command that resumes a session."""
 FAILED = 1
 """The exit code of a run that failed."""
+EXIT_CODES = {"failed": FAILED, REPEATED_CALLS: FAILED, "cancelled": CANCELLED}
+"""The exit codes by the reason for which a task ended; 0 for any other."""
 
 
 class UsageError(Exception):
@@ -105,7 +107,7 @@ async def _run(options: Options, prompt: str) -> int:
             await stack.enter_async_context(screen)
             interrupts.after_cancelling = screen.cancelling
             screen.on_hangup = agent.cancel
-            screen.wait_for("MCP servers" if servers else "the model")
+            screen.view.wait_for("MCP servers" if servers else "the model")
         if servers:
             connected = await stack.enter_async_context(Servers(servers, _say))
             await connected.ready()
@@ -117,7 +119,7 @@ async def _run(options: Options, prompt: str) -> int:
         if screen is not None:
             screen.closing_line = _resume_command(options, agent.session.id)
             if session is not None:
-                screen.resume(session.usage)
+                screen.view.resume(session.usage)
             interrupts.before_leaving = screen.close
         return await _watch(agent, prompt, _write_line if screen is None else screen.show)
 
@@ -185,7 +187,10 @@ def _directory(cwd: str, session: Session | None) -> Path:
 
 def _choice(options: Options, session: Session | None, settings: Settings) -> tuple[str, str]:
     """The model, and the name of its backend if one was given."""
-    _check_address(options.backend)
+    url = options.backend.partition(":")[2]
+    fault = address_fault(url) if "://" in url else ""
+    if fault:
+        raise UsageError(f"--backend: {url!r} is not an address: {fault}")
     if options.model or session is None:
         if options.backend not in ("", DEMO.name) and not options.model:
             raise UsageError("--backend: say with --model which of its models")
@@ -197,13 +202,6 @@ def _choice(options: Options, session: Session | None, settings: Settings) -> tu
     # A backend replaces that of the session.
     model = inner if options.backend and slash and (is_known or name == GIVEN) else session.model
     return model, options.backend
-
-
-def _check_address(backend: str) -> None:
-    url = backend.partition(":")[2]
-    fault = address_fault(url) if "://" in url else ""
-    if fault:
-        raise UsageError(f"--backend: {url!r} is not an address: {fault}")
 
 
 def _tools(chosen: str | None) -> tuple[list[Tool], Close]:
@@ -255,22 +253,16 @@ def _program() -> tuple[str, ...]:
 
 async def _watch(agent: Agent, prompt: str, show: Callable[[AgentEvent], Awaitable[None]]) -> int:
     """Show all events and return the exit code."""
-    ended: TaskEnded | None = None
+    reason = "failed"
     async for event in agent.stream(prompt):
         await show(event)
-        ended = event if isinstance(event, TaskEnded) else ended
-    return _code(ended)
+        reason = event.reason if isinstance(event, TaskEnded) else reason
+    return EXIT_CODES.get(reason, 0)
 
 
 async def _write_line(event: AgentEvent) -> None:
     sys.stdout.buffer.write(as_line(event))
     sys.stdout.buffer.flush()
-
-
-def _code(ended: TaskEnded | None) -> int:
-    if ended is None or ended.reason in ("failed", REPEATED_CALLS):
-        return FAILED
-    return CANCELLED if ended.reason == "cancelled" else 0
 
 
 def _say(name: str, message: str) -> None:

@@ -41,15 +41,14 @@ class Tail:
         self.line = next(filter(None, cleaned), self.line)
 
 
-class CallRow:
+class CallRow(msgspec.Struct):
     """The row of one call."""
 
-    def __init__(self, name: str, arguments: str) -> None:
-        self.name = name
-        self.arguments = arguments
-        self.began: float | None = None
-        self.output = Tail()
-        self.is_asked = False
+    name: str
+    arguments: str
+    began: float | None = None
+    output: Tail = msgspec.field(default_factory=Tail)
+    is_asked: bool = False
 
     def row(self, mark: tuple[str, str], time: str, rest: str, style: str, width: int) -> Text:
         """A mark, the call, its duration and its outcome in one row; errors may take more.

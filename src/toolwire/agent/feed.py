@@ -1,7 +1,6 @@
 """A bounded queue of events: a slow reader slows the stream instead of filling memory."""
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 
 from toolwire.agent.events import AgentEvent, TaskEnded, ToolOutput
@@ -14,32 +13,24 @@ class Feed:
     """The events of one task: the agent puts them in, the reader iterates until the task has ended."""
 
     def __init__(self) -> None:
-        self._events: deque[AgentEvent] = deque()
-        self._arrived = asyncio.Event()
+        self._events: asyncio.Queue[AgentEvent] = asyncio.Queue()
         self._taken = asyncio.Event()
-        self._ended = False
 
     def put(self, event: AgentEvent) -> None:
         """Add an event without waiting; output of running tools is dropped when far too many events wait."""
-        if isinstance(event, ToolOutput) and len(self._events) >= 2 * BOUND:
-            return
-        self._events.append(event)
-        self._ended = self._ended or isinstance(event, TaskEnded)
-        self._arrived.set()
+        if not isinstance(event, ToolOutput) or self._events.qsize() < 2 * BOUND:
+            self._events.put_nowait(event)
 
     async def room(self) -> None:
         """Wait until there is room for more events."""
-        while len(self._events) >= BOUND:
+        while self._events.qsize() >= BOUND:
             self._taken.clear()
             await self._taken.wait()
 
     async def __aiter__(self) -> AsyncIterator[AgentEvent]:
-        while True:
-            while self._events:
-                event = self._events.popleft()
-                self._taken.set()
-                yield event
-            if self._ended:
-                return
-            self._arrived.clear()
-            await self._arrived.wait()
+        is_over = False
+        while not is_over:
+            event = await self._events.get()
+            self._taken.set()
+            is_over = isinstance(event, TaskEnded)
+            yield event

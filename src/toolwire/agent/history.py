@@ -1,29 +1,172 @@
-"""The history of a conversation: items in order, every call with its result."""
+"""The history of a conversation: its items in order, every call with its result.
+
+An item is a struct that keeps its original JSON, which is what is sent back. The format is that of the Responses API,
+because every backend's turn can be expressed in it. Items of unknown types are kept unchanged.
+"""
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.agent.items import (
-    CALLS,
-    AnyItem,
-    CustomCallItem,
-    FunctionCallItem,
-    LocalShellCallItem,
-    MessageItem,
-    OutputItem,
-    call_of,
-    output_item,
-    read_item,
-    user_message,
-    with_output,
-)
-from toolwire.core.request import TextPart
-from toolwire.turns.tools.call import ToolCall
-from toolwire.turns.tools.calls import shortened
+from toolwire.backends.responses.encode import encoded_entry
+from toolwire.core.request import ImagePart, Message, ResultEntry, TextPart
+from toolwire.core.text import arguments_text
+from toolwire.turns.tools.call import LOCAL_SHELL, CustomPayload, FunctionPayload, LocalShellPayload, ToolCall
+from toolwire.turns.tools.calls import failure, shortened
 from toolwire.turns.tools.registry import Result
 
-ABORTED = Result((TextPart("aborted"),), failed=True)
+
+class Item(msgspec.Struct, frozen=True):
+    """The base of all items."""
+
+    raw: msgspec.Raw
+
+
+class MessageItem(Item, frozen=True):
+    """A message."""
+
+    role: str
+    text: str
+
+
+class ReasoningItem(Item, frozen=True):
+    """Reasoning of the model."""
+
+    id: str
+    summary: tuple[str, ...]
+    encrypted_content: str = ""
+
+
+class ToolCallItem(Item, frozen=True):
+    """A call of a function, a custom tool or the `local_shell` tool; the tool's name is as the model wrote it."""
+
+    call: ToolCall
+    namespace: str = ""
+    is_cut: bool = False
+    """The call was truncated and must not run."""
+
+
+class OutputItem(Item, frozen=True):
+    """The result of a call."""
+
+    call_id: str
+    text: str
+
+
+class OtherItem(Item, frozen=True):
+    """An item of any other type."""
+
+    type: str
+
+
+AnyItem: TypeAlias = MessageItem | ReasoningItem | ToolCallItem | OutputItem | OtherItem
+
+
+class _Part(msgspec.Struct):
+    text: str | None = None
+
+
+class _Fields(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    call_id: str | None = None
+    status: str | None = None
+    role: str | None = None
+    content: list[_Part] | str | None = None
+    summary: list[_Part] | None = None
+    encrypted_content: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    output: Any = None
+    action: dict[str, Any] | None = None
+
+
+class _Typed(msgspec.Struct):
+    type: str = ""
+
+
+_decode = msgspec.json.Decoder(_Fields).decode
+_decode_type = msgspec.json.Decoder(_Typed).decode
+
+OUTPUTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
+
+
+def read_item(raw: bytes | msgspec.Raw) -> AnyItem:
+    """Read an item of any type; a malformed one becomes an `OtherItem`."""
+    raw = raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(raw)
+    try:
+        return _item(raw, _decode(raw))
+    except msgspec.ValidationError:
+        return OtherItem(raw, _type_of(raw))
+
+
+def _item(raw: msgspec.Raw, fields: _Fields) -> AnyItem:
+    call_id, is_cut = fields.call_id or "", fields.status == "incomplete"
+    match fields.type:
+        case "message":
+            return MessageItem(raw, fields.role or "", _joined(fields.content))
+        case "reasoning":
+            summary = tuple(part.text or "" for part in fields.summary or ())
+            return ReasoningItem(raw, fields.id or "", summary, fields.encrypted_content or "")
+        case "function_call":
+            call = ToolCall(fields.name or "", call_id, FunctionPayload(arguments_text(fields.arguments)))
+            return ToolCallItem(raw, call, fields.namespace or "", is_cut)
+        case "custom_tool_call":
+            call = ToolCall(fields.name or "", call_id, CustomPayload(arguments_text(fields.input)))
+            return ToolCallItem(raw, call, is_cut=is_cut)
+        case "local_shell_call" if fields.action is not None:
+            given = {name: value for name, value in fields.action.items() if value is not None}
+            command = msgspec.convert(given, LocalShellPayload)
+            return ToolCallItem(raw, ToolCall(LOCAL_SHELL, call_id or fields.id or "", command), is_cut=is_cut)
+        case type if type in OUTPUTS:
+            return OutputItem(raw, call_id or fields.id or "", _output_text(fields.output))
+        case type:
+            return OtherItem(raw, type)
+
+
+def _type_of(raw: msgspec.Raw) -> str:
+    try:
+        return _decode_type(raw).type
+    except msgspec.ValidationError:
+        return ""
+
+
+def _joined(content: list[_Part] | str | None) -> str:
+    return content if isinstance(content, str) else "".join(part.text or "" for part in content or ())
+
+
+def _output_text(output: Any) -> str:
+    return output if isinstance(output, str) else msgspec.json.encode(output).decode()
+
+
+def user_message(text: str, images: tuple[str, ...] = ()) -> MessageItem:
+    """A user message, with images as data URLs."""
+    raw = _encoded(encoded_entry(Message("user", (TextPart(text), *map(ImagePart, images)))))
+    return MessageItem(raw, "user", text)
+
+
+def output_item(call: ToolCall, result: Result) -> OutputItem:
+    """The result of a call, as the item type that matches the call."""
+    fields: dict[str, Any]
+    if isinstance(call.payload, LocalShellPayload):
+        fields = {"type": "local_shell_call_output", "id": call.call_id, "output": result.text}
+    else:
+        kind = "custom" if isinstance(call.payload, CustomPayload) else "function"
+        fields = encoded_entry(ResultEntry(call.call_id, result.parts, kind))
+    if result.failed:
+        fields["status"] = "incomplete"
+    return OutputItem(_encoded(fields), call.call_id, result.text)
+
+
+def _encoded(fields: dict[str, Any]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(fields))
+
+
+ABORTED = failure("aborted")
 """The result of a call whose outcome is unknown."""
 
 
@@ -31,66 +174,38 @@ class History:
     """The items of a session."""
 
     def __init__(self, items: Iterable[AnyItem] = ()) -> None:
-        self._items: list[AnyItem] = list(items)
+        self.items = list(items)
+        """The items in order."""
 
     def __len__(self) -> int:
-        return len(self._items)
-
-    @property
-    def items(self) -> Sequence[AnyItem]:
-        """The items in order."""
-        return self._items
+        return len(self.items)
 
     @property
     def raw(self) -> list[msgspec.Raw]:
         """The items as JSON."""
-        return [item.raw for item in self._items]
-
-    def add(self, items: Iterable[AnyItem]) -> None:
-        """Append items."""
-        self._items += items
-
-    def replace(self, items: Iterable[AnyItem]) -> None:
-        """Put other items in index of all."""
-        self._items = list(items)
-
-    def open_calls(self) -> list[ToolCall]:
-        """Calls without a result."""
-        return [*self._open_calls().values()]
-
-    def _open_calls(self) -> dict[int, ToolCall]:
-        """The same by index. A result belongs to the first earlier call with its id that has none."""
-        waiting: dict[int, ToolCall] = {}
-        for index, item in enumerate(self._items):
-            if isinstance(item, FunctionCallItem | CustomCallItem | LocalShellCallItem):
-                waiting[index] = call_of(item)
-            elif isinstance(item, OutputItem):
-                answered = next((at for at, call in waiting.items() if call.call_id == item.call_id), None)
-                if answered is not None:
-                    del waiting[answered]
-        return waiting
+        return [item.raw for item in self.items]
 
     def close_calls(self) -> list[OutputItem]:
-        """Add a result to every call that has none, and return the added ones."""
-        made = {index: output_item(call, ABORTED) for index, call in self._open_calls().items()}
-        out: list[AnyItem] = []
-        waiting: list[OutputItem] = []
-        for index, item in enumerate(self._items):
-            if waiting and not isinstance(item, (*CALLS, OutputItem)):
-                out += waiting
-                waiting = []
-            out.append(item)
-            if index in made:
-                waiting.append(made[index])
-        self._items = [*out, *waiting]
+        """Add a result to every call that has none, behind the calls that were made with it; the added ones."""
+        waiting: dict[int, ToolCall] = {}
+        for index, item in enumerate(self.items):
+            if isinstance(item, ToolCallItem):
+                waiting[index] = item.call
+            elif isinstance(item, OutputItem):  # of the first call with its id that has none
+                answered = (at for at, call in waiting.items() if call.call_id == item.call_id)
+                waiting.pop(next(answered, -1), None)
+        made = {index: output_item(call, ABORTED) for index, call in waiting.items()}
+        closed: list[AnyItem] = []
+        for _, batch in groupby(enumerate(self.items), lambda each: isinstance(each[1], ToolCallItem | OutputItem)):
+            indexes, items = zip(*batch, strict=True)
+            closed += [*items, *(made[index] for index in indexes if index in made)]
+        self.items = closed
         return [*made.values()]
 
     def tail(self) -> list[AnyItem]:
         """The items from the last user message on."""
-        for index in range(len(self._items) - 1, -1, -1):
-            if _is_prompt(self._items[index]):
-                return self._items[index:]
-        return []
+        prompts = [index for index, item in enumerate(self.items) if _is_prompt(item)]
+        return self.items[prompts[-1] :] if prompts else []
 
 
 LEFT_OUT = user_message("(The beginning of this conversation is left out, because it is too long.)")
@@ -130,7 +245,8 @@ def _is_prompt(item: AnyItem) -> bool:
 def _shortened(item: AnyItem, max_chars: int) -> AnyItem:
     if not isinstance(item, OutputItem) or len(bytes(item.raw)) <= max_chars:
         return item
-    return with_output(item, shortened(item.text, max_chars))
+    text = shortened(item.text, max_chars)
+    return OutputItem(_encoded({**msgspec.json.decode(item.raw), "output": text}), item.call_id, text)
 
 
 def read_items(raw: Iterable[bytes | msgspec.Raw]) -> list[AnyItem]:

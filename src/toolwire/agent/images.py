@@ -3,16 +3,25 @@
 The type is detected from the first bytes, not from the name: servers refuse an image with a wrong type.
 """
 
+import re
 from base64 import b64encode
 from pathlib import Path
 
 MAX_BYTES = 5 * 1024 * 1024 // 4 * 3
 """What fits into 5 MB of base64, the smallest known limit for one image (Anthropic)."""
 
+_STARTS = {
+    "png": re.compile(rb"\x89PNG\r\n\x1a\n"),
+    "jpeg": re.compile(rb"\xff\xd8\xff"),
+    "gif": re.compile(rb"GIF8[79]a"),
+    "webp": re.compile(rb"RIFF.{4}WEBP", re.DOTALL),
+}
+"""How files of each kind begin."""
+
 
 def data_url(data: bytes, name: str) -> str:
     """An image as a data URL. Raises `ValueError` if it is no image or too large."""
-    kind = _kind(data)
+    kind = next((kind for kind, start in _STARTS.items() if start.match(data)), "")
     if not kind:
         raise ValueError(f"{name} is not a PNG, JPEG, GIF or WebP image")
     if len(data) > MAX_BYTES:
@@ -27,15 +36,3 @@ def image_url(image: str | Path) -> str:
     if not image.startswith(("data:", "http://", "https://")):
         raise ValueError(f"{image[:80]!r} is no URL; a file is given as a Path")
     return image
-
-
-def _kind(data: bytes) -> str:
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "png"
-    if data.startswith(b"\xff\xd8\xff"):
-        return "jpeg"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "gif"
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "webp"
-    return ""

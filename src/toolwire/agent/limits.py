@@ -13,18 +13,18 @@ _HEADER = re.compile(r"x-(.+)-(primary|secondary)-(used-percent|window-minutes|r
 
 def limits_in(headers: Mapping[str, str]) -> tuple[RateLimit, ...]:
     """The rate limits in the headers of a reply: the family `codex`, and any other of the same form."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for name, value in headers.items():
-        match = _HEADER.fullmatch(name.lower())
-        if match is None:
-            continue
-        number = _number(value)
-        if number is not None:
-            found.setdefault(match[1], {}).setdefault(match[2], {})[match[3]] = number
+    values = {name.lower(): value for name, value in headers.items()}
+    families = dict.fromkeys(match[1] for match in map(_HEADER.fullmatch, values) if match is not None)
     return _known(
-        RateLimit(name, _window(windows.get("primary")), _window(windows.get("secondary")))
-        for name, windows in found.items()
+        RateLimit(name, _window(values, f"x-{name}-primary"), _window(values, f"x-{name}-secondary"))
+        for name in families
     )
+
+
+def _window(headers: Mapping[str, str], name: str) -> Window | None:
+    fields = ("used-percent", "window-minutes", "reset-at")
+    used, minutes, reset = (_number(headers.get(f"{name}-{field}", "")) for field in fields)
+    return Window(used, minutes, reset) if used is not None else None
 
 
 def _number(text: str) -> float | None:
@@ -33,12 +33,6 @@ def _number(text: str) -> float | None:
     except ValueError:
         return None
     return number if math.isfinite(number) else None
-
-
-def _window(values: dict[str, float] | None) -> Window | None:
-    if values is None or "used-percent" not in values:
-        return None
-    return Window(values["used-percent"], values.get("window-minutes"), values.get("reset-at"))
 
 
 def _known(limits: Iterable[RateLimit]) -> tuple[RateLimit, ...]:

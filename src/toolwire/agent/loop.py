@@ -12,8 +12,7 @@ import msgspec
 
 from toolwire.agent import events as happened
 from toolwire.agent.approval import Policy
-from toolwire.agent.history import newest, read_items, size_of
-from toolwire.agent.items import AnyItem, OtherItem
+from toolwire.agent.history import AnyItem, OtherItem, newest, read_items, size_of
 from toolwire.agent.session import SessionError
 from toolwire.agent.step import FOREVER, Step
 from toolwire.agent.task import Task
@@ -106,7 +105,9 @@ class Loop:
         try:
             return await self._asked(self._turn)
         except BackendFault as broken:
-            if not _is_overflow(broken) or not self._can_compact:
+            history = self._task.session.history
+            is_only_prompt = len(history) <= len(history.tail()[:1])  # which stays as it is
+            if not _is_overflow(broken) or is_only_prompt:
                 raise
         await self._compact(keeps_work=False)
         return await self._asked(self._turn)
@@ -127,7 +128,8 @@ class Loop:
                 await asyncio.sleep(seconds)
 
     async def _turn(self) -> Step:
-        step = Step(self._task, self._task.model.turn(self._fields()))
+        model = self._task.model
+        step = Step(self._task, model.run(model.request(self._fields())))
         await step.take()
         return step
 
@@ -135,16 +137,14 @@ class Loop:
         """The request, as a body of the Responses API."""
         registry = self._task.tools.registry
         registry.refresh()
-        fields: dict[str, Any] = {"input": self._task.session.history.raw}
-        instructions = "\n\n".join(filter(None, (self._setup.instructions, registry.advice)))
-        if instructions:
-            fields["instructions"] = instructions
-        if self._setup.effort:
-            fields["reasoning"] = {"effort": self._setup.effort, "summary": "auto"}
-        tools = [declared(tool) for tool in registry]
-        if tools:
-            fields["tools"] = tools
-        return fields
+        effort = self._setup.effort
+        fields: dict[str, Any] = {
+            "input": self._task.session.history.raw,
+            "instructions": "\n\n".join(filter(None, (self._setup.instructions, registry.advice))),
+            "reasoning": {"effort": effort, "summary": "auto"} if effort else None,
+            "tools": [declared(tool) for tool in registry],
+        }
+        return {name: value for name, value in fields.items() if value}
 
     async def _is_full(self) -> bool:
         """Whether the last turn has nearly filled the model's window, whose size is only looked up when it matters."""
@@ -153,24 +153,16 @@ class Loop:
             window = await self._task.model.context_window()
         return bool(window) and used >= window * self._setup.compact_at
 
-    @property
-    def _can_compact(self) -> bool:
-        """Whether there is more than the last prompt, which stays as it is."""
-        history = self._task.session.history
-        return len(history) > len(history.tail()[:1])
-
     async def _compact(self, *, keeps_work: bool) -> None:
         """Put a summary in place of the history; the last prompt stays, and what was done about it if that is small."""
         session = self._task.session
         before, tail = len(session.history), session.history.tail()
         summary = await self._summary()
-        is_small = keeps_work and size_of(tail) // CHARS_PER_TOKEN < await self._window() // 5
+        window = self._setup.context_window or await self._task.model.context_window()
+        is_small = keeps_work and size_of(tail) // CHARS_PER_TOKEN < window // 5
         session.replace([*summary, *(tail if is_small else tail[:1])])
         self._has_made_room = True
         self._task.put(happened.Compacted(before, len(session.history)))
-
-    async def _window(self) -> int:
-        return self._setup.context_window or await self._task.model.context_window()
 
     async def _summary(self) -> Sequence[AnyItem]:
         """The history as one item, made by the model. Of a history that is too long for that, the newest part is."""
@@ -202,7 +194,7 @@ class Loop:
                         raise BackendFault(event.failure)
                     if isinstance(event, Usage):
                         self._task.spend(event)
-                    turn.encoder.feed(event)
+                    turn.feed(event)
         finally:
             turn.run.close()
         output = read_items(turn.encoder.output)

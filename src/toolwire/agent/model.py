@@ -14,7 +14,6 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from toolwire.assembly import ToolRules
 from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.events import Event
 from toolwire.core.policies import Policy
@@ -29,7 +28,7 @@ from toolwire.turns.settings import HTTP_KINDS, Backend, Settings, SettingsError
 from toolwire.turns.windows import listed_window
 from toolwire.upstream.alarm import Alarm, Ticker
 from toolwire.upstream.http import make_session
-from toolwire.upstream.reply import Broken, Timeouts
+from toolwire.upstream.reply import Broken
 
 GIVEN = "given"
 """The name of a backend that is given as `KIND:URL`."""
@@ -42,30 +41,28 @@ class _Nobody(msgspec.Struct, frozen=True):
     upstream_key: str = ""
 
 
-class BoundedEncoder(StreamEncoder):
-    """Makes items of a turn of at most so many bytes: all of it is held until the turn ends."""
-
-    max_reply = 0
-
-    def feed(self, event: Event) -> Sequence[bytes]:
-        written = super().feed(event)
-        if self.held > self.max_reply:
-            raise ReplyTooLarge(self.max_reply)
-        return written
-
-
 class Turn(msgspec.Struct, frozen=True):
     """One request under way: its run, and the encoder that makes items of it."""
 
     run: Run
     encoder: StreamEncoder
+    max_reply: int
+    """Bytes that a turn may have: all of it is held until it ends."""
+
+    def feed(self, event: Event) -> None:
+        """Add an event to the items."""
+        self.encoder.feed(event)
+        if self.encoder.held > self.max_reply:
+            raise ReplyTooLarge(self.max_reply)
 
 
 class Model:
     """One model that can be asked for turns."""
 
     def __init__(self, settings: Settings, name: str, *, idle: float = 0.0) -> None:
-        self._settings = msgspec.structs.replace(settings, timeouts=_timeouts(settings.timeouts, idle))
+        # An `idle` of one's own is for bytes and for events alike; 0 is none.
+        own = {"idle": idle, "progress": idle} if idle else {}
+        self._settings = msgspec.structs.replace(settings, timeouts=msgspec.structs.replace(settings.timeouts, **own))
         self.name = name
         self._session: aiohttp.ClientSession | None = None
         self._router: Router | None = None
@@ -97,12 +94,8 @@ class Model:
         if self._session is not None:
             await self._session.close()
 
-    def turn(self, fields: Mapping[str, Any]) -> Turn:
-        """Ask for a turn. What is asked is a body of the Responses API, but for the model and the stream."""
-        return self.run(self.request(fields))
-
     def request(self, fields: Mapping[str, Any]) -> Request:
-        """Decode the body of a Responses request."""
+        """Decode the body of a Responses request, to which the model and the stream are added."""
         usual = {"store": False, "include": ["reasoning.encrypted_content"]}
         return responses.decode_request(msgspec.json.encode({**usual, **fields, "model": self.name, "stream": True}))
 
@@ -111,13 +104,14 @@ class Model:
         assert self._router is not None
         assert self._ticker is not None
         seed = token_hex(12)
-        rules = msgspec.structs.replace(self._settings.tools, output_mode="openai-json", stop_after=False)
         engine = Engine(self._settings, self._router, self._thoughts)
-        job = prepare(engine, request, _Nobody(), Options(_own(rules), seed, policies, retries=0))
+        # Those that make sense where nobody but the engine listens.
+        own = {"stop_after": False, "max_calls": 0, "suppress_tail": False, "finish_after_calls": False}
+        rules = msgspec.structs.replace(self._settings.tools, output_mode="openai-json", **own)
+        job = prepare(engine, request, _Nobody(), Options(rules, seed, policies, retries=0))
         run = Run(job, asyncio.get_running_loop(), Alarm(self._ticker))
-        encoder = BoundedEncoder(request, responses.new_id(seed), int(time.time()), run.assembly.stats, time.time)
-        encoder.max_reply = bytes_of(self._settings.server.max_reply)
-        return Turn(run, encoder)
+        encoder = StreamEncoder(request, responses.new_id(seed), int(time.time()), run.assembly.stats, time.time)
+        return Turn(run, encoder, bytes_of(self._settings.server.max_reply))
 
     @property
     def compacts(self) -> bool:
@@ -145,16 +139,6 @@ class Model:
         with contextlib.suppress(Broken):
             return await route.account_usage() if route.account_usage is not None else b""
         return b""
-
-
-def _timeouts(timeouts: Timeouts, idle: float) -> Timeouts:
-    """Those of the settings. An `idle` of one's own is for bytes and for events alike; 0 is none."""
-    return msgspec.structs.replace(timeouts, idle=idle, progress=idle) if idle else timeouts
-
-
-def _own(rules: ToolRules) -> ToolRules:
-    """The rules that make sense where nobody but the engine listens."""
-    return msgspec.structs.replace(rules, max_calls=0, suppress_tail=False, finish_after_calls=False)
 
 
 def with_backend(settings: Settings, backend: str, model: str) -> tuple[Settings, str]:

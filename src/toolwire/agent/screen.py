@@ -20,7 +20,7 @@ from rich.text import Text
 
 from toolwire.agent.approval import Approver
 from toolwire.agent.display import rows_of
-from toolwire.agent.events import AgentEvent, Tokens
+from toolwire.agent.events import AgentEvent
 from toolwire.agent.view import SPINS, View
 from toolwire.core.terminal import clean, escaped
 from toolwire.turns.tools.call import ToolCall
@@ -43,8 +43,8 @@ class Screen:
         reconfigure = getattr(sys.stdout, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="replace")  # a character that the terminal cannot show is no reason to end
-        self._view = View(Console(highlight=False, force_interactive=None if sys.stdout.isatty() else False))
-        self._keys = Keys(self._view.console.is_interactive)
+        self.view = View(Console(highlight=False, force_interactive=None if sys.stdout.isatty() else False))
+        self._keys = Keys(self.view.console.is_interactive)
         self._one_question = asyncio.Lock()
         self._taken = asyncio.Lock()
         self._ticking: asyncio.Task[None] | None = None
@@ -54,7 +54,7 @@ class Screen:
 
     async def __aenter__(self) -> "Screen":
         self._keys.hide()
-        self._view.__enter__()
+        self.view.__enter__()
         self._ticking = asyncio.get_running_loop().create_task(self._tick())
         return self
 
@@ -63,38 +63,30 @@ class Screen:
             self._ticking.cancel()
         self.close()
 
-    def wait_for(self, what: str) -> None:
-        """Show what is being waited for."""
-        self._view.wait_for(what)
-
-    def resume(self, total: Tokens) -> None:
-        """Show a resumed session with these tokens."""
-        self._view.resume(total)
-
     def cancelling(self) -> None:
         """Show that the task is being cancelled."""
         with contextlib.suppress(OSError):  # the terminal may be gone, and that be the reason
-            self._view.cancelling()
+            self.view.cancelling()
 
     def close(self) -> None:
         """Restore the terminal."""
         line, self.closing_line = self.closing_line, ""
         try:
-            self._view.close()
+            self.view.close()
             if line:
-                self._view.console.print(Text(clean(line), "dim"), soft_wrap=True)
+                self.view.console.print(Text(clean(line), "dim"), soft_wrap=True)
         finally:
             self._keys.show()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(1 / SPINS)
-            self._view.refresh()
+            self.view.refresh()
 
     async def show(self, event: AgentEvent) -> None:
         """Show an event."""
         async with self._taken:
-            self._view.show(event)
+            self.view.show(event)
 
     @property
     def approver(self) -> Approver | None:
@@ -104,7 +96,7 @@ class Screen:
     @property
     def _asks_on(self) -> Console | None:
         if _is_terminal(sys.stdout):
-            return self._view.console
+            return self.view.console
         return Console(stderr=True, highlight=False) if _is_terminal(sys.stderr) else None
 
     async def _ask(self, tool: Tool, call: ToolCall) -> bool:
@@ -113,16 +105,13 @@ class Screen:
         async with self._one_question:
             await asyncio.sleep(SETTLE_SECONDS)
             try:
-                return await self._ask_now(console, call)
+                async with self._taken:
+                    with self.view.asking(call.call_id), self._keys.echoing():
+                        is_shown = await self._show_all(console, call)
+                        return is_shown and await self._answer(console, "allow? [y/N] ") in ("y", "yes")
             except (OSError, termios.error):  # the terminal is gone
                 self.on_hangup()
                 raise asyncio.CancelledError from None
-
-    async def _ask_now(self, console: Console, call: ToolCall) -> bool:
-        async with self._taken:
-            with self._view.asking(call.call_id), self._keys.echoing():
-                is_shown = await self._show_all(console, call)
-                return is_shown and await self._answer(console, "allow? [y/N] ") in ("y", "yes")
 
     async def _show_all(self, console: Console, call: ToolCall) -> bool:
         """Show a call; whether the user has seen all of it."""

@@ -21,8 +21,7 @@ except ImportError:  # Windows
     fcntl = None
 
 from toolwire.agent.events import Tokens
-from toolwire.agent.history import History, read_items
-from toolwire.agent.items import AnyItem
+from toolwire.agent.history import AnyItem, History, read_items
 from toolwire.memory.private import make_folders, open_private, state_folder
 
 UNKNOWN = Tokens()
@@ -127,12 +126,12 @@ class Session:
     def add(self, items: Sequence[AnyItem]) -> None:
         """Add to the history, and to the file."""
         if items:
-            self.history.add(items)
+            self.history.items += items
             self._write(_Line(items=[item.raw for item in items]))
 
     def replace(self, items: Sequence[AnyItem], last: Tokens = UNKNOWN) -> None:
         """Put another history in place of the current one."""
-        self.history.replace(items)
+        self.history.items = list(items)
         self.last = last
         self._write(_Line(history=self.history.raw, last=last))
 
@@ -148,13 +147,10 @@ class Session:
         except msgspec.DecodeError:
             return  # a line that was cut when the process ended
         if read.history is not None:
-            self.history.replace(read_items(read.history))
-        if read.items:
-            self.history.add(read_items(read.items))
-        if read.usage is not None:
-            self.usage = read.usage
-        if read.last is not None:
-            self.last = read.last
+            self.history.items = read_items(read.history)
+        self.history.items += read_items(read.items or ())
+        self.usage = read.usage or self.usage
+        self.last = read.last or self.last
 
     def _end_line(self) -> None:
         """End a truncated last line, so that the next one is separate."""

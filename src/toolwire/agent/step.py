@@ -8,11 +8,12 @@ in the order of the calls.
 import asyncio
 from collections.abc import Iterable
 from itertools import takewhile
+from typing import TypeGuard
 
 import msgspec
 
 from toolwire.agent import events as happened
-from toolwire.agent.items import CALLS, AnyItem, LocalShellCallItem, call_of, output_item, read_item
+from toolwire.agent.history import AnyItem, ToolCallItem, output_item, read_item
 from toolwire.agent.limits import limits_in
 from toolwire.agent.model import Turn
 from toolwire.agent.task import Task
@@ -21,7 +22,7 @@ from toolwire.core.backend import ContextWindow
 from toolwire.core.errors import BackendFault, Failure, ToolwireError
 from toolwire.core.events import Event, RawFrame, Reason, TurnEnded, TurnFailed, Usage
 from toolwire.dialects.responses.items import DONE, CallItem, MessageItem, OtherItem, OutputItem
-from toolwire.turns.tools.call import ToolCall
+from toolwire.turns.tools.call import LocalShellPayload, ToolCall
 from toolwire.turns.tools.router import tool_call_from
 
 FOREVER = float("inf")
@@ -35,6 +36,7 @@ class Step:
 
     def __init__(self, task: Task, turn: Turn) -> None:
         self._task = task
+        self._turn = turn
         self._run = turn.run
         self._encoder = turn.encoder
         self._calls = task.tools.calls()
@@ -81,7 +83,7 @@ class Step:
                 if isinstance(event, TurnFailed):
                     failure = event.failure
                 else:
-                    self._encoder.feed(event)
+                    self._turn.feed(event)
                     self._report_items()
                     self._handle(event)
             if is_first or run.finished:  # a codex worker reports its limits at the end
@@ -107,7 +109,7 @@ class Step:
         results = await self._calls.results()
         # An item that still grows is no part of it: a model that is asked again says it again.
         items = _as_kept(self._encoder.items[self._kept :])
-        self._task.keep([*items, *(output_item(each.call, each.result) for each in results)])
+        self._task.session.add([*items, *(output_item(each.call, each.result) for each in results)])
         if self._calls.was_cancelled:
             raise asyncio.CancelledError
         if self._calls.fatal is not None:
@@ -129,7 +131,7 @@ class Step:
         elif isinstance(event, RawFrame):
             if event.type == DONE:
                 self._start_command(event.item)
-        elif (call := self._calls.feed(event)) is not None and call.complete:
+        elif (call := self._calls.assembler.feed(event)) is not None and call.complete:
             self._start(tool_call_from(call, self._task.tools.registry))
 
     def _report_items(self) -> None:
@@ -158,15 +160,15 @@ class Step:
         if name in self._commands:
             return  # some servers send twice that an item is done
         for item in _as_kept(each for each in self._encoder.items if each.name == name):
-            if isinstance(item, LocalShellCallItem):
+            if _is_command(item):
                 self._commands.add(name)
-                self._start(call_of(item))
+                self._start(item.call)
 
     def _start(self, call: ToolCall) -> None:
         """Run a call, after it was added to the session: a process that is killed must not forget that it ran."""
         finished = [*takewhile(_is_finished, self._encoder.items[self._kept :])]
         self._kept += len(finished)
-        self._task.keep(_as_kept(finished))
+        self._task.session.add(_as_kept(finished))
         self.calls += 1
         self._task.put(happened.CallStarted(call.call_id, call.name, call.text))
         self._calls.start(call)
@@ -187,10 +189,14 @@ def _kind(item: OutputItem) -> str:
 def _as_kept(items: Iterable[OutputItem]) -> list[AnyItem]:
     """Finished items as the history has them, as they came; without calls that were cut, which get no result."""
     kept = [_item(each) for each in items if _is_finished(each)]
-    return [each for each in kept if not isinstance(each, CALLS) or not each.is_cut]
+    return [each for each in kept if not isinstance(each, ToolCallItem) or not each.is_cut]
 
 
 def _item(item: OutputItem) -> AnyItem:
     read = read_item(item.as_received)
     # A command that came without any id has the one that was given to its item.
-    return read if not isinstance(read, LocalShellCallItem) or read.call_id else read_item(item.encoded)
+    return read_item(item.encoded) if _is_command(read) and not read.call.call_id else read
+
+
+def _is_command(item: AnyItem) -> TypeGuard[ToolCallItem]:
+    return isinstance(item, ToolCallItem) and isinstance(item.call.payload, LocalShellPayload)

@@ -1,19 +1,17 @@
 """A task: the work on one prompt. The loop and its steps report here."""
 
 import time
-from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
+
 from toolwire.agent import events
-from toolwire.agent.approval import Approvals
 from toolwire.agent.events import RateLimit, Tokens
 from toolwire.agent.feed import Feed
-from toolwire.agent.items import AnyItem
 from toolwire.agent.limits import limits_from_usage
 from toolwire.agent.model import Model
 from toolwire.agent.session import Session
-from toolwire.turns.tools.call import ToolCall
-from toolwire.turns.tools.calls import CallHooks, Finished
+from toolwire.turns.tools.calls import Approve, CallHooks, Finished
 from toolwire.turns.tools.loop import Limits, ToolLoop
 from toolwire.turns.tools.registry import Context, Registry
 
@@ -30,8 +28,8 @@ class Task:
         session: Session,
         feed: Feed,
         registry: Registry,
-        approvals: Approvals,
-        context: Callable[[ToolCall, Callable[[str], None]], Context],
+        approve: Approve,
+        context: Context,
         limits: Limits,
     ) -> None:
         self.model = model
@@ -39,10 +37,10 @@ class Task:
         self.put = feed.put
         self.room = feed.room
         hooks = CallHooks(
-            lambda call: context(call, partial(self._put_out, call.call_id)),
+            lambda call: msgspec.structs.replace(context, emit=partial(self._put_out, call.call_id)),
             lambda call: self.put(events.ToolStarted(call.call_id, call.name)),
             self._call_ended,
-            approvals.why_not,
+            approve,
         )
         self.tools = ToolLoop(registry, hooks, limits)
         self.text = ""
@@ -57,10 +55,6 @@ class Task:
         call, result = done.call, done.result
         seconds = round(done.seconds, 3) if done.seconds is not None else None
         self.put(events.CallEnded(call.call_id, call.name, result.text, result.failed, seconds))
-
-    def keep(self, items: Sequence[AnyItem]) -> None:
-        """Add items to the session."""
-        self.session.add(items)
 
     def spend(self, usage: Tokens) -> None:
         """Count the tokens of a turn, for the task and for its session."""

@@ -68,10 +68,8 @@ class View:
     def _start(self) -> None:
         if self.console.is_interactive and not self._is_closed:
             # What others write to stderr stands above what still changes, unless it goes elsewhere.
-            redirects, moving = bool(sys.stderr and sys.stderr.isatty()), _ChangingRows(self._rows)
-            self._live = Live(
-                moving, console=self.console, auto_refresh=False, transient=True, redirect_stderr=redirects
-            )
+            redirects = bool(sys.stderr and sys.stderr.isatty())
+            self._live = Live(self, console=self.console, auto_refresh=False, transient=True, redirect_stderr=redirects)
             self._live.start()
 
     def _stop(self) -> None:
@@ -241,7 +239,8 @@ class View:
 
     # Changing rows
 
-    def _rows(self) -> Iterator[Text]:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        """The rows, computed each time they are drawn."""
         if self._live is None:
             return
         below = [*self._rows_of_calls()]
@@ -259,10 +258,9 @@ class View:
         now = self._clock()
         spinner = (SPINNER[int(now * SPINS) % len(SPINNER)], "cyan")
         for call in self._calls.values():
-            if call.is_asked:
-                yield self._row(("?", "yellow"), call, "", "", "dim")
-            elif call.began is None:
-                yield self._row(("·", "dim"), call, "", "", "dim")
+            if call.is_asked or call.began is None:
+                mark = ("?", "yellow") if call.is_asked else ("·", "dim")
+                yield self._row(mark, call, "", "", "dim")
             else:
                 status = "cancelling" if self._is_cancelling else call.output.line
                 yield self._row(spinner, call, f"{now - call.began:.1f} s", status, "dim")
@@ -274,13 +272,3 @@ class View:
 
     def _row(self, mark: tuple[str, str], call: CallRow, time: str, rest: str, style: str) -> Text:
         return call.row(mark, time, rest, style, self.console.width if self.console.is_interactive else 0)
-
-
-class _ChangingRows:
-    """Rows that are computed each time they are drawn."""
-
-    def __init__(self, rows: Callable[[], Iterator[Text]]) -> None:
-        self._rows = rows
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        yield from self._rows()

@@ -1,13 +1,15 @@
 """The base of all backends' decoders: the table of calls, the notes that open a turn, its one end."""
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from toolwire.core.backend import ContextWindow
 from toolwire.core.calls import CallTable
-from toolwire.core.errors import Failure
-from toolwire.core.events import Event, Note, TurnFailed
+from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
+from toolwire.core.events import Event, Note, TurnFailed, Usage
 from toolwire.core.sequence import OneCallAtATime
 from toolwire.core.sse import Frame
 from toolwire.core.surrogates import SurrogateHalves
@@ -16,14 +18,30 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding a server's JSON may raise: it is invalid, or nested too deep."""
 
 
-class TurnDecoder:
-    """The base of a stage from frames to turn events, for one turn."""
+Read = TypeVar("Read")
+
+
+class TurnDecoder(ABC):
+    """The base of a stage from frames to turn events, for one turn.
+
+    `keeps_frames`: the client speaks the backend's dialect too. `snapshots`: a delta of arguments holds all so far.
+    """
 
     delta_fields: Sequence[bytes] = ()
     """The opening bytes of the fields whose text may be read in batches of frames."""
+    snapshot_fields: Sequence[bytes] = ()
+    """Those of them that are never totals, which must not be joined."""
+    has_items = False
+    """Its calls are items with names of their own, which clients of the same dialect see."""
 
-    def __init__(self, seed: str, names: Sequence[str] = (), *, with_items: bool = False) -> None:
-        self._table = CallTable(seed, names, with_items=with_items)
+    def __init__(
+        self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
+    ) -> None:
+        if snapshots:
+            self.delta_fields = self.snapshot_fields
+        self._snapshots = snapshots
+        self._keeps_frames = keeps_frames
+        self._table = CallTable(seed, names, with_items=keeps_frames and self.has_items)
         self._sequencer = OneCallAtATime()
         self._surrogates = SurrogateHalves()
         self._opening: list[Event] = []
@@ -33,6 +51,21 @@ class TurnDecoder:
         self.finishing = 0  # frames since every choice has its finish reason, without heartbeats
         self.context_window = ContextWindow()
 
+    @abstractmethod
+    def feed(self, frame: Frame) -> Sequence[Event]:
+        """The events of one frame."""
+        ...
+
+    @abstractmethod
+    def end(self) -> Sequence[Event]:
+        """The events caused by the end of the stream."""
+        ...
+
+    @abstractmethod
+    def feed_plain(self, body: bytes) -> Sequence[Event]:
+        """The events of a reply that is not streamed."""
+        ...
+
     def begin(self, notes: Sequence[Event]) -> None:
         """Take notes about the request, which are delivered at the start of the turn."""
         self._opening.extend(notes)
@@ -41,12 +74,33 @@ class TurnDecoder:
         """The reasoning so far, as the fields in which the server needs it back, if its protocol has such fields."""
         return ""
 
-    def _with_whole_chars(self, data: bytes) -> bytes:
-        """The data with characters joined that the backend cut in half; lone halves are replaced."""
+    def _in_sequence(self, events: Iterable[Event]) -> list[Event]:
+        feed = self._sequencer.feed
+        return [out for each in events for out in feed(each)]
+
+    def _take_opening(self) -> list[Event]:
+        opening, self._opening = self._opening, []
+        return opening
+
+    def _read_plain(self, body: bytes, decode: Callable[[bytes], Read]) -> tuple[bytes, Read | None]:
+        """A body and what it decodes to, mended if necessary; None if it cannot be read."""
+        try:
+            return body, decode(body)
+        except UNREADABLE:
+            return self._read_mended(body, decode)
+
+    def _read_mended(self, data: bytes, decode: Callable[[bytes], Read]) -> tuple[bytes, Read | None]:
+        """The data with characters joined that the backend cut in half, and what it decodes to.
+
+        A half whose other half does not come is replaced.
+        """
         lost = self._surrogates.lost
-        mended = self._surrogates.mended(data)
+        data = self._surrogates.mended(data) or data
         self._opening += [Note("letter_replaced")] * (self._surrogates.lost - lost)
-        return data if mended is None else mended
+        try:
+            return data, decode(data)
+        except UNREADABLE:
+            return data, None
 
     def _skip_frame(self, frame: Frame) -> None:
         """Note that a frame cannot be read; an open call may have a gap there."""
@@ -55,7 +109,8 @@ class TurnDecoder:
         if not frame.data.lstrip().startswith(b":") and frame.event != b"ping":  # `data: : keepalive` is harmless
             self._table.gap()
 
-    def _fail(self, failure: Failure) -> list[Event]:
+    def fail(self, failure: Failure) -> list[Event]:
+        """End the turn with a failure."""
         self.ended = True
         return [TurnFailed(failure)]
 
@@ -64,7 +119,34 @@ class TurnDecoder:
         message = "The backend's stream ended before the turn did."
         if self._unreadable and not self._started:
             message = "The backend's reply is not an event stream."
-        return self._fail(Failure(502, "stream_cut", message, retryable=True))
+        return self.fail(Failure(502, "stream_cut", message, retryable=True))
+
+
+def checked(items: Sequence[Read]) -> Sequence[Read]:
+    """The items, if they are not more than any model would make."""
+    if len(items) > MAX_CALLS:
+        raise TooManyCalls
+    return items
+
+
+class TokenDetails(msgspec.Struct, gc=False):
+    """The details of token counts in OpenAI's APIs."""
+
+    cached_tokens: float | None = None
+    cache_write_tokens: float | None = None
+    reasoning_tokens: float | None = None
+
+
+_NO_DETAILS = TokenDetails()
+
+
+def usage_of(
+    input: float | None, output: float | None, input_details: TokenDetails | None, output_details: TokenDetails | None
+) -> Usage:
+    """The token counts of OpenAI's APIs as an event."""
+    read, written = input_details or _NO_DETAILS, output_details or _NO_DETAILS
+    counts = (input, output, read.cached_tokens, read.cache_write_tokens, written.reasoning_tokens)
+    return Usage(*map(counted, counts))
 
 
 def counted(tokens: float | None) -> int:

@@ -96,9 +96,12 @@ def http_failure(status: int, headers: Mapping[str, str], body: bytes) -> Failur
     )
 
 
-def stream_failure(error: Error | None) -> Failure:
-    """The failure that an error inside a stream means."""
-    error = error or Error()
+def stream_failure(given: Any) -> Failure:
+    """The failure that an error inside a stream means: an error object, a message alone, or nothing of use."""
+    try:
+        error = msgspec.convert(given, Error)
+    except msgspec.ValidationError:
+        error = Error(message=given if isinstance(given, str) else None)
     kind = _text(error.type)
     code = _text(error.code) or kind or "server_error"
     message = error.message or "The backend failed without saying why."

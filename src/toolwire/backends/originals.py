@@ -66,7 +66,8 @@ def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str)
     if fields.get("tools", _NULL) != _NULL and fields.get("type") == _NAMESPACE:
         return {**fields, "tools": _tools(fields["tools"], name, changes, schema_field)}
     is_null, is_changed = fields.get(schema_field) == _NULL, (namespace, name) in changes
-    if not _is_client_tool(fields) or not (is_null or is_changed):
+    is_client_tool = fields.get("type", _NULL) in _CLIENT_TYPES  # servers identify their own tools by name
+    if not is_client_tool or not (is_null or is_changed):
         return raw
     if is_null:
         fields = {**fields, schema_field: NO_PARAMETERS}
@@ -84,11 +85,6 @@ def changed_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_fiel
         elif value != before[field]:
             out[field] = value
     return out
-
-
-def _is_client_tool(fields: Fields) -> bool:
-    """Whether the client runs the tool; servers identify their own tools by name."""
-    return fields.get("type", _NULL) in _CLIENT_TYPES
 
 
 _NULL = msgspec.Raw(b"null")

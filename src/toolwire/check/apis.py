@@ -1,7 +1,7 @@
 """The three APIs that are checked: how a probe's request is written in each of them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -58,73 +58,74 @@ class ProbeRequest(msgspec.Struct, frozen=True):
     """Fields added to the body as they are; they replace others, and null removes one."""
 
 
-class Api(Protocol):
-    """How requests and errors are written in one API."""
+class Api:
+    """How requests and errors are written in one API. What is defined here is common to the APIs of OpenAI."""
 
     name: Dialect
     path: str
+    history_field = "messages"
+    limit_field = "max_tokens"
+    error_fields: tuple[str, ...] = ("type", "param", "code")
+    """The fields of an error besides its message, by which clients distinguish errors."""
 
     def headers(self, key: str) -> dict[str, str]:
         """The headers that carry the API key."""
-        ...
+        return {"authorization": f"Bearer {key}"} if key else {}
 
     def body(self, request: ProbeRequest, model: str) -> Json:
-        """The JSON body of a request."""
-        ...
+        """The JSON body of a request, with long fields last: reports show only the beginning."""
+        fields: Json = {
+            self.history_field: self.history(request.entries),
+            **self.choice(request),
+            self.limit_field: request.max_tokens,
+            "stream": request.stream,
+            **self.settings(request),
+            "tools": [self.tool(tool) for tool in request.tools] or None,
+        }
+        ordered = {"model": model, **request.more, **fields, **request.more}
+        return {name: value for name, value in ordered.items() if value is not None}
 
-    error_fields: tuple[str, ...]
-    """The fields of an error besides its message, by which clients distinguish errors."""
+    def history(self, entries: Sequence[Entry]) -> list[Json]:
+        """The messages or items of a request."""
+        return [item for entry in entries for item in self.items(entry)]
+
+    def items(self, entry: Entry) -> Iterable[Json]:
+        """The messages or items of one entry."""
+        raise NotImplementedError
+
+    def function(self, fields: Json) -> Json:
+        """A tool with these fields, as it is declared, chosen and called."""
+        return {"type": "function", "function": fields}
+
+    def tool(self, tool: ProbeTool) -> Json:
+        """The declaration of a tool."""
+        return self.function(msgspec.structs.asdict(tool))
+
+    def choice(self, request: ProbeRequest) -> Json:
+        """The fields that say which tools may be called, and how many at once."""
+        choice = self.function({"name": request.named}) if request.named else request.choice or None
+        return {"tool_choice": choice, "parallel_tool_calls": request.parallel}
+
+    def settings(self, request: ProbeRequest) -> Json:
+        """Fields that only this API has."""
+        return {}
 
     def error_fault(self, body: Json) -> str:
         """What is wrong with the form of an error; empty if it is well formed."""
-        ...
-
-
-def _ordered_body(fields: Json, request: ProbeRequest) -> Json:
-    """The body of a request, with long fields last: reports show only the beginning."""
-    ordered = {"model": fields["model"], **request.more, **fields, **request.more}
-    return {name: value for name, value in ordered.items() if value is not None}
-
-
-class _OpenAiApi:
-    """What the two APIs of OpenAI have in common."""
-
-    error_fields: tuple[str, ...] = ("type", "param", "code")
-
-    def headers(self, key: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {key}"} if key else {}
-
-    def error_fault(self, body: Json) -> str:
         has_message = as_text(as_object(body.get("error")).get("message"))
         return "" if has_message else "it is no object `error` with a message"
 
 
-class ChatApi(_OpenAiApi):
+class ChatApi(Api):
     """OpenAI Chat Completions."""
 
-    name: Dialect = "chat"
+    name = "chat"
     path = "/chat/completions"
 
-    def body(self, request: ProbeRequest, model: str) -> Json:
-        """The JSON body of a request."""
-        choice = {"type": "function", "function": {"name": request.named}} if request.named else request.choice or None
-        fields: Json = {
-            "model": model,
-            "messages": [message for entry in request.entries for message in self._messages(entry)],
-            "tool_choice": choice,
-            "parallel_tool_calls": request.parallel,
-            "max_tokens": request.max_tokens,
-            "stream": request.stream,
-            "stream_options": {"include_usage": True} if request.stream else None,
-            "tools": [self._tool(tool) for tool in request.tools] or None,
-        }
-        return _ordered_body(fields, request)
+    def settings(self, request: ProbeRequest) -> Json:
+        return {"stream_options": {"include_usage": True} if request.stream else None}
 
-    def _tool(self, tool: ProbeTool) -> Json:
-        inner = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-        return {"type": "function", "function": inner}
-
-    def _messages(self, entry: Entry) -> Iterable[Json]:
+    def items(self, entry: Entry) -> Iterable[Json]:
         match entry:
             case UserMessage(text):
                 yield {"role": "user", "content": text}
@@ -134,108 +135,85 @@ class ChatApi(_OpenAiApi):
                 yield {"role": "tool", "tool_call_id": id, "content": text}
 
     def _call(self, call: ObservedCall) -> Json:
-        return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        return {"id": call.id, **self.function({"name": call.name, "arguments": call.arguments})}
 
 
-class ResponsesApi(_OpenAiApi):
+class ResponsesApi(Api):
     """OpenAI Responses."""
 
-    name: Dialect = "responses"
+    name = "responses"
     path = "/responses"
+    history_field = "input"
+    limit_field = "max_output_tokens"
 
-    def body(self, request: ProbeRequest, model: str) -> Json:
-        """The JSON body of a request."""
-        choice = {"type": "function", "name": request.named} if request.named else request.choice or None
-        fields: Json = {
-            "model": model,
-            "input": [item for entry in request.entries for item in self.items(entry)],
-            "tool_choice": choice,
-            "parallel_tool_calls": request.parallel,
-            "max_output_tokens": request.max_tokens,
-            "stream": request.stream,
-            "store": False,
-            "tools": [self._tool(tool) for tool in request.tools] or None,
-        }
-        return _ordered_body(fields, request)
+    def settings(self, request: ProbeRequest) -> Json:
+        return {"store": False}
 
-    def _tool(self, tool: ProbeTool) -> Json:
-        fields = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-        return {"type": "function", **fields, "strict": False}
+    def function(self, fields: Json) -> Json:
+        return {"type": "function", **fields}
+
+    def tool(self, tool: ProbeTool) -> Json:
+        return {**super().tool(tool), "strict": False}
 
     def items(self, entry: Entry) -> Iterable[Json]:
-        """The input items of one entry."""
         match entry:
             case UserMessage(text):
                 yield {"role": "user", "content": text}
             case AssistantCalls(calls):
                 for call in calls:
-                    about = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
-                    yield {"type": "function_call", **about}
+                    fields = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+                    yield {"type": "function_call", **fields}
             case ToolResult(id, text):
                 yield {"type": "function_call_output", "call_id": id, "output": text}
 
 
-class MessagesApi:
+class MessagesApi(Api):
     """Anthropic Messages."""
 
-    name: Dialect = "messages"
+    name = "messages"
     path = "/messages"
-    error_fields: tuple[str, ...] = ()
+    error_fields = ()
 
     def headers(self, key: str) -> dict[str, str]:
-        """The headers that carry the API key."""
         return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
 
-    def body(self, request: ProbeRequest, model: str) -> Json:
-        """The JSON body of a request."""
-        fields: Json = {
-            "model": model,
-            "messages": self._messages(request.entries),
-            "tool_choice": self._choice(request),
-            "max_tokens": request.max_tokens,
-            "stream": request.stream,
-            "tools": [self._tool(tool) for tool in request.tools] or None,
-        }
-        return _ordered_body(fields, request)
+    def function(self, fields: Json) -> Json:
+        return {"input_schema" if name == "parameters" else name: value for name, value in fields.items()}
 
-    def _tool(self, tool: ProbeTool) -> Json:
-        return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-
-    def _choice(self, request: ProbeRequest) -> Json | None:
+    def choice(self, request: ProbeRequest) -> Json:
         names = {"auto": "auto", "none": "none", "required": "any", "": "auto"}
         choice: Json = {"type": "tool", "name": request.named} if request.named else {"type": names[request.choice]}
         if request.parallel is not None and choice["type"] != "none":
             choice["disable_parallel_tool_use"] = not request.parallel
-        return choice if request.choice or request.named or request.parallel is not None else None
+        return {"tool_choice": choice} if request.choice or request.named or request.parallel is not None else {}
 
-    def _messages(self, entries: Sequence[Entry]) -> list[Json]:
+    def history(self, entries: Sequence[Entry]) -> list[Json]:
         out: list[Json] = []
-        for entry in entries:
-            role, block = self._block(entry)
-            if out and out[-1]["role"] == role:
-                out[-1]["content"] += block
+        for message in super().history(entries):
+            if out and out[-1]["role"] == message["role"]:
+                out[-1]["content"] += message["content"]
             else:
-                out.append({"role": role, "content": block})
+                out.append(message)
         return out
 
-    def _block(self, entry: Entry) -> tuple[str, list[Json]]:
+    def items(self, entry: Entry) -> Iterable[Json]:
         match entry:
             case UserMessage(text):
-                return "user", [{"type": "text", "text": text}]
+                yield {"role": "user", "content": [{"type": "text", "text": text}]}
             case AssistantCalls(calls):
-                return "assistant", [
-                    {"type": "tool_use", "id": call.id, "name": call.name, "input": call.value or {}} for call in calls
-                ]
+                yield {"role": "assistant", "content": [self._call(call) for call in calls]}
             case ToolResult(id, text, failed):
                 block: Json = {"type": "tool_result", "tool_use_id": id, "content": text}
-                return "user", [{**block, "is_error": True} if failed else block]
+                yield {"role": "user", "content": [{**block, "is_error": True} if failed else block]}
+
+    def _call(self, call: ObservedCall) -> Json:
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.value or {}}
 
     def error_fault(self, body: Json) -> str:
-        """What is wrong with the form of an error; empty if it is well formed."""
         error = as_object(body.get("error"))
         if body.get("type") != "error" or not as_text(error.get("type")) or not as_text(error.get("message")):
             return "it is no object of the type `error` with an `error` that has type and message"
         return ""
 
 
-APIS: dict[str, Api] = {"chat": ChatApi(), "responses": ResponsesApi(), "messages": MessagesApi()}
+APIS: dict[str, Api] = {api.name: api for api in (ChatApi(), ResponsesApi(), MessagesApi())}

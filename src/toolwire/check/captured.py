@@ -3,15 +3,12 @@
 import base64
 import binascii
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
 
 from toolwire.check.apis import APIS
 from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
 from toolwire.check.turns.frames import FrameCheck
-from toolwire.check.turns.loose import Json, as_list, as_object, as_objects, as_text, parsed
-from toolwire.check.turns.rule import Finding, RequestFacts
+from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, parsed
+from toolwire.check.turns.rule import Finding, request_facts
 from toolwire.check.turns.streams import StreamCheck, api_of, check_plain
 from toolwire.core.events import Dialect
 
@@ -29,7 +26,7 @@ def read_file(data: bytes, api: Dialect = "", request: bytes = b"") -> Exchange:
     if plain.get("error") and "object" not in plain:
         raise NothingFound("this is an error, and no turn")
     sent = SentRequest("POST", APIS[api].path, request) if request else SentRequest("", "")
-    return _exchange(Exchange(1, "captured", api, sent, 200, "", data), is_stream=not plain)
+    return _check(Exchange(1, "captured", api, sent, 200, "", data), is_stream=not plain)
 
 
 def _api_in(data: bytes) -> Dialect:
@@ -44,19 +41,18 @@ def _object(data: bytes) -> Json:
     return as_object(parsed(data.removeprefix(b"\xef\xbb\xbf")))
 
 
-def _exchange(about: Exchange, *, is_stream: bool, is_named: bool = True) -> Exchange:
-    facts = request_facts(about.api, _object(about.sent.body))
-    if not is_stream:
-        found, turn = check_plain(about.body, facts)
-        return msgspec.structs.replace(about, facts=facts, turn=turn, findings=tuple(found))
-    stream = StreamCheck(facts)
-    stream.feed(about.body)
-    found = [*stream.end()]
-    if not is_named:
-        found.append(Finding("sse.content-type", f"A stream has the content type {about.content_type!r}."))
-    return msgspec.structs.replace(
-        about, facts=facts, received=tuple(stream.received), turn=stream.turn, findings=tuple(found)
-    )
+def _check(exchange: Exchange, *, is_stream: bool, is_named: bool = True) -> Exchange:
+    exchange.facts = facts = request_facts(exchange.api, _object(exchange.sent.body))
+    if is_stream:
+        stream = StreamCheck(facts)
+        stream.feed(exchange.body)
+        found, exchange.turn, exchange.received = stream.end(), stream.turn, tuple(stream.received)
+    else:
+        found, exchange.turn = check_plain(exchange.body, facts)
+    if is_stream and not is_named:
+        found = [*found, Finding("sse.content-type", f"A stream has the content type {exchange.content_type!r}.")]
+    exchange.findings = tuple(found)
+    return exchange
 
 
 def read_har(data: bytes) -> list[Exchange]:
@@ -80,9 +76,9 @@ def _read_entry(number: int, entry: Json) -> Iterator[Exchange]:
     posted = as_text(as_object(request.get("postData")).get("text")).encode()
     kind = as_text(content.get("mimeType"))
     if body and ("model" in _object(posted) or _api_in(body) == api):
-        about = Exchange(number, "captured", api, SentRequest(method, url, posted), 200, kind, body)
+        exchange = Exchange(number, "captured", api, SentRequest(method, url, posted), 200, kind, body)
         is_stream = is_event_stream(kind) or is_framed(body)
-        yield _exchange(about, is_stream=is_stream, is_named=not kind or is_event_stream(kind))
+        yield _check(exchange, is_stream=is_stream, is_named=not kind or is_event_stream(kind))
 
 
 def _content(number: int, content: Json) -> bytes:
@@ -93,19 +89,3 @@ def _content(number: int, content: Json) -> bytes:
         return base64.b64decode("".join(text.split()), validate=True)
     except binascii.Error:
         raise NothingFound(f"the answer of entry {number} is no base64") from None
-
-
-def request_facts(api: Dialect, body: Json) -> RequestFacts:
-    """The facts about a request that the rules depend on."""
-    if not body:
-        return RequestFacts(api)
-    names = [_name(as_object(tool)) for tool in as_list(body.get("tools"))]
-    streamed = api == "chat" and body.get("stream")
-    usage = bool(as_object(body.get("stream_options")).get("include_usage")) if streamed else None
-    forced = bool(_name(as_object(body.get("tool_choice"))))
-    return RequestFacts(api, tuple(names) if all(names) else None, usage, forced=forced, fields=body)
-
-
-def _name(tool: Json) -> str:
-    inner: Any = tool.get("function") or tool.get("custom") or tool
-    return as_text(as_object(inner).get("name"))

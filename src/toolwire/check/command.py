@@ -13,8 +13,8 @@ from toolwire.check.apis import APIS
 from toolwire.check.captured import NothingFound, read_file, read_har
 from toolwire.check.endpoint import Target, Unreachable, base_of
 from toolwire.check.report import FORMS, write_report
-from toolwire.check.run import Progress as Step
-from toolwire.check.run import Report, check, check_captured, chosen_rules
+from toolwire.check.run import check, check_captured, chosen_rules
+from toolwire.check.verdicts import Report
 
 SOUND, BROKEN = 0, 1
 
@@ -102,8 +102,8 @@ def _live(options: Options) -> Report:
     with bar:
         task = bar.add_task("")
 
-        def show_progress(step: Step) -> None:
-            bar.update(task, completed=step.done, total=step.of, description=f"{step.api} {step.probe}")
+        def show_progress(what: str, done: int, of: int) -> None:
+            bar.update(task, description=what, completed=done, total=of)
 
         try:
             return asyncio.run(check(target, _apis(options.apis), options.only, show_progress))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from toolwire.check.apis import Api, ProbeRequest
+from toolwire.check.apis import Api
 from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import Json, as_objects, as_text
@@ -84,27 +84,31 @@ class Endpoint:
     async def __aexit__(self, *_: object) -> None:
         await self.session.close()
 
-    async def ask(self, api: Api, request: ProbeRequest, model: str = "", *, leave_after: int = 0) -> Exchange:
-        """Send a request and check its answer. With `leave_after` the client disconnects after so many events."""
-        body = self.body(api, request, model)
-        tools = tuple(tool.name for tool in request.tools)
-        usage = bool(body.get("stream_options")) or None
-        facts = RequestFacts(api.name, tools, usage, forced=bool(request.named), fields=body)
-        answer = _Answer(facts, self.target.key, stream=request.stream, leave_after=leave_after)
-        return await self._fetch("POST", api, api.path, msgspec.json.encode(body), answer)
+    async def fetch(
+        self, api: Api, path: str, body: bytes = b"", facts: RequestFacts | None = None, *, leave_after: int = 0
+    ) -> Exchange:
+        """Send a request: POST with a body, GET without one. With `facts` its answer is checked as a turn.
 
-    def body(self, api: Api, request: ProbeRequest, model: str = "") -> Json:
-        """The body of a request, with the field names that this model expects."""
-        fields = api.body(request, model or self.target.model)
-        return {self.renamed.get(name, name): value for name, value in fields.items()}
-
-    async def post(self, api: Api, body: bytes, path: str = "") -> Exchange:
-        """Send a body as it is; the answer is not checked against the rules about turns."""
-        return await self._fetch("POST", api, path or api.path, body, _Answer(None, self.target.key))
-
-    async def get(self, path: str, api: Api) -> Exchange:
-        """Send a GET request."""
-        return await self._fetch("GET", api, path, b"", _Answer(None, self.target.key))
+        With `leave_after` the client disconnects after so many events.
+        """
+        sent = SentRequest("POST" if body else "GET", self.target.base + path, body)
+        exchange = Exchange(self.spend(api), self.probe, api.name, sent, facts=facts)
+        answer = _Answer(exchange, self.target.key, leave_after)
+        headers = {**api.headers(self.target.key), **({"content-type": "application/json"} if body else {})}
+        try:
+            # A redirected POST becomes a GET, and the key would go to another host: the redirect is reported instead.
+            async with self.session.request(
+                sent.method, sent.url, data=body or None, headers=headers, allow_redirects=False
+            ) as response:
+                await answer.read(response)
+        except TimeoutError:
+            self.overdue[api.name] += 1
+            exchange.failure = f"it did not end in {self.target.timeout:g} s" if exchange.status else LATE
+        except (aiohttp.ClientError, OSError) as error:
+            self._is_gone = isinstance(error, aiohttp.ClientConnectorError) and any(e.status for e in self.exchanges)
+            exchange.failure = exchange.failure or f"{type(error).__name__}: {error}".removesuffix(": ")
+        answer.end()
+        return self.add(exchange)
 
     def spend(self, api: Api) -> int:
         """Count a request and return its number. Raises `GivenUp` if no more may be made."""
@@ -130,24 +134,6 @@ class Endpoint:
         self._on_exchange(exchange)
         return exchange
 
-    async def _fetch(self, method: str, api: Api, path: str, body: bytes, answer: "_Answer") -> Exchange:
-        number = self.spend(api)
-        sent = SentRequest(method, self.target.base + path, body)
-        headers = {**api.headers(self.target.key), **({"content-type": "application/json"} if body else {})}
-        try:
-            # A redirected POST becomes a GET, and the key would go to another host: the redirect is reported instead.
-            async with self.session.request(
-                method, sent.url, data=body or None, headers=headers, allow_redirects=False
-            ) as response:
-                await answer.read(response)
-        except TimeoutError:
-            self.overdue[api.name] += 1
-            answer.failure = f"it did not end in {self.target.timeout:g} s" if answer.status else LATE
-        except (aiohttp.ClientError, OSError) as error:
-            self._is_gone = isinstance(error, aiohttp.ClientConnectorError) and any(e.status for e in self.exchanges)
-            answer.failure = answer.failure or f"{type(error).__name__}: {error}".removesuffix(": ")
-        return self.add(answer.exchange(Exchange(number, self.probe, api.name, sent)))
-
     def _record(self, exchange: Exchange) -> None:
         if self.target.record is None:
             return
@@ -163,83 +149,76 @@ class Endpoint:
 
 
 class _Answer:
-    """An answer while it arrives."""
+    """An answer while it arrives; it fills in its exchange."""
 
-    def __init__(self, facts: RequestFacts | None, key: str, *, stream: bool = False, leave_after: int = 0) -> None:
-        self._facts = facts
-        self._wants_stream = stream
+    def __init__(self, exchange: Exchange, key: str, leave_after: int) -> None:
+        self._exchange = exchange
         self._leave_after = leave_after
         self._redactor = Redactor(key)
         self._began = time.monotonic()
         self._pieces: list[bytes] = []
-        self._stream = StreamCheck(facts) if facts is not None else None
-        self._type = ""
-        self._left = False
-        self.status = 0
-        self.failure = ""
+        self._facts = exchange.facts or RequestFacts(exchange.api)
+        self._stream = StreamCheck(self._facts)
 
     async def read(self, response: aiohttp.ClientResponse) -> None:
-        self.status = response.status
-        self._type = response.headers.get("content-type", "")
-        if 300 <= self.status < 400:
-            self.failure = f"status {self.status}, which points to {response.headers.get('location', 'nowhere')}"
+        exchange = self._exchange
+        exchange.status = response.status
+        exchange.content_type = response.headers.get("content-type", "")
+        if 300 <= exchange.status < 400:
+            location = response.headers.get("location", "nowhere")
+            exchange.failure = f"status {exchange.status}, which points to {location}"
         size = 0
         async for data in response.content.iter_any():
             self._take(self._redactor.feed(data))
             size += len(data)
             if size > MAX_BYTES:
-                self.failure = TOO_LARGE
+                exchange.failure = TOO_LARGE
                 return
-            if self._stream is not None and self._leave_after and len(self._stream.received) >= self._leave_after:
-                self._left = True
+            if self._leave_after and len(self._stream.received) >= self._leave_after:
+                exchange.left = True
                 response.close()
                 return
 
     def _take(self, data: bytes) -> None:
         self._pieces.append(data)
-        if self._stream is not None and self._streamed:
+        if self._streamed:
             self._stream.feed(data, time.monotonic() - self._began)
 
     @property
     def _streamed(self) -> bool:
-        return self.status == 200 and is_event_stream(self._type)
+        return self._exchange.status == 200 and is_event_stream(self._exchange.content_type)
 
-    def exchange(self, about: Exchange) -> Exchange:
-        """The exchange with everything that arrived, and what is wrong with it."""
-        seconds = time.monotonic() - self._began
+    def end(self) -> None:
+        """Nothing more arrives: check what did, if it was to be a turn."""
+        exchange = self._exchange
+        exchange.seconds = time.monotonic() - self._began
         self._take(self._redactor.end())
-        body = b"".join(self._pieces)
-        if self.failure == TOO_LARGE:
-            body = body[:KEPT_BYTES]
-        about = msgspec.structs.replace(
-            about, status=self.status, content_type=self._type, body=body, seconds=seconds, failure=self.failure,
-            facts=self._facts, left=self._left,
-        )  # fmt: skip
-        if self._facts is None or self._stream is None or self._left or self.status != 200:
-            return about
-        if self.failure:
-            received = tuple(self._stream.received if self.failure != TOO_LARGE else beginning(self._stream.received))
-            return msgspec.structs.replace(about, received=received, findings=(cut_off(self.failure, received),))
-        found, turn = self._judge(body, self._stream, self._facts)
-        received = tuple(self._stream.received)
-        return msgspec.structs.replace(about, received=received, turn=turn, findings=(*found, *_late(received)))
-
-    def _judge(self, body: bytes, stream: StreamCheck, facts: RequestFacts) -> tuple[Sequence[Finding], ObservedTurn]:
-        """Check the answer; a stream with a wrong content type is still read as a stream."""
-        if not self._wants_stream and not self._streamed:
-            return check_plain(body, facts)
-        if not self._streamed and not is_framed(body):
-            found, turn = check_plain(body, facts)
-            found = [each for each in found if each.rule != "plain.json"]
+        is_too_large = exchange.failure == TOO_LARGE
+        exchange.body = b"".join(self._pieces)[: KEPT_BYTES if is_too_large else None]
+        if exchange.facts is None or exchange.left or exchange.status != 200:
+            return
+        if exchange.failure:
+            exchange.received = beginning(self._stream.received) if is_too_large else tuple(self._stream.received)
+            exchange.findings = (cut_off(exchange.failure, exchange.received),)
         else:
+            found, exchange.turn = self._judge(exchange.body)
+            exchange.received = tuple(self._stream.received)
+            exchange.findings = (*found, *_late(exchange.received))
+
+    def _judge(self, body: bytes) -> tuple[Sequence[Finding], ObservedTurn]:
+        """Check the answer; a stream with a wrong content type is still read as a stream."""
+        wants_stream = self._facts.fields.get("stream")
+        if self._streamed or (wants_stream and is_framed(body)):
             if not self._streamed:
-                stream.feed(body)
-            found, turn = stream.end(), stream.turn
-        if not self._wants_stream:
-            return [Finding("plain.json", "A plain answer was asked for, and a stream came.", (0,))], turn
-        if not self._streamed:
-            detail = f"A stream was asked for, and the answer is {self._type!r}."
-            return [*found, Finding("sse.content-type", detail)], turn
+                self._stream.feed(body)
+            found, turn = self._stream.end(), self._stream.turn
+        else:
+            found, turn = check_plain(body, self._facts)
+        if self._streamed and not wants_stream:
+            found = [Finding("plain.json", "A plain answer was asked for, and a stream came.", (0,))]
+        elif wants_stream and not self._streamed:
+            detail = f"A stream was asked for, and the answer is {self._exchange.content_type!r}."
+            found = [*(each for each in found if each.rule != "plain.json"), Finding("sse.content-type", detail)]
         return found, turn
 
 
@@ -290,10 +269,10 @@ def _late(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         yield Finding("stream.live", detail, (received[position].position,))
 
 
-def beginning(received: Sequence[ReceivedFrame]) -> list[ReceivedFrame]:
+def beginning(received: Sequence[ReceivedFrame]) -> tuple[ReceivedFrame, ...]:
     """The events that are kept of an answer that is too large."""
     sizes = accumulate((len(each.raw) for each in received), initial=0)
-    return [each for each, _ in zip(received, takewhile(lambda size: size <= KEPT_BYTES, sizes), strict=False)]
+    return tuple(each for each, _ in zip(received, takewhile(lambda size: size <= KEPT_BYTES, sizes), strict=False))
 
 
 def cut_off(failure: str, received: Sequence[ReceivedFrame]) -> Finding:

@@ -23,8 +23,8 @@ SOCKET = "WS"
 """The method of a message that was sent over a WebSocket."""
 
 
-class Exchange(msgspec.Struct, frozen=True):
-    """A request, its answer, and the rules that the answer breaks."""
+class Exchange(msgspec.Struct):
+    """A request, its answer, and the rules that the answer breaks; filled in while the answer arrives."""
 
     number: int
     probe: str

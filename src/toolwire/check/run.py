@@ -10,70 +10,24 @@ from toolwire.check.endpoint import LONG, MANY, BudgetSpent, Endpoint, GivenUp, 
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes import PROBES
 from toolwire.check.probes.fixtures import HELLO
-from toolwire.check.probes.probe import TURNS, Probe
 from toolwire.check.rules import RULES, rules_for
-from toolwire.check.sessions import ProbeSession, failure_reason
+from toolwire.check.sessions import TURNS, Probe, ProbeSession, failure_reason
 from toolwire.check.turns.responses_fields import echoed
 from toolwire.check.turns.rule import Rule
-from toolwire.check.verdicts import Verdict, Verdicts, causes_first
+from toolwire.check.verdicts import Report, Verdict, Verdicts, causes_first
 from toolwire.core.events import Dialect
-
-
-class Report(msgspec.Struct):
-    """The outcome of a check."""
-
-    target: str
-    model: str
-    apis: list[Dialect]
-    """The APIs that the endpoint has."""
-    began: float
-    seconds: float = 0.0
-    exchanges: list[Exchange] = []
-    verdicts: list[Verdict] = []
-    absent: dict[str, str] = {}
-    """The APIs that it does not have, each with its answer instead."""
-    spent: bool = False
-    """Whether the budget of requests ran out before the probes did."""
-    ended: dict[str, str] = {}
-    """The APIs whose probes did not all run, each with the reason."""
-
-    @property
-    def broken(self) -> list[Verdict]:
-        """The verdicts with findings: MUST rules first, consequences after their cause."""
-        broken = [each for each in self.verdicts if each.broken]
-        causes = [each for each in broken if not each.follows]
-        causes.sort(key=lambda each: (not self._breaks_a_must(each), each.api, each.rule))
-        return [each for cause in causes for each in (cause, *self.consequences(cause))]
-
-    def consequences(self, cause: Verdict) -> list[Verdict]:
-        """The broken rules whose first cause is this one."""
-        return [each for each in self.verdicts if each.api == cause.api and each.follows[:1] == [cause.rule]]
-
-    def _breaks_a_must(self, cause: Verdict) -> bool:
-        return any(RULES[each.rule].level == "MUST" for each in (cause, *self.consequences(cause)))
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether no MUST rule is broken."""
-        return all(RULES[each.rule].level != "MUST" for each in self.broken)
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """How far a check has come."""
-
-    api: Dialect
-    probe: str
-    done: int
-    of: int
 
 
 async def check(
     target: Target,
     apis: Sequence[str],
     only: Sequence[str] = (),
-    on_progress: Callable[[Progress], None] = lambda _: None,
+    on_progress: Callable[[str, int, int], None] = lambda _what, _done, _of: None,
 ) -> Report:
-    """Check an endpoint. Raises `Unreachable`, and `ValueError` if no rule is left to test."""
+    """Check an endpoint. Raises `Unreachable`, and `ValueError` if no rule is left to test.
+
+    `on_progress` is told the next probe, how many are done and how many there are.
+    """
     chosen = chosen_rules(only)
     wanted = [APIS[name] for name in apis if any(rule.id in chosen for rule in rules_for(APIS[name].name))]
     if not wanted:
@@ -105,20 +59,21 @@ async def _probe_all(
     probes: Sequence[Probe],
     verdicts: Verdicts,
     report: Report,
-    on_progress: Callable[[Progress], None],
+    on_progress: Callable[[str, int, int], None],
 ) -> None:
     for number, api in enumerate(apis):
         try:
-            reason = await _absence(endpoint, api)
+            session = ProbeSession(endpoint, api, verdicts)
+            reason = await _absence(session)
             if reason:
                 report.absent[api.name] = reason
                 continue
             report.apis.append(api.name)
-            session = ProbeSession(endpoint, api, verdicts)
             for position, probe in enumerate(probes, number * len(probes)):
-                on_progress(Progress(api.name, probe.name, position, len(apis) * len(probes)))
+                on_progress(f"{api.name} {probe.name}", position, len(apis) * len(probes))
                 endpoint.probe = probe.name
-                await probe.run(session)
+                if probe.is_for(api.name):
+                    await probe.run(session)
         except BudgetSpent as spent:
             report.ended.update({each.name: str(spent) for each in apis[number:]})
             raise
@@ -127,16 +82,15 @@ async def _probe_all(
             reasons[api.name] = str(error)
 
 
-async def _absence(endpoint: Endpoint, api: Api) -> str:
+async def _absence(session: ProbeSession) -> str:
     """Why an API cannot be checked; empty if it can. A server that cannot stream may still give plain answers."""
-    endpoint.probe = "there"
-    request = ProbeRequest((HELLO,))
-    first = answer = await endpoint.ask(api, request)
+    session.endpoint.probe = "there"
+    first = answer = await session.ask_once(ProbeRequest((HELLO,)))
     if answer.status == 400 and b"max_completion_tokens" in answer.body:  # the newer models of OpenAI
-        endpoint.renamed["max_tokens"] = "max_completion_tokens"
-        first = answer = await endpoint.ask(api, request)
+        session.endpoint.renamed["max_tokens"] = "max_completion_tokens"
+        first = answer = await session.ask_once(ProbeRequest((HELLO,)))
     if answer.status in (400, 422):
-        answer = await endpoint.ask(api, msgspec.structs.replace(request, stream=False))
+        answer = await session.ask_once(ProbeRequest((HELLO,), stream=False))
     if answer.status == 200 and "html" in answer.content_type:
         return f"the answer is a web page: {answer.content_type}"
     return "" if answer.status == 200 else failure_reason(first)
@@ -155,7 +109,7 @@ async def _first_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
     endpoint.probe = "there"
     reason = ""
     for api in apis:
-        answer = await endpoint.get("/models", api)
+        answer = await endpoint.fetch(api, "/models")
         if answer.failure:
             raise Unreachable(f"{endpoint.target.base} cannot be asked: {answer.failure}")
         models = [name for name in listed_models(answer.fields) if name]
@@ -189,28 +143,31 @@ def _probes(chosen: set[str]) -> list[Probe]:
 def count_exchange(verdicts: Verdicts, exchange: Exchange) -> None:
     """Add an exchange to the verdicts: the rules it tested and the rules it broke."""
     for finding in exchange.findings:
-        verdicts.add_finding(exchange.api, finding, exchange.number)
+        verdicts[exchange.api, finding.rule].broken.append((finding, exchange.number))
     broken = {finding.rule for finding in exchange.findings}
     for rule in rules_for(exchange.api):
         if rule.id in broken or _tests_rule(rule, exchange):
-            verdicts.count_test(rule.id, exchange.api)
+            verdicts[exchange.api, rule.id].seen += 1
 
 
-_CONDITIONS: dict[str, Callable[[Exchange], bool]] = {
-    "calls.leak": lambda exchange: bool(exchange.facts and exchange.facts.tools),
-    "usage.parts": lambda exchange: bool(exchange.turn.usage and exchange.turn.usage.has_parts),
+_CONDITIONS: dict[str, Callable[[Exchange], object]] = {
+    "call": lambda exchange: exchange.turn.calls,
+    "text": lambda exchange: exchange.turn.text,
+    "error": lambda exchange: exchange.turn.finish == "failed",
+    "time": lambda exchange: exchange.seconds > LONG,
+    "calls.leak": lambda exchange: exchange.facts and exchange.facts.tools,
+    "usage.parts": lambda exchange: exchange.turn.usage and exchange.turn.usage.has_parts,
+    "usage.sum": lambda exchange: exchange.turn.usage and exchange.turn.usage.total is not None,
     "responses.incomplete-details": lambda exchange: exchange.turn.finish in ("length", "filter"),
     "responses.echo-tools": lambda exchange: _asks_for("echo-tools", exchange),
     "responses.echo-sampling": lambda exchange: _asks_for("echo-sampling", exchange),
     "responses.echo": lambda exchange: _asks_for("echo", exchange),
-    "responses.usage-details": lambda exchange: exchange.turn.usage is not None,
-    "usage.sum": lambda exchange: bool(exchange.turn.usage and exchange.turn.usage.total is not None),
+    "responses.usage-details": lambda exchange: exchange.turn.usage,
     "stream.live": lambda exchange: len(exchange.received) > MANY,
-    "stream.whole": lambda exchange: exchange.seconds > 0,
-    "sse.content-type": lambda exchange: bool(exchange.content_type),
+    "stream.whole": lambda exchange: exchange.seconds,
+    "sse.content-type": lambda exchange: exchange.content_type,
 }
-"""Further conditions under which an answer tests a rule."""
-
+"""When an answer tests a rule: by what the rule needs, and by its id for rules with conditions of their own."""
 
 _OF_SSE = ("responses.event-name", "responses.done-marker", "responses.sse-id")
 """Rules of Responses that do not apply to a WebSocket."""
@@ -222,25 +179,15 @@ def _asks_for(rule: str, exchange: Exchange) -> bool:
 
 def _tests_rule(rule: Rule, exchange: Exchange) -> bool:
     """Whether this exchange could have broken the rule."""
-    turn = exchange.turn
-    if rule.on == "conversation" or exchange.failure or not _CONDITIONS.get(rule.id, bool)(exchange):
+    if rule.on == "conversation" or exchange.failure or exchange.status != 200:
         return False
     if exchange.is_socket and (rule.area == "sse" or rule.id in _OF_SSE):
         return False
-    received = exchange.status == 200 and (bool(exchange.received) or turn.is_over)
-    if not received or (rule.on == "stream" and not exchange.streamed) or (rule.on == "plain" and exchange.streamed):
+    if not exchange.received and not exchange.turn.is_over:
         return False
-    match rule.needs:
-        case "call":
-            return bool(turn.calls)
-        case "text":
-            return bool(turn.text)
-        case "error":
-            return turn.finish == "failed"
-        case "time":
-            return exchange.seconds > LONG
-        case _:
-            return True
+    if rule.on == ("plain" if exchange.streamed else "stream"):
+        return False
+    return all(_CONDITIONS[key](exchange) for key in (rule.needs, rule.id) if key in _CONDITIONS)
 
 
 def complete_verdicts(report: Report, verdicts: Verdicts, chosen: set[str]) -> list[Verdict]:
@@ -252,10 +199,10 @@ def complete_verdicts(report: Report, verdicts: Verdicts, chosen: set[str]) -> l
     for api in report.apis:
         rules = [rule for rule in rules_for(api) if rule.id in chosen]
         for rule in rules:
-            verdict = verdicts.of(rule.id, api)
+            verdict = verdicts[api, rule.id]
             if not (verdict.seen or verdict.broken or verdict.reasons):
                 verdict.reasons = [_not_observed_reason(rule, api, report)]
-        out += causes_first(verdicts.of(rule.id, api) for rule in rules)
+        out += causes_first(verdicts[api, rule.id] for rule in rules)
     return out
 
 

@@ -1,26 +1,27 @@
-"""The session of a probe: sends its requests and records which rules held."""
+"""Probes, and the session of a probe: sends its requests and records which rules held."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from toolwire.check.apis import Api, ProbeRequest
 from toolwire.check.endpoint import LATE, Endpoint
 from toolwire.check.exchange import Exchange
-from toolwire.check.socket import SocketConnection, connected
+from toolwire.check.rules import RULES, applies
 from toolwire.check.turns.loose import Json, as_object, parsed
-from toolwire.check.turns.rule import Finding, RequestFacts
+from toolwire.check.turns.rule import Finding, RequestFacts, request_facts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.check.turns.turn import ObservedTurn
 from toolwire.check.verdicts import Verdicts
+from toolwire.core.events import Dialect
 
 
 class ProbeSession:
     """One API of an endpoint during all probes: sends requests and records verdicts."""
 
     def __init__(self, endpoint: Endpoint, api: Api, verdicts: Verdicts) -> None:
+        self.endpoint = endpoint
         self.api = api
-        self._endpoint = endpoint
         self._verdicts = verdicts
         self._call_counts: dict[bytes, int] = {}
         model = endpoint.target.model
@@ -28,13 +29,21 @@ class ProbeSession:
 
     async def ask(self, request: ProbeRequest, situation: str = "", *, leave_after: int = 0) -> Exchange:
         """Send a request; after a server error once more. The demo model can be asked for a situation."""
-        model = f"{self._endpoint.target.model}-{situation}" if situation and self.is_demo else ""
-        answer = await self._endpoint.ask(self.api, request, model, leave_after=leave_after)
+        model = f"{self.endpoint.target.model}-{situation}" if situation and self.is_demo else ""
+        answer = await self.ask_once(request, model, leave_after=leave_after)
         if has_broken_down(answer):
-            answer = await self._endpoint.ask(self.api, request, model, leave_after=leave_after)
+            answer = await self.ask_once(request, model, leave_after=leave_after)
         if answer.ok and not model:
             self._call_counts[_key(request)] = max(self._call_counts.get(_key(request), 0), len(answer.turn.calls))
         return answer
+
+    async def ask_once(self, request: ProbeRequest, model: str = "", *, leave_after: int = 0) -> Exchange:
+        """Send a request and check its answer."""
+        body = self.body(request, model)
+        facts = request_facts(self.api.name, body)
+        return await self.endpoint.fetch(
+            self.api, self.api.path, msgspec.json.encode(body), facts, leave_after=leave_after
+        )
 
     async def calls_made(self, request: ProbeRequest) -> int:
         """How many calls the model makes for this request; sent once and remembered."""
@@ -42,35 +51,43 @@ class ProbeSession:
             await self.ask(request)
         return self._call_counts.setdefault(_key(request), 0)
 
-    async def post(self, body: bytes, path: str = "") -> Exchange:
-        """Send a body as it is."""
-        return await self._endpoint.post(self.api, body, path)
-
-    def connected(self) -> AbstractAsyncContextManager[SocketConnection]:
-        """A WebSocket connection to the same API. Raises `NoSocket`."""
-        return connected(self._endpoint, self.api)
+    async def post(self, body: Json | bytes, path: str = "") -> Exchange:
+        """Send a body as it is; the answer is not checked as a turn."""
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        return await self.endpoint.fetch(self.api, path or self.api.path, data)
 
     async def get(self, path: str) -> Exchange:
         """Send a GET request."""
-        return await self._endpoint.get(path, self.api)
+        return await self.endpoint.fetch(self.api, path)
 
     def body(self, request: ProbeRequest, model: str = "") -> Json:
-        """The body that would be sent, to be changed and posted."""
-        return self._endpoint.body(self.api, request, model)
+        """The body of a request, with the field names that this model expects."""
+        fields = self.api.body(request, model or self.endpoint.target.model)
+        return {self.endpoint.renamed.get(name, name): value for name, value in fields.items()}
 
     # Verdicts
 
     def judge(self, rule: str, holds: bool, detail: str, exchange: Exchange) -> None:
         """Record that the rule was tested, and whether it holds."""
-        self._verdicts.count_test(rule, self.api.name)
+        verdict = self._verdicts[self.api.name, rule]
+        verdict.seen += 1
         if not holds:
             turn = exchange.turn
             frames = tuple(position for call in turn.calls for position in call.frames) or turn.last
-            self._verdicts.add_finding(self.api.name, Finding(rule, detail, frames), exchange.number)
+            verdict.broken.append((Finding(rule, detail, frames), exchange.number))
+
+    def judge_unless_busy(self, rule: str, holds: bool, detail: str, exchange: Exchange) -> None:
+        """Record whether the rule holds, or that the server was too busy to test it."""
+        if exchange.status in BUSY:
+            self.not_observed(rule, failure_reason(exchange))
+        else:
+            self.judge(rule, holds, detail, exchange)
 
     def not_observed(self, rule: str, reason: str) -> None:
         """Record why the rule could not be tested."""
-        self._verdicts.add_reason(rule, self.api.name, reason)
+        verdict = self._verdicts[self.api.name, rule]
+        if reason not in verdict.reasons:
+            verdict.reasons.append(reason)
 
     def needs_turn(self, rule: str, exchange: Exchange) -> bool:
         """Whether a complete turn was received; if not, records why the rule was not tested or is broken."""
@@ -100,7 +117,7 @@ class ProbeSession:
         stream = as_object(parsed(exchange.sent.body)).get("stream")
         return any(
             each.ok and each.api == exchange.api and each.streamed == stream and not each.is_socket
-            for each in self._endpoint.exchanges
+            for each in self.endpoint.exchanges
         )
 
     def refused_or_answered(self, rule: str, exchange: Exchange) -> None:
@@ -167,3 +184,37 @@ def read_turn(answer: Exchange) -> ObservedTurn:
     stream.feed(answer.body)
     stream.end()
     return stream.turn
+
+
+TURNS = "*"
+"""Stands for all rules that a turn by itself can break."""
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """One short conversation, and the rules that it tests."""
+
+    name: str
+    rules: tuple[str, ...]
+    run: Callable[[ProbeSession], Awaitable[None]]
+
+    def is_for(self, api: Dialect) -> bool:
+        """Whether it can be run on an API: its first rule applies there."""
+        return self.rules[0] == TURNS or applies(RULES[self.rules[0]], api)
+
+
+def probe(name: str, *rules: str) -> Callable[[Callable[[ProbeSession], Awaitable[None]]], Probe]:
+    """Decorator that makes a probe of a function."""
+    return lambda run: Probe(name, rules, run)
+
+
+def probe_both(name: str, *rules: str) -> Callable[[Callable[[ProbeSession, bool], Awaitable[None]]], Probe]:
+    """Decorator that makes a probe of a function; it is run twice, for a stream and for a plain answer."""
+
+    def made(run: Callable[[ProbeSession, bool], Awaitable[None]]) -> Probe:
+        async def run_both(session: ProbeSession) -> None:
+            for stream in (True, False):
+                await run(session, stream)
+
+        return Probe(name, rules, run_both)
+
+    return made

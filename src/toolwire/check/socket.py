@@ -8,15 +8,15 @@ from contextlib import asynccontextmanager, suppress
 import aiohttp
 import msgspec
 
-from toolwire.check.apis import Api, ProbeRequest
-from toolwire.check.endpoint import LATE, MAX_BYTES, TOO_LARGE, Endpoint, Redactor, beginning, cut_off
+from toolwire.check.apis import ProbeRequest
+from toolwire.check.endpoint import LATE, MAX_BYTES, TOO_LARGE, Redactor, beginning, cut_off
 from toolwire.check.exchange import SOCKET, Exchange, SentRequest
+from toolwire.check.sessions import ProbeSession
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import as_number, parsed
 from toolwire.check.turns.responses_items import CLOSINGS
-from toolwire.check.turns.rule import Finding, RequestFacts
+from toolwire.check.turns.rule import RequestFacts, request_facts
 from toolwire.check.turns.streams import check_frames
-from toolwire.check.turns.turn import ObservedTurn
 
 ERROR_WAIT = 3.0
 """Seconds to wait for `response.failed` after an error."""
@@ -27,8 +27,9 @@ class NoSocket(Exception):
 
 
 @asynccontextmanager
-async def connected(endpoint: Endpoint, api: Api) -> AsyncGenerator["SocketConnection"]:
-    """Open a connection. Raises `NoSocket`."""
+async def connected(session: ProbeSession) -> AsyncGenerator["SocketConnection"]:
+    """Open a connection to the session's API. Raises `NoSocket`."""
+    endpoint, api = session.endpoint, session.api
     endpoint.spend(api)
     url = endpoint.target.base + api.path
     try:
@@ -41,7 +42,7 @@ async def connected(endpoint: Endpoint, api: Api) -> AsyncGenerator["SocketConne
     except (TimeoutError, aiohttp.ClientError, OSError) as error:
         raise NoSocket(f"there is no WebSocket: {type(error).__name__}") from None
     try:
-        yield SocketConnection(endpoint, api, socket)
+        yield SocketConnection(session, socket)
     finally:
         await socket.close()
 
@@ -49,9 +50,10 @@ async def connected(endpoint: Endpoint, api: Api) -> AsyncGenerator["SocketConne
 class SocketConnection:
     """One WebSocket connection to the endpoint."""
 
-    def __init__(self, endpoint: Endpoint, api: Api, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._endpoint = endpoint
-        self._api = api
+    def __init__(self, session: ProbeSession, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._session = session
+        self._endpoint = session.endpoint
+        self._api = session.api
         self._socket = socket
         self._sent: list[tuple[int, SentRequest, RequestFacts]] = []
         """Requests that have not been answered."""
@@ -63,9 +65,8 @@ class SocketConnection:
 
     async def send(self, request: ProbeRequest) -> None:
         """Send a request without waiting for its answer. Raises `GivenUp`."""
-        fields = {name: value for name, value in self._endpoint.body(self._api, request).items() if name != "stream"}
-        tools = tuple(tool.name for tool in request.tools)
-        facts = RequestFacts(self._api.name, tools, forced=bool(request.named), socket=True, fields=fields)
+        fields = {name: value for name, value in self._session.body(request).items() if name != "stream"}
+        facts = msgspec.structs.replace(request_facts(self._api.name, fields), socket=True)
         body = msgspec.json.encode({"type": "response.create", **fields})
         sent = SentRequest(SOCKET, self._endpoint.target.base + self._api.path, body)
         self._sent.append((self._endpoint.spend(self._api), sent, facts))
@@ -75,30 +76,31 @@ class SocketConnection:
     async def receive(self) -> Exchange:
         """Receive and check the answer to the oldest unanswered request."""
         number, sent, facts = self._sent.pop(0)
-        began, received, failure = time.monotonic(), list[ReceivedFrame](), ""
+        exchange = Exchange(number, self._endpoint.probe, self._api.name, sent, facts=facts)
+        began, received = time.monotonic(), list[ReceivedFrame]()
         try:
             async with asyncio.timeout(self._endpoint.target.timeout):
                 await self._collect(received, began)
         except TimeoutError:
             self._endpoint.overdue[self._api.name] += 1
-            failure = f"it did not end in {self._endpoint.target.timeout:g} s" if received else LATE
+            exchange.failure = f"it did not end in {self._endpoint.target.timeout:g} s" if received else LATE
         except ConnectionError as error:
-            failure = str(error)
-        about = Exchange(number, self._endpoint.probe, self._api.name, sent, _status(received))
-        body = b"".join(each.raw for each in received)
-        found, turn = _judged(received, facts, failure)
-        return self._endpoint.add(
-            msgspec.structs.replace(
-                about, body=body, received=tuple(received), seconds=time.monotonic() - began, failure=failure,
-                turn=turn, findings=tuple(found), facts=facts,
-            )
-        )  # fmt: skip
+            exchange.failure = str(error)
+        exchange.seconds = time.monotonic() - began
+        exchange.status, exchange.received = _status(received), tuple(received)
+        exchange.body = b"".join(each.raw for each in received)
+        if exchange.status == 200 and exchange.failure:
+            exchange.findings = (cut_off(exchange.failure, received),)
+        elif exchange.status == 200:
+            found, exchange.turn = check_frames(received, facts)
+            exchange.findings = tuple(found)
+        return self._endpoint.add(exchange)
 
     async def _collect(self, received: list[ReceivedFrame], began: float) -> None:
         """Receive the messages of one turn; an error that nothing follows ends it too."""
         size = 0
         while not _is_over(received):
-            timeout = ERROR_WAIT if received and _type(received[-1]) == "error" else None
+            timeout = ERROR_WAIT if received and received[-1].type == "error" else None
             try:
                 received.append(await asyncio.wait_for(self._next(len(received), began), timeout))
             except TimeoutError:
@@ -120,27 +122,16 @@ class SocketConnection:
         return ReceivedFrame(position, time.monotonic() - began, None, raw.decode(errors="replace"), value, raw + b"\n")
 
 
-def _type(each: ReceivedFrame) -> str:
-    return str(each.fields.get("type"))
-
-
 def _is_over(received: Sequence[ReceivedFrame]) -> bool:
     """Whether the turn has ended: by a closing event, or by an error before `response.created`."""
     if not received:
         return False
-    last = _type(received[-1])
-    return last in CLOSINGS or (last == "error" and all(_type(each) != "response.created" for each in received))
+    last = received[-1].type
+    return last in CLOSINGS or (last == "error" and all(each.type != "response.created" for each in received))
 
 
 def _status(received: Sequence[ReceivedFrame]) -> int:
     """The status that the same answer would have over HTTP; 0 without an answer."""
     if not received:
         return 0
-    return 200 if _type(received[0]) != "error" else as_number(received[0].fields.get("status")) or 400
-
-
-def _judged(received: Sequence[ReceivedFrame], facts: RequestFacts, failure: str) -> tuple[list[Finding], ObservedTurn]:
-    if _status(received) != 200:
-        return [], ObservedTurn()
-    found, turn = check_frames(received, facts)
-    return ([cut_off(failure, received)], ObservedTurn()) if failure else (found, turn)
+    return 200 if received[0].type != "error" else as_number(received[0].fields.get("status")) or 400

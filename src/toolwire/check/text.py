@@ -11,9 +11,8 @@ from rich.text import Text
 
 from toolwire.check.exchange import Exchange
 from toolwire.check.rules import RULES
-from toolwire.check.run import Report
 from toolwire.check.turns.rule import Finding
-from toolwire.check.verdicts import Verdict, count_verdicts
+from toolwire.check.verdicts import Report, RuleCounts, Verdict, consequences, count_verdicts
 from toolwire.core.terminal import clean
 
 MAX_SHOWN = 3
@@ -43,21 +42,12 @@ def _table(report: Report) -> Table:
     table.add_column("area")
     for api in report.apis:
         table.add_column(api, justify="left")
-    areas = {_area(each) for each in report.verdicts}
-    for area in dict.fromkeys(rule.area for rule in RULES.values() if rule.area in areas):
-        cells = [
-            _cell([each for each in report.verdicts if each.api == api and _area(each) == area]) for api in report.apis
-        ]
-        table.add_row(area, *cells)
+    for area, counts in report.areas.items():
+        table.add_row(area, *map(_cell, counts))
     return table
 
 
-def _area(verdict: Verdict) -> str:
-    return RULES[verdict.rule].area
-
-
-def _cell(verdicts: list[Verdict]) -> Text:
-    counts = count_verdicts(verdicts)
+def _cell(counts: RuleCounts) -> Text:
     cell = Text()
     for number, word, style in (
         (counts.must_broken, "broken", "bold red"),
@@ -90,7 +80,7 @@ def _show_broken(verdict: Verdict, report: Report, console: Console) -> None:
     more = sum([*counts.values()][MAX_SHOWN:])
     if more > 0:
         console.print(_indented(f"and {more} more like it", 2))
-    for each in report.consequences(verdict):
+    for each in consequences(verdict, report.verdicts):
         _show_consequence(each, console)
 
 

@@ -1,10 +1,11 @@
-"""The verdicts about the rules, for each API."""
+"""The verdicts about the rules for each API, and the report that they make up."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
 
+from toolwire.check.exchange import Exchange
 from toolwire.check.rules import CAUSES, RULES, roots
 from toolwire.check.turns.rule import Finding
 from toolwire.core.events import Dialect
@@ -30,33 +31,13 @@ class Verdict(msgspec.Struct):
         return "broken" if self.broken else "passed" if self.seen else "not observed"
 
 
-class Verdicts:
-    """All verdicts, by API and rule."""
+class Verdicts(dict[tuple[Dialect, str], Verdict]):
+    """All verdicts by API and rule; one that is missing is made."""
 
-    def __init__(self) -> None:
-        self._table: dict[tuple[Dialect, str], Verdict] = {}
-
-    def of(self, rule: str, api: Dialect) -> Verdict:
-        """The verdict about a rule on an API."""
-        return self._table.setdefault((api, rule), Verdict(rule, api))
-
-    def count_test(self, rule: str, api: Dialect) -> None:
-        """Count a test of a rule."""
-        self.of(rule, api).seen += 1
-
-    def add_finding(self, api: Dialect, finding: Finding, exchange: int) -> None:
-        """Add a finding, with the number of its exchange."""
-        self.of(finding.rule, api).broken.append((finding, exchange))
-
-    def add_reason(self, rule: str, api: Dialect, reason: str) -> None:
-        """Add a reason why a rule could not be tested."""
-        verdict = self.of(rule, api)
-        if reason not in verdict.reasons:
-            verdict.reasons.append(reason)
-
-    def all(self) -> list[Verdict]:
-        """All verdicts, in the order in which they were first needed."""
-        return [*self._table.values()]
+    def __missing__(self, key: tuple[Dialect, str]) -> Verdict:
+        api, rule = key
+        self[key] = verdict = Verdict(rule, api)
+        return verdict
 
 
 class RuleCounts(msgspec.Struct, frozen=True):
@@ -86,16 +67,18 @@ def count_verdicts(verdicts: Iterable[Verdict]) -> RuleCounts:
 
 def causes_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
     """The verdicts of one API in order, with consequences moved after their first cause."""
-    causes: list[Verdict] = []
-    consequences: dict[str, list[Verdict]] = {}
-    for each in explained(verdicts):
-        (consequences.setdefault(each.follows[0], []) if each.follows else causes).append(each)
-    return [each for cause in causes for each in (cause, *consequences.get(cause.rule, ()))]
-
-
-def explained(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Fill in `follows`: the rules that explain a verdict and are broken in the same exchanges."""
     verdicts = [*verdicts]
+    _explain(verdicts)
+    return [each for cause in verdicts if not cause.follows for each in (cause, *consequences(cause, verdicts))]
+
+
+def consequences(cause: Verdict, verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """The broken rules whose first cause is this one."""
+    return [each for each in verdicts if each.api == cause.api and each.follows[:1] == [cause.rule]]
+
+
+def _explain(verdicts: Sequence[Verdict]) -> None:
+    """Fill in `follows`: the rules that explain a verdict and are broken in the same exchanges."""
     broken: dict[int, list[str]] = {}
     for each in verdicts:
         for number in {number for _, number in each.broken}:
@@ -105,4 +88,51 @@ def explained(verdicts: Iterable[Verdict]) -> list[Verdict]:
         if found and all(found.values()):
             causes = [cause for number in found for cause in roots(broken[number]) if cause in found[number]]
             each.follows = [*dict.fromkeys(causes)]
-    return verdicts
+
+
+class Report(msgspec.Struct):
+    """The outcome of a check."""
+
+    target: str
+    model: str
+    apis: list[Dialect]
+    """The APIs that the endpoint has."""
+    began: float
+    seconds: float = 0.0
+    exchanges: list[Exchange] = []
+    verdicts: list[Verdict] = []
+    absent: dict[str, str] = {}
+    """The APIs that it does not have, each with its answer instead."""
+    spent: bool = False
+    """Whether the budget of requests ran out before the probes did."""
+    ended: dict[str, str] = {}
+    """The APIs whose probes did not all run, each with the reason."""
+
+    @property
+    def broken(self) -> list[Verdict]:
+        """The verdicts with findings: MUST rules first, consequences after their cause."""
+        causes = [each for each in self.verdicts if each.broken and not each.follows]
+        groups = [[cause, *consequences(cause, self.verdicts)] for cause in causes]
+        groups.sort(key=lambda group: (not _breaks_a_must(group), group[0].api, group[0].rule))
+        return [each for group in groups for each in group]
+
+    @property
+    def areas(self) -> dict[str, list[RuleCounts]]:
+        """The numbers of verdicts by area, in the order of the rules, for each API."""
+        areas: dict[str, list[Verdict]] = {rule.area: [] for rule in RULES.values()}
+        for each in self.verdicts:
+            areas[RULES[each.rule].area].append(each)
+        return {
+            area: [count_verdicts(each for each in verdicts if each.api == api) for api in self.apis]
+            for area, verdicts in areas.items()
+            if verdicts
+        }
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether no MUST rule is broken."""
+        return not _breaks_a_must(self.verdicts)
+
+
+def _breaks_a_must(verdicts: Iterable[Verdict]) -> bool:
+    return any(each.broken and RULES[each.rule].level == "MUST" for each in verdicts)

@@ -103,15 +103,11 @@ def take_bounded(entries: Iterable[T], limit: int, field: str) -> Steps[tuple[T,
     """All entries; more than the limit are refused."""
     yield
     source = iter(entries)
-    out = list(islice(source, ENTRIES_PER_STEP))
-    size = ENTRIES_PER_STEP
-    while len(out) == size:
-        check_entries(size, limit, field)
+    out: list[T] = []
+    while more := list(islice(source, ENTRIES_PER_STEP)):
+        out += more
+        check_entries(len(out), limit, field)
         yield
-        out += islice(source, ENTRIES_PER_STEP)
-        size += ENTRIES_PER_STEP
-    check_entries(len(out), limit, field)
-    yield
     return tuple(out)
 
 

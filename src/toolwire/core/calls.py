@@ -186,9 +186,10 @@ class CallTable:
             or self._has_other_id(call, fragment)
             or self._is_another_total(call, fragment)
         ):
-            call = self._find(fragment) or self._add(fragment, events)
-        if not call.id and self._by_id.get(fragment.id, call) is not call:
-            self._reuse_id(call, events)
+            call = self._find(fragment) or self._add(fragment)
+        if not call.id and self._by_id.get(fragment.id, call) is not call:  # another call has the id that came with it
+            self._assign_id(call, "")
+            events.append(Note("id_reused", call.id))
         self._learn(call, fragment)
         self._grow(call, fragment, events)
         if fragment.ended and fragment.open and fragment.complete and not call.final and call.is_blank():
@@ -302,19 +303,13 @@ class CallTable:
             return there
         if fragment.item in self._shared or (there is not None and self._is_another_total(there, fragment)):
             return self._of_item(fragment)
-        if given:
-            call = self._by_id.get(given)
-            if call is not None:
-                return None if self._is_another(call, fragment) else call
-            return (
-                there
-                if there is not None and not there.has_backend_id and not self._begins_again(there, fragment)
-                else None
-            )
-        if there is not None:
-            return None if self._begins_again(there, fragment) else there
-        if fragment.index is not None or fragment.item or not self.calls:
+        call = self._by_id.get(given)
+        if call is not None:
+            return None if self._is_another(call, fragment) else call
+        if there is not None and ((given and there.has_backend_id) or self._begins_again(there, fragment)):
             return None
+        if there is not None or given or fragment.index is not None or fragment.item or not self.calls:
+            return there
         return self._after_the_last(fragment)
 
     def _of_item(self, fragment: Fragment) -> CallRow | None:
@@ -385,18 +380,13 @@ class CallTable:
             return False
         return call.text.rstrip().endswith("}") and is_json(call.text)
 
-    def _add(self, fragment: Fragment, events: list[Event]) -> CallRow:
+    def _add(self, fragment: Fragment) -> CallRow:
         call = CallRow(len(self.calls), fragment.kind)
         self.calls.append(call)
         call.early = fragment.early
         if self._gap and fragment.name in NULL_LIKE:  # its beginning was in the lost frame
             call.gap = call.broken = True
         return call
-
-    def _reuse_id(self, call: CallRow, events: list[Event]) -> None:
-        """Give the call a new id, because another call has the id that came with it."""
-        self._assign_id(call, "")
-        events.append(Note("id_reused", call.id))
 
     def _learn(self, call: CallRow, fragment: Fragment) -> None:
         if fragment.item:

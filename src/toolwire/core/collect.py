@@ -13,6 +13,7 @@ from toolwire.core.events import (
     CallStarted,
     Dialect,
     Event,
+    MessageDelta,
     MessageEnded,
     Note,
     RawFrame,
@@ -185,12 +186,6 @@ class Collector:
     def _start(self, event: TurnStarted) -> None:
         self._id, self._model = event.id, event.model
 
-    def _add_text(self, event: TextDelta) -> None:
-        self._add_message_text(event, Text)
-
-    def _add_refusal(self, event: RefusalDelta) -> None:
-        self._add_message_text(event, Refusal)
-
     def _end_message(self, event: MessageEnded) -> None:
         if self._message is not None and self._message.item == event.item:
             self._close_item()
@@ -264,8 +259,8 @@ class Collector:
     def _fail_turn(self, event: TurnFailed) -> None:
         self._failure = event.failure
 
-    def _add_message_text(self, event: TextDelta | RefusalDelta, kind: type[Text] | type[Refusal]) -> None:
-        message = self._message
+    def _add_text(self, event: MessageDelta) -> None:
+        message, kind = self._message, Text if isinstance(event, TextDelta) else Refusal
         if not (
             isinstance(message, kind) and (not event.item or (event.item, event.part) == (message.item, message.part))
         ):
@@ -301,7 +296,7 @@ class Collector:
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], None]]] = {
         TurnStarted: _start,
         TextDelta: _add_text,
-        RefusalDelta: _add_refusal,
+        RefusalDelta: _add_text,
         MessageEnded: _end_message,
         RawFrame: _add_raw_frame,
         ReasoningDelta: _add_reasoning,

@@ -34,8 +34,8 @@ class TurnStarted(Event, frozen=True, gc=False):
     model: str = ""
 
 
-class TextDelta(Event, frozen=True, gc=False):
-    """A fragment of the answer. `item` is the backend's id of the message, if it has one, `part` the content index."""
+class MessageDelta(Event, frozen=True, gc=False):
+    """A fragment of a message. `item` is the backend's id of the message, if it has one, `part` the content index."""
 
     text: str
     item: str = ""
@@ -44,14 +44,12 @@ class TextDelta(Event, frozen=True, gc=False):
     batch: FrameBatch | None = None
 
 
-class RefusalDelta(Event, frozen=True, gc=False):
+class TextDelta(MessageDelta, frozen=True, gc=False):
+    """A fragment of the answer."""
+
+
+class RefusalDelta(MessageDelta, frozen=True, gc=False):
     """A fragment of the text with which the model declines."""
-
-    text: str
-    item: str = ""
-    part: int = 0
-    frame: Frame | None = None
-    batch: FrameBatch | None = None
 
 
 class MessageEnded(Event, frozen=True, gc=False):
@@ -179,3 +177,17 @@ class TurnFailed(Event, frozen=True, gc=False):
     """The turn is over because it failed."""
 
     failure: Failure
+
+
+OUTPUT: tuple[type[Event], ...] = (
+    TextDelta,
+    RefusalDelta,
+    MessageEnded,
+    ReasoningDelta,
+    ReasoningEnded,
+    CallStarted,
+    CallArgs,
+    CallEnded,
+    RawFrame,
+)
+"""The events that hold what the model said."""

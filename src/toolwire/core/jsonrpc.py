@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.core.errors import BackendFault, Failure
+from toolwire.core.raw import to_json
 from toolwire.core.sse import Frame
 
 LIMIT = 64 * 1024 * 1024
@@ -23,8 +24,6 @@ JSON_LINES = "application/jsonl"
 """The content type of a reply that is made of such lines."""
 
 Id: TypeAlias = int | str
-
-_encode = msgspec.json.Encoder().encode
 
 
 class LineReader:
@@ -75,19 +74,19 @@ def request_in(line: bytes) -> PeerRequest | None:
 
 def request(id: Id, method: str, params: Any) -> bytes:
     """The line of a request."""
-    return _encode({"method": method, "id": id, "params": params}) + b"\n"
+    return to_json({"method": method, "id": id, "params": params}) + b"\n"
 
 
 def notification(method: str, **params: Any) -> bytes:
     """The line of a notification, which nobody answers."""
-    return _encode({"method": method, "params": params} if params else {"method": method}) + b"\n"
+    return to_json({"method": method, "params": params} if params else {"method": method}) + b"\n"
 
 
 def answer(id: Id, result: Any) -> bytes:
     """The line of a response with a result."""
-    return _encode({"id": id, "result": result}) + b"\n"
+    return to_json({"id": id, "result": result}) + b"\n"
 
 
 def refusal(id: Id, code: int, message: str) -> bytes:
     """The line of a response with an error."""
-    return _encode({"id": id, "error": {"code": code, "message": message}}) + b"\n"
+    return to_json({"id": id, "error": {"code": code, "message": message}}) + b"\n"

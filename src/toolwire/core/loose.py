@@ -22,6 +22,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from toolwire.core.calls import NULL_LIKE, Fragment
+from toolwire.core.raw import fields_of, list_of
 from toolwire.core.text import arguments_text, is_begun_object
 
 CALL_TYPES = frozenset(("function_call", "function", "tool_use", "tool_call", "custom_tool_call", "custom"))
@@ -39,9 +40,6 @@ _INSIDE = ("choices", "delta", "message", "msg", "params", "item", "content", "o
 _DEPTH = 8
 _AS_WRITTEN = frozenset((*_ARGUMENTS, _SIGNATURE, "reasoning_details"))
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
 
 def decode_loose(data: bytes) -> Any:
     """A JSON text as values, with arguments and signatures left as raw JSON. Raises what msgspec raises."""
@@ -51,9 +49,9 @@ def decode_loose(data: bytes) -> Any:
 def _decode_loose(data: bytes, depth: int) -> Any:
     start = data.lstrip()[:1]
     if depth and start == b"{":
-        return {key: _field(key, value, depth) for key, value in _fields(data).items()}
+        return {key: _field(key, value, depth) for key, value in fields_of(data).items()}
     if depth and start == b"[":
-        return [_decode_loose(bytes(each), depth - 1) for each in _list(data)]
+        return [_decode_loose(bytes(each), depth - 1) for each in list_of(data)]
     return msgspec.json.decode(data)
 
 
@@ -70,11 +68,8 @@ def read_fragments(payload: Any, *, total: bool = False) -> list[Fragment]:
 
 def choice_of(payload: Any, *keys: str) -> int | None:
     """The index of the choice a payload belongs to, if it says so."""
-    for key in keys or ("choice_index", "choiceIndex"):
-        value = _mapping(payload).get(key)
-        if isinstance(value, int):
-            return value
-    return None
+    values = map(_mapping(payload).get, keys or ("choice_index", "choiceIndex"))
+    return next((value for value in values if isinstance(value, int)), None)
 
 
 _ENDINGS = {"response.completed": "stop", "response.incomplete": "length", "message_stop": "stop"}
@@ -138,7 +133,7 @@ def _read(payload: Payload, total: bool, depth: int) -> Iterator[Fragment]:
         case _ if payload.get("method") == "item/tool/call":
             yield _dynamic(_mapping(payload.get("params")))
         case _ if kind in CALL_TYPES and _name(payload):
-            yield _whole(payload, position=0, total=True)
+            yield _whole(payload)
         case _:
             yield from _lists(payload, total, depth)
 
@@ -194,14 +189,9 @@ def _entry(call: Payload, position: int, total: bool) -> Fragment:
     )
 
 
-def _whole(call: Payload, position: int, *, total: bool) -> Fragment:
-    return msgspec.structs.replace(
-        _entry(call, position, total),
-        index=None,
-        item="",
-        kind="custom" if _text(call.get("type")).startswith("custom") else "function",
-        complete=call.get("status") != "incomplete",
-    )
+def _whole(call: Payload) -> Fragment:
+    kind = "custom" if _text(call.get("type")).startswith("custom") else "function"
+    return msgspec.structs.replace(_dynamic(call), kind=kind, complete=call.get("status") != "incomplete")
 
 
 def _event_fragment(payload: Payload, text: Any, *, total: bool) -> Fragment:
@@ -250,7 +240,7 @@ def _part(payload: Payload) -> Iterator[Fragment]:
 
 def _from_item(call: Payload, item: str, *, ended: bool) -> Fragment:
     """A call as its item states it: until the item ends, empty arguments or `{}` mean that they are yet to come."""
-    fragment = _whole(call, 0, total=True)
+    fragment = _whole(call)
     text = fragment.text if ended or "".join(fragment.text.split()) != "{}" else ""
     namespace = _text(call.get("namespace"))
     return msgspec.structs.replace(fragment, text=text, item=item, ended=ended, open=ended, namespace=namespace)
@@ -302,7 +292,7 @@ def _other_id(call: Payload) -> str:
 
 
 def _name(call: Payload) -> str:
-    for holder in (_mapping(call.get("function")), _mapping(call.get("custom")), call):
+    for holder in _holders(call):
         for key in _NAMES:
             if isinstance(holder.get(key), str) and holder[key]:
                 return holder[key]
@@ -310,9 +300,16 @@ def _name(call: Payload) -> str:
 
 
 def _arguments(call: Payload) -> str:
-    holders = (_mapping(call.get("function")), _mapping(call.get("custom")), call)
-    texts = (_as_text(holder[key]) for holder in holders for key in _ARGUMENTS if holder.get(key) is not None)
-    return next(filter(None, texts), "")
+    for holder in _holders(call):
+        for key in _ARGUMENTS:
+            if text := _as_text(holder.get(key)):
+                return text
+    return ""
+
+
+def _holders(call: Payload) -> tuple[Payload, ...]:
+    """The objects that may hold the name and the arguments of a call."""
+    return _mapping(call.get("function")), _mapping(call.get("custom")), call
 
 
 def _index(call: Payload) -> int | None:

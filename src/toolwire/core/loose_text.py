@@ -12,9 +12,9 @@ Events that repeat a whole text after its deltas are ignored.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
-Payload: TypeAlias = Mapping[str, Any]
+from toolwire.core.loose import Payload
 
 _PARTS = frozenset(("text", "text_delta", "output_text"))
 _DELTAS = frozenset(("response.output_text.delta", "agent_message_delta"))

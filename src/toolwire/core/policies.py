@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol, TypeAlias
 
 import msgspec
 
-from toolwire.core.collect import CallAssembler
+from toolwire.core.collect import Call, CallAssembler
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -79,10 +79,6 @@ class Policies:
                     self.closed = True
                     return out
         return out
-
-    def end(self) -> Events:
-        """Nothing: it is an event that ends a turn, not the end of its stream."""
-        return ()
 
     def _pass_all(self, events: Events, start: int, out: list[Event]) -> None:
         """Pass events that a policy made through the policies behind it."""
@@ -161,32 +157,31 @@ class HoldCall:
         started, call = self._calls.open, self._calls.feed(event)
         if started is None or call is None:
             return None if isinstance(event, CallEnded) else ()
-        return (started, CallArgs(call.id, call.arguments), event)
+        return self._instead(call) or (started, CallArgs(call.id, call.arguments), event)
+
+    def _instead(self, call: Call) -> Events:
+        """What passes in place of a whole call, if that is withheld."""
+        return ()
 
 
-class DropDuplicates:
-    """Withholds a call that came twice; it must follow `HoldCall`.
+class DropDuplicates(HoldCall):
+    """Holds calls until they are whole, and withholds one that came twice.
 
     Calls with ids from the backend are always different calls. Those with ids made up by Toolwire (they begin with
     `minted`) are the same if their names and arguments are.
     """
 
-    handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
-
     def __init__(self, minted: str) -> None:
+        super().__init__()
         self._minted = minted
         self._seen: set[tuple[str, bytes]] = set()
-        self._calls = CallAssembler()
 
-    def feed(self, event: Event) -> Events | None:
-        started, call = self._calls.open, self._calls.feed(event)
-        if started is None or call is None:
-            return None if isinstance(event, CallEnded) else ()
+    def _instead(self, call: Call) -> Events:
         content = (call.name, canonical(call.arguments))
         if content in self._seen and call.id.startswith(self._minted):
             return (Note("call_duplicate", call.id),)
         self._seen.add(content)
-        return (started, CallArgs(call.id, call.arguments), event)
+        return ()
 
 
 class CapCalls:

@@ -63,11 +63,7 @@ class Recording(msgspec.Struct, frozen=True):
     def _frame(self, line: Line) -> bytes:
         if self.head.content_type == JSON_LINES:
             return line.data.encode() + b"\n"
-        return sse.write_named(line.event, _data_lines(line.data))
-
-
-def _data_lines(data: str) -> bytes:
-    return data.replace("\n", "\ndata: ").encode()
+        return sse.write_named(line.event, line.data.replace("\n", "\ndata: ").encode())
 
 
 def without_secrets(data: bytes, secrets: tuple[bytes, ...] = ()) -> str:

@@ -45,9 +45,6 @@ class OneCallAtATime:
             return self._late(event)
         return self._intrude(event, current)
 
-    def end(self) -> list[Event]:
-        return []
-
     def _start(self, event: CallStarted) -> None:
         self._open = event
         self._parts = []

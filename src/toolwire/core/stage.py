@@ -1,10 +1,10 @@
 """A stage takes items in and gives items out; a pipeline is stages in a row.
 
-`feed(item)` returns what that item caused, `end()` what was still held back. A stage knows nothing of
-sockets, clocks, randomness or its neighbours.
+`feed(item)` returns what that item caused. A stage that may still hold something back when its input ends also has
+`end()`, which returns it. A stage knows nothing of sockets, clocks, randomness or its neighbours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 In_contra = TypeVar("In_contra", contravariant=True)
@@ -16,10 +16,6 @@ class Stage(Protocol[In_contra, Out_co]):
 
     def feed(self, item: In_contra, /) -> Sequence[Out_co]:
         """What this item causes."""
-        ...
-
-    def end(self) -> Sequence[Out_co]:
-        """What was still held back when the input ends."""
         ...
 
 
@@ -38,10 +34,12 @@ class Pipeline:
         return self._push(items, 0)
 
     def end(self) -> Sequence[Any]:
-        """End the stages front to back; what one releases still passes through those behind it."""
+        """End the stages that have an `end`, front to back; what one releases passes through those behind it."""
         released: list[Any] = []
         for index, stage in enumerate(self._stages):
-            released += self._push(stage.end(), index + 1)
+            end: Callable[[], Sequence[Any]] | None = getattr(stage, "end", None)
+            if end is not None:
+                released += self._push(end(), index + 1)
         return released
 
     def _push(self, items: Sequence[Any], index: int) -> Sequence[Any]:

@@ -5,9 +5,9 @@ from hashlib import sha256
 
 import msgspec
 
-_string = msgspec.json.Decoder(str)
+from toolwire.core.raw import fields_of, text_of, to_raw
+
 _raw = msgspec.json.Decoder(msgspec.Raw)
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def is_json(text: str) -> bool:
@@ -75,8 +75,8 @@ def as_object(arguments: str) -> msgspec.Raw | None:
     if is_blank(arguments):
         return msgspec.Raw(b"{}")
     try:
-        text = _string.decode(arguments) if arguments.lstrip().startswith('"') else arguments
-        _object.decode(text)
+        text = text_of(arguments) if arguments.lstrip().startswith('"') else arguments
+        fields_of(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
     return msgspec.Raw(text.encode())
@@ -84,7 +84,7 @@ def as_object(arguments: str) -> msgspec.Raw | None:
 
 def wrapped(arguments: str) -> msgspec.Raw:
     """An object that holds arguments which are not an object; `unwrapped` undoes it."""
-    return msgspec.Raw(msgspec.json.encode({NOT_AN_OBJECT: arguments}))
+    return to_raw({NOT_AN_OBJECT: arguments})
 
 
 def unwrapped(raw: msgspec.Raw) -> str:
@@ -93,8 +93,8 @@ def unwrapped(raw: msgspec.Raw) -> str:
     if NOT_AN_OBJECT not in text:
         return text
     try:
-        fields = _object.decode(raw)
-        return _string.decode(fields[NOT_AN_OBJECT]) if list(fields) == [NOT_AN_OBJECT] else text
+        fields = fields_of(raw)
+        return text_of(fields[NOT_AN_OBJECT]) if list(fields) == [NOT_AN_OBJECT] else text
     except msgspec.DecodeError:
         return text
 
@@ -105,5 +105,5 @@ def arguments_text(raw: msgspec.Raw | msgspec.UnsetType) -> str:
         return ""
     data = bytes(raw)
     if data.startswith(b'"'):
-        return _string.decode(data)
+        return text_of(data)
     return "" if data == b"null" else msgspec.json.format(data, indent=-1).decode()

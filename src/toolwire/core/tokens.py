@@ -5,7 +5,6 @@ from toolwire.core.request import (
     Entry,
     Message,
     OtherEntry,
-    Part,
     ReasoningEntry,
     RefusalPart,
     Request,
@@ -34,21 +33,17 @@ def estimated_tokens(request: Request) -> int:
 
 
 def _tokens(entry: Entry) -> int:
+    chars, images = 0, 0
     match entry:
-        case Message():
-            return TOKENS_PER_ENTRY + _parts(entry.parts)
-        case ResultEntry():
-            return TOKENS_PER_ENTRY + _parts(entry.parts)
+        case Message(_, parts) | ResultEntry(_, parts):
+            texts = [part.text for part in parts if isinstance(part, TextPart | RefusalPart)]
+            chars, images = sum(map(len, texts)), len(parts) - len(texts)
         case CallEntry():
-            return TOKENS_PER_ENTRY + (len(entry.name) + len(entry.arguments)) // CHARS_PER_TOKEN
+            chars = len(entry.name) + len(entry.arguments)
         case ReasoningEntry():
-            return TOKENS_PER_ENTRY + sum(map(len, entry.summary + entry.content)) // CHARS_PER_TOKEN
+            chars = sum(map(len, entry.summary + entry.content))
         case OtherEntry():
-            return TOKENS_PER_ENTRY + len(entry.raw) // CHARS_PER_TOKEN
+            chars = len(entry.raw)
         case ToolsEntry():
-            return TOKENS_PER_ENTRY  # its tools are counted with the others
-
-
-def _parts(parts: tuple[Part, ...]) -> int:
-    texts = [part.text for part in parts if isinstance(part, TextPart | RefusalPart)]
-    return sum(map(len, texts)) // CHARS_PER_TOKEN + TOKENS_PER_IMAGE * (len(parts) - len(texts))
+            pass  # its tools are counted with the others
+    return TOKENS_PER_ENTRY + chars // CHARS_PER_TOKEN + TOKENS_PER_IMAGE * images

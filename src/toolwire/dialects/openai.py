@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from toolwire.core.errors import Failure
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.request import ToolChoice, ToolMode
+from toolwire.dialects.reading import DeclaredTools
 
 _TYPES = {
     401: "authentication_error",
@@ -22,3 +24,24 @@ def error_object(failure: Failure) -> dict[str, Any]:
         "param": failure.param,
         "code": failure.code or None,
     }
+
+
+MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "required"}
+
+
+def checked_choice(
+    choice: ToolChoice, declared: DeclaredTools, field: str = "tool_choice", *, needs_tools: bool = False
+) -> ToolChoice | None:
+    """A tool choice that the declared tools can meet; None if it says nothing.
+
+    `needs_tools`: it cannot stand alone, even if it does not demand a call.
+    """
+    if not declared.tools and not declared.hosted:
+        if needs_tools or choice.mode == "required":
+            raise BadRequest(f"{field} asks for a call, but no tools are declared.", field)
+        return choice if choice.mode == "none" else None  # there may be others than the client's
+    names = {tool.name for tool in declared.tools}
+    for name in (choice.name, *choice.allowed):
+        if name and name not in names:
+            raise BadRequest(f"{field} names {name!r}, which is not a declared tool.", field)
+    return choice

@@ -7,7 +7,7 @@ held back. A block may hold several calls: each is `made` before the next begins
 from toolwire.notations.draft import Draft
 from toolwire.notations.json_body import read_arguments, read_object
 from toolwire.notations.source import Malformed, ReadSteps, Source
-from toolwire.notations.table import Channel, Head, Json, Notation, Opener, Wrapper
+from toolwire.notations.table import Channel, Head, Notation, Opener, Wrapper
 from toolwire.notations.tag_body import read_tags
 from toolwire.notations.values import Schemas
 
@@ -49,8 +49,8 @@ class Block:
     def _single(self, notation: Notation) -> ReadSteps:
         source = self._source
         first = yield from source.next_char()
-        if first == "[" and notation.listed and notation.json is not None:
-            yield from self._list(notation.json)
+        if first == "[" and notation.listed:
+            yield from self._list()
             return
         yield from self._call(notation, first)
         self.made = self.channel is None
@@ -69,13 +69,13 @@ class Block:
         if not self._ending:
             raise Malformed("no call")
 
-    def _list(self, keys: Json) -> ReadSteps:
+    def _list(self) -> ReadSteps:
         source = self._source
         yield from source.take(1)
         while (char := (yield from source.next_char())) != "]":
             if char == "{":
                 self._ending = ""
-                yield from read_object(source, self.call, keys)
+                yield from read_object(source, self.call)
                 self._settle()
                 yield from self._next_in_row("]")
             elif char == "," and self._ending:
@@ -94,8 +94,8 @@ class Block:
 
     def _call(self, notation: Notation, first: str) -> ReadSteps:
         source, call = self._source, self.call
-        if first == "{" and notation.json is not None:
-            yield from read_object(source, call, notation.json)
+        if first == "{" and notation.json:
+            yield from read_object(source, call)
         elif first == "<" and notation.tags:
             yield from read_tags(source, call, notation.tags, notation.close)
         elif notation.head is not None and (self._names is not None or not notation.head.declared):

@@ -22,7 +22,7 @@ A value in a tag with the parameter's name is trimmed; any other loses exactly o
 
 import re
 
-from toolwire.notations.table import Head, Json, Notation, Tags
+from toolwire.notations.table import Head, Notation, Tags
 
 KEY = r"[^<>/\s][^<>\s]*"
 """What a tag name may be."""
@@ -57,7 +57,7 @@ def between(tag: str) -> Notation:
     return Notation(
         open=f"<{tag}>",
         close=f"</{tag}>",
-        json=Json(),
+        json=True,
         tags=(_FUNCTION, _NAMED),
         head=Head(pattern=re.compile(r"(?P<name>[^<>]*)"), stop="<", json=False, tags=_PAIRS, declared=True),
     )

@@ -11,15 +11,16 @@ import msgspec
 from toolwire.core.text import is_json
 from toolwire.notations.draft import Draft
 from toolwire.notations.source import Malformed, ReadSteps, Source
-from toolwire.notations.table import Json
 from toolwire.notations.values import escaped
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _INSIDE = re.compile(r'["\\\x00-\x1f]')
 _SCALAR_END = re.compile(r"[\s,}\]]")
+_NAME = frozenset(("name", "tool", "tool_name", "function"))
+_ARGUMENTS = frozenset(("arguments", "parameters", "args", "input"))
 
 
-def read_object(source: Source, draft: Draft, keys: Json) -> ReadSteps:
+def read_object(source: Source, draft: Draft) -> ReadSteps:
     """Read a call that has its name and arguments under keys."""
     yield from source.take(1)
     arguments = False
@@ -32,9 +33,9 @@ def read_object(source: Source, draft: Draft, keys: Json) -> ReadSteps:
             raise Malformed("not JSON")
         yield from source.take(1)
         first = yield from source.next_char()
-        if key in keys.name and first == '"' and not draft.name:
+        if key in _NAME and first == '"' and not draft.name:
             draft.settle_name((yield from _string(source, draft)))
-        elif key in keys.arguments and not arguments:
+        elif key in _ARGUMENTS and not arguments:
             arguments = True
             yield from read_arguments(source, draft, first)
         else:

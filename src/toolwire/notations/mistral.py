@@ -10,12 +10,12 @@ structured calls of the same server have others.
 
 import re
 
-from toolwire.notations.table import Head, Json, Notation
+from toolwire.notations.table import Head, Notation
 from toolwire.notations.write import WrittenCall, guarded_json
 
 MISTRAL = Notation(
     open="[TOOL_CALLS]",
-    json=Json(),
+    json=True,
     listed=True,
     head=Head(
         pattern=re.compile(r"(?P<name>[^\s\[\]{}]+)\s*(?:\[CALL_ID\]\s*\w+\s*)?"),

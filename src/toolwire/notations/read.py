@@ -24,7 +24,7 @@ from toolwire.core.policies import Events, Kinds
 from toolwire.notations.block import Block
 from toolwire.notations.emit import CallEmitter, EmitMode
 from toolwire.notations.scanner import Scanner
-from toolwire.notations.source import LIMIT, Malformed, Until
+from toolwire.notations.source import LIMIT, Malformed, Source
 from toolwire.notations.table import Opener
 from toolwire.notations.twins import Twins
 from toolwire.notations.values import Schemas
@@ -72,7 +72,7 @@ class ReadTextCalls:
         self._raw: list[str] = []  # the open block after its marker, while it may become text again
         self._skip = 0  # how much of that was a call
         self._size = 0
-        self._reasoning: Until | None = None  # the text is reasoning, up to one of the markers
+        self._reasoning: Source | None = None  # the text is reasoning, up to one of the markers
         self._reasoning_sent = False  # some of it was emitted
         self._inside = False  # an end marker may come, which is no text
         self._attempts_left = MAX_FALSE_BLOCKS
@@ -128,9 +128,6 @@ class ReadTextCalls:
         if isinstance(event, MessageEnded) or (isinstance(event, _OTHER_OUTPUT) and self._emitter.is_emitting):
             return [*self._stop(), event]
         return (event,)
-
-    def end(self) -> Events:
-        return ()
 
     def recover(self) -> Events:
         """The call of an open block that lacks nothing but its end, if there is one."""
@@ -256,7 +253,7 @@ class ReadTextCalls:
         if block.channel is not None:
             self._scanner = Scanner(self._markers)
         if block.channel == "reasoning":
-            self._reasoning = Until(*self._breaks)
+            self._reasoning = Source()
         return block.position()
 
     def _give_up(self, block: Block, reason: str, out: list[Event]) -> tuple[str, int]:
@@ -278,19 +275,24 @@ class ReadTextCalls:
             out += self._read(*rest)
         return out
 
-    def _read_reasoning(self, reasoning: Until, text: str, offset: int, out: list[Event]) -> tuple[str, int]:
+    def _read_reasoning(self, reasoning: Source, text: str, offset: int, out: list[Event]) -> tuple[str, int]:
         """Read reasoning up to a marker; returns where to continue."""
-        piece, marker, text, offset = reasoning.feed(text, offset)
-        if piece:
-            out.append(ReasoningDelta(piece, "content"))
-            self._reasoning_sent = True
+        reasoning.feed(text, offset)
+        piece, marker = reasoning.piece(*self._breaks)
+        self._emit_reasoning(piece, out)
         if not marker:
-            return text, offset
+            return "", 0
         self._end_reasoning(out)
-        if marker not in self._ends:
-            return text, offset - len(marker)
-        self._inside = False
-        return text, offset
+        if marker in self._ends:
+            self._inside = False
+        else:
+            reasoning.back(marker)
+        return reasoning.position()
+
+    def _emit_reasoning(self, text: str, out: list[Event]) -> None:
+        if text:
+            out.append(ReasoningDelta(text, "content"))
+            self._reasoning_sent = True
 
     def _end_reasoning(self, out: list[Event]) -> None:
         self._reasoning = None
@@ -304,10 +306,7 @@ class ReadTextCalls:
         while (block := self._block) is not None:
             out += self.recover() or self._read(*self._give_up(block, "it has no end", out))
         if self._reasoning is not None:
-            held = self._reasoning.end()
-            if held:
-                out.append(ReasoningDelta(held, "content"))
-                self._reasoning_sent = True
+            self._emit_reasoning(self._reasoning.unread(), out)
             self._end_reasoning(out)
         self._emit_text(self._scanner.end(), out)
         self._forget_layout()

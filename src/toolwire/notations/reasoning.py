@@ -20,7 +20,7 @@ from toolwire.core.events import (
     TurnFailed,
 )
 from toolwire.core.policies import Events
-from toolwire.notations.source import Until
+from toolwire.notations.source import Source
 
 _ENDS = (CallStarted, RefusalDelta, MessageEnded, TurnEnded, TurnFailed)
 
@@ -49,7 +49,7 @@ class ReadReasoning:
         self._markers = markers
         self._begun = markers.begun  # reasoning is open without a marker
         self._held = ""  # outside: white space and what could still become a marker
-        self._inside: Until | None = None
+        self._inside: Source | None = None
         self._bare = False  # nothing but white space came since the last marker
         self._over = False
 
@@ -61,9 +61,6 @@ class ReadReasoning:
         if isinstance(event, _ENDS):
             return (*self._leave(), event)
         return (event,)
-
-    def end(self) -> Events:
-        return ()
 
     def _read(self, text: str) -> Events:
         out: list[Event] = []
@@ -99,12 +96,13 @@ class ReadReasoning:
     def _enter(self, offset: int) -> int:
         self._begun = False
         self._bare = True
-        self._inside = Until(self._markers.close)
+        self._inside = Source()
         return offset
 
-    def _read_inside(self, inside: Until, text: str, offset: int) -> _Step:
+    def _read_inside(self, inside: Source, text: str, offset: int) -> _Step:
         """Read reasoning up to its end marker, if it is there."""
-        piece, marker, text, offset = inside.feed(text, offset)
+        inside.feed(text, offset)
+        piece, marker = inside.piece(self._markers.close)
         if self._bare:
             piece = piece.lstrip()
             self._bare = not piece
@@ -113,12 +111,12 @@ class ReadReasoning:
             return events, "", _NOWHERE
         self._inside = None
         self._bare = True
-        return events, text, offset
+        return events, *inside.position()
 
     def _leave(self) -> Events:
         """Release what was held back, because no reasoning can follow."""
         self._over = True
-        held = self._held if self._inside is None else self._inside.end()
+        held = self._held if self._inside is None else self._inside.unread()
         if not held:
             return ()
         return (TextDelta(held),) if self._inside is None and not self._begun else (ReasoningDelta(held, "content"),)

@@ -1,11 +1,10 @@
-"""The text of an open block, and functions to read it incrementally.
+"""The text of an open block or of open reasoning, and functions to read it incrementally.
 
 Readers are generators that yield when they need more text. Nothing long is scanned twice.
 """
 
 import re
 from collections.abc import Generator, Sequence
-from functools import lru_cache
 from typing import TypeAlias
 
 LIMIT = 1024 * 1024
@@ -127,42 +126,13 @@ def first_of(text: str, markers: Sequence[str], start: int = 0, end: int | None 
     return found
 
 
-@lru_cache(maxsize=64)
-def _any_of(markers: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, markers)))
-
-
 def overlap(text: str, markers: Sequence[str], start: int = 0) -> int:
     """How many of the last characters could be the beginning of a marker."""
     return max((_overlap(text, marker, start) for marker in markers), default=0)
 
 
 def _overlap(text: str, marker: str, start: int) -> int:
-    for length in range(min(len(marker) - 1, len(text) - start), 0, -1):
-        if text.endswith(marker[:length]):
-            return length
-    return 0
-
-
-class Until:
-    """Passes text on up to the first of some markers; only what could become a marker is held back."""
-
-    def __init__(self, *markers: str) -> None:
-        self._markers = markers
-        self._pattern = _any_of(markers)
-        self._held = ""
-
-    def feed(self, text: str, start: int = 0) -> tuple[str, str, str, int]:
-        """The text before a marker, the marker (or nothing), and where to continue: a text and an offset."""
-        if self._held:
-            text, start, self._held = self._held + text[start:], 0, ""
-        found = self._pattern.search(text, start)
-        if found is not None:
-            return text[start : found.start()], found[0], text, found.end()
-        end = len(text) - overlap(text, self._markers, start)
-        self._held = text[end:]
-        return text[start:end], "", text, len(text)
-
-    def end(self) -> str:
-        held, self._held = self._held, ""
-        return held
+    offset = text.find(marker[0], max(start, len(text) - len(marker) + 1))
+    while offset >= 0 and not marker.startswith(text[offset:]):
+        offset = text.find(marker[0], offset + 1)
+    return len(text) - offset if offset >= 0 else 0

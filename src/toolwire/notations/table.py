@@ -22,13 +22,6 @@ Channel: TypeAlias = Literal["text", "reasoning"]
 """Where text goes."""
 
 
-class Json(msgspec.Struct, frozen=True):
-    """A JSON object with a name and arguments under any of these keys."""
-
-    name: frozenset[str] = frozenset(("name", "tool", "tool_name", "function"))
-    arguments: frozenset[str] = frozenset(("arguments", "parameters", "args", "input"))
-
-
 class Tags(msgspec.Struct, frozen=True):
     """A kind of tags. Patterns match a whole opening tag; their first group is the name or the parameter."""
 
@@ -74,9 +67,10 @@ class Notation(msgspec.Struct, frozen=True):
     open: str
     close: str = ""
     """Empty: the call ends with the last character of its JSON."""
-    json: Json | None = None
+    json: bool = False
+    """It may hold a JSON object with a name and arguments."""
     listed: bool = False
-    """A list of JSON objects is several calls."""
+    """A list of such objects is several calls."""
     tags: tuple[Tags, ...] = ()
     """The kinds of tags that it may hold; the first tag decides."""
     head: Head | None = None

@@ -4,9 +4,9 @@ A textual call is compared when it is whole. A structured one is streamed, so it
 the same name has no twin yet; all others pass at once.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, CallTwin, Event, Note
 from toolwire.core.policies import Events
@@ -14,7 +14,6 @@ from toolwire.core.text import canonical
 
 _Key: TypeAlias = tuple[str, bytes]
 """A call by its name and its canonical arguments."""
-_Counted = TypeVar("_Counted")
 
 
 class Twins:
@@ -26,8 +25,8 @@ class Twins:
         self.unread: list[CallStarted | CallEnded | tuple[str, str]] = []
         """The structured calls that passed meanwhile; arguments as id and text."""
         self._textual: dict[_Key, deque[str]] = {}  # ids of delivered calls
-        self._awaited: dict[str, int] = {}  # how many there are of each name
-        self._structured: dict[_Key, int] = {}  # how many were delivered
+        self._awaited: Counter[str] = Counter()  # how many there are of each name
+        self._structured: Counter[_Key] = Counter()  # how many were delivered
         self._open: dict[str, tuple[CallStarted, list[str]]] = {}
         self._held: dict[str, list[Event]] = {}
         self._dropped: set[str] = set()
@@ -40,7 +39,7 @@ class Twins:
     def start(self, event: CallStarted) -> Events:
         """Take the start of a structured call."""
         self._open[event.id] = event, []
-        if not self._awaited.get(event.name):
+        if not self._awaited[event.name]:
             return (event,)
         self._held[event.id] = [event]
         return ()
@@ -68,7 +67,7 @@ class Twins:
     def _close(self, id: str) -> None:
         call = self._open.pop(id, None)
         if call is not None:
-            _count(self._structured, _key(call[0].name, call[1]))
+            self._structured[_key(call[0].name, call[1])] += 1
 
     def _catch_up(self) -> None:
         """Record the structured calls that have passed."""
@@ -103,7 +102,7 @@ class Twins:
         """Whether an equal structured call was delivered; it then counts as this call's twin."""
         self._catch_up()
         key = _key(name, [arguments])
-        if self._structured.get(key):
+        if self._structured[key]:
             self._structured[key] -= 1
             return True
         # Not every stream marks the end of a call.
@@ -118,11 +117,7 @@ class Twins:
         self._catch_up()
         self.is_idle = False
         self._textual.setdefault(_key(name, [arguments]), deque()).append(id)
-        _count(self._awaited, name)
-
-
-def _count(counts: dict[_Counted, int], key: _Counted) -> None:
-    counts[key] = counts.get(key, 0) + 1
+        self._awaited[name] += 1
 
 
 def _key(name: str, pieces: list[str]) -> _Key:

@@ -22,6 +22,8 @@ import msgspec
 from toolwire.core.collect import CallAssembler
 from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TextDelta
 from toolwire.core.policies import Events, Kinds
+from toolwire.core.raw import fields_of, text_of
+from toolwire.core.text import is_json
 from toolwire.notations.bodies import KEY, between
 from toolwire.notations.table import JS_SPACE
 from toolwire.notations.write import WrittenCall
@@ -36,9 +38,6 @@ _TRIES = 8
 _CROWDED = 64
 """With more `<` than these before one `>`, the value counts as unsafe without comparing them."""
 
-_string = msgspec.json.Decoder(str)
-_values = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
 
 def survives(parameter: str, value: str) -> bool:
     """Whether the client reads exactly this string from a block."""
@@ -48,7 +47,8 @@ def survives(parameter: str, value: str) -> bool:
         return True
     if not value:
         return parameter not in _EMPTY_IS_LIST
-    return not _is_composite(value)
+    is_composite = (value[0], value[-1]) in (("{", "}"), ("[", "]")) and is_json(value)
+    return not is_composite
 
 
 def write_use_tool(name: str, arguments: str) -> WrittenCall:
@@ -102,7 +102,7 @@ class WriteUseTool:
 def _parameters(arguments: str) -> list[tuple[str, str, bool]]:
     """Each parameter with its text and whether it is a string, without nulls. Other JSON becomes one parameter."""
     try:
-        read = _values.decode(arguments)
+        read = fields_of(arguments)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return [("args", arguments, True)] if arguments.strip() else []
     return [(key, *_text(bytes(raw))) for key, raw in read.items() if bytes(raw) != b"null"]
@@ -111,7 +111,7 @@ def _parameters(arguments: str) -> list[tuple[str, str, bool]]:
 def _text(raw: bytes) -> tuple[str, bool]:
     """A value as it is written: a string raw, anything else as JSON that holds no tag."""
     if raw.startswith(b'"'):
-        return _string.decode(raw), True
+        return text_of(raw), True
     return msgspec.json.format(raw, indent=-1).decode().replace("<", "\\u003c"), False
 
 
@@ -174,13 +174,3 @@ def _has_pair(value: str) -> bool:
             return True
         opened.update(filter(None, inner))
     return False
-
-
-def _is_composite(value: str) -> bool:
-    if (value[0], value[-1]) not in (("{", "}"), ("[", "]")):
-        return False
-    try:
-        msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return False
-    return True

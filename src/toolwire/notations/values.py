@@ -5,6 +5,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from toolwire.core.raw import to_json
 from toolwire.core.request import Tool
 from toolwire.core.text import is_json
 
@@ -16,7 +17,6 @@ LITERAL: Types = frozenset(("object", "array", "number", "boolean", "null"))
 """Anything but a string."""
 _TEXTUAL: Types = frozenset(("string", "null"))
 _FIRST = {"{": "object", "[": "array", '"': "string", "t": "boolean", "f": "boolean", "n": "null"}
-_encode = msgspec.json.Encoder().encode
 
 
 class Schemas:
@@ -72,14 +72,14 @@ def is_text(types: Types) -> bool:
 
 def escaped(text: str) -> str:
     """Text as the inside of a JSON string."""
-    return _encode(text)[1:-1].decode()
+    return to_json(text)[1:-1].decode()
 
 
 def typed(text: str, types: Types) -> str:
     """A whole value as JSON. Without a schema everything except arrays and objects is a string."""
     if not is_text(types) and (found := _literal(text, types or frozenset(("object", "array")))):
         return found
-    return _encode(text).decode()
+    return to_json(text).decode()
 
 
 def _literal(text: str, types: Types) -> str:

@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from toolwire.core.raw import fields_of, text_of
+
 
 class WrittenCall(msgspec.Struct, frozen=True):
     """The block of one call, and the parameters whose values had to be changed."""
@@ -22,8 +24,6 @@ class WrittenCall(msgspec.Struct, frozen=True):
 Write: TypeAlias = Callable[[str, str], WrittenCall]
 """Writes a call by its name and its arguments, which are the text of a JSON object."""
 
-_values = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_string = msgspec.json.Decoder(str)
 _UNFIT = re.compile(r"[\"'<>\s]+")
 
 
@@ -49,11 +49,11 @@ def written_values(arguments: str, markers: Sequence[str]) -> tuple[list[tuple[s
     """Each parameter with its value as text (strings raw, the rest as JSON), and those that had to be changed."""
     values: list[tuple[str, str]] = []
     changed: list[str] = []
-    for parameter, raw in _values.decode(arguments).items():
+    for parameter, raw in fields_of(arguments).items():
         key = _UNFIT.sub("_", parameter)
         text = bytes(raw).decode()
         if text.startswith('"'):
-            plain = _string.decode(raw)
+            plain = text_of(raw)
             text = guarded(plain, markers)
             same = text == plain
         else:

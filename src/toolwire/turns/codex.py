@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from toolwire import __version__
-from toolwire.backends import codex
+from toolwire.backends.codex import Profile, config
 from toolwire.core.terminal import clean
 from toolwire.turns.settings import Backend, Settings
-from toolwire.upstream.codex.pool import Bounds
 from toolwire.upstream.codex.upstream import CodexUpstream
 from toolwire.upstream.codex.worker import WorkerSpec
 from toolwire.upstream.credentials import login_file
@@ -17,30 +16,23 @@ from toolwire.upstream.environment import inherited
 CATALOGUE = "models.json"
 
 
-def codex_upstream(backend: Backend, profile: codex.Profile, settings: Settings) -> CodexUpstream:
+def codex_upstream(backend: Backend, profile: Profile, settings: Settings) -> CodexUpstream:
     """The workers of a backend, none of them started yet."""
-    allowed = frozenset((*backend.inherit, backend.api_key_env, *codex.key_variables(backend.overrides)))
+    allowed = frozenset((*backend.inherit, backend.api_key_env, *config.key_variables(backend.overrides)))
     spec = WorkerSpec(
-        command=(*backend.command, "app-server", *codex.arguments(backend.overrides)),
+        command=(*backend.command, "app-server", *config.arguments(backend.overrides)),
         environment=partial(inherited, settings.secret_variables, allowed),
         files=partial(_files, backend, settings.timeouts.idle),
         links={"auth.json": str(login_file())},
         version=__version__,
     )
-    bounds = Bounds(backend.workers, profile.turns, profile.queue, profile.patience, profile.threads)
-    return CodexUpstream(
-        spec,
-        bounds,
-        frozenset((*backend.literal_models, *backend.aliases.values())),
-        profile.keep,
-        profile.silence,
-        partial(_say, backend.name),
-    )
+    models = frozenset((*backend.literal_models, *backend.aliases.values()))
+    return CodexUpstream(spec, backend.workers, profile, models, partial(_say, backend.name))
 
 
 def _files(backend: Backend, idle: float, home: str, models: Sequence[str]) -> Mapping[str, bytes]:
-    config = codex.configuration(f"{home}/{CATALOGUE}", idle, backend.base_url, backend.api_key_env)
-    return {"config.toml": config.encode(), CATALOGUE: codex.catalogue(models)}
+    toml = config.configuration(f"{home}/{CATALOGUE}", idle, backend.base_url, backend.api_key_env)
+    return {"config.toml": toml.encode(), CATALOGUE: config.catalogue(models)}
 
 
 def _say(name: str, message: str) -> None:

@@ -26,7 +26,7 @@ from toolwire.turns.codex import codex_upstream
 from toolwire.turns.explain import AskedBackend, KeySource
 from toolwire.turns.retries import RetryBudget
 from toolwire.turns.settings import Backend, Settings, SettingsError, is_glob
-from toolwire.upstream.credentials import ClientKey, CodexLogin, FixedKey, Header, NoKey
+from toolwire.upstream.credentials import ApiKey, CodexLogin, Header
 from toolwire.upstream.http import Credentials, HttpUpstream
 from toolwire.upstream.reply import Broken, Origin, Upstream
 from toolwire.upstream.script import ScriptUpstream
@@ -359,7 +359,7 @@ async def counted(router: Router, request: Request, key: str) -> tuple[int, dict
 
 async def _counted(upstream: HttpUpstream, question: Post, key: str) -> int | None:
     try:
-        return msgspec.json.decode(await upstream.post_json(question, key), type=_Counted).input_tokens
+        return msgspec.json.decode(await upstream.fetch_json(question, key), type=_Counted).input_tokens
     except (Broken, msgspec.DecodeError):
         return None
 
@@ -373,9 +373,9 @@ def _credentials(backend: Backend, settings: Settings, header: Header = "authori
     if backend.auth == "codex":
         return CodexLogin()
     if backend.api_key_env:
-        return FixedKey(os.environ[backend.api_key_env], header)
+        return ApiKey(header, os.environ[backend.api_key_env])
     # With keys of our own the client's key is ours, and stays here.
-    return NoKey() if settings.keys else ClientKey(header)
+    return ApiKey(header, "" if settings.keys else None)
 
 
 def _recording(backend: Backend) -> Recording:
@@ -389,6 +389,6 @@ def _replaying(backend: Backend, recording: Recording) -> Callable[[Request, str
     profile = msgspec.convert(backend.profile, replay.Profile)
 
     def converse(request: Request, seed: str) -> Conversation:
-        return replay.Conversation(request, seed, recording, profile)
+        return replay.conversation(request, seed, recording, profile)
 
     return converse

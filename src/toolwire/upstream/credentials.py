@@ -14,38 +14,16 @@ Header: TypeAlias = Literal["authorization", "x-api-key"]
 """The header in which a backend expects its key."""
 
 
-def _key_header(key: str, header: Header) -> Mapping[str, str]:
-    return {header: f"Bearer {key}" if header == "authorization" else key}
+class ApiKey(msgspec.Struct, frozen=True):
+    """A key in one header: the configured one, or the client's own if none is configured. An empty key is not sent."""
 
-
-class FixedKey:
-    """A key from the configuration."""
-
-    def __init__(self, key: str, header: Header = "authorization") -> None:
-        self._headers = _key_header(key, header)
+    header: Header = "authorization"
+    key: str | None = None
 
     def headers(self, client_key: str) -> Mapping[str, str]:
         """The headers that carry the key."""
-        return self._headers
-
-
-class NoKey:
-    """No key at all."""
-
-    def headers(self, client_key: str) -> Mapping[str, str]:
-        """The headers that carry the key."""
-        return {}
-
-
-class ClientKey:
-    """The key that the client sent."""
-
-    def __init__(self, header: Header = "authorization") -> None:
-        self._header: Header = header
-
-    def headers(self, client_key: str) -> Mapping[str, str]:
-        """The headers that carry the key."""
-        return _key_header(client_key, self._header) if client_key else {}
+        key = client_key if self.key is None else self.key
+        return {self.header: f"Bearer {key}" if self.header == "authorization" else key} if key else {}
 
 
 class _Tokens(msgspec.Struct):
@@ -71,8 +49,8 @@ def has_login(environment: Mapping[str, str]) -> bool:
 class CodexLogin:
     """The ChatGPT login in `CODEX_HOME/auth.json`, read again whenever the file changes."""
 
-    def __init__(self, home: str = "") -> None:
-        self._path = Path(home) / "auth.json" if home else login_file()
+    def __init__(self) -> None:
+        self._path = login_file()
         self._version: tuple[int, int] | None = None
         self._headers: Mapping[str, str] = {}
 

@@ -7,6 +7,8 @@ attributes of aiohttp's `StreamReader`; where they differ, the public methods ar
 The size is bounded by what can be processed in a few milliseconds, and by what may wait for a slow client.
 """
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Any, cast
 
 from aiohttp import StreamReader
@@ -41,38 +43,31 @@ def drained(content: StreamReader) -> bytes:
         return content.read_nowait(MOST)
     if not buffer:
         return b""
-    if inside._size > MOST:
-        return _part(content)
-    data = b"".join(buffer)
-    buffer.clear()
-    if inside._http_chunk_splits is not None:
-        inside._http_chunk_splits.clear()
-    inside._size = 0
-    inside._cursor += len(data)
-    if inside._protocol._reading_paused:
-        inside._protocol.resume_reading()
-    return data
-
-
-def _part(content: StreamReader) -> bytes:
-    """The first chunks, up to the limit."""
-    inside = cast("Any", content)
-    buffer = inside._buffer
-    if inside._buffer_offset or len(buffer[0]) >= MOST:
+    if inside._size <= MOST:
+        data = b"".join(buffer)
+        buffer.clear()
+    elif len(buffer[0]) < MOST:
+        data = b"".join(_first_chunks(buffer))
+    else:
         return content.read_nowait(MOST)
-    chunks: list[bytes] = []
-    size = 0
-    while buffer and size + len(buffer[0]) <= MOST:
-        chunks.append(buffer.popleft())
-        size += len(chunks[-1])
-    inside._size -= size
-    inside._cursor += size
+    inside._size -= len(data)
+    inside._cursor += len(data)
     splits = inside._http_chunk_splits
+    if splits and not buffer:
+        splits.clear()
     while splits and splits[0] <= inside._cursor:
         splits.popleft()
     if inside._size < inside._low_water and inside._protocol._reading_paused:
         inside._protocol.resume_reading()
-    return b"".join(chunks)
+    return data
+
+
+def _first_chunks(buffer: deque[bytes]) -> Iterator[bytes]:
+    """Take chunks out of the buffer, up to the limit."""
+    left = MOST
+    while buffer and len(buffer[0]) <= left:
+        left -= len(buffer[0])
+        yield buffer.popleft()
 
 
 async def arrived(content: StreamReader) -> bytes:

@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+import msgspec
 from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from aiohttp.http_exceptions import HttpProcessingError
@@ -86,9 +87,8 @@ class HttpUpstream:
         self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
         address = URL(self._base)
         self.origin: Origin = (address.scheme, address.host, address.port)
-        self.url = str(address.with_user(None).with_query(None).with_fragment(None))
+        self.url = str(address.with_user(None).with_query(None).with_fragment(None)) if address.absolute else ""
         self._proxy = proxy_for(address)
-        self._urls: dict[str, URL] = {}
         self._targets: dict[str, aiohttp.ClientRequest] = {}
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ class HttpUpstream:
                 return await self._send(opening, headers)
             await give_way()  # encoding it took long
             response = await self._session.post(
-                self._url(opening.path),
+                self._base + opening.path,
                 data=_payload(opening.body),
                 headers=headers,
                 proxy=self._proxy,
@@ -137,7 +137,7 @@ class HttpUpstream:
     def _target(self, path: str) -> aiohttp.ClientRequest:
         """Where a request to this path goes, as aiohttp's pool wants to know it; nothing of one request is in it."""
         if path not in self._targets:
-            self._targets[path] = _BareRequest("POST", self._url(path), loop=asyncio.get_running_loop())
+            self._targets[path] = _BareRequest("POST", URL(self._base + path), loop=asyncio.get_running_loop())
         return self._targets[path]
 
     def beside(self, last: str) -> "HttpUpstream":
@@ -147,17 +147,14 @@ class HttpUpstream:
 
     async def get_json(self, path: str, key: str) -> bytes:
         """Send a GET request for a small document, such as a list of models."""
-        return await self._fetch("GET", Post(path, b""), key)
+        return await self.fetch_json(Post(path, b""), key)
 
-    async def post_json(self, post: Post, key: str) -> bytes:
-        """Send a POST request with a small answer, such as a token count."""
-        return await self._fetch("POST", post, key)
-
-    async def _fetch(self, method: str, post: Post, key: str) -> bytes:
+    async def fetch_json(self, post: Post, key: str) -> bytes:
+        """Send a request with a small answer, such as a token count: a POST, or a GET if it has no body."""
         headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
-        body = _payload(post.body) if post.body else None
+        method, body = ("POST", _payload(post.body)) if post.body else ("GET", None)
         request = self._session.request(
-            method, self._url(post.path), headers=headers, data=body, proxy=self._proxy, allow_redirects=False
+            method, self._base + post.path, headers=headers, data=body, proxy=self._proxy, allow_redirects=False
         )
         try:
             async with asyncio.timeout(8), request as response:
@@ -166,11 +163,6 @@ class HttpUpstream:
                 return await _small(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
-
-    def _url(self, path: str) -> URL:
-        if path not in self._urls:
-            self._urls[path] = URL(self._base + path)
-        return self._urls[path]
 
 
 async def _small(response: aiohttp.ClientResponse) -> bytes:
@@ -217,22 +209,14 @@ def _head(target: URL, headers: Mapping[str, str], size: int) -> bytes:
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-class HttpReply:
+class HttpReply(msgspec.Struct, eq=False):
     """A response whose headers have arrived. `close` closes its connection."""
 
-    def __init__(
-        self,
-        status: int,
-        headers: Mapping[str, str],
-        content: aiohttp.StreamReader,
-        close: Callable[[], object],
-        batching: bool = True,
-    ) -> None:
-        self.status = status
-        self.headers = headers
-        self._content = content
-        self._close = close
-        self._batching = batching
+    status: int
+    headers: Mapping[str, str]
+    _content: aiohttp.StreamReader
+    _close: Callable[[], object]
+    _batching: bool = True
 
     def read_nowait(self) -> bytes:
         """The bytes that have arrived; empty if none have."""
@@ -260,22 +244,16 @@ class HttpReply:
 
 def _broken(error: Exception) -> Broken:
     """The failure for the client; it never contains the address of the backend."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return _distrusted(error.certificate_error)
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return _distrusted(error)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        refused = getattr(error, "certificate_error", error)
+        reason = str(getattr(refused, "verify_message", "")).partition(",")[0]  # what follows a comma names the host
+        return broken("backend_certificate", f"The backend's certificate was refused{f': {reason}' if reason else ''}.")
     if isinstance(error, TimeoutError):
         return broken("backend_unreachable", "The backend cannot be reached in time.", 504)
     if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
         reason = _reason(error)
         return broken("backend_unreachable", f"The backend cannot be reached{f': {reason}' if reason else ''}.")
     return broken("backend_broke_off", "The connection to the backend broke.")
-
-
-def _distrusted(error: Exception) -> Broken:
-    # What follows a comma names the host.
-    reason = str(getattr(error, "verify_message", "")).partition(",")[0]
-    return broken("backend_certificate", f"The backend's certificate was refused{f': {reason}' if reason else ''}.")
 
 
 def _reason(error: OSError) -> str:

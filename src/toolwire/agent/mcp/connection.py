@@ -6,7 +6,7 @@ by an event, or by its own cancel scope, which does not interrupt the clean-up o
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import anyio
@@ -20,9 +20,9 @@ from pydantic import ValidationError
 
 from toolwire import __version__
 from toolwire.agent.mcp.content import as_parts, as_result
-from toolwire.agent.mcp.interface import CallFailed, ConnectionOwner, NotRunning, SessionGone
 from toolwire.agent.mcp.listing import offers, resources
 from toolwire.agent.mcp.reasons import is_cut, reason, wants_newer
+from toolwire.agent.mcp.remote import CallFailed, NotRunning, Remote, SessionGone
 from toolwire.agent.mcp.settings import Server
 from toolwire.agent.mcp.transports import Health, transport
 from toolwire.core.request import TextPart
@@ -47,23 +47,20 @@ for _name in ("mcp", "client"):  # the names under which the package logs, bodie
 class Connection:
     """A connection that opens when it is created and cannot be reopened."""
 
-    def __init__(self, server: Server, owner: ConnectionOwner) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(self, server: Server, owner: Remote) -> None:
         self.why = ""
         """Why it has ended; empty while it has not."""
         self._server = server
         self._owner = owner
-        self._health = Health(self._hang_up)
+        self._health = Health(self._leave_soon)
         self._client: Client | None = None
         self._settled = asyncio.Event()
         self._leaving = asyncio.Event()
         self._stale = asyncio.Event()
         self._calls: set[asyncio.Task[Any]] = set()
-        self._was_stopped = False
         self._reported_noise = False
         self._scope = anyio.CancelScope()
-        self._timer = loop.call_later(server.start_timeout, self._give_up)
-        self._task = loop.create_task(self._run(), name=f"mcp {server.name}")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"mcp {server.name}")
         self._task.add_done_callback(self._end)
 
     # Opening and closing
@@ -73,21 +70,19 @@ class Connection:
         """Whether it has ended or is ending."""
         return bool(self.why) or self._leaving.is_set()
 
-    @property
-    def broke(self) -> bool:
-        """Whether it was open and ended without being stopped."""
-        return self._client is not None and not self._was_stopped
-
     async def opened(self) -> None:
-        """Wait until it is open. Raises `NotRunning`."""
-        await self._settled.wait()
+        """Wait until it is open. Raises `NotRunning`, after the timeout without waiting for the process to end."""
+        try:
+            async with asyncio.timeout(self._server.start_timeout):
+                await self._settled.wait()
+        except TimeoutError:
+            self.stop(self._with_details(f"it did not start within {self._server.start_timeout:g} seconds"))
         if self.why:
             raise NotRunning(self.why)
 
     def stop(self, why: str) -> None:
         """Begin to close it."""
         self.why = self.why or why
-        self._was_stopped = True
         if self._client is None:
             self._scope.cancel()
         else:
@@ -118,7 +113,6 @@ class Connection:
         ) as client:
             self._owner.offer(await offers(client))
             self._owner.instructions = client.instructions or ""
-            self._timer.cancel()
             self._client = client
             self._settled.set()
             await self._stay(client)
@@ -139,28 +133,17 @@ class Connection:
             await asyncio.wait(self._calls, timeout=CANCELLING)
 
     def _leave_soon(self) -> None:
-        if not self._leaving.is_set():
+        """Begin to close, if it was open: while it opens, the end of the other side raises an error by itself."""
+        if self._client is not None and not self._leaving.is_set():
             self._leaving.set()
-            self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._scope.cancel)
-
-    def _hang_up(self) -> None:
-        """The other side is gone; during opening that raises an error by itself."""
-        if self._client is not None:
-            self._leave_soon()
-
-    def _give_up(self) -> None:
-        """Give up opening after the timeout, without waiting for the process to end."""
-        self.why = self._with_details(f"it did not start within {self._server.start_timeout:g} seconds")
-        self._settled.set()
-        self._scope.cancel()
+            self._scope.deadline = asyncio.get_running_loop().time() + CLOSE_SECONDS
 
     def _end(self, task: "asyncio.Task[None]") -> None:
-        self._timer.cancel()
         error = None if task.cancelled() else task.exception()
+        was_stopped = bool(self.why)
         self.why = self.why or self._with_details("it ended" if error is None else reason(error, self._server))
         self._settled.set()
-        self._owner.lose(self)
+        self._owner.lose(self, broke=self._client is not None and not was_stopped)
 
     def _with_details(self, why: str) -> str:
         """A reason, with the HTTP status and the last lines of standard error."""
@@ -214,28 +197,24 @@ class Connection:
             if message:
                 emit(f"{message}\n")
 
-        client = self._open_client()
-        return as_result(await self._ask(client.call_tool(tool, arguments, progress_callback=progress), tool))
+        result = await self._ask(lambda client: client.call_tool(tool, arguments, progress_callback=progress), tool)
+        return as_result(result)
 
     async def resources(self) -> Result:
         """The resources as JSON."""
-        client = self._open_client()
-        found = await self._ask(resources(client), "resources/list")
+        found = await self._ask(resources, "resources/list")
         return Result((TextPart(msgspec.json.encode(found).decode()),))
 
     async def read(self, uri: str) -> Result:
         """Read a resource."""
-        client = self._open_client()
-        return Result(as_parts((await self._ask(client.read_resource(uri), "resources/read")).contents))
+        found = await self._ask(lambda client: client.read_resource(uri), "resources/read")
+        return Result(as_parts(found.contents))
 
-    def _open_client(self) -> Client:
+    async def _ask(self, asking: Callable[[Client], Coroutine[Any, Any, T]], what: str) -> T:
+        """Send a request with the timeout of a call; cancelling it also cancels it at the server."""
         if self._client is None or self.is_over:
             raise NotRunning(self.why or "it ended")
-        return self._client
-
-    async def _ask(self, asking: Coroutine[Any, Any, T], what: str) -> T:
-        """Send a request with the timeout of a call; cancelling it also cancels it at the server."""
-        task = asyncio.get_running_loop().create_task(asking)
+        task = asyncio.get_running_loop().create_task(asking(self._client))
         self._calls.add(task)
         task.add_done_callback(self._forget)
         try:

@@ -30,9 +30,8 @@ def as_result(result: CallToolResult) -> Result:
     """The content in order, and the structured content unless a text repeats it."""
     parts = tuple(part for block in result.content for part in _parts(block))
     structured = result.structured_content
-    if structured is not None and not _is_in_text(
-        structured, [part.text for part in parts if isinstance(part, TextPart)]
-    ):
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    if structured is not None and not _is_in_text(structured, texts):
         parts = (*parts, TextPart(msgspec.json.encode(structured).decode()))
     return Result(parts or (TextPart(""),), failed=result.is_error)
 

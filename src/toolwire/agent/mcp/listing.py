@@ -1,31 +1,24 @@
 """Lists the tools and resources of a server, page by page."""
 
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
 
 import msgspec
 from mcp import Client
-from mcp_types import Tool
+from mcp_types import ListResourcesResult, ListToolsResult, Tool
 
-from toolwire.agent.mcp.interface import ListedTool
+from toolwire.agent.mcp.remote import ListedTool
 
 MAX_PAGES = 200
 """The most pages that are read of one list, in case it never ends."""
-_ENDLESS = "its list has no end"
+Page = TypeVar("Page", ListToolsResult, ListResourcesResult)
 
 
 async def offers(client: Client) -> tuple[ListedTool, ...]:
     """All tools."""
     if client.server_capabilities.tools is None:
         return ()
-    found: list[ListedTool] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        found.extend(map(_offer, page.tools))
-        cursor = page.next_cursor
-        if cursor is None:
-            return tuple(found)
-    raise RuntimeError(_ENDLESS)
+    return tuple([_offer(tool) async for page in _pages(client.list_tools) for tool in page.tools])
 
 
 def _offer(tool: Tool) -> ListedTool:
@@ -42,12 +35,17 @@ async def resources(client: Client) -> list[Any]:
     """All resources, as the server describes them."""
     if client.server_capabilities.resources is None:
         return []
-    found: list[Any] = []
+    found = [each async for page in _pages(client.list_resources) for each in page.resources]
+    return [each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in found]
+
+
+async def _pages(list_page: Callable[..., Awaitable[Page]]) -> AsyncIterator[Page]:
+    """All pages of a list. Raises `RuntimeError` if there is no end of them."""
     cursor: str | None = None
     for _ in range(MAX_PAGES):
-        page = await client.list_resources(cursor=cursor)
-        found.extend(each.model_dump(mode="json", by_alias=True, exclude_none=True) for each in page.resources)
+        page = await list_page(cursor=cursor)
+        yield page
         cursor = page.next_cursor
         if cursor is None:
-            return found
-    raise RuntimeError(_ENDLESS)
+            return
+    raise RuntimeError("its list has no end")

@@ -7,30 +7,45 @@ the server has refused it without running it.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
-from toolwire.agent.mcp.interface import (
-    CallFailed,
-    ConnectionOwner,
-    ListedTool,
-    NotRunning,
-    ServerConnection,
-    SessionGone,
-)
 from toolwire.agent.mcp.settings import Server
 from toolwire.core.events import CallKind
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.calls import failure
 from toolwire.turns.tools.registry import Context, Result
 
+if TYPE_CHECKING:
+    from toolwire.agent.mcp.connection import Connection
+
 Say: TypeAlias = Callable[[str, str], None]
 """Receives the name of a server and a message about it."""
-Connect: TypeAlias = Callable[[Server, ConnectionOwner], ServerConnection]
-Load: TypeAlias = Callable[[], Awaitable[Connect]]
 
 MAX_PAUSE = 30.0
+
+
+class NotRunning(Exception):
+    """There is no connection; the message says why."""
+
+
+class SessionGone(NotRunning):
+    """The server has lost the session and has not run the call."""
+
+
+class CallFailed(Exception):
+    """The call has no result; the message says why. The server is still there."""
+
+
+class ListedTool(msgspec.Struct, frozen=True):
+    """A tool as its server lists it."""
+
+    name: str
+    description: str
+    parameters: msgspec.Raw
+    reads_only: bool = False
+    """Whether the server declares it read-only."""
 
 
 class McpTool:
@@ -66,22 +81,21 @@ class McpTool:
 class Remote:
     """A server that is connected when it is needed."""
 
-    def __init__(self, server: Server, load: Load, name: Callable[[str, str], str], say: Say) -> None:
+    def __init__(self, server: Server, name: Callable[[str, str], str], say: Say) -> None:
         self.server = server
         self.tools: tuple[McpTool, ...] = ()
         """The tools that it listed last; they stay while it is not running."""
         self.instructions = ""
-        self._load = load
         self._name = name
         self._say = say
-        self._opening: asyncio.Task[ServerConnection] | None = None
-        self._connections: set[ServerConnection] = set()
+        self._opening: asyncio.Task[Connection] | None = None
+        self._connections: set[Connection] = set()
         self._failures = 0
         self._not_before = 0.0
         self._why = ""
         self._is_closed = False
 
-    async def ask(self, question: Callable[[ServerConnection], Awaitable[Result]]) -> Result:
+    async def ask(self, question: "Callable[[Connection], Awaitable[Result]]") -> Result:
         """Send a request to the server, connecting first if necessary."""
         name = self.server.name
         try:
@@ -93,7 +107,7 @@ class Remote:
         self._failures = 0
         return result
 
-    async def _ask(self, question: Callable[[ServerConnection], Awaitable[Result]]) -> Result:
+    async def _ask(self, question: "Callable[[Connection], Awaitable[Result]]") -> Result:
         try:
             return await question(await self._connected())
         except SessionGone:
@@ -111,7 +125,7 @@ class Remote:
         if self._opening is not None:
             await asyncio.wait({self._opening})
 
-    async def _connected(self) -> ServerConnection:
+    async def _connected(self) -> "Connection":
         if self._opening is None or _is_over(self._opening):
             self._check_pause()
             self.start()
@@ -129,9 +143,9 @@ class Remote:
         if seconds > 0:
             raise NotRunning(f"{self._why}\nIt can be started again in {seconds:.1f} seconds.")
 
-    async def _open(self) -> ServerConnection:
+    async def _open(self) -> "Connection":
         try:
-            connect = await self._load()
+            connect = await asyncio.to_thread(_import)
         except ImportError as error:
             raise NotRunning(f"the package mcp cannot be loaded: {error}") from None
         connection = connect(self.server, self)
@@ -139,7 +153,7 @@ class Remote:
         await connection.opened()
         return connection
 
-    def _note(self, opening: "asyncio.Task[ServerConnection]") -> None:
+    def _note(self, opening: "asyncio.Task[Connection]") -> None:
         error = None if opening.cancelled() else opening.exception()
         if error is not None:
             self._fail(str(error))
@@ -187,14 +201,20 @@ class Remote:
         """Report something about this server to the user."""
         self._say(self.server.name, message)
 
-    def lose(self, connection: ServerConnection) -> None:
-        """A connection has ended."""
+    def lose(self, connection: "Connection", *, broke: bool) -> None:
+        """A connection has ended; `broke`: it was open and nobody stopped it."""
         self._connections.discard(connection)
-        if connection.broke:
+        if broke:
             self._fail(connection.why)
 
 
-def _is_over(opening: "asyncio.Task[ServerConnection]") -> bool:
+def _import() -> "type[Connection]":
+    from toolwire.agent.mcp.connection import Connection  # noqa: PLC0415 - 0.7 s, which most sessions do not need
+
+    return Connection
+
+
+def _is_over(opening: "asyncio.Task[Connection]") -> bool:
     if not opening.done():
         return False
     return opening.cancelled() or opening.exception() is not None or opening.result().is_over

@@ -1,19 +1,11 @@
 """Tools that let a model list and read the resources of MCP servers."""
 
-from toolwire.agent.mcp.remote import Remote
 from toolwire.agent.mcp.servers import Servers
-from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import FunctionTool, Result, tool
 
 
 def resource_tools(servers: Servers) -> tuple[FunctionTool, FunctionTool]:
     """A tool that lists resources and a tool that reads them."""
-
-    def found(server: str) -> Remote:
-        remote = servers.get(server)
-        if remote is None:
-            raise ToolError(f"there is no MCP server {server!r}; there are: {', '.join(servers.names)}")
-        return remote
 
     @tool(parallel=True)
     async def list_mcp_resources(server: str) -> Result:
@@ -22,7 +14,7 @@ def resource_tools(servers: Servers) -> tuple[FunctionTool, FunctionTool]:
         Args:
             server: The name of the server.
         """
-        return await found(server).ask(lambda connection: connection.resources())
+        return await servers.get(server).ask(lambda connection: connection.resources())
 
     @tool(parallel=True)
     async def read_mcp_resource(server: str, uri: str) -> Result:
@@ -32,6 +24,6 @@ def resource_tools(servers: Servers) -> tuple[FunctionTool, FunctionTool]:
             server: The name of the server.
             uri: The address of the resource, as list_mcp_resources gives it.
         """
-        return await found(server).ask(lambda connection: connection.read(uri))
+        return await servers.get(server).ask(lambda connection: connection.read(uri))
 
     return list_mcp_resources, read_mcp_resource

@@ -7,13 +7,12 @@ async with Servers(read_config(text), say) as servers:
 
 import asyncio
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Self
 
-from toolwire.adapt.names import Limits
-from toolwire.agent.mcp.remote import Connect, McpTool, Remote, Say
+from toolwire.adapt.names import Limits, flat_name
+from toolwire.agent.mcp.remote import McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
-from toolwire.turns.tools.call import mcp_name
+from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Registry
 
 _LIMITS = Limits()
@@ -27,22 +26,17 @@ class Names:
 
     def __init__(self) -> None:
         self._given: dict[tuple[str, str], str] = {}
-        self._taken: set[str] = set()
 
     def of(self, server: str, tool: str) -> str:
         """The name of a tool, the same each time."""
         if (server, tool) not in self._given:
-            name = self._new(mcp_name(server, tool))
+            flat = flat_name(server, tool)
+            name = _LIMITS.name(flat)
+            while name in self._given.values():
+                name = _LIMITS.other_name(flat)
+                flat += "."
             self._given[server, tool] = name
-            self._taken.add(name)
         return self._given[server, tool]
-
-    def _new(self, flat: str) -> str:
-        name = _LIMITS.name(flat)
-        while name in self._taken:
-            name = _LIMITS.other_name(flat)
-            flat += "."
-        return name
 
 
 class Servers:
@@ -51,13 +45,12 @@ class Servers:
     def __init__(self, servers: Iterable[Server], say: Say) -> None:
         self._names = Names()
         self._say = say
-        self._loading: asyncio.Task[Connect] | None = None
         self._left_out: set[McpTool] = set()
         self._remotes: dict[str, Remote] = {}
         for server in servers:
             if server.name in self._remotes:
                 raise ValueError(f"there are two MCP servers named {server.name!r}")
-            self._remotes[server.name] = Remote(server, self._load, self._names.of, say)
+            self._remotes[server.name] = Remote(server, self._names.of, say)
 
     async def __aenter__(self) -> Self:
         """Begin to connect without waiting."""
@@ -67,10 +60,8 @@ class Servers:
             remote.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        closing = asyncio.get_running_loop().create_task(self._close())
+    async def __aexit__(self, *_: object) -> None:
+        closing = asyncio.gather(*(remote.close() for remote in self._remotes.values()))
         is_cancelled = False
         while not closing.done():
             try:
@@ -86,14 +77,11 @@ class Servers:
         for remote in self._remotes.values():
             await remote.settled()
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the servers."""
-        return tuple(self._remotes)
-
-    def get(self, name: str) -> Remote | None:
-        """The server with this name."""
-        return self._remotes.get(name)
+    def get(self, name: str) -> Remote:
+        """The server with this name. Raises `ToolError`."""
+        if name not in self._remotes:
+            raise ToolError(f"there is no MCP server {name!r}; there are: {', '.join(self._remotes)}")
+        return self._remotes[name]
 
     @property
     def tools(self) -> tuple[McpTool, ...]:
@@ -117,19 +105,3 @@ class Servers:
 
     def _has_lost(self, tool: McpTool, now: set[McpTool]) -> bool:
         return tool not in now and self._remotes.get(tool.server) is tool.remote
-
-    async def _load(self) -> Connect:
-        if self._loading is None:
-            self._loading = asyncio.get_running_loop().create_task(asyncio.to_thread(_import))
-        return await asyncio.shield(self._loading)
-
-    async def _close(self) -> None:
-        await asyncio.gather(*(remote.close() for remote in self._remotes.values()))
-        if self._loading is not None:
-            await asyncio.wait({self._loading})
-
-
-def _import() -> Connect:
-    from toolwire.agent.mcp.connection import Connection  # noqa: PLC0415  (0.7 s, which most sessions do not need)
-
-    return Connection

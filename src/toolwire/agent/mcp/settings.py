@@ -23,30 +23,15 @@ _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url", "str
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
-_FIELDS: dict[str, tuple[str, Any]] = {
-    "command": ("command", str),
-    "args": ("args", tuple[str, ...]),
-    "env": ("env", dict[str, Any]),
-    "cwd": ("cwd", str),
-    "url": ("url", str),
-    "headers": ("headers", dict[str, Any]),
-    "timeout": ("timeout", Seconds),
-    "startTimeout": ("start_timeout", Seconds),
-    "parallel": ("parallel", bool),
-    "trusted": ("trusted", bool),
-    "allow": ("allow", tuple[str, ...]),
-    "deny": ("deny", tuple[str, ...]),
-}
-"""Our name and the type of each field."""
-_EXPANDED = frozenset(("command", "args", "env", "cwd", "url", "headers"))
-_NOT_OURS = frozenset(("type", "disabled"))
+_EXPANDED = ("command", "args", "env", "cwd", "url", "headers")
+"""Fields in which variables are replaced."""
 
 
 class BadConfig(ValueError):
     """A configuration that cannot be read."""
 
 
-class Server(msgspec.Struct, frozen=True, kw_only=True):
+class Server(msgspec.Struct, frozen=True, kw_only=True, rename={"start_timeout": "startTimeout"}):
     """An MCP server: a command to run, or an address."""
 
     name: str
@@ -57,8 +42,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str = ""
     url: str = ""
     headers: dict[str, str] = {}
-    start_timeout: float = 30.0
-    timeout: float = 120.0
+    start_timeout: Seconds = 30.0
+    timeout: Seconds = 120.0
     """Seconds that a call may take."""
     parallel: bool = False
     """Its tools may run side by side."""
@@ -83,6 +68,10 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     def offers(self, tool: str) -> bool:
         """Whether a tool is offered to the model."""
         return tool not in self.deny and (self.allow is None or tool in self.allow)
+
+
+_FIELDS = frozenset(Server.__struct_encode_fields__) - {"name", "ignored"}
+"""The fields of an entry that are a server's."""
 
 
 def read_config(
@@ -120,16 +109,15 @@ def _server(name: str, value: Any, environment: Mapping[str, str]) -> Server | N
     if _typed(f"{where}.disabled", entry.get("disabled", False), bool):
         return None
     _check_transport(where, entry)
-    fields: dict[str, Any] = {}
-    for field, (ours, kind) in _FIELDS.items():
+    for field in _EXPANDED:
         if field in entry:
-            path = f"{where}.{field}"
-            read = _typed(path, entry[field], kind)
-            fields[ours] = _expanded(path, read, environment) if field in _EXPANDED else read
-    if "url" in fields and not fields["url"].startswith(("http://", "https://")):
+            entry[field] = _expanded(f"{where}.{field}", entry[field], environment)
+    if "allow" in entry:  # a server without it has None there
+        _typed(f"{where}.allow", entry["allow"], tuple[str, ...])
+    if "url" in entry and not _typed(f"{where}.url", entry["url"], str).startswith(("http://", "https://")):
         raise BadConfig(f"{where}.url: must begin with http:// or https://")
-    ignored = tuple(field for field in entry if field not in _FIELDS and field not in _NOT_OURS)
-    return Server(name=name, ignored=ignored, **fields)
+    ignored = tuple(field for field in entry if field not in {*_FIELDS, "type", "disabled"})
+    return _typed(where, {**entry, "name": name, "ignored": ignored}, Server)
 
 
 def _check_transport(where: str, entry: dict[str, Any]) -> None:
@@ -141,10 +129,9 @@ def _check_transport(where: str, entry: dict[str, Any]) -> None:
         needed = _TRANSPORTS[kind]
         if not entry.get(needed):
             raise BadConfig(f"{where}.{needed}: is missing")
-    if entry.get("command") and entry.get("url"):
-        raise BadConfig(f"{where}: has both a command and a url")
-    if not entry.get("command") and not entry.get("url"):
-        raise BadConfig(f"{where}: has neither a command nor a url")
+    if bool(entry.get("command")) == bool(entry.get("url")):
+        which = "both a command and a" if entry.get("url") else "neither a command nor a"
+        raise BadConfig(f"{where}: has {which} url")
 
 
 def _typed(path: str, value: Any, kind: Any) -> Any:
@@ -156,13 +143,13 @@ def _typed(path: str, value: Any, kind: Any) -> Any:
 
 
 def _expanded(path: str, value: Any, environment: Mapping[str, str]) -> Any:
-    """The value with its variables, in every text that it holds."""
+    """The value with its variables, in every text that it holds. What is no text is left to the check of its type."""
     if isinstance(value, dict):
-        table = cast("dict[str, Any]", value)
-        return {key: _expanded(f"{path}.{key}", each, environment) for key, each in table.items()}
-    if isinstance(value, tuple):
-        row = cast("tuple[str, ...]", value)
-        return tuple(_expanded(f"{path}[{index}]", each, environment) for index, each in enumerate(row))
+        texts = {key: _typed(f"{path}.{key}", each, str) for key, each in cast("dict[str, Any]", value).items()}
+        return {key: _expanded(f"{path}.{key}", text, environment) for key, text in texts.items()}
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return [_expanded(f"{path}[{index}]", each, environment) for index, each in enumerate(items)]
 
     def variable(match: re.Match[str]) -> str:
         name, default = match.groups()
@@ -171,4 +158,4 @@ def _expanded(path: str, value: Any, environment: Mapping[str, str]) -> Any:
             raise BadConfig(f"{path}: the environment variable {name} is not set")
         return found or default or ""
 
-    return _VARIABLE.sub(variable, _typed(path, value, str))
+    return _VARIABLE.sub(variable, value) if isinstance(value, str) else value

@@ -7,11 +7,11 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from types import TracebackType
-from typing import Any, Protocol, Self, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 import anyio
 import httpx2
+from anyio.abc import ObjectReceiveStream
 from mcp import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
@@ -19,14 +19,15 @@ from mcp.shared.message import SessionMessage
 from toolwire.agent.mcp.settings import Server
 from toolwire.core.terminal import clean
 
+if TYPE_CHECKING:
+    from mcp.shared._stream_protocols import ReadStream
+
 LAST_BYTES = 2048
 LAST_LINES = 10
 STDERR_SECONDS = 0.3
 """Seconds to wait for the rest of standard error after the process has ended."""
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 """Bytes of one event. The package's own limit of 1 MiB is less than an image may take."""
-
-T_co = TypeVar("T_co", covariant=True)
 
 
 class StderrTail(asyncio.Protocol):
@@ -92,46 +93,24 @@ class Health:
             self.session_is_gone = True
 
 
-class _Stream(Protocol[T_co]):
-    async def receive(self) -> T_co: ...
-
-    async def aclose(self) -> None: ...
-
-    async def __anext__(self) -> T_co: ...
-
-
-class WatchedStream:
+class WatchedStream(ObjectReceiveStream[SessionMessage | Exception]):
     """A message stream that reports its end."""
 
-    def __init__(self, stream: _Stream[SessionMessage | Exception], over: Callable[[], None]) -> None:
+    def __init__(self, stream: "ReadStream[SessionMessage | Exception]", over: Callable[[], None]) -> None:
         self._stream = stream
         self._over = over
 
     async def receive(self) -> SessionMessage | Exception:
         """The next message."""
-        return await self._stream.receive()
+        try:
+            return await self._stream.receive()
+        except anyio.EndOfStream:
+            self._over()
+            raise
 
     async def aclose(self) -> None:
         """Close the stream."""
         await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._over()
-            raise
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 def transport(server: Server, health: Health) -> AbstractAsyncContextManager[Any]:

@@ -4,24 +4,14 @@ A file is what its bytes say: line endings and bytes that are no UTF-8 survive a
 """
 
 import os
+from codecs import getincrementaldecoder
 from functools import partial
 from typing import Annotated, BinaryIO
 
 import msgspec
 
-from toolwire.agent.tools.confine import (
-    ConfinedPath,
-    FileContent,
-    confined,
-    encoded,
-    existing,
-    explaining,
-    must_be_writable,
-    opened,
-    read_whole,
-    replace,
-    undisturbed,
-)
+from toolwire.agent.tools import confine
+from toolwire.agent.tools.confine import ConfinedPath, confined, explaining
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Context, tool
 
@@ -45,7 +35,7 @@ def read(path: str, offset: FromOne = 1, limit: FromOne = MAX_LINES, *, context:
         limit: How many lines to read at most.
     """
     target = confined(path, context)
-    with opened(target, context) as file:
+    with confine.opened(target, context) as file:
         _refuse_binary(target, file)
         before = _skip(file, offset - 1)
         taken, is_cut = _take(file, limit)
@@ -63,8 +53,8 @@ async def write(path: str, content: str, *, context: Context) -> str:
         path: The file, absolute or from the working directory.
         content: All that the file shall hold.
     """
-    must_be_writable(context, "Write may not change files")
-    return await undisturbed(partial(_write, path, content, context))
+    confine.must_be_writable(context, "Write may not change files")
+    return await confine.undisturbed(partial(_write, path, content, context))
 
 
 @tool(name="Edit", writes=True)
@@ -77,8 +67,8 @@ async def edit(path: str, old: str, new: str, all: bool = False, *, context: Con
         new: What takes its place.
         all: Replace it wherever it stands.
     """
-    must_be_writable(context, "Edit may not change files")
-    return await undisturbed(partial(_edit, path, old, new, context, everywhere=all))
+    confine.must_be_writable(context, "Edit may not change files")
+    return await confine.undisturbed(partial(_edit, path, old, new, context, everywhere=all))
 
 
 def _refuse_binary(target: ConfinedPath, file: BinaryIO) -> None:
@@ -125,12 +115,10 @@ def _take(file: BinaryIO, limit: int) -> tuple[list[bytes], bool]:
 
 def _without_partial_char(data: bytes) -> bytes:
     """The bytes without an incomplete UTF-8 character at their end."""
-    for back in range(1, min(4, len(data)) + 1):
-        first = data[-back]
-        if first & 0xC0 != 0x80:
-            length = 1 if first < 0x80 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
-            return data[:-back] if length > back else data
-    return data
+    decoder = getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data)
+    waiting, _ = decoder.getstate()
+    return data[: len(data) - len(waiting)]
 
 
 def _left_out(file: BinaryIO, offset: int, taken: int, is_cut: bool) -> str:
@@ -161,11 +149,11 @@ def _numbered(lines: list[bytes], first: int) -> str:
 
 def _write(path: str, content: str, context: Context) -> str:
     target = confined(path, context)
-    data = encoded(content)
+    data = confine.encoded(content)
     with explaining(target, context):
-        before = existing(target)
+        before = confine.existing(target)
         target.path.parent.mkdir(parents=True, exist_ok=True)
-        replace(target, data, before)
+        confine.replace(target, data, before)
     lines = data.count(b"\n") + (data[-1:] not in (b"\n", b""))
     return f"{'Wrote' if before is None else 'Replaced'} {target.name} ({_count(lines, 'line')}, {len(data)} bytes)."
 
@@ -176,7 +164,7 @@ def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) 
         raise ToolError("old is empty; Write makes a file anew")
     if old == new:
         raise ToolError("old and new are the same")
-    whole = read_whole(target, context)
+    whole = confine.read_whole(target, context)
     if whole.is_binary:
         raise ToolError(f"{target.name} is a binary file")
     text = whole.data.decode(errors="surrogateescape")
@@ -189,30 +177,21 @@ def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) 
         raise ToolError(
             f"old is there {max(found, 2)} times in {target.name}; give more of what is around it, or set all to true"
         )
-    _put(target, whole, text.replace(old, new), context)
+    data = confine.encoded(text.replace(old, new))
+    with explaining(target, context):
+        before = confine.existing(target)
+        whole.must_be_unchanged(target)
+        confine.replace(target, data, before)
     line = text.count("\n", 0, at) + 1
     return f"Edited {target.name} ({_count(found, 'replacement')}, {'first ' if found > 1 else ''}at line {line})."
-
-
-def _put(target: ConfinedPath, whole: FileContent, text: str, context: Context) -> None:
-    data = encoded(text)
-    with explaining(target, context):
-        before = existing(target)
-        whole.must_be_unchanged(target)
-        replace(target, data, before)
 
 
 def _with_endings_of(text: str, old: str, new: str) -> tuple[str, str]:
     """The passages with the line endings that the file has where they stand. Models write `\\n`."""
     lines = text.count("\n")
-    if lines and text.count("\r\n") == lines:
-        return _crlf(old), _crlf(new)
-    if old in text:
-        return old, new
-    for change in (_crlf, _lf):
-        if change(old) in text:
-            return change(old), change(new)
-    return old, new
+    changes = (_crlf,) if lines and text.count("\r\n") == lines else (str, _crlf, _lf)
+    change = next((change for change in changes if change(old) in text), changes[0])
+    return change(old), change(new)
 
 
 def _lf(text: str) -> str:

@@ -190,17 +190,15 @@ class _Reader:
         return ToolError(f"invalid patch: {expected} at line {self._at + 1}, found {found}")
 
 
-class _Line(msgspec.Struct):
-    text: str
-    ending: str
-
-
 def updated(text: str, chunks: tuple[Chunk, ...], name: str) -> str:
     """A text with its chunks applied. New lines end as the first line does; what is kept is kept as it is."""
-    lines = _lines(text)
-    ending = lines[0].ending or "\n" if lines else "\n"
-    texts = [line.text for line in lines]
-    edits: list[tuple[int, int, list[_Line]]] = []
+    endings = re.findall(r"\r\n|\n|\r", text)
+    ending = endings[0] if endings else "\n"
+    if text and not text.endswith(("\n", "\r")):
+        text += ending
+    lines = re.findall(r"[^\r\n]*(?:\r\n|\n|\r)", text)
+    texts = [line.rstrip("\r\n") for line in lines]
+    edits: list[tuple[int, int, list[str]]] = []
     at = 0
     for chunk in chunks:
         if chunk.after:
@@ -209,31 +207,25 @@ def updated(text: str, chunks: tuple[Chunk, ...], name: str) -> str:
                 raise ToolError(f"there is no line '{chunk.after}' in {name}")
             at += 1
         if not _old(chunk.changes):
-            edits.append((len(lines), 0, [_Line(added, ending) for _, added in chunk.changes]))
+            edits.append((len(lines), 0, [added + ending for _, added in chunk.changes]))
             continue
         start, changes = _located(texts, chunk, at, name)
         at = start
-        made: list[_Line] = []
+        made: list[str] = []
         for mark, line in changes:
             if mark == "+":
-                made.append(_Line(line, ending))
+                made.append(line + ending)
                 continue
             if mark == " ":
                 made.append(lines[at])
             at += 1
         edits.append((start, at - start, made))
-    out: list[_Line] = []
+    out: list[str] = []
     done = 0
     for start, count, made in sorted(edits, key=lambda edit: edit[0]):
         out += lines[done:start] + made
         done = start + count
-    return "".join(line.text + (line.ending or ending) for line in out + lines[done:])
-
-
-def _lines(text: str) -> list[_Line]:
-    *whole, last = re.split(r"(\r\n|\n|\r)", text)
-    lines = [_Line(line, ending) for line, ending in zip(whole[::2], whole[1::2], strict=True)]
-    return [*lines, _Line(last, "")] if last else lines
+    return "".join(out + lines[done:])
 
 
 def _located(texts: list[str], chunk: Chunk, at: int, name: str) -> tuple[int, tuple[Change, ...]]:

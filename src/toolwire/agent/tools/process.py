@@ -60,6 +60,7 @@ class Process:
     """A running command, which starts when it is created. `stop` must be awaited."""
 
     def __init__(self, command: Command) -> None:
+        self.has_terminal = command.terminal
         self.output = Excerpt()
         self._watchers: list[Emit] = []
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -227,12 +228,9 @@ def _start(command: Command, mark: str) -> tuple[subprocess.Popen[bytes], int, i
 def _check_program(command: Command, path: str) -> None:
     """Raise `ToolError` if there is no such program; the supervisor would only notice later."""
     name = command.argv[0]
-    there = os.path.join(command.cwd, name)
-    if os.sep in name:
-        fault = 0 if shutil.which(there) else errno.EACCES if os.path.exists(there) else errno.ENOENT
-    else:
-        fault = 0 if shutil.which(name, path=path) else errno.ENOENT
-    if fault and command.cwd.is_dir():
+    program = os.path.join(command.cwd, name) if os.sep in name else name
+    if shutil.which(program, path=path) is None and command.cwd.is_dir():
+        fault = errno.EACCES if os.sep in name and os.path.exists(program) else errno.ENOENT
         raise ToolError(f"cannot run {name!r}: {os.strerror(fault)}")
 
 

@@ -16,7 +16,7 @@ from toolwire.agent.tools.confine import ConfinedPath, confined, explaining, rea
 from toolwire.agent.tools.ripgrep import GrepArguments, RipgrepEvent
 from toolwire.agent.tools.walk import Names, walk, wanted
 from toolwire.core.events import CallKind
-from toolwire.turns.tools.call import CustomPayload, ToolCall, ToolError
+from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.registry import Context, Result, as_result, tool
 
 MAX_FILES = 200
@@ -74,7 +74,8 @@ class Grep:
 
     async def run(self, call: ToolCall, context: Context) -> Result:
         """Search, and return the matches."""
-        arguments = _arguments(call)
+        arguments = read_arguments(call, GrepArguments)
+        _check_pattern(arguments.pattern)
         target, names, command = await asyncio.to_thread(_prepared, arguments, context)
         results = SearchResults(arguments, target, names, context)
         await _search(command, context.inherit(), results)
@@ -84,20 +85,12 @@ class Grep:
 grep = Grep()
 
 
-def _arguments(call: ToolCall) -> GrepArguments:
-    if isinstance(call.payload, CustomPayload):
-        raise ToolError("Grep takes arguments, not free text")
-    try:
-        arguments = msgspec.json.decode(call.text, type=GrepArguments)
-    except msgspec.ValidationError as error:
-        raise ToolError(f"invalid arguments for Grep: {error}") from None
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise ToolError(f"failed to parse function arguments: {error}") from None
-    if "\n" in arguments.pattern or re.search(r"(?<!\\)(?:\\\\)*\\n", arguments.pattern):
+def _check_pattern(pattern: str) -> None:
+    """Raise `ToolError` for a pattern that cannot be looked for."""
+    if "\n" in pattern or re.search(r"(?<!\\)(?:\\\\)*\\n", pattern):
         raise ToolError("a match is within one line, so the pattern cannot hold a line break")
-    if "\0" in arguments.pattern or len(arguments.pattern) > 10_000:
+    if "\0" in pattern or len(pattern) > 10_000:
         raise ToolError("the pattern is too long, or holds a NUL")
-    return arguments
 
 
 def _prepared(arguments: GrepArguments, context: Context) -> tuple[ConfinedPath, Names, list[str]]:
@@ -232,17 +225,14 @@ class SearchResults:
         """Add the matches of a file to the results."""
         if self._path is None or not self._matches:
             return
-        match self._arguments.mode:
-            case "lines":
-                self._lines += ["--"] if self._lines and self._arguments.context else []
-                self._lines += self._file
-                self._done += self._matches
-            case "files":
-                self._lines.append(self._path)
-                self._done += 1
-            case "count":
-                self._lines.append(f"{self._path}:{self._matches}")
-                self._done += 1
+        if self._arguments.mode == "lines":
+            self._lines += ["--"] if self._lines and self._arguments.context else []
+            self._lines += self._file
+            self._done += self._matches
+        else:
+            count = f":{self._matches}" if self._arguments.mode == "count" else ""
+            self._lines.append(self._path + count)
+            self._done += 1
         self._path = None
 
 

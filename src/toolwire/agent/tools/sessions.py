@@ -39,19 +39,12 @@ IDS = range(1_000, 100_000)
 STDIN_CLOSED = "stdin is closed for this session; rerun exec_command with tty=true to keep stdin open"
 
 
-class _Session:
-    def __init__(self, id: int, process: Process, *, has_terminal: bool) -> None:
-        self.id = id
-        self.process = process
-        self.has_terminal = has_terminal
-
-
 class Sessions:
     """The sessions of one agent, and the tools that share them."""
 
     def __init__(self, most: int = MAX_SESSIONS) -> None:
         self._most = most
-        self._sessions: dict[int, _Session] = {}  # the oldest first
+        self._sessions: dict[int, Process] = {}  # the oldest first
         self._is_closed = False
         self.tools = (
             FunctionTool(self.exec_command, parallel=True, writes=True),
@@ -65,7 +58,7 @@ class Sessions:
     async def close(self) -> None:
         """End all sessions, for good."""
         self._is_closed = True
-        ending = [session.process.stop() for session in self._sessions.values()]
+        ending = [process.stop() for process in self._sessions.values()]
         self._sessions.clear()
         await asyncio.gather(*ending)
 
@@ -91,15 +84,16 @@ class Sessions:
         """
         must_be_writable(context, NO_COMMANDS)
         began = time.monotonic()
-        session = self._start(Command(shell(cmd), directory(context, workdir), terminal=tty, inherit=context.inherit))
+        id = self._start(Command(shell(cmd), directory(context, workdir), terminal=tty, inherit=context.inherit))
+        process = self._sessions[id]
         try:
-            with session.process.watched(context.emit):
-                await session.process.wait(_seconds(yield_time_ms, MIN_YIELD, MAX_YIELD))
+            with process.watched(context.emit):
+                await process.wait(_seconds(yield_time_ms, MIN_YIELD, MAX_YIELD))
         except asyncio.CancelledError:  # the model does not know of it
-            self._sessions.pop(session.id, None)
-            await session.process.stop()
+            self._sessions.pop(id, None)
+            await process.stop()
             raise
-        return self._answer(session, began, max_output_tokens)
+        return self._answer(id, process, began, max_output_tokens)
 
     async def write_stdin(
         self,
@@ -118,17 +112,17 @@ class Sessions:
                 empty polls wait 5000-300000 ms.
             max_output_tokens: Output token budget. Defaults to 10000 tokens, which is the most.
         """
-        session = self._find(session_id, "write_stdin")
+        process = self._find(session_id, "write_stdin")
         if chars:
             must_be_writable(context, NO_COMMANDS)
         least, most = (MIN_YIELD, MAX_YIELD) if chars else (MIN_POLL, MAX_POLL)
         seconds = _seconds(yield_time_ms, least, most)
         began = time.monotonic()
-        with session.process.watched(context.emit):
-            if chars and not session.process.is_over:
-                await _write(session, chars.encode(), seconds)
-            await session.process.wait(seconds - (time.monotonic() - began))
-        return self._answer(session, began, max_output_tokens)
+        with process.watched(context.emit):
+            if chars and not process.is_over:
+                await _write(process, chars.encode(), seconds)
+            await process.wait(seconds - (time.monotonic() - began))
+        return self._answer(int(session_id), process, began, max_output_tokens)
 
     async def kill_session(self, session_id: float) -> Result:
         """Ends a unified exec session with all that it started, and returns its last output.
@@ -136,41 +130,40 @@ class Sessions:
         Args:
             session_id: Identifier of the unified exec session.
         """
-        session = self._find(session_id, "kill_session")
+        process = self._find(session_id, "kill_session")
         began = time.monotonic()
-        await session.process.stop()
-        return self._answer(session, began, MAX_TOKENS)
+        await process.stop()
+        return self._answer(int(session_id), process, began, MAX_TOKENS)
 
     # Bookkeeping
 
-    def _start(self, command: Command) -> _Session:
+    def _start(self, command: Command) -> int:
         self._make_room()
         id = random.choice(IDS)
         while id in self._sessions:
             id = random.choice(IDS)
-        self._sessions[id] = session = _Session(id, Process(command), has_terminal=command.terminal)
-        return session
+        self._sessions[id] = Process(command)
+        return id
 
     def _make_room(self) -> None:
         if self._is_closed:
             raise ToolError("the sessions are closed")
-        finished = [id for id, session in self._sessions.items() if session.process.is_over]
+        finished = [id for id, process in self._sessions.items() if process.is_over]
         while len(self._sessions) >= self._most:
             if not finished:
                 raise ToolError(f"there are {self._most} sessions already: end one with kill_session")
             del self._sessions[finished.pop(0)]
 
-    def _find(self, id: float, tool: str) -> _Session:
-        session = self._sessions.get(int(id))
-        if session is None:
+    def _find(self, id: float, tool: str) -> Process:
+        process = self._sessions.get(int(id))
+        if process is None:
             raise ToolError(f"{tool} failed: Unknown process id {id:.0f}")
-        return session
+        return process
 
-    def _answer(self, session: _Session, began: float, max_tokens: float) -> Result:
-        process = session.process
-        state = f"Process running with session ID {session.id}"
+    def _answer(self, id: int, process: Process, began: float, max_tokens: float) -> Result:
+        state = f"Process running with session ID {id}"
         if process.is_over:
-            self._sessions.pop(session.id, None)
+            self._sessions.pop(id, None)
             state = f"Process exited with code {process.exit_code}"
         output = process.take()
         lines = (
@@ -184,11 +177,11 @@ class Sessions:
         return Result((TextPart("\n".join(lines)),), failed=process.is_over and (process.exit_code or 0) > 0)
 
 
-async def _write(session: _Session, data: bytes, seconds: float) -> None:
-    if not session.has_terminal:
+async def _write(process: Process, data: bytes, seconds: float) -> None:
+    if not process.has_terminal:
         raise ToolError(f"write_stdin failed: {STDIN_CLOSED}")
-    taken = await session.process.write(data, seconds)
-    if taken < len(data) and not session.process.is_over:
+    taken = await process.write(data, seconds)
+    if taken < len(data) and not process.is_over:
         raise ToolError(f"write_stdin failed: the process took {taken} of {len(data)} bytes")
 
 

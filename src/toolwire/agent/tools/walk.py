@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias
 
@@ -17,6 +16,8 @@ from toolwire.core.cache import Cache
 from toolwire.turns.tools.call import ToolError
 
 GIT = ".git"
+MAX_WAYS = 1000
+"""How many patterns one pattern may stand for."""
 
 Parts: TypeAlias = tuple[str, ...]
 Names: TypeAlias = Callable[[Parts], bool]
@@ -45,32 +46,24 @@ def wanted(pattern: str) -> tuple[str, Names]:
 
 def _alternatives(pattern: str) -> list[str]:
     """A pattern with `{a,b}` as one pattern for each."""
-    depth, start, commas = 0, -1, list[int]()
-    for at, char in _unescaped_chars(pattern):
-        if char == "{":
-            depth += 1
-            start = at if depth == 1 else start
-        elif char == "," and depth == 1:
-            commas.append(at)
-        elif char == "}" and depth:
-            depth -= 1
-            if not depth:
-                cuts = [start, *commas, at]
-                inner = [pattern[left + 1 : right] for left, right in pairwise(cuts)]
-                made = [way for each in inner for way in _alternatives(pattern[:start] + each + pattern[at + 1 :])]
-                if len(made) > 1000:
-                    raise ValueError("too many alternatives")
-                return made
-    if depth:
-        raise ValueError("a { is not closed")
-    return [pattern]
-
-
-def _unescaped_chars(pattern: str) -> Iterator[tuple[int, str]]:
-    """The characters of a pattern that are not escaped, with their positions."""
-    for found in re.finditer(r"\\.|(.)", pattern, re.DOTALL):
-        if found[1]:
-            yield found.start(), found[1]
+    ways, outer = [""], list[tuple[list[str], list[str]]]()  # outer: what stands before an open {, and what is in it
+    for piece in re.findall(r"[{},]|(?:\\.|[^{},\\])+|.", pattern, re.DOTALL):
+        if piece == "{":
+            outer.append((ways, []))
+            ways = [""]
+        elif piece == "," and outer:
+            outer[-1][1].extend(ways)
+            ways = [""]
+        elif piece == "}" and outer:
+            before, inner = outer.pop()
+            ways = [start + way for start in before for way in inner + ways]
+            if len(ways) > MAX_WAYS:
+                raise ValueError("too many alternatives")
+        else:
+            ways = [way + piece for way in ways]
+    if outer or pattern.count("{") > MAX_WAYS:
+        raise ValueError("a { is not closed" if outer else "too many alternatives")
+    return ways
 
 
 def _parts(pattern: Sequence[str]) -> list[_Part]:
@@ -79,28 +72,24 @@ def _parts(pattern: Sequence[str]) -> list[_Part]:
     return [*parts, _known_parts["*"]] if parts and parts[-1] is None else parts
 
 
+_TOKEN = re.compile(r"(?P<star>\*+)|(?P<any>\?)|\[(?P<class>[!^]?+.[^\]]*)\]|(?P<open>\[)|\\?(?P<char>.)", re.DOTALL)
+
+
 def _part(pattern: str) -> re.Pattern[str]:
     """The expression for one part. What follows a star is looked for once only, so no pattern takes for ever."""
     pieces = [""]
-    at = 0
-    while at < len(pattern):
-        char = pattern[at]
-        at += 1
-        if char == "*":
-            pieces += [""] if pieces[-1] or len(pieces) == 1 else []
-        elif char == "?":
-            pieces[-1] += "."
-        elif char == "[":
-            end = pattern.find("]", at + 1 + (pattern[at : at + 1] in ("!", "^")))
-            if end < 0:
+    for token in _TOKEN.finditer(pattern):
+        match token.lastgroup:
+            case "star":
+                pieces.append("")
+            case "any":
+                pieces[-1] += "."
+            case "class":
+                pieces[-1] += _class(token["class"])
+            case "open":
                 raise ValueError("a [ is not closed")
-            pieces[-1] += _class(pattern[at:end])
-            at = end + 1
-        else:
-            if char == "\\" and at < len(pattern):
-                char = pattern[at]
-                at += 1
-            pieces[-1] += re.escape(char)
+            case _:
+                pieces[-1] += re.escape(token["char"])
     first, *rest = pieces
     if not rest:
         return re.compile(first, re.DOTALL)
@@ -162,7 +151,6 @@ class Folder(msgspec.Struct, frozen=True):
 
     parts: Parts
     layers: Layers
-    in_repository: bool
 
 
 def walk(root: Path) -> Iterator[Parts]:
@@ -186,14 +174,12 @@ def walk(root: Path) -> Iterator[Parts]:
 
 def _above(root: Path) -> tuple[Parts, Folder]:
     """Where a folder is in its repository, and what it has from the folders above it."""
-    top = root
-    while not os.path.lexists(top / GIT):
-        if top.parent == top:
-            return (), Folder((), (), in_repository=False)
-        top = top.parent
+    top = next((each for each in (root, *root.parents) if os.path.lexists(each / GIT)), None)
+    if top is None:
+        return (), Folder((), ())
     prefix = root.relative_to(top).parts
     layers = tuple((depth, _rules(top.joinpath(*prefix[:depth]))) for depth in range(len(prefix)))
-    return prefix, Folder((), layers, in_repository=True)
+    return prefix, Folder((), layers)
 
 
 def _entries(root: Path, prefix: Parts, folder: Folder) -> Iterator[Parts | Folder]:
@@ -204,8 +190,7 @@ def _entries(root: Path, prefix: Parts, folder: Folder) -> Iterator[Parts | Fold
         entries = sorted(found, key=lambda each: os.fsencode(each.name))
     begins = any(each.name == GIT for each in entries)
     layers = () if begins else folder.layers
-    in_repository = begins or folder.in_repository
-    if in_repository:
+    if begins or layers:  # within a repository
         layers = (*layers, (len(prefix) + len(folder.parts), _rules(path)))
     for each in entries:
         parts = (*folder.parts, each.name)
@@ -213,7 +198,7 @@ def _entries(root: Path, prefix: Parts, folder: Folder) -> Iterator[Parts | Fold
         if each.name == GIT or not (is_folder or each.is_file(follow_symlinks=False)):
             continue
         if not _is_ignored((*prefix, *parts), layers, is_folder):
-            yield Folder(parts, layers, in_repository) if is_folder else parts
+            yield Folder(parts, layers) if is_folder else parts
 
 
 def _is_ignored(parts: Parts, layers: Layers, is_folder: bool) -> bool:

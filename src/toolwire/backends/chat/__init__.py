@@ -12,10 +12,15 @@ from toolwire.backends.chat.encode import encode_request
 from toolwire.backends.chat.fold import DIALECT
 from toolwire.backends.chat.profile import OPENAI, Profile
 from toolwire.backends.chat.prompt import with_prompted_tools
-from toolwire.backends.chat.text_readers import with_text_readers
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Post
+from toolwire.core.events import Event
 from toolwire.core.request import Request
+from toolwire.core.stage import Pipeline, Stage
+from toolwire.notations.read import ReadTextCalls
+from toolwire.notations.reasoning import ReadReasoning
+from toolwire.notations.registry import CALLS, HERMES, REASONING
+from toolwire.notations.values import Schemas
 
 __all__ = ["OPENAI", "Conversation", "Profile"]
 
@@ -26,8 +31,9 @@ class Conversation(LoweredConversation):
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
         keeps, snapshots = request.dialect == DIALECT, profile.arguments == "snapshot"
-        decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps, choices=request.choices)
-        self._decoder = with_text_readers(decoder, profile, self._request, seed)
+        self._decoder = Decoder(seed, self._names, snapshots=snapshots, keeps_frames=keeps, choices=request.choices)
+        if readers := text_readers(profile, self._request, seed):
+            self._stages = Pipeline(*readers, self._restore)
         self._profile = profile
         self._declared = request.tools
 
@@ -41,6 +47,27 @@ class Conversation(LoweredConversation):
         self._decoder.begin(notes)
         accept = "text/event-stream" if self._request.stream else "application/json"
         return Post("/chat/completions", body, {"accept": accept})
+
+
+def text_readers(profile: Profile, request: Request, seed: str) -> list[Stage[Event, Event]]:
+    """The stages that read reasoning and calls which the model writes into its text.
+
+    Without tools, of the notations for calls only those are read that divide text into channels.
+    """
+    stages: list[Stage[Event, Event]] = [
+        ReadReasoning(REASONING[name]) for name in profile.notations if name in REASONING
+    ]
+    openers = [opener for name in profile.notations for opener in CALLS.get(name, ())]
+    if profile.tools == "prompt" and profile.prompt_notation is HERMES:
+        openers += HERMES.reads
+    if not request.wants_calls:
+        openers = [opener for opener in openers if opener.ends]
+    if openers:
+        names = request.tool_names if request.wants_calls else ()
+        mode = "live" if profile.tools == "prompt" else "whole"
+        seed = f"{seed}n"  # its ids must differ from those of the reader behind all backends
+        stages.append(ReadTextCalls(openers, seed, Schemas(request.tools), names, mode=mode))
+    return stages
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:

@@ -5,7 +5,6 @@ The turn ends with the stream, not with a finish reason, because some servers se
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -20,12 +19,12 @@ from toolwire.backends.chat.wire import (
     TokenUsage,
     ToolCall,
 )
-from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
-from toolwire.backends.failures import FAILED_REASONS, Error, finish_failure, stream_failure
+from toolwire.backends.decoder import UNREADABLE, TokenDetails, TurnDecoder, checked, usage_of
+from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
 from toolwire.core.calls import NULL_LIKE, Fragment
-from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
+from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
     Event,
@@ -59,17 +58,15 @@ _REASONS: dict[str, Reason] = {
 
 _UNSET = msgspec.UNSET
 _TEXT = delta_fields("content", "reasoning_content", "reasoning")
-_TEXT_AND_ARGUMENTS = (*_TEXT, *delta_fields("arguments"))
+_ARGUMENTS = delta_fields("arguments")
 _CLAIMS = frozenset(("tool_calls", "function_call"))
 
 
 class Decoder(TurnDecoder):
-    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too.
+    """A stage from frames to turn events, for one turn."""
 
-    `snapshots`: every chunk holds all arguments so far.
-    """
-
-    delta_fields = _TEXT_AND_ARGUMENTS
+    delta_fields = (*_TEXT, *_ARGUMENTS)
+    snapshot_fields = _TEXT
 
     def __init__(
         self,
@@ -80,11 +77,7 @@ class Decoder(TurnDecoder):
         keeps_frames: bool = False,
         choices: int = 1,
     ) -> None:
-        super().__init__(seed, names)
-        self._keeps_frames = keeps_frames
-        self._snapshots = snapshots
-        if snapshots:
-            self.delta_fields = _TEXT  # totals must not be joined
+        super().__init__(seed, names, snapshots=snapshots, keeps_frames=keeps_frames)
         self._choices = choices
         self._finished: set[int] = set()  # choices that have their finish reason
         self._ends_every_chunk = False
@@ -116,8 +109,8 @@ class Decoder(TurnDecoder):
 
     def _feed_loose(self, frame: Frame) -> Sequence[Event]:
         """Read a frame of undocumented shape, or one that may hold the second half of a character."""
-        data = self._with_whole_chars(frame.data)
-        chunk = _read_any(data)
+        data, chunk = self._read_mended(frame.data, _decode)
+        chunk = chunk or read_loose(data)
         if chunk is None:
             self._skip_frame(frame)
             return ()
@@ -126,18 +119,15 @@ class Decoder(TurnDecoder):
         return self._with_frame(chunk, Frame(frame.event, data))
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        try:
-            chunk = _decode(body)
-        except UNREADABLE:
-            body = self._with_whole_chars(body)
-            chunk = _read_any(body)
+        body, chunk = self._read_plain(body, _decode)
+        chunk = chunk or read_loose(body)
         if chunk is None:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
+            return self.fail(Failure(502, "bad_reply", "The backend's reply is not a completion."))
         events = self._read(chunk)
         if self.ended:
             return events
         if not chunk.choices:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
+            return self.fail(Failure(502, "bad_reply", "The backend's reply holds no choices."))
         raw = [RawFrame("completion", "", body)] if self._keeps_frames and is_well_formed(body) else []
         return [*raw, *events, *self._finish()]
 
@@ -149,12 +139,11 @@ class Decoder(TurnDecoder):
     def _read(self, chunk: Chunk) -> Sequence[Event]:
         if chunk.error is not None or chunk.object == "error":
             # Older vLLM has the error in the chunk itself.
-            return self._fail(stream_failure(Error(chunk.message) if chunk.error is None else _error(chunk.error)))
+            return self.fail(stream_failure(chunk.message if chunk.error is None else chunk.error))
         out: list[Event] = [] if self._started else self._start(chunk)
         if self._opening:
-            out += self._opening
-            self._opening = []
-        for choice in _choices(chunk):
+            out += self._take_opening()
+        for choice in checked(chunk.choices or ()):
             if choice.finish_reason is not None and choice.finish_reason not in NULL_LIKE:
                 self._has_finished(choice)
             if choice.index:
@@ -167,7 +156,7 @@ class Decoder(TurnDecoder):
             if choice.finish_reason is not None or choice.error is not None or choice.usage is not None:
                 failure = self._end_choice(choice, out)
                 if failure is not None:
-                    return [*out, *self._fail(failure)]
+                    return [*out, *self.fail(failure)]
         if chunk.usage is not None:
             self._usage = _usage(chunk.usage)
         if self._finished:
@@ -177,7 +166,7 @@ class Decoder(TurnDecoder):
     def _end_choice(self, choice: ReplyChoice, out: list[Event]) -> Failure | None:
         """Take the finish reason of a choice; returns a failure if it is one."""
         if choice.error is not None:
-            return stream_failure(_error(choice.error))
+            return stream_failure(choice.error)
         reason = choice.finish_reason or ""
         if reason.lower() in FAILED_REASONS:
             return finish_failure(reason)
@@ -212,10 +201,8 @@ class Decoder(TurnDecoder):
 
     def _feed_each(self, batched: Frame) -> Sequence[Event]:
         """The events of a batch, each frame read separately."""
-        singles = (
-            (Frame(batched.event, data) for data in batched.batch.each_frame()) if batched.batch is not None else ()
-        )
-        return [event for single in singles for event in self.feed(single)]
+        datas = batched.batch.each_frame() if batched.batch is not None else ()
+        return [event for data in datas for event in self.feed(Frame(batched.event, data))]
 
     def _start(self, chunk: Chunk) -> list[Event]:
         self._started = True
@@ -260,15 +247,12 @@ class Decoder(TurnDecoder):
         return self._table.extend_at(index, arguments_text(function.arguments))
 
     def _read_calls(self, message: ReplyMessage, out: list[Event], *, whole: bool) -> None:
-        fragments = _fragments(message, whole=whole)
-        if len(fragments) > MAX_CALLS:
-            raise TooManyCalls
+        fragments = checked(_fragments(message, whole=whole))
         if fragments:
             out += self._flush_late_reasoning()
         for fragment in fragments:
             fed = fragment if not self._snapshots else msgspec.structs.replace(fragment, total=True)
-            for event in self._table.feed(fed):
-                out += self._sequencer.feed(event)
+            out += self._in_sequence(self._table.feed(fed))
 
     def _flush_late_reasoning(self) -> list[Event]:
         """Deliver reasoning that came during the text after it, so that it does not split the text."""
@@ -290,9 +274,7 @@ class Decoder(TurnDecoder):
     def _finish(self) -> Sequence[Event]:
         """End the turn with the stream. Without a finish reason it counts as stopped."""
         if not self._started:
-            return self._fail(
-                Failure(502, "stream_cut", "The backend ended its stream without a turn.", retryable=True)
-            )
+            return self.fail(Failure(502, "stream_cut", "The backend ended its stream without a turn.", retryable=True))
         self.ended = True
         out: list[Event] = [*self._opening]
         if self._surrogates.half:
@@ -303,25 +285,10 @@ class Decoder(TurnDecoder):
             out.append(Note("reason_unfounded", "tool_calls"))
         reason: Reason = self._reason or "stop"
         out += self._flush_late_reasoning()
-        for event in self._table.finish(cut=reason != "stop"):
-            out += self._sequencer.feed(event)
+        out += self._in_sequence(self._table.finish(cut=reason != "stop"))
         if self._usage is not None:
             out.append(self._usage)
         return [*out, TurnEnded(reason)]
-
-
-def _choices(chunk: Chunk) -> Sequence[ReplyChoice]:
-    choices = chunk.choices or ()
-    if len(choices) > MAX_CALLS:
-        raise TooManyCalls
-    return choices
-
-
-def _read_any(data: bytes) -> Chunk | None:
-    try:
-        return _decode(data)
-    except UNREADABLE:
-        return read_loose(data)
 
 
 def _has_content(choice: ReplyChoice) -> bool:
@@ -402,20 +369,8 @@ def _fragment(call: ToolCall, position: int | None, *, whole: bool, reused: bool
 _NO_FUNCTION = CalledFunction()
 
 
-def _error(given: Any) -> Error:
-    try:
-        return msgspec.convert(given, Error)
-    except msgspec.ValidationError:
-        return Error(message=given if isinstance(given, str) else None)
-
-
 def _usage(usage: TokenUsage) -> Usage:
-    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-    cached = (prompt.cached_tokens if prompt else None) or usage.prompt_cache_hit_tokens
-    return Usage(
-        input=counted(usage.prompt_tokens),
-        output=counted(usage.completion_tokens),
-        cached=counted(cached),
-        cache_write=counted(prompt.cache_write_tokens if prompt else 0),
-        reasoning=counted(completion.reasoning_tokens if completion else 0),
-    )
+    input, output = usage.prompt_tokens_details, usage.completion_tokens_details
+    if input is None or not input.cached_tokens:
+        input = TokenDetails(usage.prompt_cache_hit_tokens, input.cache_write_tokens if input else None)
+    return usage_of(usage.prompt_tokens, usage.completion_tokens, input, output)

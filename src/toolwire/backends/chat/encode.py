@@ -1,14 +1,15 @@
 """Encodes a request for the Chat Completions API: the client's JSON where it speaks the same dialect, or translated."""
 
-from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Any, Generic, TypeVar
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from toolwire.adapt.history import OPENING
 from toolwire.backends.chat.fold import DIALECT, Fold, is_acceptable
 from toolwire.backends.chat.profile import Profile
+from toolwire.backends.encoding import given
 from toolwire.backends.originals import Originals, changed_fields
 from toolwire.core.events import Note
 from toolwire.core.request import NO_PARAMETERS, OutputFormat, Request, Tool, ToolChoice
@@ -18,11 +19,8 @@ _encode = msgspec.json.Encoder().encode
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
-_string = msgspec.json.Decoder(str).decode
+_name = msgspec.json.Decoder(str | None).decode
 _NULL = msgspec.Raw(b"null")
-
-Key = TypeVar("Key", str, bytes)
-Value = TypeVar("Value")
 
 
 def encode_request(
@@ -74,7 +72,7 @@ def encode_request(
     dropped = [] if request.dialect == DIALECT else [*request.extra]
     dropped += [name for name in profile.refuses if body.pop(name, None) is not None]
     notes += [Note("field_dropped", name) for name in dropped]
-    return _encode({name: value for name, value in body.items() if value is not None}), notes
+    return _encode(given(**body)), notes
 
 
 def _original_fields(request: Request) -> dict[str, msgspec.Raw]:
@@ -113,36 +111,21 @@ def _each_tool(
 ) -> Iterator[Any]:
     """The tools, each merged with the client's declaration, in the client's order; then those without one."""
     names = frozenset(request.tool_names)
-    new = _Remaining(
-        (tool.name, (tool, lower)) for tool, lower in zip(declared, request.tools, strict=True) if lower.name in names
-    )
-    hosted = _Remaining((bytes(tool.raw), tool.raw) for tool in request.hosted_tools)
+    every = enumerate(zip(declared, request.tools, strict=True))
+    pairs = {index: (tool, lower) for index, (tool, lower) in every if lower.name in names}
+    indexes: defaultdict[str, deque[int]] = defaultdict(deque)  # several tools may have the same name
+    for index, (tool, _) in pairs.items():
+        indexes[tool.name].append(index)
+    hosted = Counter(bytes(tool.raw) for tool in request.hosted_tools)
     for raw in _list(original["tools"]) if bytes(original.get("tools", b"")).startswith(b"[") else ():
         declaration = _DeclaredTool(raw)
-        if hosted.take(bytes(raw)) is not None:
+        if hosted[bytes(raw)]:
+            hosted[bytes(raw)] -= 1
             yield raw
-        elif (pair := new.take(declaration.name)) is not None:
-            yield declaration.merged(*pair, profile)
-    yield from (_tool(lower, profile) for _, lower in new.rest())
-    yield from hosted.rest()
-
-
-class _Remaining(Generic[Key, Value]):
-    """Values in order, several of which may have the same key, until they are taken."""
-
-    def __init__(self, values: Iterable[tuple[Key, Value]]) -> None:
-        self._values = dict(enumerate(values))
-        self._indexes: dict[Key, deque[int]] = {}
-        for index, (key, _) in self._values.items():
-            self._indexes.setdefault(key, deque()).append(index)
-
-    def take(self, key: Key) -> Value | None:
-        """Take the first remaining value with this key."""
-        indexes = self._indexes.get(key)
-        return self._values.pop(indexes.popleft())[1] if indexes else None
-
-    def rest(self) -> list[Value]:
-        return [value for _, value in self._values.values()]
+        elif found := indexes.get(declaration.name):
+            yield declaration.merged(*pairs.pop(found.popleft()), profile)
+    yield from (_tool(lower, profile) for _, lower in pairs.values())
+    yield from map(msgspec.Raw, hosted.elements())
 
 
 class _DeclaredTool:
@@ -153,8 +136,7 @@ class _DeclaredTool:
         self._fields = _fields(raw)
         self._kind = next((kind for kind in ("function", "custom") if self._has_object(kind)), "")
         self._inner = _fields(self._fields[self._kind]) if self._kind else self._fields
-        name = self._inner.get("name", _NULL)
-        self.name = _string(name) if name != _NULL else ""
+        self.name = _name(self._inner.get("name", _NULL)) or ""
 
     def _has_object(self, kind: str) -> bool:
         return bytes(self._fields.get(kind, b"")).startswith(b"{")
@@ -174,16 +156,11 @@ _FLAT = frozenset(("type", "function", "custom", "name", "description", "paramet
 
 
 def _tool(tool: Tool, profile: Profile) -> dict[str, Any]:
+    named = given(name=tool.name, description=tool.description or None)
     if tool.kind == "custom":
-        custom = {"name": tool.name, "description": tool.description or None, "format": tool.format}
-        return {"type": "custom", "custom": {key: value for key, value in custom.items() if value is not None}}
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description:
-        function["description"] = tool.description
-    function["parameters"] = tool.parameters or NO_PARAMETERS
-    if tool.strict is not None and profile.strict:
-        function["strict"] = tool.strict
-    return {"type": "function", "function": function}
+        return {"type": "custom", "custom": {**named, **given(format=tool.format)}}
+    parameters, strict = tool.parameters or NO_PARAMETERS, tool.strict if profile.strict else None
+    return {"type": "function", "function": {**named, **given(parameters=parameters, strict=strict)}}
 
 
 def _tool_choice(choice: ToolChoice) -> Any:
@@ -197,10 +174,6 @@ def _tool_choice(choice: ToolChoice) -> Any:
 def _format(format: OutputFormat) -> dict[str, Any]:
     if format.schema is None:
         return {"type": "json_object"}
-    schema = {
-        "name": format.name or "answer",
-        "schema": format.schema,
-        "strict": format.strict,
-        "description": format.description or None,
-    }
-    return {"type": "json_schema", "json_schema": {key: value for key, value in schema.items() if value is not None}}
+    name, description = format.name or "answer", format.description or None
+    schema = given(name=name, schema=format.schema, strict=format.strict, description=description)
+    return {"type": "json_schema", "json_schema": schema}

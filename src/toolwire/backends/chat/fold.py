@@ -5,6 +5,7 @@ Messages of a client of the same dialect are sent as they are; in one that must 
 """
 
 from collections.abc import Sequence
+from io import StringIO
 from itertools import groupby
 from typing import Any
 
@@ -71,14 +72,14 @@ class Fold:
         self._originals = originals
         self._out: list[dict[str, Any]] = []
         self._assistant: dict[str, Any] | None = None  # the open assistant message
-        self._texts: dict[str, _TextBuffer] = {}  # its text fields, which may still grow
+        self._texts: dict[str, StringIO] = {}  # its text fields, which may still grow
         self._attachments: list[dict[str, Any]] = []  # parts of results other than text, for a message after them
 
     def messages(self, request: Request) -> list[dict[str, Any]]:
         """The messages of a request."""
         if request.instructions:
             self._out.append({"role": "system", "content": request.instructions})
-        for index, entries in groupby(request.entries, _message_of):
+        for index, entries in groupby(request.entries, lambda entry: entry.message):
             if self._originals is not None and index >= 0:
                 self._add_message([*entries], self._originals, index)
             else:
@@ -145,18 +146,15 @@ class Fold:
             case Message():
                 self._flush_attachments()
                 self._close()
-                self._out.append(self._message(entry))
+                role = "system" if entry.role == "developer" and not self._profile.developer else entry.role
+                named = {"name": entry.name} if entry.name else {}
+                self._out.append({"role": role, "content": self._content(entry.parts), **named})
             case ReasoningEntry():
                 self._add_reasoning(entry)
             case OtherEntry():
                 self._notes.append(Note("item_dropped", entry.type))
             case ToolsEntry():
                 pass  # declared with the others
-
-    def _message(self, entry: Message) -> dict[str, Any]:
-        role = "system" if entry.role == "developer" and not self._profile.developer else entry.role
-        named = {"name": entry.name} if entry.name else {}
-        return {"role": role, "content": self._content(entry.parts), **named}
 
     def _open(self) -> dict[str, Any]:
         if self._assistant is None:
@@ -167,7 +165,7 @@ class Fold:
         message, self._assistant = self._assistant, None
         if message is None:
             return
-        message |= {name: text.whole() for name, text in self._texts.items()}
+        message |= {name: text.getvalue() for name, text in self._texts.items()}
         self._texts = {}
         if "tool_calls" in message and not message.get("content"):
             message.pop("content", None)
@@ -183,14 +181,14 @@ class Fold:
         text = "".join(part.text for part in entry.parts if isinstance(part, TextPart))
         refusal = "".join(part.text for part in entry.parts if isinstance(part, RefusalPart))
         if text or not refusal:
-            self._text(message, "content").add(text)
+            self._text(message, "content").write(text)
         if refusal:
-            self._text(message, "refusal").add(refusal)
+            self._text(message, "refusal").write(refusal)
 
-    def _text(self, message: dict[str, Any], name: str) -> "_TextBuffer":
+    def _text(self, message: dict[str, Any], name: str) -> StringIO:
         """The buffer of a text field of the open message, whose position among the fields is now fixed."""
         message.setdefault(name, "")
-        return self._texts.setdefault(name, _TextBuffer())
+        return self._texts.setdefault(name, StringIO())
 
     def _call(self, entry: CallEntry) -> None:
         if entry.kind == "custom":
@@ -207,9 +205,8 @@ class Fold:
             if entry.text or entry.signature:
                 self._notes.append(Note("reasoning_dropped", entry.id))
             return
-        fields = (
-            _fields(entry.signature) if entry.signature else {TEXTS[0]: msgspec.Raw(msgspec.json.encode(_shown(entry)))}
-        )
+        shown = msgspec.json.encode("\n\n".join(entry.content or entry.summary))
+        fields = _fields(entry.signature) if entry.signature else {TEXTS[0]: msgspec.Raw(shown)}
         self._flush_attachments()
         message = self._open()
         for name, value in fields.items():
@@ -218,10 +215,9 @@ class Fold:
                     message[name] = []
                 message[name] += _raws(value)
             elif name in TEXTS and bytes(value).startswith(b'"'):
-                text, value_text = self._text(message, self._profile.reasoning or name), _string(value)
-                if not text.equals(value_text):
-                    text.add("\n\n" if text.length else "")
-                    text.add(value_text)
+                text, more = self._text(message, self._profile.reasoning or name), _string(value)
+                if text.tell() != len(more) or text.getvalue() != more:  # it may be there in both fields
+                    text.write(("\n\n" if text.tell() else "") + more)
             else:
                 message[name] = value
 
@@ -263,37 +259,11 @@ class Fold:
                 return None
 
 
-class _TextBuffer:
-    """A text that is collected from several entries."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self.length = 0
-
-    def add(self, piece: str) -> None:
-        self._pieces.append(piece)
-        self.length += len(piece)
-
-    def equals(self, text: str) -> bool:
-        return self.length == len(text) and self.whole() == text
-
-    def whole(self) -> str:
-        return "".join(self._pieces)
-
-
-def _message_of(entry: Entry) -> int:
-    return entry.message
-
-
 def _is_returnable(entry: ReasoningEntry, profile: Profile) -> bool:
     """Whether a chat server made it, as far as is known; one with a configured field gets all reasoning."""
     if entry.signature:
         return entry.origin == DIALECT
     return bool(entry.text) and (entry.origin == DIALECT or not entry.id or bool(profile.reasoning))
-
-
-def _shown(entry: ReasoningEntry) -> str:
-    return "\n\n".join(entry.content or entry.summary)
 
 
 def _merged_calls(original: Fields, calls: list[dict[str, Any]], unchanged: list[bool]) -> list[Any]:

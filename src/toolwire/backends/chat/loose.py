@@ -12,10 +12,9 @@ import msgspec
 
 from toolwire.backends.chat.wire import Chunk, LooseMessage, ReplyChoice, TokenUsage
 from toolwire.backends.decoder import UNREADABLE
-from toolwire.core.calls import Fragment
 from toolwire.core.loose import decode_loose, read_fragments
 
-Struct = TypeVar("Struct", bound=msgspec.Struct)
+Value = TypeVar("Value")
 
 
 class _Choice(msgspec.Struct):
@@ -51,13 +50,13 @@ def read_loose(data: bytes) -> Chunk | None:
         return None
     choices = _of(payload, "choices")
     return Chunk(
-        _optional_text(_of(payload, "id")),
-        _optional_text(_of(payload, "model")),
+        _as(str, _of(payload, "id")),
+        _as(str, _of(payload, "model")),
         [_choice(each) for each in cast("list[Any]", choices)] if isinstance(choices, list) else None,
         _as(TokenUsage, _of(payload, "usage")),
         _of(payload, "error"),
-        _optional_text(_of(payload, "object")),
-        _optional_text(_of(payload, "message")),
+        _as(str, _of(payload, "object")),
+        _as(str, _of(payload, "message")),
     )
 
 
@@ -65,7 +64,7 @@ def _choice(choice: Any) -> ReplyChoice:
     index, message = _of(choice, "index"), _of(choice, "delta") or _of(choice, "message")
     content, details = _of(message, "content"), _of(message, "reasoning_details")
     return ReplyChoice(
-        index=index if isinstance(index, int) else None,
+        index=_as(int, index),
         delta=LooseMessage(
             content=_text(content),
             refusal=_text(_of(message, "refusal")),
@@ -73,25 +72,17 @@ def _choice(choice: Any) -> ReplyChoice:
             reasoning=_text(_of(message, "reasoning")) or None,
             reasoning_details=details if isinstance(details, msgspec.Raw) else msgspec.UNSET,
             thinking=_text(content, "thinking"),
-            fragments=[_left_open(each) for each in read_fragments(choice)],
+            # Without an end: the end of the turn decides whether a call was cut.
+            fragments=[msgspec.structs.replace(each, ended=not each.complete) for each in read_fragments(choice)],
         ),
-        finish_reason=_optional_text(_of(choice, "finish_reason")),
+        finish_reason=_as(str, _of(choice, "finish_reason")),
         error=_of(choice, "error"),
         usage=_as(TokenUsage, _of(choice, "usage")),
     )
 
 
-def _left_open(fragment: Fragment) -> Fragment:
-    """The fragment without an end: the end of the turn decides whether the call was cut."""
-    return msgspec.structs.replace(fragment, ended=not fragment.complete)
-
-
 def _of(payload: Any, key: str) -> Any:
     return cast("dict[str, Any]", payload).get(key) if isinstance(payload, dict) else None
-
-
-def _optional_text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
 
 
 def _text(content: Any, key: str = "text") -> str:
@@ -103,7 +94,10 @@ def _text(content: Any, key: str = "text") -> str:
     return "".join(_text(_of(part, key)) for part in cast("list[Any]", content))
 
 
-def _as(type: type[Struct], value: Any) -> Struct | None:
+def _as(type: type[Value], value: Any) -> Value | None:
+    """The value if it is of this type, or an object that can be read as such."""
+    if value is None:
+        return None
     try:
         return msgspec.convert(value, type)
     except msgspec.ValidationError:

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from toolwire.backends.encoding import object_arguments
 from toolwire.core.events import Note
 from toolwire.core.request import (
     NO_PARAMETERS,
@@ -32,7 +33,6 @@ from toolwire.core.request import (
     Tool,
     ToolChoice,
 )
-from toolwire.core.text import as_object, wrapped
 from toolwire.notations.registry import PromptNotation
 from toolwire.notations.write import guarded, guarded_json
 
@@ -166,11 +166,7 @@ class _HistoryAsText:
                 self._out.append(entry)
 
     def _call(self, entry: CallEntry) -> None:
-        arguments = as_object(entry.arguments)
-        if arguments is None:
-            self._notes.append(Note("arguments_wrapped", entry.id))
-            arguments = wrapped(entry.arguments)
-        written = self._notation.write(entry.name, bytes(arguments).decode())
+        written = self._notation.write(entry.name, bytes(object_arguments(entry, self._notes)).decode())
         if written.changed:
             self._notes.append(Note("value_changed", entry.id))
         self._order[entry.id] = len(self._order)

@@ -44,20 +44,16 @@ class ReasoningFields:
         """Take in a delta or a whole message."""
         for field, text in zip(TEXTS, (message.reasoning_content, message.reasoning), strict=True):
             if text is not None:
-                self.add_text(field, text)
+                self._json = None
+                self._size += len(text)
+                if self._size <= LIMIT:
+                    self._texts.setdefault(field, []).append(text)
         details = message.reasoning_details
         if details is not msgspec.UNSET and bytes(details).startswith(b"["):
             self._json = None
             self._size += len(bytes(details))
             for item in _list(details) if self._size <= LIMIT else ():
                 self._add_item(item)
-
-    def add_text(self, field: str, text: str) -> None:
-        """Add text of one field."""
-        self._json = None
-        self._size += len(text)
-        if self._size <= LIMIT:
-            self._texts.setdefault(field, []).append(text)
 
     def json(self) -> str:
         """The fields as a JSON object; the empty string if there are none, or too much."""

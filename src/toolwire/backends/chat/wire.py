@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from toolwire.backends.decoder import TokenDetails
 from toolwire.core.calls import Fragment
 
 Maybe = msgspec.Raw | msgspec.UnsetType
@@ -92,21 +93,13 @@ class ReplyChoice(msgspec.Struct, gc=False):
     usage: "TokenUsage | None" = None
 
 
-class Details(msgspec.Struct, gc=False):
-    """The details of token counts."""
-
-    cached_tokens: float | None = None
-    cache_write_tokens: float | None = None
-    reasoning_tokens: float | None = None
-
-
 class TokenUsage(msgspec.Struct, gc=False):
     """The token counts of a reply."""
 
     prompt_tokens: float | None = None
     completion_tokens: float | None = None
-    prompt_tokens_details: Details | None = None
-    completion_tokens_details: Details | None = None
+    prompt_tokens_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
     prompt_cache_hit_tokens: float | None = None
 
 

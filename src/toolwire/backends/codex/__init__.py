@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from toolwire.backends.codex import protocol
-from toolwire.backends.codex.config import arguments, catalogue, configuration, key_variables, limit_headers
 from toolwire.backends.codex.decode import Decoder
 from toolwire.backends.codex.encode import PROVIDER, opening
 from toolwire.backends.codex.failures import request_failure
 from toolwire.backends.codex.profile import LIMITS, Profile
-from toolwire.backends.codex.resume import Continuation, ThreadState, continuation, digest, without_reasoning
+from toolwire.backends.codex.resume import ThreadState, continuation, digest, without_reasoning
 from toolwire.backends.codex.wire import Line, Result
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Dialogue, PendingTurn
@@ -24,18 +23,7 @@ from toolwire.core.request import CallEntry, Request, ResultEntry
 from toolwire.core.sse import Frame
 from toolwire.memory.keys import CallKey, CallKeys
 
-__all__ = [
-    "PROVIDER",
-    "Conversation",
-    "Profile",
-    "arguments",
-    "awaited",
-    "catalogue",
-    "configuration",
-    "key_variables",
-    "limit_headers",
-    "profile_from",
-]
+__all__ = ["PROVIDER", "Conversation", "Profile", "awaited", "profile_from"]
 
 _USUAL = Profile()
 
@@ -56,22 +44,15 @@ class Conversation(LoweredConversation):
         super().__init__(request, LIMITS)
         self._entries = request.entries
         self._opening = opening(self._request, profile, provider)
-        found, resume = self._continued(waiting)
-        self._resume = resume
+        entries, setting = self._request.entries, self._opening.setting
+        fitting = ((each, resume) for each in waiting if (resume := continuation(each.state, entries, setting)))
+        found, self._resume = next(fitting, (None, None))
         self._dialogue = Dialogue(request.model, owner, found, self._pending)
         self._thread = found.thread if found is not None else ""
         self._stand_ins: dict[str, str] = {}
         shown = [tool["name"] for tool in self._opening.start["dynamicTools"]]
         send = self._dialogue.outbox.append
-        self._decoder = self._turn = Decoder(seed, shown, send, self._answered, resume)
-
-    def _continued(self, waiting: Sequence[PendingTurn]) -> tuple[PendingTurn | None, Continuation | None]:
-        """The first of these turns that the request brings the results for, and what to send to its thread."""
-        for each in waiting:
-            resume = continuation(each.state, self._request.entries, self._opening.setting)
-            if resume is not None:
-                return each, resume
-        return None, None
+        self._decoder = self._turn = Decoder(seed, shown, send, self._answered, self._resume)
 
     def start(self) -> Dialogue:
         self._turn.begin(self._opening.notes)
@@ -94,13 +75,9 @@ class Conversation(LoweredConversation):
 
     def _answered(self, line: Line) -> Sequence[Event]:
         """An answer of app-server's to a request of ours."""
-        name = protocol.name_of(line.id)
+        name, result, outbox = protocol.name_of(line.id), line.result or Result(), self._dialogue.outbox
         if line.error is not None:
-            return () if name == protocol.PROBE else self._turn.refused(request_failure(line.error))
-        return self._proceed(name, line.result or Result())
-
-    def _proceed(self, name: str, result: Result) -> Sequence[Event]:
-        outbox = self._dialogue.outbox
+            return () if name == protocol.PROBE else self._turn.fail(request_failure(line.error))
         if name == protocol.THREAD and result.thread is not None:
             self._thread = result.thread.id
             if self._opening.items:

@@ -17,26 +17,28 @@ from toolwire.core.request import CallEntry
 from toolwire.core.text import arguments_text, is_json
 
 
-class _Call:
+class _Call(msgspec.Struct, eq=False):
     """One call of the model."""
 
-    def __init__(self, fragment: Fragment, *, waits: bool = True) -> None:
-        self.fragment = fragment
-        self.waits = waits  # for the client; the others are app-server's own affair
-        self.requests: list[Id] = []
-        self.is_passed = False  # those behind it need not wait for it
-        self.id = ""  # once it is delivered
+    fragment: Fragment
+    waits: bool = True
+    """For the client; the others are app-server's own affair."""
+    requests: list[Id] = []
+    is_passed: bool = False
+    """Those behind it need not wait for it."""
+    id: str = ""
+    """Set once it is delivered."""
 
 
-class _SameId:
+class _SameId(msgspec.Struct, eq=False):
     """The calls that have one id, which servers may use again."""
 
-    def __init__(self) -> None:
-        self.items: set[str] = set()  # the items that they came in; "" for one that came as a request only
-        self.unrequested: deque[_Call] = deque()
-        self.undelivered: deque[_Call] = deque()
-        self.latest: _Call | None = None
-        self.is_delivered = False
+    items: set[str] = set()
+    """The items that they came in; "" for one that came as a request only."""
+    unrequested: deque[_Call] = msgspec.field(default_factory=deque[_Call])
+    undelivered: deque[_Call] = msgspec.field(default_factory=deque[_Call])
+    latest: _Call | None = None
+    is_delivered: bool = False
 
 
 class Calls:
@@ -79,21 +81,15 @@ class Calls:
     def add_item(self, item: Item) -> Sequence[Event]:
         """The model's item for a call."""
         self._complete = False
-        text = arguments_text(item.arguments)
-        name, id = item.name or "", item.call_id or ""
-        fragment = Fragment(
-            text, item.id or "", id, name=name, namespace=item.namespace or "", total=True, named=True, ended=True
-        )
-        same = self._by_id[id]
+        fragment = _whole(item.call_id, item.name, item.namespace, item.arguments, item.id or "")
+        same = self._by_id[fragment.id]
         if fragment.item and (fragment.item in same.items or "" in same.items):
             return ()  # it is known already, perhaps because of its request
-        early = self._early.pop(id, None)
-        if early is None and (name not in self._names or not is_json(text)):
-            self._add(_Call(fragment, waits=False))
-            return self._delivered()
-        row = _Call(msgspec.structs.replace(fragment, reused=True) if same.items else fragment)
-        row.requests = early.requests if early is not None else []
-        self._add(row)
+        early = self._early.pop(fragment.id, None)
+        waits = early is not None or (fragment.name in self._names and is_json(fragment.text))
+        if waits and same.items:
+            fragment = msgspec.structs.replace(fragment, reused=True)
+        self._add(_Call(fragment, waits, early.requests if early is not None else []))
         return self._delivered()
 
     def add_request(self, id: Id, params: Params) -> Sequence[Event]:
@@ -107,12 +103,7 @@ class Calls:
             row.requests.append(id)
             late = self._deliver(row) if row.is_passed and not row.id else ()
             return [*late, *self._delivered()]
-        text = arguments_text(params.arguments)
-        fragment = Fragment(
-            text, id=call, name=params.tool or "", namespace=params.namespace or "", total=True, named=True, ended=True
-        )
-        row = _Call(fragment)
-        row.requests.append(id)
+        row = _Call(_whole(call, params.tool, params.namespace, params.arguments), requests=[id])
         if self.is_raw and not self._complete:
             self._early[call] = row
         else:
@@ -182,3 +173,11 @@ class Calls:
         self.share_an_id = self.share_an_id or same.is_delivered
         same.is_delivered = True
         return events
+
+
+def _whole(
+    id: str | None, name: str | None, namespace: str | None, arguments: msgspec.Raw | msgspec.UnsetType, item: str = ""
+) -> Fragment:
+    """A call that came whole."""
+    text, name, namespace = arguments_text(arguments), name or "", namespace or ""
+    return Fragment(text, item, id or "", name=name, namespace=namespace, total=True, named=True, ended=True)

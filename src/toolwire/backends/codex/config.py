@@ -5,7 +5,6 @@ model. Without an entry of ours it would cut long results, summarise long conver
 tools behind a script of its own.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -140,68 +139,3 @@ def _flat(table: Mapping[str, Any], path: str) -> Iterable[tuple[str, Any]]:
 def _toml(value: Any) -> str:
     """A value in TOML, which writes strings, numbers, truth and lists of them as JSON does."""
     return msgspec.json.encode(value).decode()
-
-
-_VERSION = re.compile(r"/(\d+)\.(\d+)\.(\d+)")
-
-
-def version_of(agent: str) -> tuple[int, int, int] | None:
-    """The version in what a worker calls itself: `toolwire/0.166.0 (…)`."""
-    found = _VERSION.search(agent)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
-
-
-class _Window(msgspec.Struct, rename="camel"):
-    used_percent: float | None = None
-    window_duration_mins: float | None = None
-    resets_at: float | None = None
-
-
-class _Credits(msgspec.Struct, rename="camel"):
-    has_credits: bool | None = None
-    unlimited: bool | None = None
-    balance: str | None = None
-
-
-class _Limits(msgspec.Struct, rename="camel"):
-    limit_id: str | None = None
-    primary: _Window | None = None
-    secondary: _Window | None = None
-    credits: _Credits | None = None
-
-
-class _LimitParams(msgspec.Struct, rename="camel"):
-    rate_limits: _Limits | None = None
-
-
-class _LimitLine(msgspec.Struct):
-    params: _LimitParams | None = None
-
-
-def limit_headers(line: bytes) -> dict[str, str]:
-    """A notification of rate limits as the headers that the model's server had sent them in."""
-    try:
-        params = msgspec.json.decode(line, type=_LimitLine).params
-    except msgspec.DecodeError:
-        return {}
-    limits = params.rate_limits if params is not None else None
-    if limits is None:
-        return {}
-    start = f"x-{limits.limit_id or 'codex'}"
-    headers: dict[str, Any] = {}
-    for name, window in (("primary", limits.primary), ("secondary", limits.secondary)):
-        if window is not None:
-            headers[f"{start}-{name}-used-percent"] = window.used_percent
-            headers[f"{start}-{name}-window-minutes"] = window.window_duration_mins
-            headers[f"{start}-{name}-reset-at"] = window.resets_at
-    if limits.credits is not None:
-        headers[f"{start}-credits-has-credits"] = limits.credits.has_credits
-        headers[f"{start}-credits-unlimited"] = limits.credits.unlimited
-        headers[f"{start}-credits-balance"] = limits.credits.balance
-    return {name: _header(value) for name, value in headers.items() if value is not None}
-
-
-def _header(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from toolwire.backends.codex.calls import Calls
-from toolwire.backends.codex.declined import CALL, declined
 from toolwire.backends.codex.failures import stopped, turn_failure
-from toolwire.backends.codex.protocol import TURN_COMPLETED
+from toolwire.backends.codex.protocol import CALL, TURN_COMPLETED, declined
 from toolwire.backends.codex.resume import Continuation
 from toolwire.backends.codex.wire import UNASSIGNED, Item, Line, Params
 from toolwire.backends.decoder import UNREADABLE, TurnDecoder
@@ -84,7 +83,18 @@ class Decoder(TurnDecoder):
             line = _decode(frame.data)
         except UNREADABLE:
             return self._skip(frame)
-        return self._read(line)
+        if self.ended:
+            if line.method and line.id is not None:
+                self._send(declined(line.method, line.id))
+            return ()
+        if not line.method:
+            return self._answer(line)
+        self._probes = 0
+        params = line.params or Params()
+        if line.id is not None:
+            return self._request(line, params)
+        handler = self._HANDLERS.get(line.method)
+        return handler(self, params) if handler is not None else ()
 
     def _skip(self, frame: Frame) -> Sequence[Event]:
         bare = request_in(frame.data)
@@ -96,26 +106,10 @@ class Decoder(TurnDecoder):
         if self.ended:
             return ()
         self._skip_frame(frame)
-        if not self._started:
-            return ()
-        notes, self._opening = self._opening, []
-        return notes
-
-    def _read(self, line: Line) -> Sequence[Event]:
-        """What a message says; answers to requests of ours are for whoever sent them."""
-        if self.ended:
-            return self._decline_late(line)
-        if not line.method:
-            return self._answer(line)
-        self._probes = 0
-        params = line.params or Params()
-        if line.id is not None:
-            return self._request(line, params)
-        handler = self._HANDLERS.get(line.method)
-        return handler(self, params) if handler is not None else ()
+        return self._take_opening() if self._started else ()
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        return self._fail(Failure(502, "bad_reply", "Codex answered with something that is no message."))
+        return self.fail(Failure(502, "bad_reply", "Codex answered with something that is no message."))
 
     def end(self) -> Sequence[Event]:
         return () if self.ended else self._cut()
@@ -129,10 +123,6 @@ class Decoder(TurnDecoder):
         """The tokens that clients know of when this turn is over."""
         return self._reported.plus(self._spent)
 
-    def refused(self, failure: Failure) -> Sequence[Event]:
-        """App-server refused to begin."""
-        return self._fail(failure)
-
     def probed(self, status: str) -> Sequence[Event]:
         """The status of a thread that had been silent."""
         if self.ended or not self._running:
@@ -141,7 +131,7 @@ class Decoder(TurnDecoder):
             self._probes += 1
             return self._end_with_calls(self.calls.give_up(long=self._probes >= MAX_PROBES))
         if status == "systemError" or not (self._texts or self.calls.are_any):
-            return self._fail(Failure(502, "stream_cut", "Codex never said how the turn ended.", retryable=True))
+            return self.fail(Failure(502, "stream_cut", "Codex never said how the turn ended.", retryable=True))
         return [Note("end_missing"), *self._end("stop")]
 
     # Requests of app-server
@@ -155,11 +145,6 @@ class Decoder(TurnDecoder):
             self._send(declined(CALL, line.id, "Error: the call has no id or no name."))
             return self._begun([Note("call_refused", params.call_id or "")])
         return self._end_with_calls(self.calls.add_request(line.id, params))
-
-    def _decline_late(self, line: Line) -> Sequence[Event]:
-        if line.method and line.id is not None:
-            self._send(declined(line.method, line.id))
-        return ()
 
     def _end_with_calls(self, events: Sequence[Event]) -> Sequence[Event]:
         events = self._begun(events)
@@ -177,13 +162,10 @@ class Decoder(TurnDecoder):
         if self._started:
             return events
         self._started = True
-        opening, self._opening = self._opening, []
-        return [TurnStarted(self.turn), *opening, *events]
+        return [TurnStarted(self.turn), *self._take_opening(), *events]
 
     def _text_delta(self, params: Params) -> Sequence[Event]:
-        if not params.delta:
-            return ()
-        return self._send_text(params.item_id or "", params.delta)
+        return self._send_text(params.item_id or "", params.delta) if params.delta else ()
 
     def _send_text(self, item: str, text: str) -> Sequence[Event]:
         self._texts.setdefault(item, []).append(text)
@@ -229,7 +211,7 @@ class Decoder(TurnDecoder):
         self.calls.is_raw = True
         match item.type:
             case "message" if item.role == "assistant":
-                return self._whole_text(item.id or "", _joined(item.content))
+                return self._whole_text(item.id or "", "".join(_texts(item.content)))
             case "reasoning":
                 return self._end_reasoning(item)
             case "function_call":
@@ -274,7 +256,7 @@ class Decoder(TurnDecoder):
         if not params.will_retry:
             return ()
         if self._texts or self.calls.are_any:
-            return self._fail(turn_failure(params.error))  # what was shown would come again
+            return self.fail(turn_failure(params.error))  # what was shown would come again
         return self._begun([Note("retried", turn_failure(params.error).code)])
 
     def _turn_completed(self, params: Params) -> Sequence[Event]:
@@ -287,8 +269,8 @@ class Decoder(TurnDecoder):
         if reason is not None:
             return self._end(reason)
         if turn.status == "interrupted":
-            return self._fail(Failure(502, "turn_interrupted", "The turn was interrupted.", retryable=True))
-        return self._fail(turn_failure(turn.error))
+            return self.fail(Failure(502, "turn_interrupted", "The turn was interrupted.", retryable=True))
+        return self.fail(turn_failure(turn.error))
 
     def _end(self, reason: Reason) -> Sequence[Event]:
         spent = self._spent
@@ -312,8 +294,8 @@ class Decoder(TurnDecoder):
         return self._begun([Note("request_declined", params.message)]) if params.message else self._lost(UNREAD)
 
     def _warning(self, params: Params) -> Sequence[Event]:
-        self._opening += [] if self._started else [Note("backend_warning", params.message or "")]
-        return [Note("backend_warning", params.message or "")] if self._started else ()
+        self._opening.append(Note("backend_warning", params.message or ""))
+        return self._take_opening() if self._started else ()
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, Params], Sequence[Event]]]] = {
         "item/agentMessage/delta": _text_delta,
@@ -339,7 +321,3 @@ def _texts(parts: Sequence[Any] | None) -> list[str]:
         text: Any = part.get("text") if isinstance(part, dict) else part  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
         found.append(text if isinstance(text, str) else "")
     return found
-
-
-def _joined(parts: Sequence[Any] | None) -> str:
-    return "".join(_texts(parts))

@@ -4,13 +4,13 @@ The whole history is injected, the last message too, and the turn is started wit
 depends on who spoke last, and no limit on the length of a message applies.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from toolwire.backends.codex.profile import Profile
+from toolwire.backends.encoding import given, split_opening
 from toolwire.backends.responses.encode import as_developer, encoded_entry, returnable, without_foreign_parts
 from toolwire.core.events import Note
 from toolwire.core.request import (
@@ -20,6 +20,7 @@ from toolwire.core.request import (
     FilePart,
     ImagePart,
     Message,
+    OutputFormat,
     Part,
     ReasoningEntry,
     RefusalPart,
@@ -27,7 +28,6 @@ from toolwire.core.request import (
     ResultEntry,
     TextPart,
     Tool,
-    ToolChoice,
 )
 
 PROVIDER = "toolwire"
@@ -65,6 +65,7 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
     """
     notes: list[Note] = []
     base, developer, rest = _instructions(request)
+    spelled_out = _spelled_out(request)
     sampling = request.sampling
     start: dict[str, Any] = {
         "model": request.model,
@@ -75,43 +76,36 @@ def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Ope
         "environments": [],
         "experimentalRawEvents": True,
         "baseInstructions": base,
-        "developerInstructions": "\n\n".join((*developer, *_spelled_out(request))) or None,
+        "developerInstructions": "\n\n".join((*developer, *spelled_out.values())) or None,
         "dynamicTools": [_tool(tool) for tool in _shown(request)],
     }
     if sampling.verbosity:
         start["config"] = {"model_verbosity": sampling.verbosity}
     if sampling.service_tier and sampling.service_tier not in _TIERS:
         start["serviceTier"] = sampling.service_tier
-    turn: dict[str, Any] = {"input": [], "summary": profile.summary}
-    if sampling.effort:
-        turn["effort"] = sampling.effort
-    format = request.output_format
-    if format is not None and format.schema is not None:
-        turn["outputSchema"] = format.schema
-        notes += [] if format.strict else [Note("value_changed", "strict")]  # app-server asks for it always
+    format = request.output_format or OutputFormat()
+    turn = given(input=[], summary=profile.summary, effort=sampling.effort or None, outputSchema=format.schema)
+    if format.schema is not None and not format.strict:
+        notes.append(Note("value_changed", "strict"))  # app-server asks for it always
     items = [
         encoded_entry(_fitting(own, notes))
         for entry in _signed(returnable(rest, notes), notes)
         if (own := without_foreign_parts(entry, notes))
     ]
-    notes += [Note("field_dropped", name) for name in _dropped(request)]
+    notes += [Note("field_dropped", name) for name in _dropped(request, spelled_out)]
     return Opening(start, turn, items, notes)
 
 
-def _instructions(request: Request) -> tuple[str, list[str], tuple[Entry, ...]]:
+def _instructions(request: Request) -> tuple[str, list[str], list[Entry]]:
     """What the system says, what developers say before anybody else speaks, and the rest of the history."""
-    entries = request.entries
-    system = [*takewhile(lambda entry: isinstance(entry, Message) and entry.role == "system", entries)]
-    entries = entries[len(system) :]
-    others = [*takewhile(lambda entry: isinstance(entry, Message) and entry.role in ("system", "developer"), entries)]
-    rest = tuple(map(as_developer, entries[len(others) :]))
+    system, rest = split_opening(request.entries, "system")
+    others, rest = split_opening(rest, "system", "developer")
     base = "\n\n".join(text for text in (request.instructions, *map(_text, system)) if text)
-    return base, [text for text in map(_text, others) if text], rest
+    return base, [text for text in map(_text, others) if text], [*map(as_developer, rest)]
 
 
-def _text(entry: Entry) -> str:
-    parts = entry.parts if isinstance(entry, Message) else ()
-    return "\n\n".join(part.text for part in parts if isinstance(part, TextPart))
+def _text(message: Message) -> str:
+    return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
 def _signed(entries: Sequence[Entry], notes: list[Note]) -> Iterator[Entry]:
@@ -128,7 +122,7 @@ def _fitting(entry: Entry, notes: list[Note]) -> Entry:
     if not isinstance(entry, Message | ResultEntry):
         return entry
     parts = tuple(fit for part in entry.parts if (fit := _part(part, notes)) is not None)
-    if all(one is other for one, other in zip(parts, entry.parts, strict=False)) and len(parts) == len(entry.parts):
+    if parts == entry.parts:
         return entry
     return msgspec.structs.replace(entry, parts=parts or (TextPart(""),), raw=None)
 
@@ -161,26 +155,21 @@ def _tool(tool: Tool) -> dict[str, Any]:
     return {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": schema}
 
 
-def _spelled_out(request: Request) -> list[str]:
-    """Instructions in place of fields that app-server does not have."""
-    lines: list[str] = []
-    if request.wants_calls:
-        lines += _choice(request.tool_choice)
-        if request.parallel_calls is False:
-            lines.append(ONE_AT_A_TIME)
-    format = request.output_format
+def _spelled_out(request: Request) -> dict[str, str]:
+    """Instructions in place of fields that app-server does not have, by field."""
+    lines: dict[str, str] = {}
+    choice, format = request.tool_choice, request.output_format
+    if request.wants_calls and choice is not None and (choice.name or choice.mode == "required"):
+        tool = f"the tool {choice.name}" if choice.name else "a tool"
+        lines["tool_choice"] = f"Call {tool} before you answer."
+    if request.wants_calls and request.parallel_calls is False:
+        lines["parallel_tool_calls"] = ONE_AT_A_TIME
     if format is not None and format.schema is None:
-        lines.append(ONLY_JSON)
+        lines["response_format"] = ONLY_JSON
     return lines
 
 
-def _choice(choice: ToolChoice | None) -> list[str]:
-    if choice is not None and choice.name:
-        return [f"Call the tool {choice.name} before you answer."]
-    return ["Call a tool before you answer."] if choice is not None and choice.mode == "required" else []
-
-
-def _dropped(request: Request) -> list[str]:
+def _dropped(request: Request, spelled_out: Iterable[str]) -> list[str]:
     sampling, caller = request.sampling, request.caller
     fields = {
         "temperature": sampling.temperature,
@@ -192,10 +181,7 @@ def _dropped(request: Request) -> list[str]:
         "safety_identifier": caller.safety_identifier,
         "user": caller.user,
         "cache_control": request.marks_cache or None,
-        "tool_choice": _choice(request.tool_choice) or None if request.wants_calls else None,
-        "response_format": True if request.output_format and request.output_format.schema is None else None,
-        "parallel_tool_calls": True if request.parallel_calls is False and request.wants_calls else None,
     }
     named = any(isinstance(entry, Message) and entry.name for entry in request.entries)
     names = ["messages.name"] if named else []
-    return [*(name for name, value in fields.items() if value is not None), *names, *request.extra]
+    return [*(name for name, value in fields.items() if value is not None), *spelled_out, *names, *request.extra]

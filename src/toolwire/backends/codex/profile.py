@@ -4,9 +4,6 @@ import msgspec
 
 from toolwire.adapt.names import Limits
 
-OLDEST = (0, 166, 0)
-"""The first version that is known to work: earlier ones run a turn's calls one after the other."""
-
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turns: int = 100

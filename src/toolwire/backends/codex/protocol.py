@@ -8,19 +8,18 @@ All threads of a process share one pipe. Whoever reads from it asks here which t
 says about the turn is read by the decoder.
 """
 
+import re
 from typing import Any
 
 import msgspec
 
-from toolwire.backends.codex.config import version_of
-from toolwire.backends.codex.declined import CALL, declined
-from toolwire.backends.codex.profile import OLDEST
 from toolwire.backends.codex.wire import UNASSIGNED
 from toolwire.backends.decoder import UNREADABLE
 from toolwire.core import jsonrpc
 from toolwire.core.backend import Ask
 from toolwire.core.jsonrpc import Id
 
+CALL = "item/tool/call"
 TURN_COMPLETED = "turn/completed"
 
 # The names of requests whose answers matter.
@@ -29,6 +28,9 @@ THREAD, TURN, STEER, INTERRUPT, PROBE = "thread", "turn", "steer", "interrupt", 
 _LIMITS = "account/rateLimits/updated"
 _UNWANTED = ("thread/started", "thread/settings/updated", "thread/status/changed", "remoteControl/status/changed")
 """Notifications that workers need not send."""
+
+OLDEST = (0, 166, 0)
+"""The first version that is known to work: earlier ones run a turn's calls one after the other."""
 
 INITIALIZED = jsonrpc.notification("initialized")
 """The line that ends the greeting."""
@@ -63,6 +65,32 @@ def steer(thread: str, turn: str, input: list[Any]) -> Ask:
 def name_of(id: Id | None) -> str:
     """The name of the request that an answer with this id belongs to."""
     return str(id).rpartition(".")[2]
+
+
+# Requests of app-server that nobody here serves: each is declined in its own way, so that the turn continues at once.
+
+_ANSWERS: dict[str, Any] = {
+    "item/commandExecution/requestApproval": {"decision": "decline"},
+    "item/fileChange/requestApproval": {"decision": "decline"},
+    "item/permissions/requestApproval": {"permissions": {}, "scope": "turn"},
+    "item/tool/requestUserInput": {"answers": {}},
+    "mcpServer/elicitation/request": {"action": "decline", "content": None},
+    "applyPatchApproval": {"decision": "denied"},
+    "execCommandApproval": {"decision": "denied"},
+}
+
+
+def declined(method: str, id: Id, why: str = "This conversation is over.") -> bytes:
+    """The answer to a request of app-server's. A call is answered with a text that its model can read."""
+    if method == CALL:
+        return jsonrpc.answer(id, failed_call(why))
+    if method in _ANSWERS:
+        return jsonrpc.answer(id, _ANSWERS[method])
+    return jsonrpc.refusal(id, jsonrpc.NO_SUCH_METHOD, f"Toolwire does not serve {method}.")
+
+
+def failed_call(why: str) -> Any:
+    return {"contentItems": [{"type": "inputText", "text": why}], "success": False}
 
 
 # What a line is about
@@ -145,6 +173,15 @@ def read(line: bytes) -> Envelope:
         return _Unreadable(bare.id, bare.method) if bare is not None else _Unreadable()
 
 
+_VERSION = re.compile(r"/(\d+)\.(\d+)\.(\d+)")
+
+
+def version_of(agent: str) -> tuple[int, int, int] | None:
+    """The version in what a worker calls itself: `toolwire/0.166.0 (…)`."""
+    found = _VERSION.search(agent)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
 def why_unusable(answer: Envelope) -> str:
     """Why a worker that answers `initialize` so cannot be used; nothing if it can."""
     agent = answer.result.user_agent if answer.result is not None else ""
@@ -194,3 +231,56 @@ class ThreadTracker:
     def unsubscribe(self) -> Ask:
         """Says that nobody reads its lines any more."""
         return Ask("done", "thread/unsubscribe", {"threadId": self.thread})
+
+
+# Rate limits
+
+
+class _Window(msgspec.Struct):
+    used_percent: float | None = msgspec.field(default=None, name="usedPercent")
+    window_minutes: float | None = msgspec.field(default=None, name="windowDurationMins")
+    reset_at: float | None = msgspec.field(default=None, name="resetsAt")
+
+
+class _Credits(msgspec.Struct, rename="camel"):
+    has_credits: bool | None = None
+    unlimited: bool | None = None
+    balance: str | None = None
+
+
+class _Limits(msgspec.Struct, frozen=True, rename="camel"):
+    """The parts that give headers. Their fields are named as in the headers, but for hyphens."""
+
+    limit_id: str | None = None
+    primary: _Window | None = None
+    secondary: _Window | None = None
+    credits: _Credits | None = None
+
+
+class _LimitParams(msgspec.Struct, frozen=True, rename="camel"):
+    rate_limits: _Limits = _Limits()
+
+
+class _LimitLine(msgspec.Struct):
+    params: _LimitParams = _LimitParams()
+
+
+def limit_headers(line: bytes) -> dict[str, str]:
+    """A notification of rate limits as the headers that the model's server had sent them in."""
+    try:
+        limits = msgspec.json.decode(line, type=_LimitLine).params.rate_limits
+    except msgspec.DecodeError:
+        return {}
+    headers: dict[str, str] = {}
+    for part in ("primary", "secondary", "credits"):
+        found: msgspec.Struct | None = getattr(limits, part)
+        for field, value in msgspec.structs.asdict(found).items() if found is not None else ():
+            if value is not None:
+                headers[f"x-{limits.limit_id or 'codex'}-{part}-{field.replace('_', '-')}"] = _header(value)
+    return headers
+
+
+def _header(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from toolwire.backends.codex.declined import failed_call
+from toolwire.backends.codex.protocol import failed_call
 from toolwire.core import jsonrpc
 from toolwire.core.events import Usage
 from toolwire.core.jsonrpc import Id
@@ -99,10 +99,11 @@ def continuation(state: ThreadState, entries: Sequence[Entry], setting: bytes) -
     text, calls, results, input = _sorted([_with_own_id(entry, state.stand_ins) for entry in after])
     if input is None or not _is_same_turn(state, text, calls):
         return None
-    if not results or set(results) != {call.id for call in calls} or not all(map(_can_answer, results.values())):
+    answered = {call: _result(result) for call, result in results.items()}
+    if not answered or set(answered) != {call.id for call in calls} or None in answered.values():
         return None
     answers = [
-        jsonrpc.answer(id, _result(results[call]) if call in results else failed_call(WITHHELD))
+        jsonrpc.answer(id, answered[call] if call in answered else failed_call(WITHHELD))
         for call, ids in state.requests.items()
         for id in ids
     ]
@@ -128,25 +129,12 @@ def _sorted(after: Sequence[Entry]) -> tuple[str, list[CallEntry], dict[str, Res
             calls.append(entry)
         elif isinstance(entry, ResultEntry) and not input:
             results[entry.call_id] = entry
-        elif isinstance(entry, Message) and entry.role == "user" and (parts := _input(entry)) is not None:
+        elif isinstance(entry, Message) and entry.role == "user" and (parts := _shown(entry.parts, _INPUT)) is not None:
             input += parts
         else:
             return "".join(texts), calls, results, None
     fits = sum(len(part.get("text", "")) for part in input) <= MAX_INPUT
     return "".join(texts), calls, results, input if fits else None
-
-
-def _input(entry: Message) -> list[Any] | None:
-    """A user's message as input of a turn; None if it cannot be."""
-    input: list[Any] = []
-    for part in entry.parts:
-        if isinstance(part, TextPart):
-            input.append({"type": "text", "text": part.text})
-        elif isinstance(part, ImagePart) and part.url.startswith("data:"):
-            input.append({"type": "image", "url": part.url})
-        else:
-            return None
-    return input
 
 
 def _is_same_turn(state: ThreadState, text: str, calls: list[CallEntry]) -> bool:
@@ -174,20 +162,27 @@ def _is_empty(arguments: str) -> bool:
     return is_blank(arguments) or same_json(arguments, "{}")
 
 
-def _can_answer(entry: ResultEntry) -> bool:
-    """Whether app-server takes such a result: text, and images that hold their bytes."""
-    return all(
-        isinstance(part, TextPart | RefusalPart) or (isinstance(part, ImagePart) and part.url.startswith("data:"))
-        for part in entry.parts
-    )
-
-
-def _result(entry: ResultEntry) -> Any:
-    items = [_content(part) for part in entry.parts_with_error]
+def _result(entry: ResultEntry) -> dict[str, Any] | None:
+    """The answer to the request for a call; None if app-server does not take such a result."""
+    items = _shown(entry.parts_with_error, _RESULT)
+    if items is None:
+        return None
     return {"contentItems": items or [{"type": "inputText", "text": ""}], "success": not entry.failed}
 
 
-def _content(part: Part) -> dict[str, str]:
-    if isinstance(part, ImagePart):
-        return {"type": "inputImage", "imageUrl": part.url}
-    return {"type": "inputText", "text": part.text if isinstance(part, TextPart | RefusalPart) else ""}
+_INPUT, _RESULT = ("text", "image", "url"), ("inputText", "inputImage", "imageUrl")
+"""The types of a text and of an image, and the field for its address: in a user's input, and in a result."""
+
+
+def _shown(parts: Sequence[Part], words: tuple[str, str, str]) -> list[dict[str, str]] | None:
+    """The parts as app-server takes them: text, and images that hold their bytes. None if anything else is there."""
+    shown: list[dict[str, str]] = []
+    text, image, url = words
+    for part in parts:
+        if isinstance(part, TextPart | RefusalPart):
+            shown.append({"type": text, "text": part.text})
+        elif isinstance(part, ImagePart) and part.url.startswith("data:"):
+            shown.append({"type": image, url: part.url})
+        else:
+            return None
+    return shown

@@ -14,6 +14,8 @@ UNASSIGNED = "toolwire/unassigned"
 
 
 class Tokens(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """Token counts, in the order of our own."""
+
     input_tokens: int = 0
     output_tokens: int = 0
     cached_input_tokens: int = 0
@@ -22,13 +24,7 @@ class Tokens(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def usage(self) -> Usage:
-        return Usage(
-            self.input_tokens,
-            self.output_tokens,
-            self.cached_input_tokens,
-            self.cache_write_input_tokens,
-            self.reasoning_output_tokens,
-        )
+        return Usage(*msgspec.structs.astuple(self))
 
 
 class TokenUsage(msgspec.Struct, rename="camel", gc=False):
@@ -55,7 +51,6 @@ class Item(msgspec.Struct, gc=False):
 class TurnError(msgspec.Struct, rename="camel", gc=False):
     message: str = ""
     codex_error_info: ErrorInfo = None
-    additional_details: str | None = None
 
 
 class Turn(msgspec.Struct, gc=False):
@@ -76,7 +71,6 @@ class Thread(msgspec.Struct, gc=False):
 class Params(msgspec.Struct, rename="camel", gc=False):
     """Of every method that we know. Which fields are there depends on it."""
 
-    turn_id: str | None = None
     item_id: str | None = None
     delta: str | None = None
     summary_index: int | None = None
@@ -97,7 +91,6 @@ class Params(msgspec.Struct, rename="camel", gc=False):
 
 class Result(msgspec.Struct, gc=False):
     thread: Thread | None = None
-    turn: Turn | None = None
 
 
 class RpcError(msgspec.Struct, gc=False):

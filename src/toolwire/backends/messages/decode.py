@@ -5,13 +5,13 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
-from toolwire.backends.failures import FAILED_REASONS, Error, finish_failure, stream_failure
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder, checked, counted
+from toolwire.backends.failures import FAILED_REASONS, finish_failure, stream_failure
 from toolwire.backends.messages.wire import Block, RawContent, ReplyMessage, StreamEvent, TokenUsage
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
 from toolwire.core.calls import Fragment
-from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
+from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
     Event,
@@ -38,7 +38,7 @@ _decode_message = msgspec.json.Decoder(ReplyMessage).decode
 _decode_raw_content = msgspec.json.Decoder(RawContent).decode
 
 _TEXT = delta_fields("text", "thinking")
-_TEXT_AND_INPUT = (*_TEXT, *delta_fields("partial_json"))
+_INPUT = delta_fields("partial_json")
 
 _REASONS: dict[str, Reason] = {
     "end_turn": "stop",
@@ -52,23 +52,19 @@ _REASONS: dict[str, Reason] = {
     "guardrail_intervened": "filter",
 }
 
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "thinking_tokens")
+
 
 class Decoder(TurnDecoder):
-    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too.
+    """A stage from frames to turn events, for one turn."""
 
-    `snapshots`: a `partial_json` is all of the input so far.
-    """
-
-    delta_fields = _TEXT_AND_INPUT
+    delta_fields = (*_TEXT, *_INPUT)
+    snapshot_fields = _TEXT
 
     def __init__(
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
     ) -> None:
-        super().__init__(seed, names)
-        self._keeps_frames = keeps_frames
-        self._snapshots = snapshots
-        if snapshots:
-            self.delta_fields = _TEXT  # totals must not be joined
+        super().__init__(seed, names, snapshots=snapshots, keeps_frames=keeps_frames)
         self._reason = ""
         self._usage: dict[str, float] = {}
         self._blocks: dict[int, Block] = {}
@@ -94,36 +90,33 @@ class Decoder(TurnDecoder):
         if self._reason and handler is not Decoder._ignore:
             self.finishing += 1
         if self._started and self._opening:
-            opening, self._opening = self._opening, []
             behind = 1 if events and isinstance(events[0], TurnStarted) else 0
-            events = [*events[:behind], *opening, *events[behind:]]
-        return [out for each in events for out in self._sequencer.feed(each)]
+            events = [*events[:behind], *self._take_opening(), *events[behind:]]
+        return self._in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
 
     def _repaired(self, frame: Frame) -> tuple[StreamEvent, Frame] | None:
         """A frame with split characters joined; None if it cannot be read."""
         if frame.data.strip() == b"[DONE]":
             return None
-        data = self._with_whole_chars(frame.data)
-        try:
-            return _decode_event(data), Frame(frame.event, data)
-        except UNREADABLE:
+        data, event = self._read_mended(frame.data, _decode_event)
+        if event is None:
             self._skip_frame(frame)
             return None
+        return event, Frame(frame.event, data)
 
     def _with_frame(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
         """The turn events of an event, with its frame in the delta if it is one, or as a `RawFrame`."""
         type, item = event.type or frame.event.decode("latin-1"), f"{event.index}"
-        raw = RawFrame(type, item, frame.data)
         handler = self._HANDLERS[type]
         match type:
             case "content_block_delta":
-                return self._delta_with_frame(event, frame, raw)
+                return self._delta_with_frame(event, frame)
             case "content_block_start":
                 shown = _block_start(item, frame.data, event.content_block or Block())
                 return [*self._close_blocks(), shown, *handler(self, event)]
             case "content_block_stop":
                 ended = [MessageEnded(item)] if self._type_at(event.index) == "text" else []
-                return [*ended, raw, *handler(self, event)]
+                return [*ended, RawFrame(type, item, frame.data), *handler(self, event)]
             case "message_start" | "message_delta" | "message_stop":
                 events = handler(self, event)
                 has_failed = self.ended and type != "message_stop"
@@ -131,58 +124,47 @@ class Decoder(TurnDecoder):
             case _:
                 return handler(self, event)
 
-    def _delta_with_frame(self, event: StreamEvent, frame: Frame, raw: RawFrame) -> Sequence[Event]:
-        type, delta = self._type_at(event.index), event.delta
-        if delta is None or type not in (*_KNOWN_BLOCKS, None):
-            return (raw,)
-        events = self._grow(event)
-        if events or delta.signature is not None or delta.partial_json is not None:
-            return [_framed(each, event.index, frame) for each in events]
-        return () if delta.text is not None or delta.thinking is not None else (raw,)
+    def _delta_with_frame(self, event: StreamEvent, frame: Frame) -> Sequence[Event]:
+        delta = event.delta
+        if delta is not None and self._type_at(event.index) in (*_KNOWN_BLOCKS, None):
+            events = self._grow(event, frame)
+            known = (delta.text, delta.partial_json, delta.thinking, delta.signature)
+            if events or any(value is not None for value in known):
+                return events
+        return (RawFrame("content_block_delta", f"{event.index}", frame.data),)
 
     def _type_at(self, index: int) -> str | None:
         block = self._blocks.get(index)
         return block.type if block is not None else None
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        try:
-            message = _decode_message(body)
-        except UNREADABLE:
-            body = self._with_whole_chars(body)
-            try:
-                message = _decode_message(body)
-            except UNREADABLE:
-                return self._fail(Failure(502, "bad_reply", "The backend's reply is not a message."))
+        body, message = self._read_plain(body, _decode_message)
+        if message is None:
+            return self.fail(Failure(502, "bad_reply", "The backend's reply is not a message."))
         if message.error is not None:
-            return self._fail(_failure(message.error))
+            return self.fail(stream_failure(message.error))
         if (message.stop_reason or "").lower() in FAILED_REASONS:
-            return self._fail(finish_failure(message.stop_reason or ""))
+            return self.fail(finish_failure(message.stop_reason or ""))
         if message.content is None:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
-        if len(message.content) > MAX_CALLS:
-            raise TooManyCalls
-        out: list[Event] = [*self._start(StreamEvent(message=message)), *self._opening]
-        self._opening = []
+            return self.fail(Failure(502, "bad_reply", "The backend's reply holds no content."))
+        out: list[Event] = [*self._start(StreamEvent(message=message)), *self._take_opening()]
         raws = _decode_raw_content(body).content if self._keeps_frames else ()
         if self._keeps_frames:
             out.insert(0, RawFrame("message", "", body))
-        for index, block in enumerate(message.content):
+        for index, block in enumerate(checked(message.content)):
             if self._keeps_frames:
                 out += self._close_blocks()
                 data = b'{"content_block":' + bytes(raws[index]) + b"}"
                 out.append(_block_start(f"{index}", data, block))
-            opened = self._open_block(StreamEvent(index=index, content_block=block))
-            out += [_with_item(event, index) for event in opened] if self._keeps_frames else opened
+            out += self._open_block(StreamEvent(index=index, content_block=block))
             out += self._close_block(StreamEvent(index=index))
         self._reason = message.stop_reason or ""
-        return [out for each in (*out, *self._stop(StreamEvent())) for out in self._sequencer.feed(each)]
+        return self._in_sequence((*out, *self._stop(StreamEvent())))
 
     def end(self) -> Sequence[Event]:
         if self.ended:
             return ()
-        if not self._reason:
-            return self._cut()
-        return [out for each in self._stop(StreamEvent()) for out in self._sequencer.feed(each)]
+        return self._in_sequence(self._stop(StreamEvent())) if self._reason else self._cut()
 
     def _start(self, event: StreamEvent) -> Sequence[Event]:
         message = event.message or ReplyMessage()
@@ -203,7 +185,8 @@ class Decoder(TurnDecoder):
             case "text":
                 if block.citations and not self._keeps_frames:
                     out.append(Note("annotations_dropped"))
-                return [*out, TextDelta(block.text)] if block.text else out
+                item = f"{event.index}" if self._keeps_frames else ""  # so that two text blocks stay separate
+                return [*out, TextDelta(block.text, item)] if block.text else out
             case "thinking":
                 return [*out, ReasoningDelta(block.thinking)] if block.thinking else out
             case "redacted_thinking":
@@ -222,7 +205,8 @@ class Decoder(TurnDecoder):
         last, self._last = self._last, None
         return [*out, *self._table.feed(last)] if last is not None else out
 
-    def _grow(self, event: StreamEvent) -> Sequence[Event]:
+    def _grow(self, event: StreamEvent, frame: Frame | None = None) -> Sequence[Event]:
+        """Read a delta, with its frame where frames are kept."""
         delta = event.delta
         if delta is None:
             return ()
@@ -232,12 +216,16 @@ class Decoder(TurnDecoder):
                 return ()
             self._grown.add(event.index)
             key, text = f"{event.index}", delta.partial_json
-            more = None if self._snapshots else self._table.extend(key, text)
-            return (more,) if more is not None else self._table.feed(Fragment(text, key, total=self._snapshots))
+            more = None if self._snapshots else self._table.extend(key, text, frame)
+            if more is not None:
+                return (more,)
+            events = self._table.feed(Fragment(text, key, total=self._snapshots))
+            return [CallArgs(each.id, each.text, frame) if isinstance(each, CallArgs) else each for each in events]
         if delta.text:
-            return [*self._ensured(), TextDelta(delta.text)]
+            item = "" if frame is None else f"{event.index}"
+            return [*self._ensured(), TextDelta(delta.text, item, frame=frame)]
         if delta.thinking:
-            return [*self._ensured(), ReasoningDelta(delta.thinking)]
+            return [*self._ensured(), ReasoningDelta(delta.thinking, frame=frame)]
         block = self._blocks.get(event.index)
         if delta.signature and block is not None:
             block.signature = delta.signature  # the last one counts; they are not joined
@@ -256,7 +244,7 @@ class Decoder(TurnDecoder):
                 return [ReasoningEnded("", block.data or "", ORIGIN, redacted=True)]
             case "tool_use":
                 last = self._last_fragment(event.index, block)
-                call = next((each for each in self._table.calls if each.item == last.item), None)
+                call = next((each for each in reversed(self._table.calls) if each.item == last.item), None)
                 if last.text or call is None or is_json(call.text):
                     return self._table.feed(last)
                 self._last = last  # perhaps cut: the end of the turn decides
@@ -277,7 +265,7 @@ class Decoder(TurnDecoder):
         if event.delta is not None and event.delta.stop_reason:
             self._reason = event.delta.stop_reason
             if self._reason.lower() in FAILED_REASONS:
-                return self._fail(finish_failure(self._reason))
+                return self.fail(finish_failure(self._reason))
         self._count(event.usage)
         return ()
 
@@ -310,7 +298,7 @@ class Decoder(TurnDecoder):
         return _REASONS.get(given, "stop")
 
     def _failed(self, event: StreamEvent) -> Sequence[Event]:
-        return self._fail(_failure(event.error))
+        return self.fail(stream_failure(event.error))
 
     def _ignore(self, event: StreamEvent) -> Sequence[Event]:
         return ()
@@ -319,25 +307,11 @@ class Decoder(TurnDecoder):
         """Take token counts. They are running totals: the last number wins, and a missing one changes nothing."""
         if usage is None:
             return
-        for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"):
-            value = getattr(usage, name)
-            if value is not None:
-                self._usage[name] = value
-        thinking = (usage.output_tokens_details or {}).get("thinking_tokens")
-        if isinstance(thinking, int | float):
-            self._usage["thinking_tokens"] = thinking
+        counts = {**(usage.output_tokens_details or {}), **msgspec.structs.asdict(usage)}
+        self._usage |= {name: counts[name] for name in _COUNTS if isinstance(counts.get(name), int | float)}
 
     def _counted(self) -> Usage:
-        fresh, output, cached, written, thinking = (
-            counted(self._usage.get(name))
-            for name in (
-                "input_tokens",
-                "output_tokens",
-                "cache_read_input_tokens",
-                "cache_creation_input_tokens",
-                "thinking_tokens",
-            )
-        )
+        fresh, output, cached, written, thinking = (counted(self._usage.get(name)) for name in _COUNTS)
         return Usage(fresh + cached + written, output, cached, written, thinking)
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
@@ -357,28 +331,3 @@ def _block_start(about: str, data: bytes, block: Block) -> RawFrame:
     call = block.tool_use_id or ""
     answers = call if block.type == "tool_result" and isinstance(call, str) else None
     return RawFrame("content_block_start", about, data, answers, block.type not in _KNOWN_BLOCKS)
-
-
-def _framed(event: Event, index: int, frame: Frame) -> Event:
-    match event:
-        case CallArgs(id, text):
-            return CallArgs(id, text, frame)
-        case TextDelta(text):
-            return TextDelta(text, f"{index}", frame=frame)
-        case ReasoningDelta(text, kind, part):
-            return ReasoningDelta(text, kind, part, frame=frame)
-        case _:
-            return event
-
-
-def _with_item(event: Event, index: int) -> Event:
-    """The event with its block as item, so that two text blocks stay separate."""
-    return TextDelta(event.text, f"{index}") if isinstance(event, TextDelta) else event
-
-
-def _failure(given: Any) -> Failure:
-    try:
-        error = msgspec.convert(given, Error)
-    except msgspec.ValidationError:
-        error = Error(message=given if isinstance(given, str) else None)
-    return stream_failure(error)

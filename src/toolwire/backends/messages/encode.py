@@ -4,12 +4,13 @@ from typing import Any
 
 import msgspec
 
+from toolwire.backends.encoding import given
 from toolwire.backends.messages.decode import ORIGIN
 from toolwire.backends.messages.fold import Fold, is_foreign, is_refused
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
-from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool
+from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool, ToolChoice
 
 _encode = msgspec.json.Encoder().encode
 
@@ -30,7 +31,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     body |= {"model": request.model, "stream": stream}
     refused = [name for name in profile.refuses if _removed(body, name)]
     notes += [Note("field_dropped", name) for name in refused]
-    return _encode({name: value for name, value in body.items() if value is not None}), notes
+    return _encode(given(**body)), notes
 
 
 def _original_body(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
@@ -51,8 +52,8 @@ def _original_body(request: Request, profile: Profile, notes: list[Note]) -> dic
 
 def _object(body: dict[str, Any], name: str) -> dict[str, msgspec.Raw]:
     """The fields of an object, which may be null or missing."""
-    given = bytes(body.get(name, b"null"))
-    return _fields(given) if given != b"null" else {}
+    written = bytes(body.get(name, b"null"))
+    return _fields(written) if written != b"null" else {}
 
 
 def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
@@ -96,8 +97,8 @@ def _removed(body: dict[str, Any], name: str) -> bool:
     field, _, inner = name.partition(".")
     if not inner:
         return body.pop(name, None) is not None
-    given: Any = body.get(field) or []
-    tools = _list(given) if isinstance(given, msgspec.Raw) else [_fields(_encode(tool)) for tool in given]
+    declared: Any = body.get(field) or []
+    tools = _list(declared) if isinstance(declared, msgspec.Raw) else [_fields(_encode(tool)) for tool in declared]
     if not any(inner in tool for tool in tools):
         return False
     body[field] = [{key: value for key, value in tool.items() if key != inner} for tool in tools]
@@ -131,20 +132,19 @@ def _add_reasoning(body: dict[str, Any], request: Request, profile: Profile, not
 
 
 def _tool(tool: Tool) -> dict[str, Any]:
-    facts = {"description": tool.description or None, "strict": tool.strict, "cache_control": tool.cache}
-    given = {name: value for name, value in facts.items() if value is not None}
-    return {"name": tool.name, "input_schema": tool.parameters or NO_PARAMETERS, **given}
+    more = given(description=tool.description or None, strict=tool.strict, cache_control=tool.cache)
+    return {"name": tool.name, "input_schema": tool.parameters or NO_PARAMETERS, **more}
 
 
 def _tool_choice(request: Request) -> dict[str, Any] | None:
-    choice = request.tool_choice
-    written: dict[str, Any] = {"type": "auto"}
-    if choice is not None and choice.hosted is not None:
+    choice = request.tool_choice or ToolChoice()
+    written: dict[str, Any]
+    if choice.hosted is not None:
         written = {**_fields(choice.hosted)}
-    elif choice is not None and choice.name:
+    elif choice.name:
         written = {"type": "tool", "name": choice.name}
-    elif choice is not None:
+    else:
         written = {"type": {"auto": "auto", "none": "none", "required": "any"}[choice.mode]}
     if request.parallel_calls is False and written["type"] != "none":
         return {**written, "disable_parallel_tool_use": True}
-    return written if choice is not None else None
+    return written if request.tool_choice is not None else None

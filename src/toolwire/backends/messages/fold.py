@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 
 from toolwire.adapt.history import OPENING
+from toolwire.backends.encoding import object_arguments, split_opening
 from toolwire.backends.messages.decode import ORIGIN
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
@@ -32,7 +33,6 @@ from toolwire.core.request import (
     TextPart,
     ToolsEntry,
 )
-from toolwire.core.text import as_object, wrapped
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
@@ -77,16 +77,10 @@ class Fold:
     def messages(self, request: Request) -> list[dict[str, Any]]:
         """The messages of a request."""
         if self._originals is not None:
-            self._out = self._merged(request, self._originals)
-            if request.entries and not self._out:
-                self._ensure_user_first()
-            return self._out
-        opening = True
-        for entry in request.entries:
-            if opening and isinstance(entry, Message) and entry.role in ("system", "developer"):
-                self._system.append(TextPart(_text(entry.parts), _cache(entry.parts)))
-                continue
-            opening = False
+            return self._merged(request, self._originals)
+        opening, rest = split_opening(request.entries, "system", "developer")
+        self._system = [TextPart(_text(entry.parts), _cache(entry.parts)) for entry in opening]
+        for entry in rest:
             self._add(entry)
         if request.entries:
             self._ensure_user_first()
@@ -99,7 +93,7 @@ class Fold:
         out: list[dict[str, Any]] = []
         joined: dict[int, dict[str, Any]] = {}  # messages joined from several
         whole = False  # the last message is an original
-        for index, group in groupby(request.entries, _message_of):
+        for index, group in groupby(request.entries, lambda entry: entry.message):
             entries = [*group]
             is_whole = originals.are_whole(entries) and not any(map(is_refused, entries))
             if is_whole:
@@ -155,7 +149,8 @@ class Fold:
                 # An instruction in the middle of the conversation, for which not every model has a role.
                 self._blocks("user", [{"type": "text", "text": f"<system>\n{_text(entry.parts)}\n</system>"}])
             case CallEntry():
-                block = {"type": "tool_use", "id": entry.id, "name": entry.name, "input": self._input(entry)}
+                arguments = object_arguments(entry, self._notes)
+                block = {"type": "tool_use", "id": entry.id, "name": entry.name, "input": arguments}
                 self._blocks("assistant", [block])
             case ResultEntry():
                 self._blocks("user", [self._result(entry)])
@@ -191,13 +186,6 @@ class Fold:
         else:
             self._out.append({"role": role, "content": blocks})
 
-    def _input(self, entry: CallEntry) -> msgspec.Raw:
-        given = as_object(entry.arguments)
-        if given is not None:
-            return given
-        self._notes.append(Note("arguments_wrapped", entry.id))
-        return wrapped(entry.arguments)
-
     def _result(self, entry: ResultEntry) -> dict[str, Any]:
         content = [block for part in entry.parts if (block := self._part(part))]
         if not content and self._profile.empty_result:
@@ -232,10 +220,6 @@ class Fold:
             case _:
                 self._notes.append(Note("part_dropped", type(part).__name__.removesuffix("Part").lower()))
                 return None
-
-
-def _message_of(entry: Entry) -> int:
-    return entry.message
 
 
 def _role(message: dict[str, Any]) -> str:

@@ -45,7 +45,6 @@ class ReplyMessage(msgspec.Struct, gc=False):
     """A message, whole or as it starts."""
 
     id: str | None = None
-    type: str | None = None
     model: str | None = None
     content: list[Block] | None = None
     stop_reason: str | None = None

@@ -24,12 +24,8 @@ class Conversation(LoweredConversation):
 
     def __init__(self, request: Request, seed: str, profile: Profile = OPENAI) -> None:
         super().__init__(request, profile.limits)
-        self._decoder = Decoder(
-            seed,
-            self._request.tool_names,
-            snapshots=profile.arguments == "snapshot",
-            keeps_frames=request.dialect == DIALECT,
-        )
+        keeps, snapshots = request.dialect == DIALECT, profile.arguments == "snapshot"
+        self._decoder = Decoder(seed, self._request.tool_names, snapshots=snapshots, keeps_frames=keeps)
         self._profile = profile
 
     def start(self) -> Opening:

@@ -12,27 +12,24 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from toolwire.backends.decoder import UNREADABLE, TurnDecoder, counted
+from toolwire.backends.decoder import UNREADABLE, TurnDecoder, checked, usage_of
 from toolwire.backends.failures import Error, stream_failure
 from toolwire.backends.responses.tracker import ItemTracker, TrackedItem
 from toolwire.backends.responses.wire import (
-    DELTAS,
     DIALECT,
     ENDINGS,
     Ending,
-    Part,
     RawOutput,
     ReplyItem,
     Response,
     StreamEvent,
-    TokenUsage,
     documented_event,
     documented_item,
     loose_payload,
 )
 from toolwire.core.backend import ContextWindow
 from toolwire.core.batch import delta_fields
-from toolwire.core.errors import MAX_CALLS, Failure, TooManyCalls
+from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
     CallStarted,
@@ -48,7 +45,6 @@ from toolwire.core.events import (
     TextDelta,
     TurnEnded,
     TurnStarted,
-    Usage,
 )
 from toolwire.core.loose import CALL_TYPES, read_fragments
 from toolwire.core.sse import Frame
@@ -71,22 +67,22 @@ DELTA_FIELDS = delta_fields("delta")
 
 
 class Decoder(TurnDecoder):
-    """A stage from frames to turn events, for one turn. `keeps_frames`: the client speaks this dialect too."""
+    """A stage from frames to turn events, for one turn."""
+
+    delta_fields = DELTA_FIELDS
+    has_items = True
 
     def __init__(
         self, seed: str, names: Sequence[str] = (), *, snapshots: bool = False, keeps_frames: bool = False
     ) -> None:
-        super().__init__(seed, names, with_items=keeps_frames)
-        self._keeps_frames = keeps_frames
+        super().__init__(seed, names, snapshots=snapshots, keeps_frames=keeps_frames)
         self._frame: Frame | None = None  # the frame being read, where frames are kept
         self._final = b""  # the last frame with a whole response, where frames are kept
-        self._snapshots = snapshots
-        self.delta_fields = () if snapshots else DELTA_FIELDS  # totals must not be joined
         self._output = ItemTracker()
         self._is_done = False  # the server sent `[DONE]`
         self._is_listing = False  # the final list is being read
         self._delta_key: tuple[str | None, int | None, int | None] | None = None
-        self._item: TrackedItem | None = None  # of the last delta, or the last that began or ended
+        self._item = TrackedItem("", None)  # of the last delta, or the last that began or ended
         self._message: TrackedItem | None = None  # the message that the last text belongs to
         self._open_reasoning: TrackedItem | None = None
 
@@ -115,24 +111,20 @@ class Decoder(TurnDecoder):
             events = [*self._start(event), *events]
         if self._frame is not None:
             self._frame = None
-            if event.type not in DELTAS:
+            if event.type not in self._DELTAS:
                 answers = event.item.answers if event.item is not None else None
                 events = [RawFrame(event.type, self._item_name(event), frame.data, answers), *events]
         return self._in_sequence(events) if len(events) != 1 else self._sequencer.feed(events[0])
 
-    def _in_sequence(self, events: Sequence[Event]) -> Sequence[Event]:
-        feed = self._sequencer.feed
-        return [out for each in events for out in feed(each)]
-
     def feed_plain(self, body: bytes) -> Sequence[Event]:
-        body, response = self._read_plain(body)
+        body, response = self._read_plain(body, _decode_response)
         if response is None:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply is not a response object."))
+            return self.fail(Failure(502, "bad_reply", "The backend's reply is not a response object."))
         event = StreamEvent("response.completed", response=response)
         if response.error is not None or response.status in ("failed", "cancelled"):
             return [*self._start(event), *self._failed(event)]
         if response.output is None:
-            return self._fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
+            return self.fail(Failure(502, "bad_reply", "The backend's reply holds no output."))
         # Whole items never interleave: there is nothing to put in sequence.
         if not self._keeps_frames:
             return [*self._start(event), *self._completed(event)]
@@ -141,25 +133,11 @@ class Decoder(TurnDecoder):
 
     def _item_name(self, event: StreamEvent) -> str:
         """The name of the item that a frame is about, if it is about one. Its handler must have run."""
-        if event.item is not None and self._item is not None:
+        if event.item is not None:
             return self._item.name
         if event.item_id or event.output_index is not None:
             return self._output.find(event.item_id, event.output_index).name
         return ""
-
-    def _read_plain(self, body: bytes) -> tuple[bytes, Response | None]:
-        """The body with split characters joined, and the response in it."""
-        try:
-            return body, _decode_response(body)
-        except UNREADABLE:
-            mended = self._surrogates.mended(body)
-        if mended is None:
-            return body, None
-        self._opening += [Note("letter_replaced")] * self._surrogates.lost
-        try:
-            return mended, _decode_response(mended)
-        except UNREADABLE:
-            return body, None
 
     def end(self) -> Sequence[Event]:
         if self.ended:
@@ -168,19 +146,16 @@ class Decoder(TurnDecoder):
 
     def _start(self, event: StreamEvent) -> list[Event]:
         self._started = True
-        opening, self._opening = self._opening, []
         response = event.response or Response()
-        return [TurnStarted(response.id or "", response.model or ""), *opening]
+        return [TurnStarted(response.id or "", response.model or ""), *self._take_opening()]
 
     def _repaired_event(self, frame: Frame) -> StreamEvent | None:
         """What can still be read of a malformed frame: one with split characters, or the end of the turn."""
-        lost = self._surrogates.lost
-        mended = self._surrogates.mended(frame.data)
+        data, event = self._read_mended(frame.data, _decode_event)
+        if data is not frame.data:
+            return event
         try:
-            if mended is not None:
-                self._opening += [Note("letter_replaced")] * (self._surrogates.lost - lost)
-                return _decode_event(mended)
-            ending = _decode_ending(frame.data)
+            ending = _decode_ending(data)
         except UNREADABLE:
             return None
         if ending.type not in ENDINGS:
@@ -202,13 +177,9 @@ class Decoder(TurnDecoder):
         try:
             data.decode()
         except UnicodeDecodeError:
-            return self._fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
+            return self.fail(Failure(502, "bad_encoding", "The backend sent text that is not UTF-8."))
         self._skip_frame(frame)
         return self._take_opening() if self._started else ()
-
-    def _take_opening(self) -> list[Event]:
-        opening, self._opening = self._opening, []
-        return opening
 
     def _done(self) -> Sequence[Event]:
         """Handle `[DONE]` without an event that says how the turn ended."""
@@ -230,7 +201,7 @@ class Decoder(TurnDecoder):
             return self._in_sequence([*start, *self._read_loosely(msgspec.json.decode(frame.data))])
         if self._keeps_frames and event.type.startswith("response."):
             datas = frame.batch.each_frame() if frame.batch is not None else (frame.data,)
-            about = self._item_name(event) if event.item_id else ""
+            about = self._item_name(event) if event.item is None else ""
             return self._in_sequence([RawFrame(event.type, about, data) for data in datas])
         return ()
 
@@ -241,7 +212,12 @@ class Decoder(TurnDecoder):
             more = self._table.extend(event.item_id or "", event.delta or "", self._frame)
             if more is not None:
                 return (more,)
-        return self._framed(event, self._call_event(event))
+        events = self._call_event(event)
+        if self._frame is not None and len(events) == 1:
+            only = events[0]
+            if isinstance(only, CallArgs) and only.text == event.delta:
+                return (CallArgs(only.id, only.text, self._frame),)
+        return events
 
     def _call_event(self, event: StreamEvent) -> list[Event]:
         """Read an event with some or all arguments of a call."""
@@ -253,33 +229,19 @@ class Decoder(TurnDecoder):
             fragment = msgspec.structs.replace(fragment, total=True)
         return self._table.feed(fragment)
 
-    def _framed(self, event: StreamEvent, events: Sequence[Event]) -> Sequence[Event]:
-        """The first delta of a call, with its frame if both have the same text."""
-        if self._frame is None or len(events) != 1:
-            return events
-        only = events[0]
-        if isinstance(only, CallArgs) and only.text == event.delta:
-            return (CallArgs(only.id, only.text, self._frame),)
-        return events
-
-    def _text_delta(self, event: StreamEvent) -> Sequence[Event]:
-        self._find_item(event)
+    def _text_delta(
+        self, event: StreamEvent, kind: type[TextDelta] | type[RefusalDelta] = TextDelta
+    ) -> Sequence[Event]:
+        item = self._find_item(event)
         if not event.delta:
             return ()
-        if self._frame is None:
-            delta = TextDelta(event.delta)
-            return (delta,) if self._item is self._message else self._separated(delta)
-        assert self._item is not None
-        return (TextDelta(event.delta, self._item.name, event.content_index or 0, self._frame),)
+        if self._frame is not None:
+            return (kind(event.delta, item.name, event.content_index or 0, self._frame),)
+        delta = kind(event.delta)
+        return (delta,) if item is self._message else self._separated(delta)
 
     def _refusal_delta(self, event: StreamEvent) -> Sequence[Event]:
-        self._find_item(event)
-        if not event.delta:
-            return ()
-        if self._frame is None:
-            return self._separated(RefusalDelta(event.delta))
-        assert self._item is not None
-        return (RefusalDelta(event.delta, self._item.name, event.content_index or 0, self._frame),)
+        return self._text_delta(event, RefusalDelta)
 
     def _separated(self, delta: TextDelta | RefusalDelta) -> Sequence[Event]:
         """A delta of the selected item, after the end of the previous message if it was another."""
@@ -293,27 +255,27 @@ class Decoder(TurnDecoder):
         return self._read_reasoning(event, "content", event.content_index or 0)
 
     def _read_reasoning(self, event: StreamEvent, kind: ReasoningKind, part: int) -> Sequence[Event]:
-        self._find_item(event)
+        item = self._find_item(event)
         if not event.delta:
             return ()
-        item = self._item
         delta = ReasoningDelta(event.delta, kind, part)
-        if self._frame is not None and item is not None:
+        if self._frame is not None:
             frame = self._frame if event.type != "response.reasoning.delta" else None
             delta = ReasoningDelta(event.delta, kind, part, item.name, frame)
         if item is self._open_reasoning:
             return (delta,)
         earlier, self._open_reasoning = self._open_reasoning, item
-        if item is not None:
-            item.type = "reasoning"
+        item.type = "reasoning"
         return (delta,) if earlier is None else (ReasoningEnded(), delta)
 
-    def _find_item(self, event: StreamEvent) -> None:
+    def _find_item(self, event: StreamEvent) -> TrackedItem:
+        """Select the item that a delta belongs to."""
         key = (event.item_id, event.output_index, event.content_index)
         if key != self._delta_key:
             self._delta_key = key
             self._item = self._output.find(event.item_id, event.output_index)
             self._item.seen_parts.add(event.content_index or 0)
+        return self._item
 
     # Beginnings and ends
 
@@ -343,24 +305,18 @@ class Decoder(TurnDecoder):
         }
         return self._read_loosely(payload)
 
-    def _text_done(self, event: StreamEvent) -> Sequence[Event]:
-        return self._part_done(event, TextDelta, event.text)
-
-    def _refusal_done(self, event: StreamEvent) -> Sequence[Event]:
-        return self._part_done(event, RefusalDelta, event.refusal)
-
-    def _part_done(
-        self, event: StreamEvent, kind: type[TextDelta] | type[RefusalDelta], text: str | None
-    ) -> Sequence[Event]:
+    def _part_done(self, event: StreamEvent) -> Sequence[Event]:
         item, number = self._output.find(event.item_id, event.output_index), event.content_index or 0
         item.ended_parts.add(number)
         self._select(item)
-        return self._whole_part(number, kind, text)
+        if event.type == "response.refusal.done":
+            return self._whole_part(number, RefusalDelta, event.refusal)
+        return self._whole_part(number, TextDelta, event.text)
 
     def _whole_part(self, number: int, kind: type[TextDelta] | type[RefusalDelta], text: str | None) -> Sequence[Event]:
         """A whole part of the selected item, if no delta of it was delivered."""
         item = self._item
-        if item is None or number in item.seen_parts:
+        if number in item.seen_parts:
             return ()
         item.seen_parts.add(number)
         if not text:
@@ -377,10 +333,9 @@ class Decoder(TurnDecoder):
     def _whole_item(self, item: ReplyItem, index: int | None) -> Sequence[Event]:
         """Read a whole item. `index` is used to find a call."""
         tracked = self._item
-        assert tracked is not None
+        tracked.was_forwarded = tracked.was_forwarded or self._frame is not None
         if item.type in CALL_TYPES:
             return self._call_item(item, index, DONE)
-        tracked.was_forwarded = tracked.was_forwarded or self._frame is not None
         if tracked.ended:
             return ()
         tracked.ended = True
@@ -402,12 +357,13 @@ class Decoder(TurnDecoder):
             if part.annotations and not self._keeps_frames:
                 out.append(Note("annotations_dropped"))
             if part.type in CALL_TYPES:
-                out += self._call_part(part, item.id, index)
+                whole = {"type": "message", "id": item.id, "content": [loose_payload(part)]}
+                out += self._read_loosely({"type": DONE, "output_index": index, "item": whole})
             elif part.refusal:
                 out += self._whole_part(number, RefusalDelta, part.refusal)
             else:
                 out += self._whole_part(number, TextDelta, part.text)
-        if self._keeps_frames and self._item is not None and self._item.name:
+        if self._keeps_frames and self._item.name:
             out.append(MessageEnded(self._item.name))
         return out
 
@@ -427,9 +383,6 @@ class Decoder(TurnDecoder):
         return out
 
     def _call_item(self, item: ReplyItem, index: int | None, type: str) -> Sequence[Event]:
-        tracked = self._item
-        assert tracked is not None
-        tracked.was_forwarded = tracked.was_forwarded or (type == DONE and self._frame is not None)
         ended = type == DONE
         fragment = documented_item(item, index, ended=ended, open=ended and not self._is_listing)
         if fragment is not None:
@@ -439,13 +392,9 @@ class Decoder(TurnDecoder):
         if item.id or not self._keeps_frames:
             return events
         return [
-            msgspec.structs.replace(each, item=tracked.name) if isinstance(each, CallStarted) else each
+            msgspec.structs.replace(each, item=self._item.name) if isinstance(each, CallStarted) else each
             for each in events
         ]
-
-    def _call_part(self, part: Part, item: str | None, index: int | None) -> Sequence[Event]:
-        whole = {"type": "message", "id": item, "content": [loose_payload(part)]}
-        return self._read_loosely({"type": DONE, "output_index": index, "item": whole})
 
     def _read_loosely(self, payload: Any) -> list[Event]:
         fragments = read_fragments(payload)
@@ -455,14 +404,11 @@ class Decoder(TurnDecoder):
 
     def _completed(self, event: StreamEvent) -> Sequence[Event]:
         response = event.response or Response()
-        if len(response.output or ()) > MAX_CALLS:
-            raise TooManyCalls
-        out: list[Event] = [*self._opening]
-        self._opening = []
+        out = self._take_opening()
         raws = _decode_output(self._final).response.output if self._final else None
         self._is_listing = True
         is_all_new = not self._output.is_begun
-        for index, item in enumerate(response.output or ()):
+        for index, item in enumerate(checked(response.output or ())):
             tracked = TrackedItem(item.id or "", index) if is_all_new else self._output.list(item.type, item.id, index)
             self._select(tracked)
             if raws and not tracked.was_forwarded:
@@ -478,7 +424,7 @@ class Decoder(TurnDecoder):
                 self.context_window = ContextWindow(is_full=True)
         out = self._with_calls_finished(out, cut=reason != "stop")
         if response.usage is not None:
-            out.append(_usage(response.usage))
+            out.append(usage_of(*msgspec.structs.astuple(response.usage)))
         return [*out, TurnEnded(reason)]
 
     def _with_calls_finished(self, out: list[Event], *, cut: bool) -> list[Event]:
@@ -487,14 +433,11 @@ class Decoder(TurnDecoder):
         return [*out, *self._table.drop_unclaimed(), *self._table.finish(cut=cut)]
 
     def _failed(self, event: StreamEvent) -> Sequence[Event]:
-        return self._fail(stream_failure(event.response.error if event.response else event.error))
+        return self.fail(stream_failure(event.response.error if event.response else event.error))
 
     def _error(self, event: StreamEvent) -> Sequence[Event]:
         flat = Error(event.message, None, event.param, event.code)
-        return self._fail(stream_failure(event.error or flat))
-
-    def _ignore(self, event: StreamEvent) -> Sequence[Event]:
-        return ()
+        return self.fail(stream_failure(event.error or flat))
 
     _HANDLERS: ClassVar[dict[str, Callable[[Any, StreamEvent], Sequence[Event]]]] = {
         SNAPSHOT: _arguments_delta,
@@ -509,15 +452,10 @@ class Decoder(TurnDecoder):
         "response.queued": _created,
         "response.output_item.added": _item_added,
         "response.content_part.added": _part_added,
-        "response.content_part.done": _ignore,
         "response.function_call_arguments.done": _call_event,
         "response.custom_tool_call_input.done": _call_event,
-        "response.output_text.done": _text_done,
-        "response.refusal.done": _refusal_done,
-        "response.reasoning_summary_part.added": _ignore,
-        "response.reasoning_summary_part.done": _ignore,
-        "response.reasoning_summary_text.done": _ignore,
-        "response.reasoning_text.done": _ignore,
+        "response.output_text.done": _part_done,
+        "response.refusal.done": _part_done,
         "response.output_item.done": _item_done,
         "response.completed": _completed,
         "response.done": _completed,
@@ -526,14 +464,4 @@ class Decoder(TurnDecoder):
         "response.cancelled": _failed,
         "error": _error,
     }
-
-
-def _usage(usage: TokenUsage) -> Usage:
-    input_details, output_details = usage.input_tokens_details, usage.output_tokens_details
-    return Usage(
-        input=counted(usage.input_tokens),
-        output=counted(usage.output_tokens),
-        cached=counted(input_details.cached_tokens if input_details else 0),
-        cache_write=counted(input_details.cache_write_tokens if input_details else 0),
-        reasoning=counted(output_details.reasoning_tokens if output_details else 0),
-    )
+    _DELTAS: ClassVar = frozenset(type for type in _HANDLERS if type.endswith(".delta"))

@@ -3,14 +3,15 @@
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import takewhile
 from typing import Any
 
 import msgspec
 
 from toolwire.adapt.names import is_minted_item_id
+from toolwire.backends.encoding import given, split_opening
 from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
+from toolwire.core.cache import BoundedDict, size_of
 from toolwire.core.events import CallKind, Note
 from toolwire.core.request import (
     NO_PARAMETERS,
@@ -41,31 +42,6 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 OUTPUTS: dict[CallKind, str] = {"function": "function_call_output", "custom": "custom_tool_call_output"}
 _OUR_ID = re.compile(rb'"id": ?"[a-z]+_[0-9a-f]{24}')
 
-
-class Body(msgspec.Struct, omit_defaults=True):
-    """The request as it is posted. Fields that were absent are left out; `store` is always sent."""
-
-    model: str
-    input: list[dict[str, Any]]
-    store: bool
-    instructions: str | None = None
-    stream: bool = False
-    tools: list[Any] = []
-    tool_choice: Any = None
-    parallel_tool_calls: bool | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    max_output_tokens: int | None = None
-    reasoning: dict[str, str] | None = None
-    text: dict[str, Any] | None = None
-    service_tier: str | None = None
-    metadata: msgspec.Raw | None = None
-    user: str | None = None
-    safety_identifier: str | None = None
-    prompt_cache_key: str | None = None
-    include: tuple[str, ...] = ()
-
-
 MIN_OUTPUT_TOKENS = 16
 """The smallest `max_output_tokens` that the API accepts."""
 
@@ -79,32 +55,30 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         instructions = "\n\n".join(text for text in (request.instructions, instructions) if text)
     lost: list[Note] = []
     sampling, caller = request.sampling, request.caller
-    body = Body(
+    body = given(
         model=request.model,
         input=[
             encoded_entry(kept) for entry in returnable(entries, lost) if (kept := without_foreign_parts(entry, lost))
         ],
         store=False,
         instructions=instructions,
-        stream=stream,
-        tools=_all_tools(request),
+        stream=stream or None,
+        tools=_all_tools(request) or None,
         tool_choice=_tool_choice(request.tool_choice, request.tools) if request.tool_choice else None,
         parallel_tool_calls=request.parallel_calls,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         max_output_tokens=sampling.max_tokens,
-        reasoning=_reasoning(sampling.effort, profile.summary),
-        text=_text(request.output_format, sampling.verbosity),
+        reasoning=given(effort=sampling.effort or None, summary=profile.summary or None) or None,
+        text=given(format=_format(request.output_format), verbosity=sampling.verbosity) or None,
         service_tier=sampling.service_tier,
         metadata=caller.metadata,
         user=shortened(caller.user),
         safety_identifier=caller.safety_identifier,
         prompt_cache_key=caller.prompt_cache_key,
-        include=_include(request, profile),
+        include=_include(request, profile) or None,
     )
-    dropped = [name for name in profile.refuses if getattr(body, name, None) not in (None, ())]
-    for name in dropped:
-        setattr(body, name, None)
+    dropped = [name for name in profile.refuses if body.pop(name, None) is not None]
     dropped += request.extra
     if sampling.stop:
         dropped.append("stop")
@@ -112,10 +86,10 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         dropped.append("messages.name")
     if request.marks_cache:
         dropped.append("cache_control")
-    if body.max_output_tokens is not None and body.max_output_tokens < MIN_OUTPUT_TOKENS:
-        body.max_output_tokens = MIN_OUTPUT_TOKENS
+    if body.get("max_output_tokens", MIN_OUTPUT_TOKENS) < MIN_OUTPUT_TOKENS:
+        body["max_output_tokens"] = MIN_OUTPUT_TOKENS
         lost.append(Note("value_changed", "max_output_tokens"))
-    if body.user != caller.user:
+    if body.get("user") != caller.user:
         lost.append(Note("value_changed", "user"))
     return _encode(body), [*lost, *(Note("field_dropped", name) for name in dropped)]
 
@@ -168,8 +142,6 @@ _NO_TOOLS = [msgspec.Raw(b"[]"), msgspec.Raw(b"null")]
 
 
 def _items(request: Request, entries: Sequence[Entry], profile: Profile) -> list[Any]:
-    if request.history_unchanged:
-        return [_original_item(entry, profile, is_changed=False) for entry in entries]
     read = {id(entry) for entry in request.original_entries or ()}
     return [_original_item(entry, profile, is_changed=id(entry) not in read) for entry in entries]
 
@@ -201,18 +173,15 @@ def _is_returnable(entry: ReasoningEntry) -> bool:
 
 def without_foreign_parts(entry: Entry, notes: list[Note]) -> Entry | None:
     """An entry without parts that only another dialect has; None if nothing remains."""
-    if isinstance(entry, OtherEntry):
-        notes.append(Note("item_dropped", entry.type))
+    if isinstance(entry, Message | ResultEntry):
+        others = [part for part in entry.parts if isinstance(part, OtherPart)]
+        if others:
+            notes += [Note("part_dropped", part.type) for part in others]
+            return msgspec.structs.replace(entry, parts=tuple(part for part in entry.parts if part not in others))
+    elif isinstance(entry, OtherEntry | ToolsEntry):  # tools are declared with the others
+        notes += [Note("item_dropped", entry.type)] if isinstance(entry, OtherEntry) else ()
         return None
-    if isinstance(entry, ToolsEntry):
-        return None  # its tools are declared with the others
-    if not isinstance(entry, Message | ResultEntry):
-        return entry
-    others = [part for part in entry.parts if isinstance(part, OtherPart)]
-    if not others:
-        return entry
-    notes += [Note("part_dropped", part.type) for part in others]
-    return msgspec.structs.replace(entry, parts=tuple(part for part in entry.parts if part not in others))
+    return entry
 
 
 def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
@@ -254,20 +223,9 @@ def _split_instructions(request: Request, profile: Profile) -> tuple[tuple[Entry
     """The history and the instructions. A server without a system role gets later ones as developer messages."""
     if profile.system == "input":
         return request.entries, None
-    opening = list(takewhile(_instructs, request.entries))
-    texts = [
-        part.text
-        for entry in opening
-        if isinstance(entry, Message)
-        for part in entry.parts
-        if isinstance(part, TextPart)
-    ]
-    later = tuple(as_developer(entry) for entry in request.entries[len(opening) :])
-    return later, "\n\n".join(texts) or profile.instructions
-
-
-def _instructs(entry: Entry) -> bool:
-    return isinstance(entry, Message) and entry.role in ("system", "developer")
+    opening, rest = split_opening(request.entries, "system", "developer")
+    texts = [part.text for entry in opening for part in entry.parts if isinstance(part, TextPart)]
+    return tuple(map(as_developer, rest)), "\n\n".join(texts) or profile.instructions
 
 
 def as_developer(entry: Entry) -> Entry:
@@ -321,24 +279,22 @@ def _part(part: Part, role: str) -> dict[str, Any]:
             return {"type": type}
 
 
-_tool_cache: dict[int, tuple[tuple[Tool, ...], list[msgspec.Raw]]] = {}
-
-
 def _all_tools(request: Request) -> list[msgspec.Raw]:
     return [*_encoded_tools(request.tools), *(tool.raw for tool in request.hosted_tools)]
 
 
-def _encoded_tools(tools: tuple[Tool, ...]) -> list[msgspec.Raw]:
+def _encoded_tools(tools: tuple[Tool, ...]) -> Sequence[msgspec.Raw]:
     """The tools as JSON. The same tuple comes with every request of an agent, so it is encoded once."""
-    cached = _tool_cache.get(id(tools))
-    if cached is not None and cached[0] is tools:
-        return cached[1]
-    if len(_tool_cache) >= 64:
-        _tool_cache.clear()
-    namespaces = dict.fromkeys(tool.namespace for tool in tools)
-    made = [msgspec.Raw(_encode(each)) for namespace in namespaces for each in _in_namespace(namespace, tools)]
-    _tool_cache[id(tools)] = (tools, made)
-    return made
+    cached = _encoded.find(id(tools))
+    if cached is None or cached[0] is not tools:
+        namespaces = dict.fromkeys(tool.namespace for tool in tools)
+        declared = (each for namespace in namespaces for each in _in_namespace(namespace, tools))
+        cached = tools, tuple(msgspec.Raw(_encode(each)) for each in declared)
+        _encoded.keep(id(tools), cached)
+    return cached[1]
+
+
+_encoded: BoundedDict[int, tuple[tuple[Tool, ...], Sequence[msgspec.Raw]]] = BoundedDict(lambda _, made: size_of(made))
 
 
 def _in_namespace(namespace: str, tools: tuple[Tool, ...]) -> list[dict[str, Any]]:
@@ -349,8 +305,7 @@ def _in_namespace(namespace: str, tools: tuple[Tool, ...]) -> list[dict[str, Any
 
 def _tool(tool: Tool) -> dict[str, Any]:
     if tool.kind == "custom":
-        custom = {"type": "custom", "name": tool.name, "description": tool.description or None, "format": tool.format}
-        return {key: value for key, value in custom.items() if value is not None}
+        return given(type="custom", name=tool.name, description=tool.description or None, format=tool.format)
     return {
         "type": "function",
         "name": tool.name,
@@ -372,25 +327,9 @@ def _tool_choice(choice: ToolChoice, tools: tuple[Tool, ...]) -> Any:
     return choice.mode
 
 
-def _reasoning(effort: str | None, summary: str) -> dict[str, str] | None:
-    if not effort and not summary:
+def _format(format: OutputFormat | None) -> dict[str, Any] | None:
+    if format is None:
         return None
-    given = {"effort": effort, "summary": summary}
-    return {key: value for key, value in given.items() if value}
-
-
-def _text(format: OutputFormat | None, verbosity: str | None) -> dict[str, Any] | None:
-    if format is None and verbosity is None:
-        return None
-    text: dict[str, Any] = {}
-    if format is not None:
-        text["format"] = _format(format)
-    if verbosity is not None:
-        text["verbosity"] = verbosity
-    return text
-
-
-def _format(format: OutputFormat) -> dict[str, Any]:
     if format.schema is None:
         return {"type": "json_object"}
     shown = {"type": "json_schema", "name": format.name, "schema": format.schema, "strict": bool(format.strict)}

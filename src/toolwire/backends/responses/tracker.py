@@ -4,39 +4,28 @@ Servers identify an item by its id, by its index, by both, or by a new id in eve
 and some give several items one id. So an id decides while its item is open; an index decides where the id is new.
 """
 
+import msgspec
 
-class TrackedItem:
+
+class TrackedItem(msgspec.Struct, eq=False):
     """One item: its name, which of its parts were delivered, and whether it has ended."""
 
-    __slots__ = (
-        "ended",
-        "ended_parts",
-        "id",
-        "index",
-        "is_announced",
-        "is_listed",
-        "name",
-        "seen_parts",
-        "type",
-        "was_forwarded",
-    )
+    id: str
+    index: int | None
+    name: str = ""
+    type: str = ""
+    seen_parts: set[int] = set()
+    ended_parts: set[int] = set()
+    ended: bool = False
+    is_announced: bool = False
+    is_listed: bool = False
+    """It is in the final list."""
+    was_forwarded: bool = False
+    """The frame that ends it was forwarded."""
 
-    def __init__(self, id: str, index: int | None) -> None:
-        self.id = id
-        self.index = index
-        self.name = id or index_name(index)
-        self.type = ""
-        self.seen_parts: set[int] = set()
-        self.ended_parts: set[int] = set()
-        self.ended = False
-        self.is_announced = False
-        self.is_listed = False  # it is in the final list
-        self.was_forwarded = False  # the frame that ends it was forwarded
-
-
-def index_name(index: int | None) -> str:
-    """The name of an item without an id, made from its index so that it equals no id of a server."""
-    return f"@{index}" if index is not None else ""
+    def __post_init__(self) -> None:
+        """Name an item without an id by its index, so that the name equals no id of a server."""
+        self.name = self.id or (f"@{self.index}" if self.index is not None else "")
 
 
 class ItemTracker:

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from toolwire.backends.decoder import TokenDetails
 from toolwire.backends.failures import Error
 from toolwire.core.calls import Fragment
 from toolwire.core.events import CallKind
@@ -27,44 +28,40 @@ class NestedFunction(msgspec.Struct, gc=False):
     input: MaybeText = msgspec.UNSET
 
 
-class Part(msgspec.Struct, gc=False):
-    """A content part. Some servers put a call here, in several spellings."""
+class CallHolder(msgspec.Struct, gc=False):
+    """What may describe a call, in several spellings: an item, a part of one, or an event."""
 
     type: str = ""
-    text: str | None = None
-    refusal: str | None = None
-    annotations: list[Any] | None = None
-    id: str | None = None
     call_id: str | None = None
     name: str | None = None
+    arguments: MaybeText = msgspec.UNSET
+    input: MaybeText = msgspec.UNSET
     function_name: str | None = None
     tool_name: str | None = None
     call_name: str | None = None
     function: NestedFunction | str | None = None
-    arguments: MaybeText = msgspec.UNSET
-    input: MaybeText = msgspec.UNSET
+
+
+class Part(CallHolder):
+    """A content part. Some servers put a call here."""
+
+    id: str | None = None
+    text: str | None = None
+    refusal: str | None = None
+    annotations: list[Any] | None = None
     namespace: str | None = None
     status: str | None = None
 
 
-class ReplyItem(msgspec.Struct, gc=False):
+class ReplyItem(CallHolder):
     """An output item of any type."""
 
-    type: str = ""
     id: str | None = None
-    call_id: str | None = None
-    name: str | None = None
     namespace: str | None = None
-    arguments: MaybeText = msgspec.UNSET
-    input: MaybeText = msgspec.UNSET
     status: str | None = None
     content: list[Part] | None = None
     summary: list[Part] | None = None
     encrypted_content: str | None = None
-    function_name: str | None = None
-    tool_name: str | None = None
-    call_name: str | None = None
-    function: NestedFunction | str | None = None
 
     @property
     def answers(self) -> str | None:
@@ -72,16 +69,8 @@ class ReplyItem(msgspec.Struct, gc=False):
         return self.call_id or "" if self.type in _RESULTS else None
 
 
-class TokenDetails(msgspec.Struct, gc=False):
-    """The details of token counts."""
-
-    cached_tokens: float | None = None
-    cache_write_tokens: float | None = None
-    reasoning_tokens: float | None = None
-
-
 class TokenUsage(msgspec.Struct, gc=False):
-    """The token counts of a response."""
+    """The token counts of a response, in the order that `usage_of` takes them."""
 
     input_tokens: float | None = None
     output_tokens: float | None = None
@@ -107,21 +96,16 @@ class Response(msgspec.Struct, gc=False):
     incomplete_details: IncompleteDetails | None = None
 
 
-class StreamEvent(msgspec.Struct, gc=False):
+class StreamEvent(CallHolder):
     """Any event of a stream. Which fields are there depends on its type."""
 
-    type: str = ""
-    delta: str | None = None
     item_id: str | None = None
     output_index: int | None = None
     content_index: int | None = None
+    delta: str | None = None
     summary_index: int | None = None
     item: ReplyItem | None = None
     part: Part | None = None
-    arguments: MaybeText = msgspec.UNSET
-    input: MaybeText = msgspec.UNSET
-    name: str | None = None
-    call_id: str | None = None
     text: str | None = None
     refusal: str | None = None
     response: Response | None = None
@@ -130,16 +114,12 @@ class StreamEvent(msgspec.Struct, gc=False):
     message: str | None = None
     param: Any = None
     id: Any = None
-    function_name: str | None = None
-    tool_name: str | None = None
-    call_name: str | None = None
-    function: NestedFunction | str | None = None
 
 
 _CALL_FIELDS = ("type", "id", "call_id", "name", "function_name", "tool_name", "call_name", "namespace", "status")
 
 
-def loose_payload(holder: Part | ReplyItem | StreamEvent) -> dict[str, Any]:
+def loose_payload(holder: CallHolder) -> dict[str, Any]:
     """The fields that describe a call, as a payload for `core/loose.py`. Arguments are text, as they came."""
     given = {name: value for name in _CALL_FIELDS if (value := getattr(holder, name, None)) is not None}
     if isinstance(holder.function, NestedFunction):
@@ -147,7 +127,7 @@ def loose_payload(holder: Part | ReplyItem | StreamEvent) -> dict[str, Any]:
     return {**given, **_texts(holder)}
 
 
-def _texts(holder: NestedFunction | Part | ReplyItem | StreamEvent) -> dict[str, str]:
+def _texts(holder: NestedFunction | CallHolder) -> dict[str, str]:
     texts = {"arguments": arguments_text(holder.arguments), "input": arguments_text(holder.input)}
     return {name: text for name, text in texts.items() if text}
 
@@ -240,17 +220,3 @@ class RawOutput(msgspec.Struct, gc=False):
     """The items of a final response as raw JSON."""
 
     response: _RawResponse
-
-
-DELTAS = frozenset(
-    (
-        "response.output_text.delta",
-        "response.refusal.delta",
-        "response.function_call_arguments.delta",
-        "response.custom_tool_call_input.delta",
-        "response.reasoning_summary_text.delta",
-        "response.reasoning_text.delta",
-        "response.reasoning.delta",
-    )
-)
-"""The events that carry a fragment."""

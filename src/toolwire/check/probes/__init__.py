@@ -4,7 +4,7 @@ Prompts describe the wanted behaviour for real models and quote the values that 
 that does not follow the prompt breaks no rule: the rule is not observed then.
 """
 
-from toolwire.check.probes import calls, choices, compaction, histories, limits, protocol, settings, sockets
+from toolwire.check.probes import calls, choices, protocol, responses
 
 PROBES = (
     calls.one_call,
@@ -19,21 +19,21 @@ PROBES = (
     calls.unicode_arguments,
     calls.huge_arguments,
     calls.cut_call,
-    limits.cut_text,
-    limits.long_request,
-    histories.failed_tool,
-    histories.orphans,
+    protocol.cut_text,
+    protocol.long_request,
+    calls.failed_tool,
+    calls.orphans,
     protocol.bad_requests,
     protocol.unknown_model,
     protocol.unknown_choice,
     choices.allowed_tools,
     protocol.legacy_functions,
-    histories.continued,
-    histories.unknown_response,
-    settings.echoed_settings,
-    sockets.over_socket,
-    compaction.compacted,
-    histories.resumed,
+    responses.continued,
+    responses.unknown_response,
+    responses.echoed_settings,
+    responses.over_socket,
+    responses.compacted,
+    responses.resumed,
     protocol.broken_turn,
     protocol.leaving,
     protocol.model_list,

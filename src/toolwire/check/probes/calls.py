@@ -1,4 +1,4 @@
-"""Probes of calls: one, two in parallel, with unusual, long, truncated and no arguments."""
+"""Probes of calls: one, two in parallel, with unusual, long, truncated and no arguments, and in histories."""
 
 import html
 from collections.abc import Callable, Sequence
@@ -7,81 +7,81 @@ import msgspec
 
 from toolwire.check.apis import AssistantCalls, ProbeRequest, ToolResult, UserMessage
 from toolwire.check.exchange import Exchange
-from toolwire.check.probes.fixtures import BOTH, FEW, LONG, ODD, ONE, PING, SAVE, SUNNY, TWO
-from toolwire.check.probes.probe import TURNS, probe
-from toolwire.check.sessions import ProbeSession
+from toolwire.check.probes.fixtures import BOTH, FEW, HELLO, LONG, ODD, ONE, PING, SAVE, SUNNY, TWO, WEATHER
+from toolwire.check.sessions import TURNS, ProbeSession, probe, probe_both
 from toolwire.check.turns.loose import as_object, as_text, shown
 from toolwire.check.turns.turn import ObservedCall, ObservedTurn
 
 
-@probe("one-call", "history.result", TURNS)
-async def one_call(session: ProbeSession) -> None:
-    """One call, streamed and plain, and its result."""
-    for stream in (True, False):
-        first = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream))
-        if session.needs_call("history.result", first):
-            results = [ToolResult(call.id, SUNNY) for call in first.turn.calls]
-            await _continue(session, "history.result", ONE, first, results, stream=stream)
+@probe_both("one-call", "history.result", TURNS)
+async def one_call(session: ProbeSession, stream: bool) -> None:
+    """One call and its result."""
+    first = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream))
+    if session.needs_call("history.result", first):
+        results = [ToolResult(call.id, SUNNY) for call in first.turn.calls]
+        await _continue(session, "history.result", ONE, first, results, stream=stream)
 
 
 async def _continue(
     session: ProbeSession, rule: str, user: UserMessage, first: Exchange, results: Sequence[ToolResult], *, stream: bool
 ) -> None:
     next = await session.ask(ProbeRequest((user, AssistantCalls(first.turn.calls), *results), BOTH, stream=stream))
-    if {(call.name, call.arguments) for call in first.turn.calls} & {
-        (call.name, call.arguments) for call in next.turn.calls
-    }:
+    if {*_made(first)} & {*_made(next)}:
         session.not_observed(rule, "the model made the same call again")
     else:
         session.answered(rule, next)
 
 
-@probe("parallel", "parallel.calls", "history.results", TURNS)
-async def parallel_calls(session: ProbeSession) -> None:
+def _made(answer: Exchange) -> list[tuple[str, str]]:
+    return [(call.name, call.arguments) for call in answer.turn.calls]
+
+
+@probe_both("parallel", "parallel.calls", "history.results", TURNS)
+async def parallel_calls(session: ProbeSession, stream: bool) -> None:
     """Two calls in one turn, and their results in the other order."""
-    for stream in (True, False):
-        first = await session.ask(ProbeRequest((TWO,), BOTH, stream=stream))
-        if not session.needs_call("parallel.calls", first):
-            session.not_observed("history.results", "there were no two calls")
-            continue
-        calls = [(call.name, call.arguments) for call in first.turn.calls]
-        cities = "".join(arguments.lower() for _, arguments in calls)
-        if not all(call.value for call in first.turn.calls):
-            session.judge("parallel.calls", False, f"The calls are {shown(calls)}.", first)
-        elif len(calls) > 1 and "paris" in cities and "rome" in cities:
-            session.judge("parallel.calls", len(set(calls)) == len(calls), f"The calls are {shown(calls)}.", first)
-            results = [ToolResult(call.id, SUNNY) for call in reversed(first.turn.calls)]
-            await _continue(session, "history.results", TWO, first, results, stream=stream)
-            continue
-        else:
-            session.not_observed("parallel.calls", "the model made one call only, or called for something else")
+    first = await session.ask(ProbeRequest((TWO,), BOTH, stream=stream))
+    if _has_two_calls(session, first):
+        results = [ToolResult(call.id, SUNNY) for call in reversed(first.turn.calls)]
+        await _continue(session, "history.results", TWO, first, results, stream=stream)
+    else:
         session.not_observed("history.results", "there were no two calls")
 
 
-@probe("no-arguments", "arguments.empty", TURNS)
-async def no_arguments(session: ProbeSession) -> None:
+def _has_two_calls(session: ProbeSession, answer: Exchange) -> bool:
+    """Judge the calls; whether there are two that can be answered."""
+    if not session.needs_call("parallel.calls", answer):
+        return False
+    calls = _made(answer)
+    cities = "".join(arguments.lower() for _, arguments in calls)
+    are_whole = all(call.value for call in answer.turn.calls)
+    are_two = len(calls) > 1 and "paris" in cities and "rome" in cities
+    if are_two or not are_whole:
+        holds = are_whole and len(set(calls)) == len(calls)
+        session.judge("parallel.calls", holds, f"The calls are {shown(calls)}.", answer)
+    else:
+        session.not_observed("parallel.calls", "the model made one call only, or called for something else")
+    return are_two and are_whole
+
+
+@probe_both("no-arguments", "arguments.empty", TURNS)
+async def no_arguments(session: ProbeSession, stream: bool) -> None:
     """A tool without parameters."""
-    for stream in (True, False):
-        answer = await session.ask(ProbeRequest((UserMessage('Call the tool "ping".'),), (PING,), stream=stream))
-        if session.needs_call("arguments.empty", answer):
-            wrong = [call.arguments for call in answer.turn.calls if not isinstance(call.value, dict)]
-            session.judge(
-                "arguments.empty", not wrong, f"A call without arguments has {wrong!r} as its arguments.", answer
-            )
+    answer = await session.ask(ProbeRequest((UserMessage('Call the tool "ping".'),), (PING,), stream=stream))
+    if session.needs_call("arguments.empty", answer):
+        wrong = [call.arguments for call in answer.turn.calls if not isinstance(call.value, dict)]
+        session.judge("arguments.empty", not wrong, f"A call without arguments has {wrong!r} as its arguments.", answer)
 
 
-@probe("unicode", "arguments.unicode")
-async def unicode_arguments(session: ProbeSession) -> None:
+@probe_both("unicode", "arguments.unicode")
+async def unicode_arguments(session: ProbeSession, stream: bool) -> None:
     """Arguments in every script."""
-    for stream in (True, False):
-        await _carries(session, "arguments.unicode", ODD, _is_mangled, stream=stream)
+    await _carries(session, "arguments.unicode", ODD, _is_mangled, stream=stream)
 
 
-@probe("huge", "arguments.huge", "stream.live")
-async def huge_arguments(session: ProbeSession) -> None:
+@probe_both("huge", "arguments.huge", "stream.live")
+async def huge_arguments(session: ProbeSession, stream: bool) -> None:
     """Arguments of several kilobytes."""
-    for stream in (True, False):
-        await _carries(session, "arguments.huge", LONG, _is_torn, stream=stream)
+    await _carries(session, "arguments.huge", LONG, _is_torn, stream=stream)
 
 
 async def _carries(
@@ -145,26 +145,43 @@ def _same(one: str, other: str) -> int:
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
-@probe("cut", "arguments.cut", TURNS)
-async def cut_call(session: ProbeSession) -> None:
+@probe_both("cut", "arguments.cut", TURNS)
+async def cut_call(session: ProbeSession, stream: bool) -> None:
     """A call that meets the token limit."""
-    for stream in (True, False):
-        answer = await session.ask(ProbeRequest((_save(LONG),), (SAVE,), stream=stream, max_tokens=FEW), "length")
-        if not session.needs_turn("arguments.cut", answer):
-            continue
-        is_reported = answer.turn.finish == "length"
-        # A server may drop a truncated call. Only for the demo model is it known that there was one.
-        if any(_is_cut(call, answer.turn) for call in answer.turn.calls) or (
-            is_reported and (answer.turn.calls or session.is_demo)
-        ):
-            session.judge(
-                "arguments.cut", is_reported, f"A turn that was cut in a call ends as {answer.turn.finish!r}.", answer
-            )
-        else:
-            session.not_observed("arguments.cut", "no call was cut")
+    answer = await session.ask(ProbeRequest((_save(LONG),), (SAVE,), stream=stream, max_tokens=FEW), "length")
+    if not session.needs_turn("arguments.cut", answer):
+        return
+    turn = answer.turn
+    is_reported = turn.finish == "length"
+    # A server may drop a truncated call. Only for the demo model is it known that there was one.
+    if any(_is_cut(call, turn) for call in turn.calls) or (is_reported and (turn.calls or session.is_demo)):
+        detail = f"A turn that was cut in a call ends as {turn.finish!r}."
+        session.judge("arguments.cut", is_reported, detail, answer)
+    else:
+        session.not_observed("arguments.cut", "no call was cut")
 
 
 def _is_cut(call: ObservedCall, turn: ObservedTurn) -> bool:
     """Whether a call was truncated, even if its JSON was completed afterwards."""
     at_the_limit = turn.usage is not None and abs(turn.usage.output - FEW) <= 2
     return _is_torn(call) or (LONG.startswith(_saved(call)) and at_the_limit)
+
+
+@probe("failed-tool", "history.error-result")
+async def failed_tool(session: ProbeSession) -> None:
+    """A result that reports a failed tool. Mistral accepts only ids of nine characters."""
+    calls = (ObservedCall("callcheck", "get_weather", '{"city":"Paris"}'),)
+    result = ToolResult("callcheck", "Error: the weather service is down", failed=True)
+    answer = await session.ask(ProbeRequest((ONE, AssistantCalls(calls), result), BOTH))
+    session.answered("history.error-result", answer)
+
+
+@probe("orphans", "history.orphan-call", "history.orphan-result", "errors.form", "errors.fields")
+async def orphans(session: ProbeSession) -> None:
+    """Histories of agents that were interrupted, or that shortened them."""
+    calls = (ObservedCall("callchec2", "get_weather", '{"city":"Paris"}'),)
+    never_mind = UserMessage("Never mind. Say hello.")
+    open_call = await session.ask(ProbeRequest((ONE, AssistantCalls(calls), never_mind), (WEATHER,)))
+    session.refused_or_answered("history.orphan-call", open_call)
+    alone = await session.ask(ProbeRequest((ONE, ToolResult("callchec3", SUNNY), HELLO), (WEATHER,)))
+    session.refused_or_answered("history.orphan-result", alone)

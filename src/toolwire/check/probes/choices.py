@@ -5,41 +5,33 @@ import msgspec
 from toolwire.check.apis import ProbeRequest
 from toolwire.check.exchange import Exchange
 from toolwire.check.probes.fixtures import BOTH, HELLO, ONE, TWO
-from toolwire.check.probes.probe import probe
-from toolwire.check.sessions import ProbeSession
+from toolwire.check.sessions import ProbeSession, probe, probe_both
 from toolwire.check.turns.loose import Json
 
 
-@probe("choice-none", "choice.none")
-async def choice_none(session: ProbeSession) -> None:
+@probe_both("choice-none", "choice.none")
+async def choice_none(session: ProbeSession, stream: bool) -> None:
     """Calls are forbidden although the model would make one."""
-    for stream in (True, False):
-        answer = await session.ask(ProbeRequest((ONE,), BOTH, "none", stream=stream))
-        if not session.needs_turn("choice.none", answer):
-            continue
-        if answer.turn.calls or await session.calls_made(ProbeRequest((ONE,), BOTH)):
-            session.judge("choice.none", not answer.turn.calls, f"There are {len(answer.turn.calls)} calls.", answer)
-        else:
-            session.not_observed("choice.none", "the model makes no call anyway")
+    answer = await session.ask(ProbeRequest((ONE,), BOTH, "none", stream=stream))
+    if await _could_break("choice.none", session, answer):
+        session.judge("choice.none", not answer.turn.calls, f"There are {len(answer.turn.calls)} calls.", answer)
 
 
-@probe("choice-required", "choice.required")
-async def choice_required(session: ProbeSession) -> None:
+@probe_both("choice-required", "choice.required")
+async def choice_required(session: ProbeSession, stream: bool) -> None:
     """A call is required although the model would make none."""
-    for stream in (True, False):
-        answer = await session.ask(ProbeRequest((HELLO,), BOTH, "required", stream=stream))
-        if _could_call("choice.required", session, answer):
-            session.judge("choice.required", bool(answer.turn.calls), "There is no call.", answer)
+    answer = await session.ask(ProbeRequest((HELLO,), BOTH, "required", stream=stream))
+    if _could_call("choice.required", session, answer):
+        session.judge("choice.required", bool(answer.turn.calls), "There is no call.", answer)
 
 
-@probe("choice-named", "choice.named")
-async def choice_named(session: ProbeSession) -> None:
+@probe_both("choice-named", "choice.named")
+async def choice_named(session: ProbeSession, stream: bool) -> None:
     """Another call is required than the one that the model would make."""
-    for stream in (True, False):
-        answer = await session.ask(ProbeRequest((ONE,), BOTH, named="get_time", stream=stream))
-        if _could_call("choice.named", session, answer):
-            names = sorted({call.name for call in answer.turn.calls})
-            session.judge("choice.named", names == ["get_time"], f"Called was {', '.join(names) or 'nothing'}.", answer)
+    answer = await session.ask(ProbeRequest((ONE,), BOTH, named="get_time", stream=stream))
+    if _could_call("choice.named", session, answer):
+        names = sorted({call.name for call in answer.turn.calls})
+        session.judge("choice.named", names == ["get_time"], f"Called was {', '.join(names) or 'nothing'}.", answer)
 
 
 def _could_call(rule: str, session: ProbeSession, answer: Exchange) -> bool:
@@ -52,38 +44,38 @@ def _could_call(rule: str, session: ProbeSession, answer: Exchange) -> bool:
     return True
 
 
-@probe("one-at-a-time", "choice.parallel")
-async def one_at_a_time(session: ProbeSession) -> None:
+@probe_both("one-at-a-time", "choice.parallel")
+async def one_at_a_time(session: ProbeSession, stream: bool) -> None:
     """Two things are asked for, and parallel calls are off."""
-    for stream in (True, False):
-        answer = await session.ask(ProbeRequest((TWO,), BOTH, parallel=False, stream=stream))
-        if not session.needs_call("choice.parallel", answer):
-            continue
-        calls = len(answer.turn.calls)
-        if calls > 1 or await session.calls_made(ProbeRequest((TWO,), BOTH)) > 1:
-            session.judge("choice.parallel", calls == 1, f"There are {calls} calls.", answer)
-        else:
-            session.not_observed("choice.parallel", "the model makes one call anyway")
-
-
-@probe("allowed", "choice.allowed")
-async def allowed_tools(session: ProbeSession) -> None:
-    """A choice that allows one of two tools, while the prompt asks for the other."""
-    if session.api.name == "messages":
+    answer = await session.ask(ProbeRequest((TWO,), BOTH, parallel=False, stream=stream))
+    if not session.needs_call("choice.parallel", answer):
         return
-    chat = session.api.name == "chat"
-    tool: Json = {"type": "function", **({"function": {"name": "get_time"}} if chat else {"name": "get_time"})}
-    inner: Json = {"mode": "auto", "tools": [tool]}
-    choice: Json = {"type": "allowed_tools", **({"allowed_tools": inner} if chat else inner)}
-    for stream in (True, False):
-        answer = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream, more={"tool_choice": choice}))
-        if not session.needs_turn("choice.allowed", answer):
-            continue
+    calls = len(answer.turn.calls)
+    if calls > 1 or await session.calls_made(ProbeRequest((TWO,), BOTH)) > 1:
+        session.judge("choice.parallel", calls == 1, f"There are {calls} calls.", answer)
+    else:
+        session.not_observed("choice.parallel", "the model makes one call anyway")
+
+
+@probe_both("allowed", "choice.allowed")
+async def allowed_tools(session: ProbeSession, stream: bool) -> None:
+    """A choice that allows one of two tools, while the prompt asks for the other."""
+    inner: Json = {"mode": "auto", "tools": [session.api.function({"name": "get_time"})]}
+    choice: Json = {"type": "allowed_tools", **({"allowed_tools": inner} if session.api.name == "chat" else inner)}
+    answer = await session.ask(ProbeRequest((ONE,), BOTH, stream=stream, more={"tool_choice": choice}))
+    if await _could_break("choice.allowed", session, answer):
         others = [call.name for call in answer.turn.calls if call.name != "get_time"]
-        if answer.turn.calls or await session.calls_made(ProbeRequest((ONE,), BOTH)):
-            session.judge("choice.allowed", not others, f"Called was {', '.join(others)}.", answer)
-        else:
-            session.not_observed("choice.allowed", "the model makes no call anyway")
+        session.judge("choice.allowed", not others, f"Called was {', '.join(others)}.", answer)
+
+
+async def _could_break(rule: str, session: ProbeSession, answer: Exchange) -> bool:
+    """Whether the model would make a call if it were free to, so that a choice against it is tested."""
+    if not session.needs_turn(rule, answer):
+        return False
+    if answer.turn.calls or await session.calls_made(ProbeRequest((ONE,), BOTH)):
+        return True
+    session.not_observed(rule, "the model makes no call anyway")
+    return False
 
 
 @probe("same", "stream.same")

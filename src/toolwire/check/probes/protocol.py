@@ -1,14 +1,60 @@
-"""Probes of the protocol: disconnects, invalid requests, legacy functions, failures, the list of models."""
+"""Probes of the protocol: limits, disconnects, invalid requests, legacy functions, failures, the list of models."""
 
 import msgspec
 
 from toolwire.check.apis import ProbeRequest, UserMessage
 from toolwire.check.endpoint import listed_models
 from toolwire.check.exchange import Exchange
-from toolwire.check.probes.fixtures import BOTH, CITY, FAR, HELLO, ONE, WEATHER
-from toolwire.check.probes.probe import TURNS, probe
-from toolwire.check.sessions import BUSY, ProbeSession, failure_reason, read_turn
+from toolwire.check.probes.fixtures import BOTH, CITY, FAR, FEW, HELLO, LONG, ONE, PAGE, PAGES, WEATHER
+from toolwire.check.sessions import BUSY, TURNS, ProbeSession, failure_reason, probe, probe_both, read_turn
 from toolwire.check.turns.loose import Json
+
+ENOUGH = 0.66
+"""The share of the expected tokens that must have been read."""
+
+
+@probe_both("cut-text", "limits.output", TURNS)
+async def cut_text(session: ProbeSession, stream: bool) -> None:
+    """A text that meets the token limit."""
+    user = UserMessage(f'Repeat exactly this text, every letter of it, and nothing else: "{LONG}"')
+    answer = await session.ask(ProbeRequest((user,), stream=stream, max_tokens=FEW), "short")
+    if not session.needs_turn("limits.output", answer):
+        return
+    is_reported = answer.turn.finish == "length"
+    if is_reported or session.is_demo or _was_cut(answer):
+        detail = f"A text of {len(answer.turn.text)} characters that was cut ends as {answer.turn.finish!r}."
+        session.judge("limits.output", is_reported, detail, answer)
+    else:
+        session.not_observed("limits.output", "no text was cut")
+
+
+def _was_cut(answer: Exchange) -> bool:
+    """Whether the text is a part of the requested one, or reached the token limit."""
+    text = answer.turn.text.strip().strip('"')
+    at_the_limit = answer.turn.usage is not None and abs(answer.turn.usage.output - FEW) <= 2
+    return len(text) > FEW and LONG not in text and (text in LONG or at_the_limit)
+
+
+@probe("long-request", "limits.input")
+async def long_request(session: ProbeSession) -> None:
+    """Requests of one page and of many: token counts show whether all pages were read."""
+    turns: list[Exchange] = []
+    for pages in (0, 1, PAGES):
+        users = (UserMessage(" ".join([PAGE] * pages)), HELLO) if pages else (HELLO,)
+        answer = await session.ask(ProbeRequest(users, stream=False, max_tokens=FEW))
+        if pages == PAGES and 400 <= answer.status < 500 and answer.status not in BUSY:
+            session.judge("limits.input", True, "", answer)  # it says that this is too long
+            return
+        if not session.needs_turn("limits.input", answer):
+            return
+        turns.append(answer)
+    none, one, many = (answer.turn.usage.input if answer.turn.usage else 0 for answer in turns)
+    if not 0 < none < one:
+        session.not_observed("limits.input", "the tokens of the input are not reported, or wrong")
+        return
+    wanted = none + PAGES * (one - none)
+    detail = f"{PAGES} pages are {wanted} tokens, as one of them is {one - none}; {many} were read."
+    session.judge("limits.input", many >= ENOUGH * wanted, detail, turns[-1])
 
 
 @probe("leaving", "stream.disconnect")
@@ -16,9 +62,8 @@ async def leaving(session: ProbeSession) -> None:
     """A client that disconnects during a stream, and the next request."""
     left = await session.ask(ProbeRequest((FAR,), BOTH), "slow", leave_after=2)
     if not left.left:
-        session.not_observed(
-            "stream.disconnect", failure_reason(left) if not left.ok else "the stream was too short to leave it"
-        )
+        reason = "the stream was too short to leave it" if left.ok else failure_reason(left)
+        session.not_observed("stream.disconnect", reason)
         return
     next = await session.ask(ProbeRequest((ONE,), BOTH, stream=False))
     if "Oslo" in f"{next.turn.text}{next.turn.calls}":
@@ -32,13 +77,13 @@ async def bad_requests(session: ProbeSession) -> None:
     """Invalid requests."""
     field = "input" if session.api.name == "responses" else "messages"
     sound = session.body(ProbeRequest((ONE,), (WEATHER,), stream=False))
-    bodies: dict[str, bytes] = {
+    bodies: dict[str, Json | bytes] = {
         "no JSON": b'{"model": ',
-        f"no {field}": _json({**sound, field: None}),
-        f"{field} that are a number": _json({**sound, field: 7}),
-        f"{field} that are a number, streamed": _json({**sound, "stream": True, field: 7}),
-        "tools that are a text": _json({**sound, "tools": "get_weather"}),
-        "a tool without a name": _json({**sound, "tools": [_unnamed_tool(session)]}),
+        f"no {field}": {name: value for name, value in sound.items() if name != field},
+        f"{field} that are a number": {**sound, field: 7},
+        f"{field} that are a number, streamed": {**sound, "stream": True, field: 7},
+        "tools that are a text": {**sound, "tools": "get_weather"},
+        "a tool without a name": {**sound, "tools": [session.api.function({"parameters": CITY})]},
     }
     for name, body in bodies.items():
         session.refused("errors.status", await session.post(body), f"A request with {name}")
@@ -48,90 +93,62 @@ async def bad_requests(session: ProbeSession) -> None:
 async def unknown_model(session: ProbeSession) -> None:
     """A model that is not there."""
     body = session.body(ProbeRequest((ONE,), (WEATHER,), stream=False), "toolwire-check-no-such-model")
-    session.refused("errors.model", await session.post(_json(body)), "The request")
+    session.refused("errors.model", await session.post(body), "The request")
 
 
 @probe("unknown-choice", "errors.choice", "errors.form", "errors.fields")
 async def unknown_choice(session: ProbeSession) -> None:
     """A choice of a tool that is not there."""
     body = session.body(ProbeRequest((ONE,), (WEATHER,), named="no_such_tool"))
-    session.refused("errors.choice", await session.post(_json(body)), "The request")
+    session.refused("errors.choice", await session.post(body), "The request")
 
 
-def _unnamed_tool(session: ProbeSession) -> Json:
-    match session.api.name:
-        case "chat":
-            return {"type": "function", "function": {"parameters": CITY}}
-        case "responses":
-            return {"type": "function", "parameters": CITY}
-        case _:
-            return {"input_schema": CITY}
-
-
-def _json(value: Json) -> bytes:
-    return msgspec.json.encode({name: each for name, each in value.items() if each is not None})
-
-
-@probe("legacy", "legacy.functions")
-async def legacy_functions(session: ProbeSession) -> None:
+@probe_both("legacy", "legacy.functions")
+async def legacy_functions(session: ProbeSession, stream: bool) -> None:
     """The legacy `functions` fields."""
-    if session.api.name != "chat":
+    more: Json = {"functions": [msgspec.structs.asdict(WEATHER)], "function_call": "auto"}
+    answer = await session.post(session.body(ProbeRequest((ONE,), stream=stream, more=more)))
+    turn = read_turn(answer)
+    if answer.status != 200 or answer.failure or not turn.calls:
+        reason = "the model called nothing" if turn.is_over else failure_reason(answer)
+        session.not_observed("legacy.functions", reason)
         return
-    inner = {"name": WEATHER.name, "description": WEATHER.description, "parameters": WEATHER.parameters}
-    for stream in (True, False):
-        more: Json = {"functions": [inner], "function_call": "auto"}
-        answer = await session.post(_json(session.body(ProbeRequest((ONE,), stream=stream, more=more))))
-        turn = read_turn(answer)
-        if answer.status != 200 or answer.failure or not turn.calls:
-            session.not_observed(
-                "legacy.functions", "the model called nothing" if turn.is_over else failure_reason(answer)
-            )
-            continue
-        body = answer.body.replace(b" ", b"")
-        is_legacy = b'"finish_reason":"function_call"' in body and b'"tool_calls":[' not in body
-        session.judge("legacy.functions", is_legacy, "The call or its finish reason are those of `tools`.", answer)
+    body = answer.body.replace(b" ", b"")
+    is_legacy = b'"finish_reason":"function_call"' in body and b'"tool_calls":[' not in body
+    session.judge("legacy.functions", is_legacy, "The call or its finish reason are those of `tools`.", answer)
 
 
-@probe("broken-turn", "stream.failure", TURNS)
-async def broken_turn(session: ProbeSession) -> None:
+@probe_both("broken-turn", "stream.failure", TURNS)
+async def broken_turn(session: ProbeSession, stream: bool) -> None:
     """A turn that fails in its middle, where the model can be asked for that."""
     if not session.is_demo:
         session.not_observed("stream.failure", "the model cannot be asked to fail")
         return
-    for stream in (True, False):
-        answer = await session.ask(ProbeRequest((HELLO,), (), stream=stream), "error-middle")
-        if 400 <= answer.status < 500:
-            session.not_observed("stream.failure", failure_reason(answer))
-        elif answer.failure and not session.was_answered_like(answer):
-            session.not_observed("stream.failure", "no turn comes whole")
-        else:
-            is_reported = answer.turn.finish == "failed" or (answer.status >= 500 and not answer.failure)
-            session.judge("stream.failure", is_reported, f"A turn that failed in its middle is {_end(answer)}.", answer)
-        if answer.status >= 500 and not answer.failure:
-            session.check_error(answer)
+    answer = await session.ask(ProbeRequest((HELLO,), (), stream=stream), "error-middle")
+    has_refused = answer.status >= 500 and not answer.failure
+    if 400 <= answer.status < 500:
+        session.not_observed("stream.failure", failure_reason(answer))
+    elif answer.failure and not session.was_answered_like(answer):
+        session.not_observed("stream.failure", "no turn comes whole")
+    else:
+        end = f"reported as one that ended: {answer.turn.finish}" if answer.ok else failure_reason(answer)
+        is_reported = answer.turn.finish == "failed" or has_refused
+        session.judge("stream.failure", is_reported, f"A turn that failed in its middle is {end}.", answer)
+    if has_refused:
+        session.check_error(answer)
 
 
-def _end(answer: Exchange) -> str:
-    return f"reported as one that ended: {answer.turn.finish}" if answer.ok else failure_reason(answer)
-
-
-@probe("words", TURNS)
-async def text_answer(session: ProbeSession) -> None:
+@probe_both("words", TURNS)
+async def text_answer(session: ProbeSession, stream: bool) -> None:
     """A text answer, with tools declared."""
-    for stream in (True, False):
-        await session.ask(
-            ProbeRequest(
-                (UserMessage("Say hello in three words, and call no tool."),), (WEATHER,), "none", stream=stream
-            )
-        )
+    words = UserMessage("Say hello in three words, and call no tool.")
+    await session.ask(ProbeRequest((words,), (WEATHER,), "none", stream=stream))
 
 
 @probe("models", "models.listed")
 async def model_list(session: ProbeSession) -> None:
     """The list of models."""
     answer = await session.get("/models")
-    if answer.status in BUSY:
-        session.not_observed("models.listed", failure_reason(answer))
-    else:
-        detail = f"The answer is {'a list without models' if answer.status == 200 else failure_reason(answer)}."
-        session.judge("models.listed", answer.status == 200 and any(listed_models(answer.fields)), detail, answer)
+    detail = f"The answer is {'a list without models' if answer.status == 200 else failure_reason(answer)}."
+    is_listed = answer.status == 200 and any(listed_models(answer.fields))
+    session.judge_unless_busy("models.listed", is_listed, detail, answer)

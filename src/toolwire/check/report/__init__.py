@@ -6,7 +6,7 @@ from pathlib import Path
 from toolwire.check.report.html import as_html
 from toolwire.check.report.json import as_json
 from toolwire.check.report.junit import as_junit
-from toolwire.check.run import Report
+from toolwire.check.verdicts import Report
 
 FORMS: dict[str, Callable[[Report], bytes]] = {".html": as_html, ".json": as_json, ".xml": as_junit}
 

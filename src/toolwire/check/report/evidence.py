@@ -4,6 +4,7 @@ It is untrusted: it may hold control characters, marks that change the writing d
 """
 
 import re
+from html import escape
 
 from toolwire.check.exchange import Exchange
 from toolwire.check.turns.rule import Finding
@@ -44,3 +45,13 @@ def address(url: str) -> str:
 def proof(finding: Finding, exchange: Exchange) -> list[str]:
     """The frames that show a finding, or the beginning of the answer if it names none."""
     return [exact(each.raw) for each in exchange.shown_by(finding)] or [exact(exchange.body[:8000])[:2000]]
+
+
+def escaped(value: str) -> str:
+    """Any text, safe between tags and inside of quotes."""
+    return escape(readable(value))
+
+
+def prose(value: str) -> str:
+    """The same, with text between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped(value))

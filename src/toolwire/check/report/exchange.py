@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from toolwire.check.exchange import Exchange
-from toolwire.check.report.evidence import address, cut, exact
-from toolwire.check.report.markup import prose, text
+from toolwire.check.report.evidence import address, cut, escaped, exact, prose
 from toolwire.check.report.timeline import timeline
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.rule import Finding
@@ -45,8 +44,8 @@ def _finding_items(findings: Sequence[Finding]) -> Iterator[str]:
 
 def _title(exchange: Exchange) -> str:
     status = f"status {exchange.status}" if exchange.status else "no answer"
-    kind = f"a stream of {len(exchange.received)} events" if exchange.received else text(exchange.content_type)
-    about = [f"exchange {exchange.number}", text(exchange.probe), status, kind, text(cut(exchange.failure, 300))]
+    kind = f"a stream of {len(exchange.received)} events" if exchange.received else escaped(exchange.content_type)
+    about = [f"exchange {exchange.number}", escaped(exchange.probe), status, kind, escaped(cut(exchange.failure, 300))]
     return " · ".join(part for part in about if part)
 
 
@@ -56,7 +55,7 @@ def _answer(exchange: Exchange, offending: Sequence[int]) -> str:
         return _box("Frames", f'<ol class="frames">{rows}</ol>')
     if not exchange.body:
         return ""
-    return _box("Answer", f"<pre>{text(cut(exact(exchange.body), MAX_BYTES))}</pre>")
+    return _box("Answer", f"<pre>{escaped(cut(exact(exchange.body), MAX_BYTES))}</pre>")
 
 
 def _box(name: str, inner: str) -> str:
@@ -88,7 +87,7 @@ def _gap(hidden: int) -> str:
 
 def _row(each: ReceivedFrame, kind: str) -> str:
     at = f"<span>{each.at:.3f} s</span>" if each.at else ""
-    data = text(cut(exact(each.raw).rstrip("\n"), MAX_BYTES))
+    data = escaped(cut(exact(each.raw).rstrip("\n"), MAX_BYTES))
     return f'<li class="{kind}"><span class="at">#{each.position} {at}</span><pre>{data}</pre></li>'
 
 
@@ -96,9 +95,9 @@ def _request(exchange: Exchange) -> str:
     sent = exchange.sent
     if not sent.method:
         return '<p class="soft">The request is not known.</p>'
-    line = f"{text(sent.method)} {text(address(sent.url))}"
+    line = f"{escaped(sent.method)} {escaped(address(sent.url))}"
     if not sent.body:
         return f'<p class="soft">Request: <span class="url">{line}</span></p>'
-    body = _box("Request", f"<pre>{text(cut(exact(sent.body), MAX_REQUEST_BYTES))}</pre>")
+    body = _box("Request", f"<pre>{escaped(cut(exact(sent.body), MAX_REQUEST_BYTES))}</pre>")
     summary = f'Request: <span class="url">{line}</span>, {len(sent.body):,} bytes'
     return f"<details><summary>{summary}</summary>{body}</details>"

@@ -1,20 +1,18 @@
 """The HTML report: one self-contained file without scripts, readable on a screen or a phone.
 
-Everything that came from the server is escaped by `markup`.
+Everything that came from the server is escaped by `escaped`.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from toolwire import __version__
-from toolwire.check.report.evidence import address, cut
+from toolwire.check.report.evidence import address, cut, escaped, prose
 from toolwire.check.report.exchange import exchange_section
-from toolwire.check.report.markup import prose, text
 from toolwire.check.report.style import STYLE
 from toolwire.check.rules import RULES
-from toolwire.check.run import Report
 from toolwire.check.turns.rule import Finding
-from toolwire.check.verdicts import RuleCounts, Verdict, count_verdicts
+from toolwire.check.verdicts import Report, RuleCounts, Verdict, count_verdicts
 
 MAX_EXCHANGES = 3
 """Exchanges shown for one rule on one API; the others are counted."""
@@ -26,7 +24,7 @@ LABELS = {"must": "MUST broken", "should": "SHOULD broken", "passed": "passed", 
 
 def as_html(report: Report) -> bytes:
     """The report as one self-contained page."""
-    parts = (_head(report), _areas(report), _broken(report), _passed(report), _not_observed(report), _foot())
+    parts = (_head(report), _areas(report), _broken(report), _others(report, "passed"), _others(report, "not observed"))
     body = "\n".join(part for part in parts if part)
     page = f"""<!doctype html>
 <html lang="en">
@@ -34,11 +32,12 @@ def as_html(report: Report) -> bytes:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>toolwire check: {text(address(report.target))}</title>
+<title>toolwire check: {escaped(address(report.target))}</title>
 <style>{STYLE}</style>
 </head>
 <body><main>
 {body}
+<footer>Made by Toolwire {escaped(__version__)}.</footer>
 </main></body>
 </html>
 """
@@ -51,12 +50,12 @@ def as_html(report: Report) -> bytes:
 def _head(report: Report) -> str:
     counts = count_verdicts(report.verdicts)
     kind = "good" if report.is_sound and counts.passed else "bad" if not report.is_sound else "soft"
-    model = f"<dt>Model</dt><dd>{text(report.model)}</dd>" if report.model else ""
+    model = f"<dt>Model</dt><dd>{escaped(report.model)}</dd>" if report.model else ""
     when = datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return f"""<header>
 <p class="brand">toolwire check</p>
 <h1 class="{kind}">{_verdict(counts)}</h1>
-<dl><dt>Target</dt><dd class="url">{text(address(report.target))}</dd>{model}
+<dl><dt>Target</dt><dd class="url">{escaped(address(report.target))}</dd>{model}
 <dt>Date</dt><dd>{when}</dd><dt>Tried</dt><dd>{_tried(report)}</dd></dl>
 {_tiles(counts)}
 {"".join(f'<p class="note">{note}</p>' for note in _notes(report))}
@@ -77,22 +76,24 @@ def _tried(report: Report) -> str:
 
 
 def _tiles(counts: RuleCounts) -> str:
-    numbers = zip(LABELS.items(), _numbers(counts), strict=True)
     tiles = (
-        f'<li class="{kind if number else "none"}"><b>{number}</b> {word}</li>' for (kind, word), number in numbers
+        f'<li class="{kind if number else "none"}"><b>{number}</b> {word}</li>'
+        for kind, word, number in _labelled(counts)
     )
     return f'<ul class="tiles">{"".join(tiles)}</ul>'
 
 
-def _numbers(counts: RuleCounts) -> tuple[int, int, int, int]:
-    return counts.must_broken, counts.should_broken, counts.passed, counts.not_observed
+def _labelled(counts: RuleCounts) -> Iterable[tuple[str, str, int]]:
+    """The CSS class, the label and the number of every kind of verdict."""
+    numbers = (counts.must_broken, counts.should_broken, counts.passed, counts.not_observed)
+    return ((*label, number) for label, number in zip(LABELS.items(), numbers, strict=True))
 
 
 def _notes(report: Report) -> Iterable[str]:
     for api, reason in report.absent.items():
-        yield f"{text(api)} is not there: {text(cut(reason, 300))}"
+        yield f"{escaped(api)} is not there: {escaped(cut(reason, 300))}"
     for api, reason in report.ended.items():
-        yield f"{text(api)} was not tried to the end: {text(cut(reason, 300))}"
+        yield f"{escaped(api)} was not tried to the end: {escaped(cut(reason, 300))}"
     if report.spent:
         yield "The budget of requests ended before the probes did: raise --budget."
 
@@ -101,24 +102,21 @@ def _notes(report: Report) -> Iterable[str]:
 
 
 def _areas(report: Report) -> str:
-    heads = "".join(f'<th scope="col">{text(api)}</th>' for api in report.apis)
+    heads = "".join(f'<th scope="col">{escaped(api)}</th>' for api in report.apis)
     legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in LABELS.items())
-    areas = {RULES[each.rule].area for each in report.verdicts}
     rows = "".join(
-        f'<tr><th scope="row">{text(area)}</th>{"".join(_cell(area, api, report) for api in report.apis)}</tr>'
-        for area in dict.fromkeys(rule.area for rule in RULES.values() if rule.area in areas)
+        f'<tr><th scope="row">{escaped(area)}</th>{"".join(map(_cell, counts))}</tr>'
+        for area, counts in report.areas.items()
     )
     return f"""<section><h2>Rules by area</h2><p class="legend">{legend}</p>
 <div class="wide"><table class="areas"><thead><tr><th scope="col">Area</th>{heads}</tr></thead>
 <tbody>{rows}</tbody></table></div></section>"""
 
 
-def _cell(area: str, api: str, report: Report) -> str:
-    counts = count_verdicts(each for each in report.verdicts if each.api == api and RULES[each.rule].area == area)
-    numbers = zip(LABELS.items(), _numbers(counts), strict=True)
+def _cell(counts: RuleCounts) -> str:
     chips = (
         f'<span class="chip {kind}" title="{number} {word}">{number}</span>'
-        for (kind, word), number in numbers
+        for kind, word, number in _labelled(counts)
         if number
     )
     return f'<td><div class="chips">{"".join(chips)}</div></td>'
@@ -132,7 +130,7 @@ def _broken(report: Report) -> str:
         return ""
     index = "".join(
         f"<li{_following(each)}>{_badge(each)} "
-        f'<a href="#{_anchor(each)}"><code>{each.rule}</code></a> {text(each.api)}</li>'
+        f'<a href="#{_anchor(each)}"><code>{each.rule}</code></a> {escaped(each.api)}</li>'
         for each in report.broken
     )
     articles = "\n".join(_article(each, report) for each in report.broken)
@@ -170,40 +168,28 @@ def _article(verdict: Verdict, report: Report) -> str:
     rest = f'<p class="soft">Seen in {more} more exchanges.</p>' if more > 0 else ""
     kind = f"{rule.level.lower()} follows" if verdict.follows else rule.level.lower()
     return f"""<article class="{kind}" id="{_anchor(verdict)}">
-<h3>{_badge(verdict)} <code>{rule.id}</code> <span class="badge api">{text(verdict.api)}</span></h3>
+<h3>{_badge(verdict)} <code>{rule.id}</code> <span class="badge api">{escaped(verdict.api)}</span></h3>
 <p class="sentence">{prose(rule.requirement)}</p>
 <dl>{_causes(verdict)}<dt>Harm</dt><dd>{prose(rule.harm)}</dd><dt>Source</dt><dd>{prose(rule.source)}</dd></dl>
 {seen}{rest}</article>"""
 
 
-def _passed(report: Report) -> str:
-    passed = [each for each in report.verdicts if each.outcome == "passed"]
-    return _list(f"{len(passed)} passed", [(each, f"seen {_times(each.seen)}") for each in passed])
-
-
-def _not_observed(report: Report) -> str:
-    not_observed = [each for each in report.verdicts if each.outcome == "not observed"]
-    return _list(f"{len(not_observed)} not observed", [(each, _reason(each)) for each in not_observed])
+def _others(report: Report, outcome: str) -> str:
+    """The rules that are not broken, with one outcome."""
+    verdicts = [each for each in report.verdicts if each.outcome == outcome]
+    if not verdicts:
+        return ""
+    items = "".join(
+        f'<li>{_badge(each)} <code>{each.rule}</code> <span class="badge api">{escaped(each.api)}</span> '
+        f'{prose(RULES[each.rule].requirement)} <span class="soft">({escaped(_reason(each))})</span></li>'
+        for each in verdicts
+    )
+    summary = f"{len(verdicts)} {outcome}"
+    return f'<section><details><summary>{summary}</summary><ul class="list">{items}</ul></details></section>'
 
 
 def _reason(verdict: Verdict) -> str:
+    """How often a rule was tested, or why it was not."""
+    if verdict.seen:
+        return "seen once" if verdict.seen == 1 else f"seen {verdict.seen} times"
     return "; ".join(cut(reason, 300) for reason in verdict.reasons) or "nothing was received that could test it"
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"
-
-
-def _list(title: str, rows: list[tuple[Verdict, str]]) -> str:
-    if not rows:
-        return ""
-    items = "".join(
-        f'<li>{_badge(each)} <code>{each.rule}</code> <span class="badge api">{text(each.api)}</span> '
-        f'{prose(RULES[each.rule].requirement)} <span class="soft">({text(about)})</span></li>'
-        for each, about in rows
-    )
-    return f'<section><details><summary>{title}</summary><ul class="list">{items}</ul></details></section>'
-
-
-def _foot() -> str:
-    return f"<footer>Made by Toolwire {text(__version__)}.</footer>"

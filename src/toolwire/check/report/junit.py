@@ -18,9 +18,8 @@ from toolwire import __version__
 from toolwire.check.exchange import Exchange
 from toolwire.check.report.evidence import address, cut, exact, proof, readable
 from toolwire.check.rules import RULES
-from toolwire.check.run import Report
 from toolwire.check.turns.rule import Finding
-from toolwire.check.verdicts import Verdict
+from toolwire.check.verdicts import Report, Verdict
 
 MAX_FINDINGS = 5
 MAX_FRAMES = 5

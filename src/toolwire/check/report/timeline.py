@@ -1,18 +1,37 @@
 """A timeline of a stream as inline SVG.
 
 The lanes from top to bottom are text, reasoning, calls and other. A tick is an event. A bar is a call from its first
-event to its last. A mark above and a line through all lanes is an event that breaks a rule.
+event to its last. A mark above and a line through all lanes is an event that breaks a rule. Faulty streams are drawn
+too: an event of an item that never started is classified by its own type.
 
 Horizontal positions are percentages, so that the picture takes the available width and its text keeps its size.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from toolwire.check.exchange import Exchange
 from toolwire.check.report.evidence import readable
-from toolwire.check.report.lanes import LANES, Bar, bars_of, lanes_of
 from toolwire.check.turns.frames import ReceivedFrame
+from toolwire.check.turns.loose import as_object, as_objects, as_text
+
+Lane: TypeAlias = Literal["text", "reasoning", "calls", "other"]
+LANES: tuple[Lane, ...] = ("text", "reasoning", "calls", "other")
+_TYPE_WORDS: tuple[tuple[Lane, tuple[str, ...]], ...] = (
+    ("reasoning", ("reasoning", "thinking", "signature")),
+    ("calls", ("_call", "tool_use", "input_json")),
+    ("text", ("text", "refusal", "content_part", "citations")),
+)
+"""Substrings of the types of events, items, blocks and deltas; the first match decides."""
+_CHAT_FIELDS: tuple[tuple[Lane, tuple[str, ...]], ...] = (
+    ("calls", ("tool_calls", "function_call")),
+    ("text", ("content", "refusal")),
+    ("reasoning", ("reasoning_content", "reasoning", "reasoning_details", "thinking")),
+)
+"""Fields of a chat's deltas; the first match decides. The API has none for reasoning: these are the servers' own."""
 
 SHORT = 0.1
 """Seconds. A stream that came faster is drawn in the order of its events."""
@@ -23,14 +42,22 @@ TOP, LANE, BAR, FOOT = 22, 24, 26, 20
 """Heights in pixels: of the marks, of a lane, of a call and of the axis."""
 
 
+class Bar(msgspec.Struct, frozen=True):
+    """A call, from its first event to its last."""
+
+    name: str
+    first: int
+    last: int
+
+
 def timeline(exchange: Exchange, offending: Iterable[int]) -> str:
     """The picture; empty if there was no stream."""
     if not exchange.received:
         return ""
-    lanes = lanes_of(exchange)
+    lanes = _lanes(exchange)
     across = _percents(exchange.received)
     positions = [position for position in sorted({*offending}) if position in across]
-    bars = [*bars_of(exchange, lanes)]
+    bars = [*_calls(exchange, lanes)]
     ground: list[str] = []
     front: list[str] = []
     top = TOP
@@ -149,3 +176,67 @@ def _marks(marked: dict[float, int], top: int) -> Iterator[str]:
         if x - labelled > 12:
             yield f'<text class="number" x="{x}%" y="9" text-anchor="{_anchor(x)}">#{position}</text>'
             labelled = x
+
+
+# Lanes and calls
+
+
+def _lanes(exchange: Exchange) -> dict[int, Lane]:
+    """The lane of every event, by its position."""
+    if exchange.api == "chat":
+        return {each.position: _chat_lane(each) for each in exchange.received}
+    lanes: dict[int, Lane] = {}
+    parts: dict[int | None, Lane] = {}
+    for each in exchange.received:
+        part, own = _part(each), _type_lane(each)
+        if part is not None and ("item" in each.fields or "content_block" in each.fields):
+            parts[part] = own
+        lanes[each.position] = parts.get(part, own)
+    return lanes
+
+
+def _chat_lane(each: ReceivedFrame) -> Lane:
+    deltas = [as_object(choice.get("delta")) for choice in as_objects(each.fields.get("choices"))]
+    for lane, names in _CHAT_FIELDS:
+        if any(delta.get(name) for delta in deltas for name in names):
+            return lane
+    return "other"
+
+
+def _type_lane(each: ReceivedFrame) -> Lane:
+    fields = each.fields
+    inner = [as_object(fields.get(name)).get("type") for name in ("item", "content_block", "part", "delta")]
+    if as_text(inner[0]) == "message":
+        return "text"
+    words = " ".join(as_text(word) for word in (fields.get("type"), *inner))
+    for lane, known in _TYPE_WORDS:
+        if any(word in words for word in known):
+            return lane
+    return "other"
+
+
+def _part(each: ReceivedFrame) -> int | None:
+    """The number of the item or block that an event is about."""
+    index = each.fields.get("output_index", each.fields.get("index"))
+    return index if type(index) is int else None
+
+
+def _calls(exchange: Exchange, lanes: dict[int, Lane]) -> Iterator[Bar]:
+    """The calls of a stream, including those that never ended."""
+    parts: dict[int, list[ReceivedFrame]] = {}
+    for each in exchange.received:
+        part = _part(each)
+        if part is not None and lanes[each.position] == "calls":
+            parts.setdefault(part, []).append(each)
+    for call in exchange.turn.calls:
+        own = [part for part, events in parts.items() if {each.position for each in events} & {*call.frames}]
+        positions = [*call.frames, *(each.position for part in own for each in parts.pop(part))]
+        if positions:
+            yield Bar(call.name, min(positions), max(positions))
+    for events in parts.values():
+        yield Bar(_name(events[0]), events[0].position, events[-1].position)
+
+
+def _name(first: ReceivedFrame) -> str:
+    begun = as_object(first.fields.get("item") or first.fields.get("content_block"))
+    return as_text(begun.get("name")) or as_text(begun.get("type"))

@@ -3,173 +3,148 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolwire.check.turns.frames import ReceivedFrame
+from toolwire.check.turns.frames import ReceivedFrame, check_done_marker
 from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, shown
-from toolwire.check.turns.rule import Finding, RequestFacts, Rule
+from toolwire.check.turns.rule import Finding, RequestFacts, must, should
 from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, as_usage
 
 RULES = (
-    Rule(
+    must(
         "chat.done-marker",
-        "MUST",
         "The last thing in a stream that did not fail is `[DONE]`, once.",
-        "OpenAI Chat Completions",
         "Clients wait for more, or take a stream that was cut for a whole one.",
     ),
-    Rule(
+    must(
         "chat.chunk",
-        "MUST",
         "Every chunk is a `chat.completion.chunk` with a list of choices, each with an index and a delta.",
-        "OpenAI Chat Completions; the openai SDK reads `choices[0].delta`",
         "The SDK raises in the middle of a turn.",
+        required_by="OpenAI Chat Completions; the openai SDK reads `choices[0].delta`",
         explains=("chat.identity", "chat.fields", "calls.json"),
     ),
-    Rule(
+    should(
         "chat.identity",
-        "SHOULD",
         "Id, model and time are the same in all chunks.",
-        "OpenAI Chat Completions; LangChain merges chunks by id",
         "One turn is taken for several.",
+        required_by="OpenAI Chat Completions; LangChain merges chunks by id",
     ),
-    Rule(
+    should(
         "chat.fields",
-        "SHOULD",
         "Every chunk and every plain answer has an id, a model and a time, every choice its index and its "
         "`finish_reason`, which is null until the end.",
-        "OpenAI Chat Completions; typed clients",
         "Typed clients refuse the whole turn.",
+        required_by="OpenAI Chat Completions; typed clients",
         on="turn",
         explains=("chat.identity",),
     ),
-    Rule(
+    should(
         "chat.role",
-        "SHOULD",
         "The role, `assistant`, is said once, in the first chunk.",
-        "OpenAI Chat Completions; clients that add up deltas",
         "The role becomes `assistantassistant`, or is missing.",
+        required_by="OpenAI Chat Completions; clients that add up deltas",
     ),
-    Rule(
+    must(
         "chat.finish",
-        "MUST",
         "Every choice has exactly one finish reason, which is one of the API's words.",
-        "OpenAI Chat Completions",
         "Clients take the turn for cut, or end it twice; typed SDKs refuse other words.",
         on="turn",
     ),
-    Rule(
+    must(
         "chat.after-finish",
-        "MUST",
         "Nothing of a choice follows its finish reason.",
-        "agents that run calls when they see the finish reason",
         "What follows is lost.",
+        required_by="agents that run calls when they see the finish reason",
     ),
-    Rule(
+    should(
         "chat.error-frame",
-        "SHOULD",
         "An error inside of a stream is an object `error` with a message; no finish reason comes before it, "
         "and only `[DONE]` behind it.",
-        "the openai SDK, which raises on `error`",
         "The error is taken for the end of the turn, or is not seen at all.",
+        required_by="the openai SDK, which raises on `error`",
         needs="error",
     ),
-    Rule(
+    should(
         "chat.usage",
-        "SHOULD",
         "Tokens are reported once, in a last chunk without choices, and only if they were requested.",
-        "OpenAI Chat Completions, `stream_options.include_usage`",
         "Tokens are counted twice; clients that read `choices[0]` of every chunk raise.",
+        required_by="OpenAI Chat Completions, `stream_options.include_usage`",
     ),
-    Rule(
+    must(
         "chat.call-index",
-        "MUST",
         "Every fragment of a call has its index, a number.",
-        "the openai SDK, which puts fragments together by index",
         "Fragments of several calls become one call.",
+        required_by="the openai SDK, which puts fragments together by index",
         needs="call",
         explains=("chat.call-order", "calls.id", "calls.name", "calls.json", "parallel.calls"),
     ),
-    Rule(
+    must(
         "chat.call-opening",
-        "MUST",
         "The first fragment of a call has its id, its type and its name.",
-        "OpenAI Chat Completions; Codex, LangChain and the Vercel AI SDK open a call with it",
         "The call has no id to answer to, or is dropped.",
+        required_by="OpenAI Chat Completions; Codex, LangChain and the Vercel AI SDK open a call with it",
         needs="call",
         explains=("calls.id", "calls.name"),
     ),
-    Rule(
+    must(
         "chat.call-once",
-        "MUST",
         "Id and name of a call are said once, whole.",
-        "the openai SDK, which adds up the texts of fragments",
         "The name becomes `get_weatherget_weather`, and no tool has it.",
+        required_by="the openai SDK, which adds up the texts of fragments",
         needs="call",
         explains=("calls.id", "calls.name"),
     ),
-    Rule(
+    should(
         "chat.call-type",
-        "SHOULD",
         "The type of a call is said once.",
-        "OpenAI Chat Completions; clients that add up deltas",
         "The type becomes `functionfunction`.",
+        required_by="OpenAI Chat Completions; clients that add up deltas",
         needs="call",
     ),
-    Rule(
+    must(
         "chat.call-fragment",
-        "MUST",
         "Arguments are text wherever they are.",
-        "OpenAI Chat Completions",
         "The SDK raises, or writes the object in Python's notation.",
         needs="call",
         explains=("calls.json",),
     ),
-    Rule(
+    should(
         "chat.call-order",
-        "SHOULD",
         "Indexes count from 0, and no fragment follows one of a later call.",
-        "clients that run a call when the next one begins",
         "They run it with half of its arguments.",
+        required_by="clients that run a call when the next one begins",
         needs="call",
     ),
-    Rule(
+    must(
         "chat.completion",
-        "MUST",
         "A plain answer is a `chat.completion` whose choices have a message of the assistant and a finish reason.",
-        "OpenAI Chat Completions",
         "The SDK raises.",
         on="plain",
     ),
-    Rule(
+    must(
         "chat.message",
-        "MUST",
         "In a message the content, if there is any, is text, and calls have id, type, name and arguments, all text.",
-        "OpenAI Chat Completions",
         "The SDK raises, or the message is refused when it comes back in the history.",
         on="plain",
         explains=("calls.id", "calls.name", "calls.json", "calls.finish"),
     ),
-    Rule(
+    should(
         "chat.null-fields",
-        "SHOULD",
         "A message has its `content` and its `refusal` and a choice its `logprobs`, null if there are none.",
-        "OpenAI Chat Completions; typed clients",
         "Typed clients refuse the whole turn.",
+        required_by="OpenAI Chat Completions; typed clients",
         on="plain",
     ),
-    Rule(
+    should(
         "chat.no-calls",
-        "SHOULD",
         "A message without calls has no list of calls.",
-        "OpenAI Chat Completions, which refuses an empty list in a history",
         "The message cannot be sent back.",
+        required_by="OpenAI Chat Completions, which refuses an empty list in a history",
         on="plain",
     ),
-    Rule(
+    should(
         "chat.index",
-        "SHOULD",
         "Calls of a message have no index; that is for fragments.",
-        "servers that refuse unknown fields in a history",
         "The message cannot be sent back.",
+        required_by="servers that refuse unknown fields in a history",
         on="plain",
         needs="call",
     ),
@@ -211,10 +186,10 @@ class ChatStream:
         if errors:
             yield from self._check_errors(errors, received)
             return
-        yield from _ending(received)
+        yield from check_done_marker("chat.done-marker", received)
         for index, choice in (self._choices or {0: _Choice()}).items():
             if not choice.finished:
-                yield Finding("chat.finish", f"Choice {index} has no finish reason.", _last(received))
+                yield _broken("finish", f"Choice {index} has no finish reason.", *received[-1:])
 
     @property
     def turn(self) -> ObservedTurn:
@@ -222,9 +197,8 @@ class ChatStream:
         choice = self._choices.get(0) or _Choice()
         finish: Finish = "failed" if self._failed else FINISHES.get(as_text(choice.finish), "")
         usage = as_usage(self._tokens, "prompt_tokens", "completion_tokens")
-        text = "".join(piece for _, piece in choice.text_pieces)
         last = (*choice.finished, *(each.position for each in self._usage))
-        return ObservedTurn(text, choice.whole_calls(), finish, usage, self._id, last, tuple(choice.text_pieces))
+        return ObservedTurn(tuple(choice.text_pieces), choice.whole_calls(), finish, usage, self._id, last)
 
     def _check_errors(self, errors: Sequence[ReceivedFrame], received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         for each in errors:
@@ -297,21 +271,11 @@ def _lacking(body: Json) -> Iterator[str]:
         yield "created"
 
 
-def _ending(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    markers = [each for each in received if each.is_done]
-    if len(markers) != 1 or not received[-1].is_done:
-        yield _broken("done-marker", f"`[DONE]` comes {len(markers)} times, or not last.", *markers, *received[-1:])
-
-
-def _last(received: Sequence[ReceivedFrame]) -> tuple[int, ...]:
-    return (received[-1].position,) if received else ()
-
-
 class _Choice:
     """One choice, assembled from its deltas."""
 
     def __init__(self) -> None:
-        self.text_pieces: list[tuple[int, str]] = []
+        self.text_pieces: list[tuple[int | None, str]] = []
         self.finish: Any = None
         self.finished: list[int] = []
         self._calls: dict[int, _Fragments] = {}
@@ -470,4 +434,5 @@ def plain_turn(body: Json) -> ObservedTurn:
         calls.append(fragments.call())
     usage = as_usage(body.get("usage"), "prompt_tokens", "completion_tokens")
     finish = FINISHES.get(as_text(choice.get("finish_reason")), "")
-    return ObservedTurn(as_text(message.get("content")), tuple(calls), finish, usage, as_text(body.get("id")))
+    text = (None, as_text(message.get("content")))
+    return ObservedTurn((text,), tuple(calls), finish, usage, as_text(body.get("id")))

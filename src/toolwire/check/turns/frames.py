@@ -6,90 +6,77 @@ data: {"type":"message_start",…}\n
 """
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from toolwire.check.turns.loose import as_object, parsed
-from toolwire.check.turns.rule import Finding, Rule
+from toolwire.check.turns.loose import Json, as_object, as_text, parsed
+from toolwire.check.turns.rule import Finding, must, should
 
 _FORMS = ("chat.*", "responses.*", "messages.*", "calls.*", "usage.*")
 """The rules that break when an event cannot be read."""
 
 RULES = (
-    Rule(
+    must(
         "sse.content-type",
-        "MUST",
         "A stream has the content type `text/event-stream`.",
-        "WHATWG server-sent events",
         "Browsers and several SDKs refuse to read it, or read it as one JSON document.",
     ),
-    Rule(
+    must(
         "sse.utf8",
-        "MUST",
         "A stream is UTF-8.",
-        "WHATWG server-sent events",
         "Characters of other scripts arrive as replacement characters, inside of arguments too.",
         explains=("arguments.unicode",),
     ),
-    Rule(
+    must(
         "sse.field",
-        "MUST",
         "Every line is a field (`data`, `event`, `id`, `retry`) or a comment.",
-        "WHATWG server-sent events",
         "Readers drop any other line without a word, such as an error that is written as bare JSON.",
         explains=_FORMS,
     ),
-    Rule(
+    must(
         "sse.json",
-        "MUST",
         "The data of every event is one JSON object, or `[DONE]`.",
-        "the OpenAI and Anthropic SDKs, which parse every event",
         "The SDK raises in the middle of a turn.",
+        required_by="the OpenAI and Anthropic SDKs, which parse every event",
         explains=_FORMS,
     ),
-    Rule(
+    must(
         "sse.ended",
-        "MUST",
         "The last event is ended by a blank line.",
-        "WHATWG server-sent events",
         "Readers drop an event that is not ended: mostly the one that says how the turn ended.",
         explains=_FORMS,
     ),
-    Rule(
+    should(
         "sse.one-line",
-        "SHOULD",
         "The data of an event is one line.",
-        "clients that read line by line",
         "They take the pieces for events of their own.",
+        required_by="clients that read line by line",
     ),
-    Rule(
+    should(
         "sse.space",
-        "SHOULD",
         "A space follows the colon of a field.",
-        "clients that look for `data: `",
         "They see no event at all.",
+        required_by="clients that look for `data: `",
     ),
-    Rule(
+    should(
         "sse.newline",
-        "SHOULD",
         "Lines end with a line feed alone.",
-        "clients that split at two line feeds",
         "They see one event that never ends.",
+        required_by="clients that split at two line feeds",
     ),
-    Rule(
+    should(
         "sse.empty-event",
-        "SHOULD",
         "Comments and other lines are followed by the data of an event, not by a blank line of their own.",
-        "clients that split at blank lines",
         "They take them for an event without data and stop or raise.",
+        required_by="clients that split at blank lines",
     ),
-    Rule(
+    should(
         "sse.id",
-        "SHOULD",
         "No event has the `id` of another one, and none has an `id` with a NUL in it.",
-        "WHATWG server-sent events: the last `id` is where a reader goes on after a broken connection",
         "The reader gets events twice, or loses those between.",
+        required_by="WHATWG server-sent events: the last `id` is where a reader goes on after a broken connection",
     ),
 )
 
@@ -123,9 +110,39 @@ class ReceivedFrame(msgspec.Struct, frozen=True):
         return isinstance(self.value, dict)
 
     @property
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> Json:
         """The data as an object; empty if it is none."""
         return as_object(self.value)
+
+    @property
+    def type(self) -> str:
+        """The type that the data names, such as `response.output_text.delta`."""
+        return as_text(self.fields.get("type"))
+
+    @property
+    def stem(self) -> str:
+        """The type without its last part."""
+        return self.type.rpartition(".")[0]
+
+    @property
+    def verb(self) -> str:
+        """The last part of the type."""
+        return self.type.rpartition(".")[2]
+
+    def inner(self, key: str) -> Json:
+        """An object in the data; empty if it is none."""
+        return as_object(self.fields.get(key))
+
+    def __str__(self) -> str:
+        return f"event {self.position} ({self.type})"
+
+
+def check_done_marker(rule: str, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+    """A finding if `[DONE]` is not the last thing in a stream, or comes more than once."""
+    markers = [each.position for each in received if each.is_done]
+    if len(markers) != 1 or not received[-1].is_done:
+        positions = (*markers, *(each.position for each in received[-1:]))
+        yield Finding(rule, f"`[DONE]` comes {len(markers)} times, or not last.", positions)
 
 
 class FrameCheck:
@@ -194,12 +211,13 @@ class FrameCheck:
             return []
         if len(data) > 1:
             self._report("sse.one-line", f"The data of one event has {len(data)} lines.")
-        names = [value for name, value in fields if name == "event"]
-        frame = self._frame(names[-1] if names else None, "\n".join(data), raw)
-        ids = [value for name, value in fields if name == "id"]
-        if ids:
-            frame = msgspec.structs.replace(frame, id=ids[-1])
-            self._check_id(ids[-1])
+        last, text = dict(fields), "\n".join(data)
+        id, value = last.get("id"), parsed(text) if text != DONE else None
+        frame = ReceivedFrame(self._position, self._at, last.get("event"), text, value, raw, id)
+        if not frame.is_done and not frame.is_event:
+            self.findings.append(Finding("sse.json", f"An event has the data {text[:80]!r}.", (self._position,)))
+        if id is not None:
+            self._check_id(id)
         self._position += 1
         return [frame]
 
@@ -207,12 +225,6 @@ class FrameCheck:
         if id in self._ids or "\0" in id:
             self._report("sse.id", f"An event {'repeats the id' if id in self._ids else 'has the id'} {id!r}.")
         self._ids.add(id)
-
-    def _frame(self, name: str | None, data: str, raw: bytes) -> ReceivedFrame:
-        value = parsed(data) if data != DONE else None
-        if data != DONE and not isinstance(value, dict):
-            self.findings.append(Finding("sse.json", f"An event has the data {data[:80]!r}.", (self._position,)))
-        return ReceivedFrame(self._position, self._at, name, data, value, raw)
 
     def _fields(self, lines: list[bytes]) -> list[tuple[str, str]]:
         out: list[tuple[str, str]] = []

@@ -7,148 +7,126 @@ import msgspec
 
 from toolwire.check.turns.frames import ReceivedFrame
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
-from toolwire.check.turns.rule import Finding, RequestFacts, Rule
+from toolwire.check.turns.rule import Finding, RequestFacts, must, should
 from toolwire.check.turns.turn import Finish, ObservedCall, ObservedTurn, ObservedUsage
 
 _API = "Anthropic Messages"
 _SDK = "the anthropic SDK, which builds the message from its events"
 
 RULES = (
-    Rule(
+    must(
         "messages.event-name",
-        "MUST",
         "Every event is sent under its type as its name.",
-        f"{_API}; {_SDK}",
         "The SDK passes over events without a name it knows: the turn is empty.",
+        required_by=f"{_API}; {_SDK}",
     ),
-    Rule(
+    must(
         "messages.opening",
-        "MUST",
         "A stream begins with one `message_start`, whose message is of the assistant and has an id, no content and "
         "no stop reason.",
-        f"{_API}; {_SDK}",
         "The SDK raises at the first event.",
+        required_by=f"{_API}; {_SDK}",
         explains=("messages.start-usage", "messages.fields", "messages.null-fields", "usage.reported"),
     ),
-    Rule(
+    must(
         "messages.start-usage",
-        "MUST",
         "The message of `message_start` has its usage.",
-        f"{_API}; Claude Code reads it",
         "Clients raise on the missing object.",
+        required_by=f"{_API}; Claude Code reads it",
         explains=("usage.reported",),
     ),
-    Rule(
+    should(
         "messages.fields",
-        "SHOULD",
         "A message has its model and its `stop_sequence`, which is null if there is none.",
-        f"{_API}; typed clients",
         "Typed clients refuse the whole turn.",
+        required_by=f"{_API}; typed clients",
         on="turn",
     ),
-    Rule(
+    should(
         "messages.null-fields",
-        "SHOULD",
         "What may be null is there all the same: `container` and `stop_details` of a message, and the cache, the tools "
         "and the tier in its usage.",
-        f"{_API}; typed clients",
         "Typed clients refuse the whole turn.",
+        required_by=f"{_API}; typed clients",
         on="turn",
     ),
-    Rule(
+    must(
         "messages.closing",
-        "MUST",
         "A stream ends with `message_delta`, the last of which has a stop reason of the API, and one `message_stop`.",
-        f"{_API}; {_SDK}",
         "Clients wait for more, or do not know that calls wait.",
+        required_by=f"{_API}; {_SDK}",
     ),
-    Rule(
+    should(
         "messages.delta-usage",
-        "SHOULD",
         "`message_delta` tells the tokens of the output.",
-        _API,
         "Budgets count nothing.",
         explains=("usage.reported",),
     ),
-    Rule(
+    must(
         "messages.error-event",
-        "MUST",
         "An error inside of a stream is an `error` event with type and message, and the last one.",
-        f"{_API}; {_SDK}",
         "A turn that failed is taken for one that ended.",
+        required_by=f"{_API}; {_SDK}",
         needs="error",
     ),
-    Rule(
+    should(
         "messages.unknown-event",
-        "SHOULD",
         "Every event is one of the API.",
-        _API,
         "Typed clients refuse it.",
     ),
-    Rule(
+    must(
         "messages.block-order",
-        "MUST",
         "One block is open at a time: it starts, grows and stops before the next, all under its index.",
-        f"{_API}; {_SDK}",
         "The input of one call is written into another.",
+        required_by=f"{_API}; {_SDK}",
         explains=("messages.block-index", "messages.delta", "calls.json"),
     ),
-    Rule(
+    must(
         "messages.block-index",
-        "MUST",
         "Blocks are counted from 0 as they start.",
-        f"{_API}; {_SDK}",
         "The SDK raises on an index that is not there.",
+        required_by=f"{_API}; {_SDK}",
         explains=("calls.json",),
     ),
-    Rule(
+    must(
         "messages.block-start",
-        "MUST",
         'A block starts empty: text `""`, input `{}`.',
-        _SDK,
         "What is there is doubled, or the SDK raises when it adds text to an object.",
+        required_by=_SDK,
     ),
-    Rule(
+    must(
         "messages.block-keys",
-        "MUST",
         "A `tool_use` block has an id and a name when it starts.",
-        _API,
         "The call cannot be answered.",
         on="turn",
         needs="call",
         explains=("calls.id", "calls.name"),
     ),
-    Rule(
+    must(
         "messages.delta",
-        "MUST",
         "A delta is of the kind of its block and holds text.",
-        f"{_API}; {_SDK}",
         "The SDK raises, or drops it.",
+        required_by=f"{_API}; {_SDK}",
         explains=("calls.json",),
     ),
-    Rule(
+    should(
         "messages.block-empty",
-        "SHOULD",
         "A text block has text.",
-        f"{_API}, which refuses empty text in a history",
         "The next request is refused with `text content blocks must be non-empty`.",
+        required_by=f"{_API}, which refuses empty text in a history",
         on="turn",
         needs="text",
     ),
-    Rule(
+    must(
         "messages.message",
-        "MUST",
         "A plain answer is a `message` of the assistant with an id, a list of blocks, a stop reason and its usage.",
-        _API,
         "The SDK raises.",
         on="plain",
         explains=("usage.reported", "calls.finish"),
     ),
-    Rule(
+    must(
         "messages.input",
-        "MUST",
         "The input of a `tool_use` block in a plain answer is an object.",
-        _API,
         "Clients that pass it on as keywords raise.",
         on="plain",
         needs="call",
@@ -193,10 +171,6 @@ KNOWN = {
 }
 
 
-def _type(each: ReceivedFrame) -> str:
-    return as_text(each.fields.get("type"))
-
-
 def _broken(rule: str, detail: str, *received: ReceivedFrame) -> Finding:
     return Finding(f"messages.{rule}", detail, tuple(each.position for each in received))
 
@@ -209,7 +183,7 @@ class MessagesStream:
         self._open: _Block | None = None
         self._message: Json = {}
         self._end: Json = {}
-        self._stopped: list[int] = []
+        self._stopped: tuple[int, ...] = ()
         self._failed = False
 
     def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
@@ -217,45 +191,48 @@ class MessagesStream:
         for each in received:
             if each.is_done:
                 yield _broken("unknown-event", "`[DONE]` is no event of the API.", each)
-        events = [each for each in received if each.is_event and _type(each) != "ping"]
+        events = [each for each in received if each.is_event and each.type != "ping"]
         for each in events:
-            kind = _type(each)
+            kind = each.type
             if each.event != kind:
                 yield _broken("event-name", f"{kind or 'An event'} is sent under the name {each.event!r}.", each)
             if kind not in KNOWN:
                 yield _broken("unknown-event", f"{kind!r} is no event of the API.", each)
-        known = [each for each in events if _type(each) in KNOWN]
-        self._failed = any(_type(each) == "error" for each in known)
+        known = [each for each in events if each.type in KNOWN]
+        self._failed = any(each.type == "error" for each in known)
         yield from self._opening(known)
         yield from self._check_error(known) if self._failed else self._closing(known)
+        blocks = {
+            "content_block_start": self._start,
+            "content_block_delta": self._grow,
+            "content_block_stop": self._stop,
+        }
         for each in events:
-            yield from self._block_event(each)
+            if each.type in blocks:
+                yield from blocks[each.type](each)
         if self._open is not None and not self._failed:
             yield _broken("block-order", f"Block {len(self._blocks) - 1} is never stopped.", *events[-1:])
 
     @property
     def turn(self) -> ObservedTurn:
         """The turn, after the frames were read."""
-        text_pieces = [piece for block in self._blocks if block.kind == "text" for piece in block.pieces]
-        text = "".join(piece for _, piece in text_pieces)
+        text = tuple(piece for block in self._blocks if block.kind == "text" for piece in block.pieces)
         calls = tuple(block.call() for block in self._blocks if block.kind == "tool_use")
         reason = as_text(as_object(self._end.get("delta")).get("stop_reason"))
         finish: Finish = "failed" if self._failed else STOPS.get(reason, "")
         usage = _usage({**as_object(self._message.get("usage")), **as_object(self._end.get("usage"))})
-        return ObservedTurn(
-            text, calls, finish, usage, as_text(self._message.get("id")), tuple(self._stopped), tuple(text_pieces)
-        )
+        return ObservedTurn(text, calls, finish, usage, as_text(self._message.get("id")), self._stopped)
 
     def _opening(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        starts = [each for each in events if _type(each) == "message_start"]
-        if not starts and [_type(each) for each in events] == ["error"]:
+        starts = [each for each in events if each.type == "message_start"]
+        if not starts and [each.type for each in events] == ["error"]:
             return
         if len(starts) != 1 or starts[0] is not events[0]:
             detail = f"message_start comes {len(starts)} times, or not first."
             yield _broken("opening", detail, *events[:1], *starts)
         if not starts:
             return
-        self._message = message = as_object(starts[0].fields.get("message"))
+        self._message = message = starts[0].inner("message")
         is_empty = message.get("content") == [] and message.get("stop_reason") is None
         if not as_text(message.get("id")) or message.get("role") != "assistant" or not is_empty:
             yield _broken("opening", f"message_start holds {shown(message)}.", starts[0])
@@ -265,46 +242,35 @@ class MessagesStream:
 
     def _closing(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         """One or more `message_delta`, says the documentation; the last counts, as in the SDK."""
-        ends = [each for each in events if _type(each) == "message_delta"]
+        ends = [each for each in events if each.type == "message_delta"]
         closing = events[events.index(ends[0]) :] if ends else events[-2:]
-        if [_type(each) for each in closing] != [*["message_delta"] * max(1, len(ends)), "message_stop"]:
-            detail = f"The stream ends with {' and '.join(_type(each) for each in events[-2:])}."
+        if [each.type for each in closing] != [*["message_delta"] * max(1, len(ends)), "message_stop"]:
+            detail = f"The stream ends with {' and '.join(each.type for each in events[-2:])}."
             yield _broken("closing", detail, *closing)
         if not ends:
             return
-        self._end, self._stopped = ends[-1].fields, [ends[-1].position]
-        reason = as_object(self._end.get("delta")).get("stop_reason")
-        if as_text(reason) not in STOPS:
-            yield _broken("closing", f"The stop reason is {shown(reason)}.", ends[-1])
-        if "stop_sequence" not in as_object(self._end.get("delta")):
-            yield _broken("fields", "message_delta lacks its stop_sequence.", ends[-1])
-        null = [name for name in NULLABLE if name not in as_object(self._end.get("delta"))]
+        end, delta = ends[-1], ends[-1].inner("delta")
+        self._end, self._stopped = end.fields, (end.position,)
+        if as_text(delta.get("stop_reason")) not in STOPS:
+            yield _broken("closing", f"The stop reason is {shown(delta.get('stop_reason'))}.", end)
+        if "stop_sequence" not in delta:
+            yield _broken("fields", "message_delta lacks its stop_sequence.", end)
+        null = [name for name in NULLABLE if name not in delta]
         if null:
-            yield _broken("null-fields", f"message_delta lacks its {', '.join(null)}.", ends[-1])
-        if as_number(as_object(self._end.get("usage")).get("output_tokens")) is None:
-            yield _broken("delta-usage", f"message_delta has the usage {shown(self._end.get('usage'))}.", ends[-1])
+            yield _broken("null-fields", f"message_delta lacks its {', '.join(null)}.", end)
+        if as_number(end.inner("usage").get("output_tokens")) is None:
+            yield _broken("delta-usage", f"message_delta has the usage {shown(end.fields.get('usage'))}.", end)
 
     def _check_error(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        errors = [each for each in events if _type(each) == "error"]
-        ends = [each for each in events if _type(each) in ("message_delta", "message_stop")]
+        errors = [each for each in events if each.type == "error"]
+        ends = [each for each in events if each.type in ("message_delta", "message_stop")]
         if errors != [*events[-1:]] or ends:
             detail = "Something follows an error, or the turn ended before it."
             yield _broken("error-event", detail, *errors, *ends, *events[-1:])
         for each in errors:
-            error = as_object(each.fields.get("error"))
+            error = each.inner("error")
             if not (isinstance(error.get("type"), str) and isinstance(error.get("message"), str)):
                 yield _broken("error-event", f"The error is {shown(each.fields.get('error'))}.", each)
-
-    def _block_event(self, each: ReceivedFrame) -> Iterator[Finding]:
-        match _type(each):
-            case "content_block_start":
-                yield from self._start(each)
-            case "content_block_delta":
-                yield from self._grow(each)
-            case "content_block_stop":
-                yield from self._stop(each)
-            case _:
-                pass
 
     def _start(self, each: ReceivedFrame) -> Iterator[Finding]:
         if self._open is not None:
@@ -312,7 +278,7 @@ class MessagesStream:
         index = each.fields.get("index")
         if as_number(index) != len(self._blocks):
             yield _broken("block-index", f"A block starts at {shown(index)} where {len(self._blocks)} is next.", each)
-        self._open = block = _Block(as_object(each.fields.get("content_block")), each.position)
+        self._open = block = _Block(each.inner("content_block"), each.position)
         self._blocks.append(block)
         for field, empty in EMPTY.get(block.kind, {}).items():
             if block.start.get(field) != empty:
@@ -322,28 +288,28 @@ class MessagesStream:
             yield _broken("block-keys", f"A call starts as {shown(block.start)}.", each)
 
     def _grow(self, each: ReceivedFrame) -> Iterator[Finding]:
-        delta, block = as_object(each.fields.get("delta")), self._open
+        delta, block = each.inner("delta"), self._open_block(each)
         kind = as_text(delta.get("type"))
         kinds, field = DELTAS.get(kind, ((), ""))
-        if not self._is_open(each) or block is None:
-            yield _broken(
-                "block-order", f"A delta is for block {shown(each.fields.get('index'))}, which is not open.", each
-            )
+        if block is None:
+            index = shown(each.fields.get("index"))
+            yield _broken("block-order", f"A delta is for block {index}, which is not open.", each)
         elif block.kind not in kinds or (field and not isinstance(delta.get(field), str)):
             yield _broken("delta", f"{shown(delta)} comes in a {block.kind} block.", each)
         else:
             yield from block.grow(kind, as_text(delta.get(field)), each)
 
     def _stop(self, each: ReceivedFrame) -> Iterator[Finding]:
-        block = self._open
-        if not self._is_open(each) or block is None:
+        block = self._open_block(each)
+        if block is None:
             yield _broken("block-order", f"Block {shown(each.fields.get('index'))} stops and is not open.", each)
         elif block.kind == "text" and not block.text:
             yield _broken("block-empty", "A text block has no text.", each)
         self._open = None
 
-    def _is_open(self, each: ReceivedFrame) -> bool:
-        return self._open is not None and as_number(each.fields.get("index")) == len(self._blocks) - 1
+    def _open_block(self, each: ReceivedFrame) -> "_Block | None":
+        """The open block, if the event is about it."""
+        return self._open if as_number(each.fields.get("index")) == len(self._blocks) - 1 else None
 
 
 class _Block:
@@ -352,7 +318,7 @@ class _Block:
     def __init__(self, start: Json, position: int) -> None:
         self.start = start
         self.kind = as_text(start.get("type"))
-        self.pieces: list[tuple[int, str]] = []
+        self.pieces: list[tuple[int | None, str]] = []
         self._frames = [position]
         self._is_signed = False
 
@@ -429,7 +395,7 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
 def plain_turn(body: Json) -> ObservedTurn:
     """The turn in a plain answer."""
     blocks = as_objects(body.get("content"))
-    text = "".join(as_text(block.get("text")) for block in blocks if block.get("type") == "text")
+    text = tuple((None, as_text(block.get("text"))) for block in blocks if block.get("type") == "text")
     calls = tuple(_plain_call(block) for block in blocks if block.get("type") == "tool_use")
     finish = STOPS.get(as_text(body.get("stop_reason")), "")
     return ObservedTurn(text, calls, finish, _usage(as_object(body.get("usage"))), as_text(body.get("id")))

@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from toolwire.check.turns.frames import ReceivedFrame
+from toolwire.check.turns.frames import ReceivedFrame, check_done_marker
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
 from toolwire.check.turns.responses_fields import EVENT_FIELDS, echo_faults, field_faults, head_faults, usage_faults
 from toolwire.check.turns.responses_items import (
     CALLS,
+    CLOSINGS,
     CORE,
     EXTRA,
     HOSTED,
     KEEPALIVE,
     STATUSES,
+    Faults,
     OutputReader,
-    ResponsesEvent,
+    about,
+    breaks,
     broken,
     item_faults,
     part_faults,
@@ -32,14 +35,12 @@ class ResponsesStream:
 
     def __init__(self, facts: RequestFacts) -> None:
         self._facts = facts
-        self._events: list[ResponsesEvent] = []
+        self._events: list[ReceivedFrame] = []
 
     def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         """What is wrong with the frames."""
         extended = self._facts.extended
-        self._events = events = [
-            ResponsesEvent(each.position, each.event, each.fields) for each in received if each.is_event
-        ]
+        self._events = events = [each for each in received if each.is_event]
         yield from _names(events, nameless=self._facts.socket)
         yield from _numbers(events)
         yield from _kinds(events, extended)
@@ -47,7 +48,7 @@ class ResponsesStream:
         yield from _in_progress(events)
         yield from _closing(events)
         if not self._facts.socket:
-            yield from _ending(received)
+            yield from check_done_marker("responses.done-marker", received)
         yield from _errors(events)
         yield from _response_ids(events)
         yield from _statuses(events, extended)
@@ -61,51 +62,46 @@ class ResponsesStream:
     def turn(self) -> ObservedTurn:
         """The turn: its items from `output_item.done`, its end from the closing event."""
         done = [event for event in self._events if event.type == "response.output_item.done"]
-        closing = next((event for event in reversed(self._events) if event.is_closing), None)
+        closing = next((event for event in reversed(self._events) if event.type in CLOSINGS), None)
         response = closing.inner("response") if closing is not None else {}
         items = [(event.inner("item"), (event.position,)) for event in done]
         return _turn(response, items, (closing.position,) if closing is not None else ())
 
 
-def _ending(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    markers = [each.position for each in received if each.is_done]
-    if len(markers) != 1 or not received[-1].is_done:
-        positions = (*markers, *(each.position for each in received[-1:]))
-        yield Finding("responses.done-marker", f"`[DONE]` comes {len(markers)} times, or not last.", positions)
-
-
-def _names(events: Sequence[ResponsesEvent], *, nameless: bool) -> Iterator[Finding]:
+def _names(events: Sequence[ReceivedFrame], *, nameless: bool) -> Iterator[Finding]:
     for event in events:
-        if not (nameless and event.name is None) and event.name != event.data.get("type"):
-            yield event.breaks("event-name", f"is sent under the name {event.name!r}.")
+        if not (nameless and event.event is None) and event.event != event.fields.get("type"):
+            yield breaks(event, "event-name", f"is sent under the name {event.event!r}.")
 
 
-def _numbers(events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
+def _numbers(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     last = -1
     for event in events:
-        number = as_number(event.data.get("sequence_number"))
+        number = as_number(event.fields.get("sequence_number"))
         if number is None or number <= last:
-            yield event.breaks("sequence", f"has the number {shown(event.data.get('sequence_number'))} after {last}.")
+            yield breaks(
+                event, "sequence", f"has the number {shown(event.fields.get('sequence_number'))} after {last}."
+            )
         elif number != last + 1:
-            yield event.breaks("sequence-gap", f"has the number {number} where {last + 1} is next.")
+            yield breaks(event, "sequence-gap", f"has the number {number} where {last + 1} is next.")
         last = last + 1 if number is None else number
 
 
-def _kinds(events: Sequence[ResponsesEvent], extended: bool) -> Iterator[Finding]:
+def _kinds(events: Sequence[ReceivedFrame], extended: bool) -> Iterator[Finding]:
     for event in events:
         known = event.type in CORE or event.type.startswith(HOSTED)
         if not known and not (extended and EXTRA.fullmatch(event.type)):
-            yield event.breaks("unknown-event", "is no event of the protocol.")
+            yield breaks(event, "unknown-event", "is no event of the protocol.")
 
 
-def _opening(events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
+def _opening(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     others = [event for event in events if event.type not in ("response.queued", KEEPALIVE)]
     created = [event for event in others if event.type == "response.created"]
     if len(created) != 1 or created[0] is not others[0]:
         yield broken("opening", f"response.created comes {len(created)} times, or not first.", *others[:1], *created)
 
 
-def _in_progress(events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
+def _in_progress(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     before = ("response.created", "response.queued", KEEPALIVE)
     others = [event for event in events if event.type not in before and not EXTRA.fullmatch(event.type)]
     begun = [event for event in others if event.type == "response.in_progress"]
@@ -119,37 +115,37 @@ def _in_progress(events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
         yield broken("in-progress", "response.queued comes after response.in_progress.", *late)
 
 
-def _closing(events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
-    closings = [event for event in events if event.is_closing]
+def _closing(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
+    closings = [event for event in events if event.type in CLOSINGS]
     if len(closings) != 1:
         shown = closings or events[-1:]
         yield broken("closing", f"the stream has {len(closings)} closing events instead of one.", *shown)
-    if closings and not events[-1].is_closing:
-        yield events[-1].breaks("closing", "comes after the closing event.")
+    if closings and events[-1].type not in CLOSINGS:
+        yield breaks(events[-1], "closing", "comes after the closing event.")
 
 
-def _errors(events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
+def _errors(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     for event, next in zip_longest(events, events[1:]):
         if event.type == "error" and (next is None or next.type != "response.failed"):
             detail = f"{event} is followed by {next or 'nothing'}, not by response.failed."
             yield broken("error-event", detail, event, *([next] if next is not None else []))
 
 
-def _response_ids(events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
+def _response_ids(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     first: Any = None
     for event in events:
-        if event.type not in STATUSES and "response" not in event.data:
+        if event.type not in STATUSES and "response" not in event.fields:
             continue
         id = event.inner("response").get("id")
         if not isinstance(id, str) or not id:
-            yield event.breaks("response-id", f"has the response id {shown(id)}.")
+            yield breaks(event, "response-id", f"has the response id {shown(id)}.")
             continue
         first = first or id
         if id != first:
-            yield event.breaks("response-id", f"has the response id {id!r} after {first!r}.")
+            yield breaks(event, "response-id", f"has the response id {id!r} after {first!r}.")
 
 
-def _statuses(events: Sequence[ResponsesEvent], extended: bool) -> Iterator[Finding]:
+def _statuses(events: Sequence[ReceivedFrame], extended: bool) -> Iterator[Finding]:
     queued = any(event.type == "response.queued" for event in events)
     for event in events:
         if event.type not in STATUSES:
@@ -161,10 +157,10 @@ def _statuses(events: Sequence[ResponsesEvent], extended: bool) -> Iterator[Find
             allowed.append("incomplete")
         status = event.inner("response").get("status")
         if status not in allowed:
-            yield event.breaks("response-status", f"says {shown(status)}.")
+            yield breaks(event, "response-status", f"says {shown(status)}.")
 
 
-def _fields(events: Sequence[ResponsesEvent], request: Json) -> Iterator[Finding]:
+def _fields(events: Sequence[ReceivedFrame], request: Json) -> Iterator[Finding]:
     """Report each fault once, not for every event."""
     seen: set[tuple[str, str]] = set()
     for event in events:
@@ -174,39 +170,38 @@ def _fields(events: Sequence[ResponsesEvent], request: Json) -> Iterator[Finding
         head = [("fields", f"lacks {', '.join(lacking)}.")] if (lacking := [*head_faults(response)]) else []
         for fault in (*head, *field_faults(response), *echo_faults(request, response)):
             if fault not in seen:
-                yield event.breaks(fault[0], f"holds a response that {fault[1]}")
+                yield breaks(event, fault[0], f"holds a response that {fault[1]}")
             seen.add(fault)
 
 
-def _event_fields(events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
+def _event_fields(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     seen: set[str] = set()
     for event in events:
-        lacking = [name for name in EVENT_FIELDS.get(event.type, ()) if name not in event.data]
+        lacking = [name for name in EVENT_FIELDS.get(event.type, ()) if name not in event.fields]
         if lacking and event.type not in seen:
-            yield event.breaks("event-fields", f"lacks its {', '.join(lacking)}.")
+            yield breaks(event, "event-fields", f"lacks its {', '.join(lacking)}.")
             seen.add(event.type)
         if event.type == "error":
             inner = event.inner("error")
             lacking = [name for name in ("type", "code", "message", "param") if name not in inner]
             if lacking:
-                yield event.breaks("error-object", f"lacks {', '.join(lacking)} in its object `error`.")
+                yield breaks(event, "error-object", f"lacks {', '.join(lacking)} in its object `error`.")
 
 
-def _closed(events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
+def _closed(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     """Check the reason and the usage in the closing event."""
-    closing = next((event for event in reversed(events) if event.is_closing), None)
+    closing = next((event for event in reversed(events) if event.type in CLOSINGS), None)
     if closing is None:
         return
-    for rule, detail in _reason_faults(closing.inner("response"), closing.verb):
-        yield closing.breaks(rule, detail)
+    yield from about(closing, _reason_faults(closing.inner("response"), closing.verb))
     lacking = [*usage_faults(closing.inner("response"))]
     if lacking:
-        yield closing.breaks("usage-details", f"reports the tokens without {', '.join(lacking)}.")
+        yield breaks(closing, "usage-details", f"reports the tokens without {', '.join(lacking)}.")
     if closing.type == "response.failed" and not any(event.type == "error" for event in events):
-        yield closing.breaks("failure-event", "comes without an error event before it.")
+        yield breaks(closing, "failure-event", "comes without an error event before it.")
 
 
-def _reason_faults(response: Json, status: str) -> Iterator[tuple[str, str]]:
+def _reason_faults(response: Json, status: str) -> Faults:
     """What is missing of the reason in a response that is incomplete or failed."""
     if status == "incomplete" and not as_text(as_object(response.get("incomplete_details")).get("reason")):
         yield "incomplete-details", f"has the incomplete_details {shown(response.get('incomplete_details'))}."
@@ -222,7 +217,7 @@ def _ids(received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         yield Finding("responses.sse-id", detail, (named[0].position,))
 
 
-def _has_calls(event: ResponsesEvent) -> bool:
+def _has_calls(event: ReceivedFrame) -> bool:
     return any(as_text(item.get("type")) in CALLS for item in as_objects(event.inner("response").get("output")))
 
 
@@ -234,8 +229,8 @@ def check_plain(body: Json, facts: RequestFacts) -> Iterator[Finding]:
     items = body.get("output")
     lacking = [*head_faults(body), *(key for key in ("id", "status") if not as_text(body.get(key)))]
     if lacking or not isinstance(items, list):
-        about = {key: body.get(key) for key in ("object", "id", "created_at", "model", "status")}
-        yield broken("object", f"the answer is {shown(about)} with the output {shown(items)}.")
+        head = {key: body.get(key) for key in ("object", "id", "created_at", "model", "status")}
+        yield broken("object", f"the answer is {shown(head)} with the output {shown(items)}.")
     status = "" if body.get("required_action") is not None else as_text(body.get("status"))
     for rule, detail in (*field_faults(body), *echo_faults(facts.fields, body), *_reason_faults(body, status)):
         yield broken(rule, f"the answer {detail}")
@@ -253,29 +248,20 @@ def plain_turn(body: Json) -> ObservedTurn:
 
 
 def _turn(response: Json, items: Sequence[tuple[Json, tuple[int, ...]]], last: tuple[int, ...]) -> ObservedTurn:
-    texts: list[str] = []
-    text_pieces: list[tuple[int, str]] = []
+    text: list[tuple[int | None, str]] = []
     calls: list[ObservedCall] = []
     for item, frames in items:
         kind = as_text(item.get("type"))
         if kind == "message":
-            texts.append("".join(as_text(part.get("text")) for part in as_objects(item.get("content"))))
-            text_pieces += [(position, texts[-1]) for position in frames]
+            whole = "".join(as_text(part.get("text")) for part in as_objects(item.get("content")))
+            text.append((frames[0] if frames else None, whole))
         elif kind in CALLS:
+            id, name, arguments = (as_text(item.get(field)) for field in ("call_id", "name", CALLS[kind]))
+            is_closed = item.get("status") == "completed"
             call_kind = "custom" if kind == "custom_tool_call" else "function"
-            calls.append(
-                ObservedCall(
-                    as_text(item.get("call_id")),
-                    as_text(item.get("name")),
-                    as_text(item.get(CALLS[kind])),
-                    call_kind,
-                    frames,
-                    item.get("status") == "completed",
-                )
-            )
+            calls.append(ObservedCall(id, name, arguments, call_kind, frames, is_closed))
     usage = as_usage(response.get("usage"), "input_tokens", "output_tokens")
-    id = as_text(response.get("id"))
-    return ObservedTurn("".join(texts), tuple(calls), _finish(response, calls), usage, id, last, tuple(text_pieces))
+    return ObservedTurn(tuple(text), tuple(calls), _finish(response, calls), usage, as_text(response.get("id")), last)
 
 
 def _finish(response: Json, calls: Sequence[ObservedCall]) -> Finish:

@@ -2,12 +2,16 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
+from toolwire.check.turns.frames import ReceivedFrame
+from toolwire.check.turns.loose import Json, as_number, as_objects, as_text, shown
 from toolwire.check.turns.rule import Finding
+
+Faults: TypeAlias = Iterator[tuple[str, str]]
+"""Rules of this API that something breaks, each with what is wrong: the end of a sentence."""
 
 
 class TextField(msgspec.Struct, frozen=True):
@@ -81,48 +85,19 @@ EXTRA = re.compile(r"ping|response\.required_action|[a-z0-9_-]+:[a-z0-9_.-]+")
 """Events that are sent only on request: two bare names, or any name with a vendor prefix."""
 
 
-class ResponsesEvent(msgspec.Struct, frozen=True):
-    """One event of the stream."""
-
-    position: int
-    name: str | None
-    data: Json
-
-    @property
-    def type(self) -> str:
-        """The type, such as `response.output_text.delta`."""
-        return as_text(self.data.get("type"))
-
-    @property
-    def stem(self) -> str:
-        """The type without its last part."""
-        return self.type.rpartition(".")[0]
-
-    @property
-    def verb(self) -> str:
-        """The last part of the type."""
-        return self.type.rpartition(".")[2]
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether it ends the response."""
-        return self.type in CLOSINGS
-
-    def inner(self, key: str) -> Json:
-        """An object in the event, empty if it is not one."""
-        return as_object(self.data.get(key))
-
-    def breaks(self, rule: str, detail: str) -> Finding:
-        """A finding about this event."""
-        return broken(rule, f"{self} {detail}", self)
-
-    def __str__(self) -> str:
-        return f"event {self.position} ({self.type})"
-
-
-def broken(rule: str, detail: str, *events: ResponsesEvent) -> Finding:
+def broken(rule: str, detail: str, *events: ReceivedFrame) -> Finding:
     """A finding that these events show."""
     return Finding(f"responses.{rule}", detail[:1].upper() + detail[1:], tuple(event.position for event in events))
+
+
+def breaks(event: ReceivedFrame, rule: str, detail: str) -> Finding:
+    """A finding about one event."""
+    return broken(rule, f"{event} {detail}", event)
+
+
+def about(event: ReceivedFrame, faults: Faults) -> Iterator[Finding]:
+    """The findings about one event."""
+    return (breaks(event, rule, detail) for rule, detail in faults)
 
 
 class OutputReader:
@@ -134,14 +109,14 @@ class OutputReader:
         """Items by the index they were added with."""
         self._ids: dict[str, OutputItem] = {}
 
-    def read(self, events: Sequence[ResponsesEvent]) -> Iterator[Finding]:
+    def read(self, events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         """What is wrong with the items."""
         for event in events:
             if event.type == "response.output_item.added":
                 yield from self._add(event)
             elif event.type in ITEM_EVENTS or event.type.startswith(HOSTED):
                 yield from self._see(event)
-        closing = next((event for event in reversed(events) if event.is_closing), None)
+        closing = next((event for event in reversed(events) if event.type in CLOSINGS), None)
         if closing is not None:
             yield from self._incomplete_only_at_the_end(closing)
         if closing is not None and closing.type == "response.failed":
@@ -151,51 +126,51 @@ class OutputReader:
         if closing is not None:
             yield from self._final_output(closing)
 
-    def _add(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def _add(self, event: ReceivedFrame) -> Iterator[Finding]:
         """An item with a wrong index is read like any other, as the next one: the index alone is wrong then."""
-        index, id = as_number(event.data.get("output_index")), as_text(event.inner("item").get("id"))
+        index, id = as_number(event.fields.get("output_index")), as_text(event.inner("item").get("id"))
         if index != len(self._items):
-            written = shown(event.data.get("output_index"))
-            yield event.breaks("output-index", f"announces index {written} where {len(self._items)} is next.")
+            written = shown(event.fields.get("output_index"))
+            yield breaks(event, "output-index", f"announces index {written} where {len(self._items)} is next.")
             if id in self._ids or (not id and index in self._indexes):
                 return
         item = OutputItem(event, len(self._items))
         self._items.append(item)
         if index is not None:
             self._indexes.setdefault(index, item)
-        yield from item.begin(event)
+        yield from about(event, item.begin())
         if id in self._ids:
-            yield event.breaks("item-id", f"repeats the id {id!r} of another item.")
+            yield breaks(event, "item-id", f"repeats the id {id!r} of another item.")
         if id:
             self._ids.setdefault(id, item)
 
-    def _see(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def _see(self, event: ReceivedFrame) -> Iterator[Finding]:
         """Items are found by their index. One that has the id of the event is meant where the index cannot be right."""
-        named = self._ids.get(as_text(event.data.get("item_id")) or as_text(event.inner("item").get("id")))
-        item = self._at(as_number(event.data.get("output_index")))
+        named = self._ids.get(as_text(event.fields.get("item_id")) or as_text(event.inner("item").get("id")))
+        item = self._at(as_number(event.fields.get("output_index")))
         if named is not None and item is not named and (item is None or not item.takes(event)):
-            detail = f"is about index {shown(event.data.get('output_index'))}, its item is at {named.index}."
-            yield event.breaks("output-index", detail)
+            detail = f"is about index {shown(event.fields.get('output_index'))}, its item is at {named.index}."
+            yield breaks(event, "output-index", detail)
             item = named
         if item is None:
-            detail = f"is about index {shown(event.data.get('output_index'))}, which was not announced."
-            yield event.breaks("item-added", detail)
+            detail = f"is about index {shown(event.fields.get('output_index'))}, which was not announced."
+            yield breaks(event, "item-added", detail)
         else:
-            yield from item.read(event)
+            yield from about(event, item.read(event))
 
     def _at(self, index: int | None) -> "OutputItem | None":
         """The item that was added with this index, or at this position."""
-        if index is None or index in self._indexes:
-            return self._indexes.get(index) if index is not None else None
-        return self._items[index] if 0 <= index < len(self._items) else None
+        if index is None:
+            return None
+        return self._indexes.get(index) or (self._items[index] if 0 <= index < len(self._items) else None)
 
-    def _all_closed(self, last: Sequence[ResponsesEvent]) -> Iterator[Finding]:
+    def _all_closed(self, last: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         for index, item in enumerate(self._items):
             if item.closed is None:
                 detail = f"the item at index {index} has no output_item.done."
                 yield broken("item-closed", detail, item.added, *last)
 
-    def _incomplete_only_at_the_end(self, closing: ResponsesEvent) -> Iterator[Finding]:
+    def _incomplete_only_at_the_end(self, closing: ReceivedFrame) -> Iterator[Finding]:
         last = len(self._items) - 1
         for index, item in enumerate(self._items):
             if item.closed is None or item.closed.inner("item").get("status") != "incomplete":
@@ -207,31 +182,31 @@ class OutputReader:
                 detail = f"the item at index {index} is incomplete, the response is not."
                 yield broken("incomplete-item", detail, item.closed, closing)
 
-    def _final_output(self, closing: ResponsesEvent) -> Iterator[Finding]:
+    def _final_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
         output = as_objects(closing.inner("response").get("output"))
         if len(output) != len(self._items):
             detail = f"{len(self._items)} items were announced, {closing} has {len(output)}."
             yield broken("final-output", detail, closing)
         for index, item in enumerate(self._items):
-            final = output[index] if 0 <= index < len(output) else {}
+            final = output[index] if index < len(output) else {}
             if item.closed is not None and not item.matches(final):
                 detail = f"item {index} of {closing} differs from its output_item.done."
                 yield broken("final-output", detail, item.closed, closing)
 
-    def _failed_output(self, closing: ResponsesEvent) -> Iterator[Finding]:
+    def _failed_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
         """Check the output of a failed response, in which an open item is incomplete."""
         output = as_objects(closing.inner("response").get("output"))
         if len(output) > len(self._items):
-            yield closing.breaks("failed-output", f"has {len(output)} items, {len(self._items)} were announced.")
+            yield breaks(closing, "failed-output", f"has {len(output)} items, {len(self._items)} were announced.")
         for index, item in enumerate(self._items):
-            final = output[index] if 0 <= index < len(output) else {}
+            final = output[index] if index < len(output) else {}
             half = item.closed is None and final.get("status") in ("incomplete", "failed")
             if not half and (item.closed is None or not item.matches(final)):
                 detail = f"item {index} is not in {closing} as it was sent."
                 yield broken("failed-output", detail, item.added, closing)
 
 
-def item_faults(item: Json) -> Iterator[tuple[str, str]]:
+def item_faults(item: Json) -> Faults:
     """What is wrong with an item in any state, streamed or not."""
     kind = as_text(item.get("type"))
     needed = ["id", "type", *(["call_id", "name"] if kind in CALLS else []), *(["role"] if kind == "message" else [])]
@@ -244,7 +219,7 @@ def item_faults(item: Json) -> Iterator[tuple[str, str]]:
         yield "arguments-string", f"has the {CALLS[kind]} {shown(item.get(CALLS[kind]))}."
 
 
-def part_faults(item: Json) -> Iterator[tuple[str, str]]:
+def part_faults(item: Json) -> Faults:
     """What is wrong with the parts of a finished message."""
     for part in as_objects(item.get("content")) if item.get("type") == "message" else ():
         if part.get("type") == "output_text" and not isinstance(part.get("annotations"), list):
@@ -273,10 +248,10 @@ class GrowingText:
 class OutputItem:
     """One item, from `output_item.added` to `output_item.done`."""
 
-    def __init__(self, added: ResponsesEvent, index: int) -> None:
+    def __init__(self, added: ReceivedFrame, index: int) -> None:
         self.added = added
         self.index = index
-        self.closed: ResponsesEvent | None = None
+        self.closed: ReceivedFrame | None = None
         self._added = added.inner("item")
         self._type = as_text(self._added.get("type"))
         self._call = GrowingText({})
@@ -284,166 +259,145 @@ class OutputItem:
         self._open = 0
         """The number of open parts."""
 
-    def begin(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def begin(self) -> Faults:
         """What is wrong with `output_item.added`."""
-        yield from self._keys(event)
-        yield from self._begin_status(event)
+        yield from item_faults(self._added)
+        yield from self._check_status(self.added)
         filled = [key for key in ("content", "summary", *CALLS.values()) if self._added.get(key)]
         if filled and self._type in GROWING:
-            yield event.breaks("item-begins-empty", f"has {', '.join(filled)} before any delta.")
+            yield "item-begins-empty", f"has {', '.join(filled)} before any delta."
 
-    def takes(self, event: ResponsesEvent) -> bool:
+    def takes(self, event: ReceivedFrame) -> bool:
         """Whether an event can belong to this item: it is open and of the right type."""
         kind = TEXTS[event.stem].item if event.stem in TEXTS else as_text(event.inner("item").get("type"))
         return self.closed is None and kind in ("", self._type)
 
-    def read(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def read(self, event: ReceivedFrame) -> Faults:
         """What is wrong with a further event of this item."""
         if self.closed is not None:
-            yield event.breaks("closed-item", "comes after output_item.done of its item.")
+            yield "closed-item", "comes after output_item.done of its item."
             return
-        yield from self._same_item(event)
         if event.type == "response.output_item.done":
             yield from self._close(event)
-        elif event.stem in PARTS:
+            return
+        id = event.fields.get("item_id")
+        if id != self._added.get("id") and ("item_id" in event.fields or event.type in ITEM_EVENTS):
+            yield "item-id", f"has {shown(id)}, its item has {shown(self._added.get('id'))}."
+        if event.stem in PARTS:
             yield from self._begin_part(event) if event.verb == "added" else self._end_part(event)
         elif event.stem in TEXTS:
             yield from self._text(event, TEXTS[event.stem])
         elif event.stem == ANNOTATION:
             yield from self._annotation(event)
 
-    def _same_item(self, event: ResponsesEvent) -> Iterator[Finding]:
-        if event.type == "response.output_item.done" or ("item_id" not in event.data and event.type not in ITEM_EVENTS):
-            return
-        if event.data.get("item_id") != self._added.get("id"):
-            detail = f"has {shown(event.data.get('item_id'))}, its item has {shown(self._added.get('id'))}."
-            yield event.breaks("item-id", detail)
-
-    def _keys(self, event: ResponsesEvent) -> Iterator[Finding]:
-        """Check the fields that every item has."""
-        item = event.inner("item")
-        for rule, detail in item_faults(item):
-            yield event.breaks(rule, detail)
-
-    def _begin_part(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def _begin_part(self, event: ReceivedFrame) -> Faults:
         within, part = PARTS[event.stem], event.inner("part")
-        parts, index = self._parts[within], event.data.get(INDEXES[within])
+        parts, index = self._parts[within], event.fields.get(INDEXES[within])
         texts = [text for text in TEXTS.values() if text.part == part.get("type")]
         if (self._type, within) not in [(text.item, text.within) for text in texts]:
-            yield event.breaks("part-order", f"puts a part of type {shown(part.get('type'))} into a {self._type}.")
+            yield "part-order", f"puts a part of type {shown(part.get('type'))} into a {self._type}."
         if self._open:
-            yield event.breaks("part-order", "comes before the part before it is closed.")
+            yield "part-order", "comes before the part before it is closed."
         if as_number(index) != len(parts):
-            yield event.breaks("part-order", f"has index {shown(index)} where {len(parts)} is next.")
+            yield "part-order", f"has index {shown(index)} where {len(parts)} is next."
         if any(part.get(text.field) for text in texts):
-            yield event.breaks("part-begins-empty", "has text before any delta.")
+            yield "part-begins-empty", "has text before any delta."
         parts.append(GrowingText(part))
         self._open += 1
 
-    def _end_part(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def _end_part(self, event: ReceivedFrame) -> Faults:
         piece, part = self._piece(event, PARTS[event.stem]), event.inner("part")
         if piece is None or piece.state != "done":
-            yield event.breaks("part-order", "does not close a part whose text is done.")
+            yield "part-order", "does not close a part whose text is done."
             return
         piece.state = "closed"
         self._open -= 1
         if part.get("type") != piece.type:
-            yield event.breaks("part-order", f"closes a part of type {shown(piece.type)} as {shown(part.get('type'))}.")
+            yield "part-order", f"closes a part of type {shown(piece.type)} as {shown(part.get('type'))}."
         elif not piece.matches(part):
-            yield event.breaks("text-agrees", f"has another text than its deltas, {shown(piece.text)}.")
+            yield "text-agrees", f"has another text than its deltas, {shown(piece.text)}."
 
-    def _text(self, event: ResponsesEvent, text: TextField) -> Iterator[Finding]:
+    def _text(self, event: ReceivedFrame, text: TextField) -> Faults:
         rule = "part-order" if text.within else "call-order"
         piece = self._piece(event, text.within) if text.within else self._call
         if text.item != self._type or (piece and text.part != (piece.type or "")):
-            yield event.breaks(rule, f"does not belong into a {self._type}, or not into this part of it.")
+            yield rule, f"does not belong into a {self._type}, or not into this part of it."
         elif piece is None or piece.state != "open":
-            yield event.breaks(rule, "comes before its text was begun or after it was done.")
+            yield rule, "comes before its text was begun or after it was done."
         elif event.verb == "delta":
             yield from self._delta(event, piece)
         else:
-            yield from self._text_done(event, piece, event.data.get(text.field))
+            yield from self._text_done(event, piece, event.fields.get(text.field))
 
-    def _delta(self, event: ResponsesEvent, piece: GrowingText) -> Iterator[Finding]:
-        delta = event.data.get("delta")
-        piece.deltas.append(delta if isinstance(delta, str) else "")
+    def _delta(self, event: ReceivedFrame, piece: GrowingText) -> Faults:
+        delta = event.fields.get("delta")
+        piece.deltas.append(as_text(delta))
         if not isinstance(delta, str):
-            yield event.breaks("text-agrees", "has a delta that is no string.")
+            yield "text-agrees", "has a delta that is no string."
 
-    def _text_done(self, event: ResponsesEvent, piece: GrowingText, value: Any) -> Iterator[Finding]:
+    def _text_done(self, event: ReceivedFrame, piece: GrowingText, value: Any) -> Faults:
         piece.state = "done"
         if self._type in CALLS and not isinstance(value, str):
-            yield event.breaks("arguments-string", f"has no string as its {CALLS[self._type]}.")
+            yield "arguments-string", f"has no string as its {CALLS[self._type]}."
         elif self._type in CALLS and value and not piece.deltas:
-            yield event.breaks("call-order", "comes without a delta before it.")
+            yield "call-order", "comes without a delta before it."
         elif value != piece.text:
-            yield event.breaks("text-agrees", f"says {shown(value)}, its deltas {shown(piece.text)}.")
-        if self._type in CALLS and event.data.get("name", self._added.get("name")) != self._added.get("name"):
-            yield event.breaks("item-identity", f"has the name {shown(event.data['name'])}.")
+            yield "text-agrees", f"says {shown(value)}, its deltas {shown(piece.text)}."
+        if self._type in CALLS and event.fields.get("name", self._added.get("name")) != self._added.get("name"):
+            yield "item-identity", f"has the name {shown(event.fields['name'])}."
 
-    def _annotation(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def _annotation(self, event: ReceivedFrame) -> Faults:
         piece = self._piece(event, "content")
         if piece is None or piece.type != "output_text" or piece.state == "closed":
-            yield event.breaks("part-order", "is not inside a part with text.")
+            yield "part-order", "is not inside a part with text."
 
-    def _close(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def _close(self, event: ReceivedFrame) -> Faults:
         self.closed = event
-        yield from self._keys(event)
+        yield from item_faults(event.inner("item"))
         yield from self._same_identity(event)
-        yield from self._end_status(event)
-        for rule, detail in part_faults(event.inner("item")):
-            yield event.breaks(rule, detail)
+        yield from self._check_status(event)
+        yield from part_faults(event.inner("item"))
         yield from self._call_agrees(event) if self._type in CALLS else self._parts_agree(event)
 
-    def _same_identity(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def _same_identity(self, event: ReceivedFrame) -> Faults:
         item = event.inner("item")
         for key in IDENTITY_FIELDS:
             if item.get(key) != self._added.get(key):
-                detail = f"has the {key} {shown(item.get(key))} after {shown(self._added.get(key))}."
-                yield event.breaks("item-identity", detail)
+                yield "item-identity", f"has the {key} {shown(item.get(key))} after {shown(self._added.get(key))}."
 
-    def _begin_status(self, event: ResponsesEvent) -> Iterator[Finding]:
-        status = event.inner("item").get("status")
-        sound = status == "in_progress" if self._type in GROWING else status not in ENDED
-        if not sound and not self._needs_no(status):
-            yield event.breaks("item-status", f"says {shown(status)}.")
+    def _check_status(self, event: ReceivedFrame) -> Faults:
+        """Check the status when the item is added or done; those of hosted tools are not specified."""
+        status, is_begun = event.inner("item").get("status"), event is self.added
+        if self._type in GROWING:
+            is_sound = status in (("in_progress",) if is_begun else ("completed", "incomplete"))
+        else:
+            is_sound = status not in (ENDED if is_begun else ("in_progress",))
+        if not is_sound and not (status is None and self._type == "reasoning"):  # those of OpenAI have no status
+            yield "item-status", f"says {shown(status)}."
 
-    def _end_status(self, event: ResponsesEvent) -> Iterator[Finding]:
-        """Check the final status; those of hosted tools are not specified."""
-        status = event.inner("item").get("status")
-        sound = status in ("completed", "incomplete") if self._type in GROWING else status != "in_progress"
-        if not sound and not self._needs_no(status):
-            yield event.breaks("item-status", f"says {shown(status)}.")
-
-    def _needs_no(self, status: Any) -> bool:
-        """Reasoning items of OpenAI have no status."""
-        return status is None and self._type == "reasoning"
-
-    def _call_agrees(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def _call_agrees(self, event: ReceivedFrame) -> Faults:
         item, field = event.inner("item"), CALLS[self._type]
         # An incomplete call may lack its done event.
         if self._call.state != "done" and item.get("status") != "incomplete":
-            yield event.breaks("call-order", f"comes before the {field} are done.")
+            yield "call-order", f"comes before the {field} are done."
         if item.get(field) != self._call.text:
-            detail = f"has the {field} {shown(item.get(field))}, its deltas {shown(self._call.text)}."
-            yield event.breaks("text-agrees", detail)
+            yield "text-agrees", f"has the {field} {shown(item.get(field))}, its deltas {shown(self._call.text)}."
 
-    def _parts_agree(self, event: ResponsesEvent) -> Iterator[Finding]:
+    def _parts_agree(self, event: ReceivedFrame) -> Faults:
         if self._open:
-            yield event.breaks("part-order", "comes while a part is open.")
+            yield "part-order", "comes while a part is open."
         if self._type not in GROWING:
             return
         for within, pieces in self._parts.items():
             parts = as_objects(event.inner("item").get(within))
             if len(parts) != len(pieces):
-                detail = f"has {len(parts)} parts in {within}, the stream had {len(pieces)}."
-                yield event.breaks("text-agrees", detail)
+                yield "text-agrees", f"has {len(parts)} parts in {within}, the stream had {len(pieces)}."
             for piece, part in zip(pieces, parts, strict=False):
                 if piece.state == "closed" and not piece.matches(part):
-                    yield event.breaks("text-agrees", f"has another part in {within} than the one that was closed.")
+                    yield "text-agrees", f"has another part in {within} than the one that was closed."
 
-    def _piece(self, event: ResponsesEvent, within: str) -> GrowingText | None:
-        index, pieces = as_number(event.data.get(INDEXES[within])), self._parts[within]
+    def _piece(self, event: ReceivedFrame, within: str) -> GrowingText | None:
+        index, pieces = as_number(event.fields.get(INDEXES[within])), self._parts[within]
         return pieces[index] if index is not None and 0 <= index < len(pieces) else None
 
     def matches(self, final: Json) -> bool:

@@ -1,14 +1,27 @@
 """Rules and findings."""
 
-from typing import Any, Literal, TypeAlias
+from functools import partial
+from typing import Literal, TypeAlias
 
 import msgspec
 
+from toolwire.check.turns.loose import Json, as_object, as_objects, as_text
 from toolwire.core.events import Dialect
 
 Level: TypeAlias = Literal["MUST", "SHOULD"]
 """MUST: clients lose or mangle calls where it is broken. SHOULD: some clients fail, or
 other information is lost."""
+
+SPECIFICATIONS = {
+    "chat": "OpenAI Chat Completions",
+    "responses": "Open Responses",
+    "messages": "Anthropic Messages",
+    "sse": "WHATWG server-sent events",
+    "socket": "Open Responses; Codex",
+    "compact": "OpenAI Responses, Open Responses; Codex",
+}
+"""What an area's rules are taken from, for the areas that are not common to all APIs."""
+ALL_APIS = "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages"
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -16,13 +29,13 @@ class Rule(msgspec.Struct, frozen=True):
 
     id: str
     """Stable: `area.what`."""
-    level: Level
     requirement: str
     """The requirement in one sentence."""
-    source: str
-    """The specification or the client that requires it."""
     harm: str
     """What goes wrong where it is broken."""
+    level: Level
+    required_by: str = ""
+    """The specification or the client that requires it; empty if it is the specification of its area."""
     on: Literal["stream", "plain", "turn", "conversation"] = "stream"
     """What can break it: a stream, a plain answer, either of them, or a conversation."""
     needs: Literal["", "call", "error", "text", "time"] = ""
@@ -34,6 +47,15 @@ class Rule(msgspec.Struct, frozen=True):
     def area(self) -> str:
         """The first part of the id."""
         return self.id.partition(".")[0]
+
+    @property
+    def source(self) -> str:
+        """The specification or the client that requires it."""
+        return self.required_by or SPECIFICATIONS.get(self.area, ALL_APIS)
+
+
+must = partial(Rule, level="MUST")
+should = partial(Rule, level="SHOULD")
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -63,5 +85,20 @@ class RequestFacts(msgspec.Struct, frozen=True):
     """Whether events beyond the protocol were requested."""
     socket: bool = False
     """A WebSocket carries the events: they have no names, and no marker ends them."""
-    fields: dict[str, Any] = {}
+    fields: Json = {}
     """The request as it was sent; empty if it is not known."""
+
+
+def request_facts(api: Dialect, body: Json) -> RequestFacts:
+    """The facts about a request that the rules depend on."""
+    if not body:
+        return RequestFacts(api)
+    names = [_name(tool) for tool in as_objects(body.get("tools"))]
+    streamed = api == "chat" and body.get("stream")
+    usage = bool(as_object(body.get("stream_options")).get("include_usage")) if streamed else None
+    forced = bool(_name(as_object(body.get("tool_choice"))))
+    return RequestFacts(api, tuple(names) if all(names) else None, usage, forced=forced, fields=body)
+
+
+def _name(tool: Json) -> str:
+    return as_text(as_object(tool.get("function") or tool.get("custom") or tool).get("name"))

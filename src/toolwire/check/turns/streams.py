@@ -1,7 +1,6 @@
 """Checks one turn: bytes of a stream or a plain answer in, findings out."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import msgspec
 
@@ -12,30 +11,12 @@ from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.turn import ObservedTurn, check_turn
 from toolwire.core.events import Dialect
 
-
-class StreamReader(Protocol):
-    """The strict reader of an API's finished stream."""
-
-    def read(self, received: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-        """What is wrong with the frames."""
-        ...
-
-    @property
-    def turn(self) -> ObservedTurn:
-        """The turn, after the frames were read."""
-        ...
-
-
-STREAMS: dict[Dialect, Callable[[RequestFacts], StreamReader]] = {
-    "chat": chat.ChatStream,
-    "responses": responses.ResponsesStream,
-    "messages": messages.MessagesStream,
+FORMS = {
+    "chat": (chat.ChatStream, chat.check_plain, chat.plain_turn),
+    "responses": (responses.ResponsesStream, responses.check_plain, responses.plain_turn),
+    "messages": (messages.MessagesStream, messages.check_plain, messages.plain_turn),
 }
-PLAIN: dict[Dialect, tuple[Callable[[Json, RequestFacts], Iterator[Finding]], Callable[[Json], ObservedTurn]]] = {
-    "chat": (chat.check_plain, chat.plain_turn),
-    "responses": (responses.check_plain, responses.plain_turn),
-    "messages": (messages.check_plain, messages.plain_turn),
-}
+"""For each API: the reader of a stream, the check of a plain answer and the turn in one."""
 
 
 class StreamCheck:
@@ -61,14 +42,14 @@ class StreamCheck:
 
 def check_frames(received: Sequence[ReceivedFrame], facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
     """What is wrong with the frames of a stream, and the turn in them."""
-    reader = STREAMS[facts.api](facts)
+    reader = FORMS[facts.api][0](facts)
     found = [*reader.read(received)]
     return [*found, *check_turn(reader.turn, facts)], reader.turn
 
 
 def check_plain(body: bytes, facts: RequestFacts) -> tuple[list[Finding], ObservedTurn]:
     """What is wrong with a plain answer, and the turn in it."""
-    check, read = PLAIN[facts.api]
+    _, check, read = FORMS[facts.api]
     value = parsed(body)
     if not isinstance(value, dict):
         return [Finding("plain.json", f"The answer is {shown(body[:80])}.")], ObservedTurn()

@@ -7,106 +7,92 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from toolwire.check.turns.loose import as_number, as_object, parsed, shown
-from toolwire.check.turns.rule import Finding, RequestFacts, Rule
+from toolwire.check.turns.rule import Finding, RequestFacts, must, should
 from toolwire.core.events import CallKind
 
 Finish: TypeAlias = Literal["", "stop", "calls", "length", "filter", "failed"]
 
 RULES = (
-    Rule(
+    must(
         "calls.id",
-        "MUST",
         "Every call has an id that no other call of the turn has.",
-        "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages",
         "Results cannot be matched to calls, and the next request is refused or answers the wrong call.",
         on="turn",
         needs="call",
     ),
-    Rule(
+    must(
         "calls.name",
-        "MUST",
         "Every call has the name of a tool that was declared.",
-        "every client: the name chooses what is run",
         "The client runs nothing, or raises.",
+        required_by="every client: the name chooses what is run",
         on="turn",
         needs="call",
     ),
-    Rule(
+    must(
         "calls.json",
-        "MUST",
         "The arguments of a function are one JSON object, `{}` if there are none, unless the call is reported as cut.",
-        "every client: arguments are parsed before they are used; Codex runs a call when its item is completed",
         "The client raises on a call that the model made correctly, or runs half of one.",
+        required_by="every client: arguments are parsed before they are used; "
+        "Codex runs a call when its item is completed",
         on="turn",
         needs="call",
         explains=("parallel.calls",),
     ),
-    Rule(
+    must(
         "calls.finish",
-        "MUST",
         "A turn that ends in calls says so in its finish reason, and a turn without calls does not; "
         "in a chat whose request named the tool, `stop` will do.",
-        "agents that loop on the finish reason",
         "The agent stops although calls wait, or waits for calls that never come.",
+        required_by="agents that loop on the finish reason",
         on="turn",
     ),
-    Rule(
+    must(
         "calls.leak",
-        "MUST",
         "With tools declared, no call is left in the text in the model's own notation.",
-        "users of vLLM, Ollama and other servers with tool parsers",
         "The call is shown to the user and never run.",
+        required_by="users of vLLM, Ollama and other servers with tool parsers",
         on="turn",
         needs="text",
         explains=("calls.finish", "choice.required", "choice.named", "parallel.calls", "stream.same"),
     ),
-    Rule(
+    must(
         "plain.json",
-        "MUST",
         "A plain answer is one JSON object.",
-        "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages",
         "The SDK raises.",
         on="plain",
     ),
-    Rule(
+    must(
         "stream.whole",
-        "MUST",
         "An answer that has begun arrives whole.",
-        "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages",
         "Calls are lost, and nobody says so.",
         on="turn",
         explains=("stream.disconnect",),
     ),
-    Rule(
+    should(
         "stream.live",
-        "SHOULD",
         "A stream arrives while the model generates, not at the end.",
-        "clients that show text as it comes",
         "The user looks at nothing, and proxies close the connection.",
+        required_by="clients that show text as it comes",
         needs="time",
     ),
-    Rule(
+    should(
         "usage.reported",
-        "SHOULD",
         "A turn reports the tokens that it used, in a chat stream if they were requested.",
-        "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages",
         "Budgets and bills count nothing, and clients that compact histories never do.",
         on="turn",
     ),
-    Rule(
+    should(
         "usage.sum",
-        "SHOULD",
         "The total is the sum of input and output.",
-        "OpenAI Chat Completions, OpenAI Responses",
         "Budgets are off.",
+        required_by="OpenAI Chat Completions, OpenAI Responses",
         on="turn",
     ),
-    Rule(
+    should(
         "usage.parts",
-        "SHOULD",
         "Cached tokens are at most those of the input, reasoning tokens at most those of the output.",
-        "OpenAI Chat Completions, OpenAI Responses",
         "Costs become negative: clients subtract the parts from the whole.",
+        required_by="OpenAI Chat Completions, OpenAI Responses",
         on="turn",
     ),
 )
@@ -155,15 +141,19 @@ class ObservedUsage(msgspec.Struct, frozen=True):
 class ObservedTurn(msgspec.Struct, frozen=True):
     """A turn as a client received it."""
 
-    text: str = ""
+    text_pieces: tuple[tuple[int | None, str], ...] = ()
+    """The text in pieces, each with the position of its frame; None in a plain answer."""
     calls: tuple[ObservedCall, ...] = ()
     finish: Finish = ""
     usage: ObservedUsage | None = None
     id: str = ""
     last: tuple[int, ...] = ()
     """The frames with the finish reason and the usage."""
-    text_pieces: tuple[tuple[int, str], ...] = ()
-    """The text in pieces, each with the position of its frame."""
+
+    @property
+    def text(self) -> str:
+        """The whole text."""
+        return "".join(piece for _, piece in self.text_pieces)
 
     @property
     def is_over(self) -> bool:
@@ -174,7 +164,7 @@ class ObservedTurn(msgspec.Struct, frozen=True):
         """The frames with this range of the text."""
         positions: list[int] = []
         for position, text in self.text_pieces:
-            if start < len(text) and end > 0:
+            if position is not None and start < len(text) and end > 0:
                 positions.append(position)
             start, end = start - len(text), end - len(text)
         return tuple(dict.fromkeys(positions))

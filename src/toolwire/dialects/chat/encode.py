@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from toolwire.core import sse
-from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
+from toolwire.core.collect import Call, Reasoning, Text, Turn
 from toolwire.core.delta_batch import Delta
 from toolwire.core.errors import Failure, InternalError
 from toolwire.core.events import (
@@ -30,11 +30,10 @@ from toolwire.core.events import (
     Usage,
 )
 from toolwire.core.notes import TurnStats
+from toolwire.core.raw import Fields, to_json
 from toolwire.core.request import Request
 from toolwire.dialects.chat.forward import REASONING, Chunk, DeltaForwarder, Opening, merged_usage
 from toolwire.dialects.openai import error_object
-
-_json = msgspec.json.Encoder().encode
 
 _DELTA = b'"choices":[{"index":0,"delta":{'
 _TEXT = _DELTA + b'"content":'
@@ -67,15 +66,15 @@ class StreamEncoder:
         self._reasoning_field = REASONING[0]
         self._chunk_fields = {"id": id, "object": "chat.completion.chunk", "created": created, "model": request.model}
         self._forwarder = DeltaForwarder(self._chunk_fields, usage=self._include_usage)
-        self._usage_extra: dict[str, msgspec.Raw] = {}  # unknown fields of the server's usage and finish
-        self._finish_extra: dict[str, msgspec.Raw] = {}
+        self._usage_extra: Fields = {}  # unknown fields of the server's usage and finish
+        self._finish_extra: Fields = {}
         self._args_head = self._args_tail = self._args_opening = b""
         self._prepare({})
 
-    def _prepare(self, extra: dict[str, msgspec.Raw]) -> None:
+    def _prepare(self, extra: Fields) -> None:
         """Encode the bytes around every delta. `extra` are unknown fields of the server's chunks."""
         self._extra = extra
-        chunk = b"data: " + _json({**self._chunk_fields, **extra})[:-1] + b","
+        chunk = b"data: " + to_json({**self._chunk_fields, **extra})[:-1] + b","
         self._choices = chunk + b'"choices":'
         self._head = self._choices + b'[{"index":0,"delta":{'
         self._close = b',"usage":null}\n\n' if self._include_usage else b"}\n\n"
@@ -118,9 +117,6 @@ class StreamEncoder:
                 pass
         return ()
 
-    def end(self) -> tuple[bytes, ...]:
-        return ()
-
     def keepalive(self, silent: float) -> tuple[bytes, ...]:
         """A sign of life after this many seconds of silence."""
         return (sse.write_comment(b"keepalive"),)
@@ -133,7 +129,7 @@ class StreamEncoder:
         """Note that text follows, with a blank line if it belongs to another message than the last."""
         needs_separator, self._part = self._needs_separator, _ANSWER
         self._needs_separator, self._has_text = False, True
-        return (self._text_head + _json(MESSAGE_SEPARATOR) + self._tail,) if needs_separator else ()
+        return (self._text_head + to_json(MESSAGE_SEPARATOR) + self._tail,) if needs_separator else ()
 
     def _reasoning(self, event: ReasoningDelta) -> tuple[bytes, ...]:
         text = event.text
@@ -144,14 +140,14 @@ class StreamEncoder:
             self._has_reasoning = True
         if text is event.text:
             return (self._delta(event, self._reasoning_head, self._tail, _REASONING),)
-        return (self._reasoning_head + _json(text) + self._tail,)
+        return (self._reasoning_head + to_json(text) + self._tail,)
 
     def _delta(self, event: Delta, head: bytes, tail: bytes, opening: Opening) -> bytes:
         """A delta in as many chunks as it came in; the original ones where the backend speaks this dialect."""
         frame, batch = event.frame, event.batch
         if frame is not None and opening:
             return self._forwarder.write(frame, opening, self._calls - 1 if isinstance(event, CallArgs) else None)
-        return head + _json(event.text) + tail if batch is None else batch.write_each(head, tail)
+        return head + to_json(event.text) + tail if batch is None else batch.write_each(head, tail)
 
     def _take_raw_frame(self, event: RawFrame) -> tuple[bytes, ...]:
         """Keep the fields of a chunk that no event carries, and pass on those that fit into no later chunk."""
@@ -167,9 +163,9 @@ class StreamEncoder:
             chunk.choice_extra = {}
         if chunk.delta_extra or chunk.choice_extra:
             choice = {"index": 0, "delta": chunk.delta_extra, "finish_reason": None, **chunk.choice_extra}
-            out.append(self._choices + _json([choice]) + self._close)
+            out.append(self._choices + to_json([choice]) + self._close)
         if chunk.other_choices:
-            out.append(self._choices + _json(chunk.other_choices) + self._close)
+            out.append(self._choices + to_json(chunk.other_choices) + self._close)
         if not self._started:
             self._early = (*self._early, *out)
             return ()
@@ -180,7 +176,7 @@ class StreamEncoder:
         if self._legacy:
             self._args_head = self._head + b'"function_call":{"arguments":'
             self._args_tail = b"}" + self._tail
-            return self._head + b'"function_call":{"name":%b,"arguments":""}' % _json(call.name) + self._tail
+            return self._head + b'"function_call":{"name":%b,"arguments":""}' % to_json(call.name) + self._tail
         kind, text = (b"custom", b"input") if call.kind == "custom" else (b"function", b"arguments")
         growing = b'"tool_calls":[{"index":%d,"%b":{"%b":' % (index, kind, text)
         self._args_head = self._head + growing
@@ -188,44 +184,36 @@ class StreamEncoder:
         self._args_opening = _DELTA + growing
         opening = b'"tool_calls":[{"index":%d,"id":%b,"type":"%b","%b":{"name":%b,"%b":""}%b}]'
         signed = b',"extra_content":' + call.signature.encode() if call.signature else b""
-        return self._head + opening % (index, _json(call.id), kind, kind, _json(call.name), text, signed) + self._tail
+        values = (index, to_json(call.id), kind, kind, to_json(call.name), text, signed)
+        return self._head + opening % values + self._tail
 
     def _ending(self, reason: Reason) -> list[bytes]:
         finish = "function_call" if self._legacy and reason == "calls" else _FINISH[reason]
         choice: dict[str, Any] = {"index": 0, "delta": {}, "finish_reason": finish, **self._finish_extra}
-        out = [self._choices + _json([choice]) + self._close]
+        out = [self._choices + to_json([choice]) + self._close]
         if self._include_usage and self._usage is not None:
             usage = merged_usage(_usage(self._usage), self._usage_extra)
-            out.append(self._choices + b'[],"usage":' + _json(usage) + b"}\n\n")
+            out.append(self._choices + b'[],"usage":' + to_json(usage) + b"}\n\n")
         return [*out, sse.write_comment(self._stats.comment()), sse.DONE]
 
 
 def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     """The whole turn as one completion."""
-    finish = _FINISH[turn.reason]
-    texts: list[str] = []
-    refusals: list[str] = []
-    calls: list[Call] = []
-    reasoning_parts: list[str] = []
-    needs_separator = False  # the next text belongs to another message than the last
-    for item in turn.items:
-        if isinstance(item, Call):
-            calls.append(item)
-        elif isinstance(item, Text):
-            texts += (MESSAGE_SEPARATOR, item.text) if needs_separator else (item.text,)
-            needs_separator = False
-        elif isinstance(item, MessageEnded):
-            needs_separator = bool(texts)
-        elif isinstance(item, Refusal):
-            refusals.append(item.text)
-        elif isinstance(item, Reasoning):
-            reasoning_parts += item.parts
+    finish, calls = _FINISH[turn.reason], turn.calls
     original = next((Chunk(item.data) for item in turn.items if isinstance(item, RawFrame)), _NOTHING)
+    texts: list[list[str]] = [[]]  # of each message
+    reasoning: list[str] = []
+    for item in turn.items:
+        if isinstance(item, Text):
+            texts[-1].append(item.text)
+        elif isinstance(item, MessageEnded):
+            texts.append([])
+        elif isinstance(item, Reasoning):
+            reasoning += item.parts
+    content = MESSAGE_SEPARATOR.join("".join(message) for message in texts if message) or None
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": turn.refusal or None}
     # The reasoning of a chat server stays as it was written.
-    reasoning = ("\n\n" if original is _NOTHING else "").join(reasoning_parts)
-    content, refusal = "".join(texts) or None, "".join(refusals) or None
-    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": refusal}
-    message |= _reasoning(reasoning, original)
+    message |= _reasoning(("\n\n" if original is _NOTHING else "").join(reasoning), original)
     if calls and request.legacy_functions:
         finish = "function_call" if turn.reason == "calls" else finish
         message["function_call"] = {"name": calls[0].name, "arguments": calls[0].arguments}
@@ -250,17 +238,17 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     }
     if turn.usage is not None:
         completion["usage"] = merged_usage(_usage(turn.usage), original.usage)
-    return _json(completion)
+    return to_json(completion)
 
 
 def encode_error(failure: Failure) -> bytes:
     """The dialect's error object."""
-    return _json({"error": error_object(failure)})
+    return to_json({"error": error_object(failure)})
 
 
 def _reasoning(text: str, original: Chunk) -> dict[str, Any]:
     """The reasoning in the fields that the server used, or in the usual one."""
-    if not text or _json(text) in map(bytes, original.reasoning.values()):
+    if not text or to_json(text) in map(bytes, original.reasoning.values()):
         return {**original.reasoning}
     return {next(iter(original.reasoning), REASONING[0]): text}
 

@@ -10,13 +10,11 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.core.batch import BatchWriter
+from toolwire.core.raw import NULL, Fields, fields_of, object_in, to_json
 from toolwire.core.sse import Frame
 
-Fields = dict[str, msgspec.Raw]
 Opening: TypeAlias = bytes | tuple[bytes, ...]
 
-_json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(Fields).decode
 _list = msgspec.json.Decoder(list[Fields]).decode
 
 _CHUNK_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage"))
@@ -25,7 +23,6 @@ REASONING = ("reasoning_content", "reasoning")
 """The fields in which servers write the text of their reasoning."""
 _CALLS = ("tool_calls", "toolCalls", "function_call", "functionCall")
 _DELTA_FIELDS = frozenset(("role", "content", "refusal", *_CALLS, *REASONING))
-_NULL = msgspec.Raw(b"null")
 _NO_USAGE = b',"usage":null}'
 
 
@@ -33,18 +30,17 @@ class Chunk:
     """The parts of a server's chunk, or of its whole completion, that are passed on."""
 
     def __init__(self, data: bytes) -> None:
-        fields = _fields(data)
-        choices = _list(fields.get("choices", b"[]")) if fields.get("choices") != _NULL else []
+        fields = fields_of(data)
+        choices = _list(fields.get("choices", b"[]")) if fields.get("choices") != NULL else []
         first = next((choice for choice in choices if _number(choice) == 0), Fields())
-        delta = first.get("delta", first.get("message", _NULL))
         self.extra = {name: value for name, value in fields.items() if name not in _CHUNK_FIELDS}
-        self.usage: Fields = _fields(fields["usage"]) if fields.get("usage", _NULL) != _NULL else {}
+        self.usage = object_in(fields, "usage")
         self.choice_extra = _without(first, _CHOICE_FIELDS)
-        message = _fields(delta) if delta != _NULL else {}
+        message = object_in(first, "delta" if "delta" in first else "message")
         self.delta_extra = _without(message, _DELTA_FIELDS)
-        self.reasoning = {name: message[name] for name in REASONING if message.get(name, _NULL) != _NULL}
+        self.reasoning = {name: message[name] for name in REASONING if message.get(name, NULL) != NULL}
         self.other_choices = [choice for choice in choices if _number(choice) != 0]
-        self.finishes = first.get("finish_reason", _NULL) not in (_NULL, msgspec.Raw(b'""'))
+        self.finishes = first.get("finish_reason", NULL) not in (NULL, msgspec.Raw(b'""'))
 
 
 class DeltaForwarder:
@@ -82,10 +78,10 @@ class DeltaForwarder:
     def _learn_lead(self, data: bytes) -> None:
         """Learn how chunks begin, up to their choices, if the fields to replace are all in there."""
         lead, found, _ = data.partition(b'"choices":')
-        names = list(_fields(data))
+        names = list(fields_of(data))
         before = names[: names.index("choices")]
         try:
-            leading = _fields(lead.rstrip(b", ") + b"}")
+            leading = fields_of(lead.rstrip(b", ") + b"}")
         except msgspec.DecodeError:  # the first `choices` is nested in another field
             return
         if found and list(leading) == before and set(before) >= set(self._chunk_fields):
@@ -93,36 +89,36 @@ class DeltaForwarder:
             fields: dict[str, Any] = {**leading, **self._chunk_fields}
             if not self._usage:
                 fields.pop("usage", None)
-            self._our_lead = _json(fields)[:-1] + b","
+            self._our_lead = to_json(fields)[:-1] + b","
 
     def _rewritten(self, data: bytes, call: int | None) -> bytes:
         """A chunk of another layout, decoded and encoded with our fields."""
-        fields: dict[str, Any] = {**_fields(data), **self._chunk_fields}
+        fields: dict[str, Any] = {**fields_of(data), **self._chunk_fields}
         if self._usage:
             fields.setdefault("usage", None)
         else:
             fields.pop("usage", None)
         choice: dict[str, Any] = {**_list(fields["choices"])[0], "index": 0}
         if call is not None:
-            delta = _fields(choice["delta"])
+            delta = fields_of(choice["delta"])
             choice["delta"] = {**delta, "tool_calls": [{**_list(delta["tool_calls"])[0], "index": call}]}
         elif b'"role"' in bytes(choice["delta"]):  # which was already sent
-            choice["delta"] = {name: value for name, value in _fields(choice["delta"]).items() if name != "role"}
+            choice["delta"] = {name: value for name, value in fields_of(choice["delta"]).items() if name != "role"}
         fields["choices"] = [choice]
-        return b"data: " + _json(fields) + b"\n\n"
+        return b"data: " + to_json(fields) + b"\n\n"
 
 
 def merged_usage(ours: dict[str, Any], theirs: Fields) -> dict[str, Any]:
     """The server's usage object with our counts in place of its own."""
     merged: dict[str, Any] = {**theirs, **ours}
     for name, value in ours.items():
-        if isinstance(value, dict) and theirs.get(name, _NULL) != _NULL:
-            merged[name] = {**_fields(theirs[name]), **value}
+        if isinstance(value, dict) and theirs.get(name, NULL) != NULL:
+            merged[name] = {**fields_of(theirs[name]), **value}
     return merged
 
 
 def _without(fields: Fields, names: frozenset[str]) -> Fields:
-    return {name: value for name, value in fields.items() if name not in names and value != _NULL}
+    return {name: value for name, value in fields.items() if name not in names and value != NULL}
 
 
 def _number(choice: Fields) -> int:

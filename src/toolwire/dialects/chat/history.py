@@ -10,6 +10,7 @@ import msgspec
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import CallKind, Note
+from toolwire.core.raw import text_of, to_json
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -26,8 +27,6 @@ from toolwire.core.request import (
 from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
-
-_string = msgspec.json.Decoder(str).decode
 
 UNNAMED = "call_unnamed_"
 """The prefix of ids for calls that came without one."""
@@ -82,9 +81,9 @@ def _reasoning(message: wire.ChatMessage, index: int) -> Iterator[ReasoningEntry
     fields = {name: value for name, value in given.items() if value is not None}
     if not fields:
         return
-    texts = [_string(value) for value in fields.values() if bytes(value).startswith(b'"')]
+    texts = [text_of(value) for value in fields.values() if bytes(value).startswith(b'"')]
     is_plain = [*fields] == ["reasoning_content"] and bool(texts)
-    signature = "" if is_plain else msgspec.json.encode(fields).decode()
+    signature = "" if is_plain else to_json(fields).decode()
     yield ReasoningEntry(
         content=tuple(texts[:1]), signature=signature, origin="" if is_plain else "chat", message=index
     )

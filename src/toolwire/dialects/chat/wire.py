@@ -7,8 +7,6 @@ import msgspec
 from toolwire.core.request import Role
 from toolwire.dialects.reading import Maybe
 
-Raw = msgspec.Raw
-
 
 class ImageUrl(msgspec.Struct, gc=False):
     """An image by URL."""
@@ -86,48 +84,41 @@ class ChatMessage(msgspec.Struct, gc=False):
     cache_control: Maybe = msgspec.UNSET
 
 
-class FunctionTool(msgspec.Struct, gc=False):
-    """The declaration of a function."""
-
-    name: str | None = None
-    description: str | None = None
-    parameters: Maybe = msgspec.UNSET
-    strict: bool | None = None
-
-
-class CustomTool(msgspec.Struct, gc=False):
-    """The declaration of a custom tool."""
-
-    name: str | None = None
-    description: str | None = None
-    format: Maybe = msgspec.UNSET
-
-
-class ToolDeclaration(msgspec.Struct, gc=False):
-    """A tool: nested under its type as the API documents it, or flat as many clients send it."""
-
-    type: str | None = None
-    function: FunctionTool | None = None
-    custom: CustomTool | None = None
-    name: str | None = None
-    description: str | None = None
-    parameters: Maybe = msgspec.UNSET
-    strict: bool | None = None
-    format: Maybe = msgspec.UNSET
-    cache_control: Maybe = msgspec.UNSET
-
-
 class NamedTool(msgspec.Struct, gc=False):
     """A tool by name."""
 
     name: str | None = None
 
 
-class AllowedTool(msgspec.Struct, gc=False):
+class FunctionTool(NamedTool):
+    """The declaration of a function."""
+
+    description: str | None = None
+    parameters: Maybe = msgspec.UNSET
+    strict: bool | None = None
+
+
+class CustomTool(NamedTool):
+    """The declaration of a custom tool."""
+
+    description: str | None = None
+    format: Maybe = msgspec.UNSET
+
+
+class ToolDeclaration(FunctionTool):
+    """A tool: nested under its type as the API documents it, or flat as many clients send it."""
+
+    type: str | None = None
+    function: FunctionTool | None = None
+    custom: CustomTool | None = None
+    format: Maybe = msgspec.UNSET
+    cache_control: Maybe = msgspec.UNSET
+
+
+class AllowedTool(NamedTool):
     """One tool of `allowed_tools`, nested or flat."""
 
     type: str | None = None
-    name: str | None = None
     function: NamedTool | None = None
     custom: NamedTool | None = None
 
@@ -139,13 +130,9 @@ class AllowedTools(msgspec.Struct, gc=False):
     tools: list[AllowedTool] = []
 
 
-class ToolChoiceParam(msgspec.Struct, gc=False):
+class ToolChoiceParam(AllowedTool):
     """A `tool_choice` that is an object."""
 
-    type: str | None = None
-    name: str | None = None
-    function: NamedTool | None = None
-    custom: NamedTool | None = None
     allowed_tools: AllowedTools | None = None
 
 

@@ -5,17 +5,17 @@ import msgspec
 from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, run_steps, take_bounded
 from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
-from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice
+from toolwire.core.raw import fields_of, list_of, to_raw
+from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice, ToolMode
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.messages.history import decode_messages
-from toolwire.dialects.reading import as_bad_request, read
+from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at, tool_name
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
-_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolParam).decode
 
+_MODES: dict[str, ToolMode] = {"auto": "auto", "any": "required", "none": "none"}
 _READ_FIELDS = frozenset(wire.Body.__struct_fields__)
 _DEFAULTS = frozenset((b"null", b"0", b"false", b"[]", b"{}"))
 
@@ -27,7 +27,7 @@ def decode_request(body: bytes) -> Request:
 
 def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
     """The request, step by step."""
-    fields = read(_decode_fields, body)
+    fields = read(fields_of, body)
     bounds.check_preamble(len(body) - len(fields.get("messages", b"")))
     yield
     parsed = read(_decode_body, body)
@@ -37,10 +37,11 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
     messages = reading.given(parsed.messages)
     if messages is None or not reading.begins_with(messages, b"["):
         raise BadRequest("messages: A list of messages is required.", "messages")
-    tools, hosted = _tools(parsed)
-    bounds.check_tools(len(tools) + len(hosted), "tools")
+    tools = reading.given(parsed.tools)
+    declared = _known_tools[bytes(tools)] if tools is not None else DeclaredTools()
+    bounds.check_tools(len(declared.tools) + len(declared.hosted), "tools")
     yield
-    listed = _decode_list(messages)
+    listed = list_of(messages)
     yield
     entries = yield from take_bounded(decode_messages(listed), bounds.entries, "messages")
     if not entries:
@@ -57,9 +58,9 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
         instructions=_system(parsed.system),
         entries=entries,
         stream=bool(parsed.stream),
-        tools=tools,
-        hosted_tools=hosted,
-        tool_choice=_tool_choice(choice, tools, hosted),
+        tools=declared.tools,
+        hosted_tools=declared.hosted,
+        tool_choice=_tool_choice(choice, declared),
         parallel_calls=False if choice is not None and choice.disable_parallel_tool_use else None,
         output_format=_output_format(parsed),
         sampling=Sampling(
@@ -72,7 +73,7 @@ def decoding(body: bytes, bounds: Bounds = UNBOUNDED) -> Steps[Request]:
         ),
         caller=Caller(user=parsed.metadata.user_id if parsed.metadata else None),
         include_usage=True,
-        extra={n: value for n, value in fields.items() if n not in _READ_FIELDS and bytes(value) not in _DEFAULTS},
+        extra=extra_fields(fields, _READ_FIELDS, _DEFAULTS),
         fields=fields,
         original_entries=entries,
     )
@@ -84,61 +85,35 @@ def _system(system: str | list[wire.Block] | None) -> str:
     return "\n\n".join(block.text for block in system if block.text)
 
 
-def _tools(parsed: wire.Body) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    raw = reading.given(parsed.tools)
-    return _known_tools[bytes(raw)] if raw is not None else ((), ())
-
-
-def _read_tools(data: bytes) -> tuple[tuple[Tool, ...], tuple[HostedTool, ...]]:
-    """The declared tools."""
-    if not data.startswith(b"["):
-        raise BadRequest("tools must be a list.", "tools")
-    tools: list[Tool] = []
-    hosted: list[HostedTool] = []
-    for index, raw in enumerate(_decode_list(data)):
-        path = f"tools[{index}]"
-        try:
-            tool = _decode_tool(raw)
-        except msgspec.ValidationError as error:
-            raise as_bad_request(error, path) from None
-        if tool.type not in (None, "custom"):
-            hosted.append(HostedTool(tool.type or "", raw))
-            continue
-        if not tool.name:
-            raise BadRequest(f"{path}.name: A tool needs a name.", f"{path}.name")
-        schema, cache = reading.given(tool.input_schema), reading.given(tool.cache_control)
-        tools.append(Tool(tool.name, tool.description or "", schema, tool.strict, cache=cache))
-    return tuple(tools), tuple(hosted)
+def _read_tools(data: bytes) -> DeclaredTools:
+    return DeclaredTools.of(reading.read_tools(data, _tool))
 
 
 _known_tools = Cache(_read_tools)
 """An agent sends the same ones with every request, so they are read once."""
 
 
-def _tool_choice(
-    choice: wire.ToolChoiceParam | None, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]
-) -> ToolChoice | None:
+def _tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
+    tool = read_at(_decode_tool, raw, path)
+    if tool.type not in (None, "custom"):
+        return HostedTool(tool.type or "", raw)
+    name, schema = tool_name(tool.name, path), reading.given(tool.input_schema)
+    return Tool(name, tool.description or "", schema, tool.strict, cache=reading.given(tool.cache_control))
+
+
+def _tool_choice(choice: wire.ToolChoiceParam | None, declared: DeclaredTools) -> ToolChoice | None:
     if choice is None:
         return None
-    match choice.type:
-        case "auto":
-            return ToolChoice("auto")
-        case "none":
-            return ToolChoice("none")
-        case "any":
-            return ToolChoice("required")
-        case "tool":
-            if choice.name in [_decode_tool(tool.raw).name for tool in hosted]:
-                forced = {"type": "tool", "name": choice.name}
-                return ToolChoice("required", hosted=msgspec.Raw(msgspec.json.encode(forced)))
-            if choice.name not in [tool.name for tool in tools]:
-                raise BadRequest(
-                    f"tool_choice names {choice.name!r}, which is not a declared tool.", "tool_choice.name"
-                )
-            return ToolChoice("required", choice.name or "")
-        case _:
-            message = f"tool_choice.type must be auto, any, tool or none; received {choice.type!r}."
-            raise BadRequest(message, "tool_choice.type")
+    if choice.type in _MODES:
+        return ToolChoice(_MODES[choice.type])
+    if choice.type != "tool":
+        message = f"tool_choice.type must be auto, any, tool or none; received {choice.type!r}."
+        raise BadRequest(message, "tool_choice.type")
+    if choice.name in [_decode_tool(tool.raw).name for tool in declared.hosted]:
+        return ToolChoice("required", hosted=to_raw({"type": "tool", "name": choice.name}))
+    if choice.name not in [tool.name for tool in declared.tools]:
+        raise BadRequest(f"tool_choice names {choice.name!r}, which is not a declared tool.", "tool_choice.name")
+    return ToolChoice("required", choice.name or "")
 
 
 def _output_format(parsed: wire.Body) -> OutputFormat | None:

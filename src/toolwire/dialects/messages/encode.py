@@ -9,8 +9,6 @@ One block is open at a time, and blocks are numbered as they open.
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, cast
 
-import msgspec
-
 from toolwire.adapt.unwrap import wrap
 from toolwire.core import sse
 from toolwire.core.errors import Failure, InternalError
@@ -31,18 +29,10 @@ from toolwire.core.events import (
     Usage,
 )
 from toolwire.core.notes import TurnStats
+from toolwire.core.raw import Fields, fields_of, object_in, to_json, without_nulls
 from toolwire.core.request import Request
 from toolwire.core.text import as_object
-from toolwire.dialects.messages.forward import (
-    DeltaForwarder,
-    Fields,
-    block_type,
-    fields_of,
-    object_field,
-    usage_of,
-    with_index,
-    without_nulls,
-)
+from toolwire.dialects.messages.forward import DeltaForwarder, block_type, with_index
 from toolwire.dialects.messages.message import (
     NULL_FIELDS,
     NULL_FINAL_USAGE,
@@ -53,8 +43,7 @@ from toolwire.dialects.messages.message import (
     usage_object,
 )
 
-_json = msgspec.json.Encoder().encode
-
+_DELTA_HEAD = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
 _TEXT = b'"text_delta","text":'
 THREADS = "thread_unsupported_request"
 OTHER = "other"
@@ -112,9 +101,6 @@ class StreamEncoder:
         handler = self._HANDLERS.get(kind)
         return handler(self, event) if handler is not None else ()
 
-    def end(self) -> Sequence[bytes]:
-        return ()
-
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A sign of life after this many seconds of silence."""
         return [*self._begin(), b'event: ping\ndata: {"type":"ping"}\n\n']
@@ -123,10 +109,7 @@ class StreamEncoder:
         """The end of the stream when nothing else can be encoded."""
         return (sse.write_named("error", encode_error(InternalError().failure)),)
 
-    def _start(self, event: TurnStarted) -> Sequence[bytes]:
-        return self._begin()
-
-    def _begin(self) -> list[bytes]:
+    def _begin(self, event: TurnStarted | None = None) -> list[bytes]:
         if self._started:
             return []
         self._started = True
@@ -136,17 +119,17 @@ class StreamEncoder:
 
     def _event(self, type: str, fields: dict[str, Any]) -> bytes:
         """An event, with the unknown fields of the server's event of this type."""
-        return sse.write_named(type, _json({**self._original_events.pop(type, {}), "type": type, **fields}))
+        return sse.write_named(type, to_json({**self._original_events.pop(type, {}), "type": type, **fields}))
 
     def _take_raw_frame(self, event: RawFrame) -> Sequence[bytes]:
         """Keep a server's event for its unknown fields, or pass it on if no turn event represents it."""
         if event.type == "content_block_delta":
             return self._take_delta(event)
-        self._original_events[event.type] = fields_of(event.data)
+        fields = self._original_events[event.type] = fields_of(event.data)
         match event.type:
             case "message_start":
-                self._original_message = object_field(event.data, "message")
-                self._original_usage |= usage_of(self._original_message)
+                self._original_message = object_in(fields, "message")
+                self._original_usage |= without_nulls(object_in(self._original_message, "usage"))
             case "content_block_start":
                 return self._take_block(event)
             case "content_block_stop":
@@ -154,8 +137,8 @@ class StreamEncoder:
                 if self._server_block == event.item and self._open in ("text", OTHER):
                     return self._close()
             case "message_delta":
-                self._original_delta |= without_nulls(object_field(event.data, "delta"))
-                self._original_usage |= object_field(event.data, "usage")
+                self._original_delta |= without_nulls(object_in(fields, "delta"))
+                self._original_usage |= object_in(fields, "usage")
             case _:
                 pass
         return ()
@@ -163,7 +146,7 @@ class StreamEncoder:
     def _take_block(self, event: RawFrame) -> Sequence[bytes]:
         self._server_block = event.item
         self._original_events.pop("content_block_stop", None)
-        self._original_block = object_field(event.data, "content_block")
+        self._original_block = object_in(fields_of(event.data), "content_block")
         if not event.is_unknown:
             return ()
         self._original_events.pop(event.type)
@@ -197,7 +180,7 @@ class StreamEncoder:
         if event.frame is not None:
             return self._forwarder.write(event.frame, self._index)
         if event.batch is None:
-            return self._head + _json(event.text) + self._tail
+            return self._head + to_json(event.text) + self._tail
         return event.batch.write_each(self._head, self._tail)
 
     def _add_thinking(self, event: ReasoningDelta) -> Sequence[bytes]:
@@ -213,7 +196,7 @@ class StreamEncoder:
             self._thinking_parts.append([])
             text = "\n\n" + text
         self._thinking_parts[-1].append(event.text)
-        return [*out, self._delta(event) if text is event.text else self._head + _json(text) + self._tail]
+        return [*out, self._delta(event) if text is event.text else self._head + to_json(text) + self._tail]
 
     def _end_thinking(self, event: ReasoningEnded) -> Sequence[bytes]:
         parts = tuple("".join(part) for part in self._thinking_parts) if self._open == "thinking" else ()
@@ -278,13 +261,7 @@ class StreamEncoder:
         if block_type(self._original_block) == self._open:
             block = {**self._original_block, **block}
         self._original_block = {}
-        self._head = (
-            b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":%b'
-            % (
-                self._index,
-                delta,
-            )
-        )
+        self._head = _DELTA_HEAD % (self._index, delta)
         return [*out, self._event("content_block_start", {"index": self._index, "content_block": block})]
 
     def _close(self) -> list[bytes]:
@@ -295,7 +272,7 @@ class StreamEncoder:
         return [self._event("content_block_stop", {"index": self._index})]
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
-        TurnStarted: _start,
+        TurnStarted: _begin,
         TextDelta: _add_text,
         RefusalDelta: _add_text,
         MessageEnded: _end_message,
@@ -317,4 +294,4 @@ def encode_error(failure: Failure) -> bytes:
     error: dict[str, Any] = {"type": _TYPES.get(failure.status, default), "message": failure.message}
     if failure.code == THREADS:  # its SDKs then send the whole conversation
         error["details"] = {"error_code": THREADS, "unsupported": ["thread"]}
-    return _json({"type": "error", "error": error})
+    return to_json({"type": "error", "error": error})

@@ -5,18 +5,11 @@ tools and their results) are passed on whole, in their position; of the other bl
 unknown fields are kept.
 """
 
-import msgspec
-
 from toolwire.core import sse
 from toolwire.core.batch import BatchWriter
 from toolwire.core.events import Reason
+from toolwire.core.raw import NULL, Fields, fields_of, text_of, to_json
 from toolwire.core.sse import Frame
-
-Fields = dict[str, msgspec.Raw]
-
-_json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(Fields).decode
-_text = msgspec.json.Decoder(str).decode
 
 _MEANING: dict[str, Reason] = {
     "end_turn": "stop",
@@ -25,7 +18,6 @@ _MEANING: dict[str, Reason] = {
     "model_context_window_exceeded": "length",
     "refusal": "filter",
 }
-_NULL = msgspec.Raw(b"null")
 
 
 class DeltaForwarder:
@@ -53,38 +45,16 @@ class DeltaForwarder:
 
 def with_index(type: str, data: bytes, index: int) -> bytes:
     """An event about a block, with our index."""
-    return sse.write_named(type, _json({**_fields(data), "type": type, "index": index}))
-
-
-def object_field(data: bytes, name: str) -> Fields:
-    """The fields of one field that is an object."""
-    value = _fields(data).get(name, _NULL)
-    return _fields(value) if value != _NULL else {}
+    return sse.write_named(type, to_json({**fields_of(data), "type": type, "index": index}))
 
 
 def block_type(block: Fields) -> str:
     """The type of a block, or the empty string."""
-    return _text(block.get("type", b'""'))
-
-
-def fields_of(data: bytes) -> Fields:
-    """The fields of a JSON object, each as raw JSON."""
-    return _fields(data)
-
-
-def without_nulls(fields: Fields) -> Fields:
-    """The fields that are not null."""
-    return {name: value for name, value in fields.items() if value != _NULL}
-
-
-def usage_of(message: Fields) -> Fields:
-    """The server's usage in a message, without nulls."""
-    counted = message.get("usage", _NULL)
-    return without_nulls(_fields(counted)) if counted != _NULL else {}
+    return text_of(block.get("type", b'""'))
 
 
 def original_reason(reason: Reason, delta: Fields) -> str:
     """The server's `stop_reason`, if it means the same as ours or is unknown."""
-    given = delta.get("stop_reason", _NULL)
-    reason_text = _text(given) if given != _NULL else ""
+    given = delta.get("stop_reason", NULL)
+    reason_text = text_of(given) if given != NULL else ""
     return reason_text if reason_text and _MEANING.get(reason_text, "stop") == reason else ""

@@ -1,11 +1,11 @@
 """Messages to entries: one message becomes its text, reasoning, calls and results, in their order."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from toolwire.core.errors import BadRequest
+from toolwire.core.raw import fields_of, list_of, text_of, to_raw
 from toolwire.core.request import (
     CallEntry,
     Entry,
@@ -24,20 +24,15 @@ from toolwire.core.signatures import is_packed, unpack
 from toolwire.core.text import arguments_text, as_object, unwrapped, wrapped
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
-from toolwire.dialects.reading import as_bad_request
+from toolwire.dialects.reading import read_at
 
 ORIGIN = "messages"
 """The origin of signatures that a client sends unpacked."""
 
 _decode_message = msgspec.json.Decoder(wire.MessageParam).decode
 _decode_block = msgspec.json.Decoder(wire.Block).decode
-_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_decode_text = msgspec.json.Decoder(str).decode
 _decode_source = msgspec.json.Decoder(wire.Source).decode
 _decode_content = msgspec.json.Decoder(str | list[wire.Block]).decode
-
-Read = TypeVar("Read")
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "developer"}
 _CONTENT = frozenset(("text", "image", "document", "search_result"))
@@ -47,14 +42,14 @@ def decode_messages(messages: Sequence[msgspec.Raw]) -> Iterator[Entry]:
     """The entries of these messages."""
     for index, raw in enumerate(messages):
         path = f"messages[{index}]"
-        message = _read(_decode_message, raw, path)
+        message = read_at(_decode_message, raw, path)
         role = _ROLES.get(message.role)
         if role is None:
             raise BadRequest(f"{path}.role must be user or assistant; received {message.role!r}.", f"{path}.role")
         if reading.begins_with(message.content, b"["):
-            yield from _blocks(_decode_list(message.content), role, path, index)
+            yield from _blocks(list_of(message.content), role, path, index)
         else:
-            text = _read(_decode_text, message.content, f"{path}.content")
+            text = read_at(text_of, message.content, f"{path}.content")
             yield Message(role, (TextPart(text),), raw=message.content, message=index)
 
 
@@ -63,7 +58,7 @@ def _blocks(blocks: Sequence[msgspec.Raw], role: Role, path: str, message: int) 
     raws: list[msgspec.Raw] = []
     for index, raw in enumerate(blocks):
         where = f"{path}.content[{index}]"
-        block = _read(_decode_block, raw, where)
+        block = read_at(_decode_block, raw, where)
         if block.type in _CONTENT:
             parts.append(_part(block, where))
             raws.append(raw)
@@ -77,14 +72,7 @@ def _blocks(blocks: Sequence[msgspec.Raw], role: Role, path: str, message: int) 
 
 
 def _message(role: Role, parts: list[Part], blocks: list[msgspec.Raw], message: int) -> Message:
-    return Message(role, tuple(parts), raw=msgspec.Raw(msgspec.json.encode(blocks)), message=message)
-
-
-def _read(decode: Callable[[msgspec.Raw], Read], raw: msgspec.Raw, path: str) -> Read:
-    try:
-        return decode(raw)
-    except msgspec.ValidationError as error:
-        raise as_bad_request(error, path) from None
+    return Message(role, tuple(parts), raw=to_raw(blocks), message=message)
 
 
 def _entry(block: wire.Block, path: str, raw: msgspec.Raw, message: int) -> Entry:
@@ -129,18 +117,15 @@ def _arguments(block: wire.Block, raw: msgspec.Raw) -> tuple[str, msgspec.Raw]:
     if given is not None and bytes(given).startswith(b"{"):
         return unwrapped(given), raw
     text = arguments_text(given) if given is not None else "{}"
-    fields = {**_decode_fields(raw), "input": as_object(text) or wrapped(text)}
-    return text, msgspec.Raw(msgspec.json.encode(fields))
+    fields = {**fields_of(raw), "input": as_object(text) or wrapped(text)}
+    return text, to_raw(fields)
 
 
 def _result(block: wire.Block, path: str) -> Iterator[Part]:
     raw = reading.given(block.content)
     if raw is None:
         return
-    try:
-        content = _decode_content(raw)
-    except msgspec.ValidationError as error:
-        raise as_bad_request(error, f"{path}.content") from None
+    content = read_at(_decode_content, raw, f"{path}.content")
     if isinstance(content, str):
         yield TextPart(content)
         return

@@ -7,14 +7,12 @@ import msgspec
 from toolwire.adapt.unwrap import wrap
 from toolwire.core.collect import Call, Reasoning, Refusal, Text, Turn
 from toolwire.core.events import MessageEnded, RawFrame, Reason, ReasoningEnded, Usage
+from toolwire.core.raw import Fields, fields_of, object_in, to_json, without_nulls
 from toolwire.core.request import Request
 from toolwire.core.signatures import PackedSignature, pack
 from toolwire.core.text import as_object, wrapped
-from toolwire.dialects.messages.forward import Fields, block_type, object_field, original_reason, usage_of
+from toolwire.dialects.messages.forward import block_type, original_reason
 from toolwire.dialects.messages.history import ORIGIN
-
-_json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(Fields).decode
 
 _STOP: dict[Reason, str] = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens", "filter": "refusal"}
 
@@ -89,7 +87,8 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
     refused = any(isinstance(item, Refusal) for item in turn.items)
     message: dict[str, Any] = {**NULL_FIELDS, **original, **message_head(id, request.model), "content": content.blocks}
     message |= stop_fields(turn.reason, original, refused=refused)
-    return _json({**message, "usage": {**NULL_USAGE, **usage_of(original), **usage_object(turn.usage or Usage())}})
+    counted = without_nulls(object_in(original, "usage"))
+    return to_json({**message, "usage": {**NULL_USAGE, **counted, **usage_object(turn.usage or Usage())}})
 
 
 class Content:
@@ -131,9 +130,9 @@ class Content:
     def _take_raw_frame(self, frame: RawFrame) -> None:
         self.end_text()
         if frame.type == "message":
-            self.original = _fields(frame.data)
+            self.original = fields_of(frame.data)
         elif frame.type == "content_block_start":
-            self._original_block = object_field(frame.data, "content_block")
+            self._original_block = object_in(fields_of(frame.data), "content_block")
             if frame.is_unknown:
                 self.blocks.append(self._original_block)
 

@@ -4,8 +4,6 @@ import msgspec
 
 from toolwire.dialects.reading import Maybe
 
-Raw = msgspec.Raw
-
 
 class Source(msgspec.Struct, gc=False):
     """Where an image or a document comes from."""
@@ -41,7 +39,7 @@ class MessageParam(msgspec.Struct, gc=False):
     """One message of the conversation."""
 
     role: str
-    content: Raw
+    content: msgspec.Raw
 
 
 class Metadata(msgspec.Struct, gc=False):

@@ -13,20 +13,8 @@ from typing import ClassVar
 import msgspec
 
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.core.events import (
-    CallArgs,
-    CallEnded,
-    CallStarted,
-    Event,
-    MessageEnded,
-    RawFrame,
-    ReasoningDelta,
-    ReasoningEnded,
-    RefusalDelta,
-    TextDelta,
-    TurnEnded,
-    TurnFailed,
-)
+from toolwire.core.events import OUTPUT, Event, RawFrame, TextDelta, TurnEnded, TurnFailed
+from toolwire.core.raw import to_raw
 from toolwire.core.request import Message, OtherEntry, Request, TextPart, ToolsEntry
 
 PREFIX = "toolwire.1."
@@ -43,7 +31,7 @@ _HEAD = "Summary of the conversation so far:\n\n"
 def item(id: str, summary: str) -> msgspec.Raw:
     """The compaction item for a summary."""
     content = PREFIX + base64.urlsafe_b64encode(summary.encode()).decode().rstrip("=")
-    return msgspec.Raw(msgspec.json.encode({"id": id, "type": "compaction", "encrypted_content": content}))
+    return to_raw({"id": id, "type": "compaction", "encrypted_content": content})
 
 
 def is_ours(content: str) -> bool:
@@ -86,18 +74,7 @@ def summarising(request: Request) -> Request:
 class IntoCompaction:
     """A policy that turns the model's answer into one compaction item."""
 
-    handles: ClassVar[tuple[type[Event], ...]] = (
-        TextDelta,
-        RefusalDelta,
-        MessageEnded,
-        ReasoningDelta,
-        ReasoningEnded,
-        CallStarted,
-        CallArgs,
-        CallEnded,
-        RawFrame,
-        TurnEnded,
-    )
+    handles: ClassVar[tuple[type[Event], ...]] = (*OUTPUT, TurnEnded)
 
     def __init__(self, id: str) -> None:
         self._id = id

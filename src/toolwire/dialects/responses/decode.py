@@ -11,30 +11,26 @@ import msgspec
 from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, check_entries, run_steps, take_bounded
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
+from toolwire.core.raw import Fields, fields_of, list_of
 from toolwire.core.request import (
     Caller,
-    HostedTool,
     OutputFormat,
     Request,
     Sampling,
-    Tool,
     ToolChoice,
-    ToolMode,
     ToolsEntry,
 )
 from toolwire.dialects import reading
-from toolwire.dialects.reading import as_bad_request, read
+from toolwire.dialects.openai import MODES, checked_choice
+from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at, tool_name
 from toolwire.dialects.responses import wire
 from toolwire.dialects.responses.history import decode_items
-from toolwire.dialects.responses.tools import DeclaredTools, read_tools
+from toolwire.dialects.responses.tools import read_tools
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
-_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_outputs = msgspec.json.Decoder(wire.ToolOutputs).decode
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_choice = msgspec.json.Decoder(wire.ToolChoiceParam | str).decode
 
-_MODES: dict[str, ToolMode] = {"auto": "auto", "none": "none", "required": "required"}
 _READ_FIELDS = frozenset(wire.Body.__struct_fields__) - {"include", "truncation", "max_tool_calls", "top_logprobs"}
 _DEFAULTS = frozenset(
     (b"null", b"0", b"0.0", b"false", b"[]", b"{}", b'"disabled"', b'["reasoning.encrypted_content"]')
@@ -47,7 +43,7 @@ class ParsedRequest(msgspec.Struct, frozen=True):
     """A request before its earlier items are looked up: its body, all its fields, and its new items."""
 
     body: wire.Body
-    fields: dict[str, msgspec.Raw]
+    fields: Fields
     items: tuple[msgspec.Raw, ...]
 
     @property
@@ -89,7 +85,7 @@ class ParsedRequest(msgspec.Struct, frozen=True):
             stream=bool(body.stream),
             tools=declared.tools,
             hosted_tools=declared.hosted,
-            tool_choice=_tool_choice(body, declared.tools, declared.hosted),
+            tool_choice=_tool_choice(body, declared),
             parallel_calls=body.parallel_tool_calls,
             output_format=_output_format(body.text.format if body.text else None),
             sampling=Sampling(
@@ -106,11 +102,7 @@ class ParsedRequest(msgspec.Struct, frozen=True):
                 prompt_cache_key=body.prompt_cache_key,
                 metadata=self.fields.get("metadata") if body.metadata else None,
             ),
-            extra={
-                name: value
-                for name, value in fields.items()
-                if name not in _READ_FIELDS and bytes(value) not in _DEFAULTS
-            },
+            extra=extra_fields(fields, _READ_FIELDS, _DEFAULTS),
             fields=fields,
             notes=tuple(notes),
         )
@@ -128,7 +120,7 @@ def read_request(data: bytes, *, needs_input: bool = True) -> ParsedRequest:
 
 def reading_request(data: bytes, bounds: Bounds = UNBOUNDED, *, needs_input: bool = True) -> Steps[ParsedRequest]:
     """The same, step by step."""
-    fields = read(_decode_fields, data)
+    fields = read(fields_of, data)
     bounds.check_preamble(len(data) - len(fields.get("input", b"")))
     yield
     body = read(_decode_body, data)
@@ -173,7 +165,7 @@ def _items(body: wire.Body, *, optional: bool) -> list[msgspec.Raw]:
         return [msgspec.Raw(message)]
     if not reading.begins_with(raw, b"["):
         raise BadRequest("input must be a string or a list of items.", "input", "invalid_type")
-    return _decode_list(raw)
+    return list_of(raw)
 
 
 def _tools(body: wire.Body, further: Sequence[bytes]) -> DeclaredTools:
@@ -182,43 +174,31 @@ def _tools(body: wire.Body, further: Sequence[bytes]) -> DeclaredTools:
     return read_tools[bytes(tools) if tools is not None else b"[]", *further]
 
 
-def _tool_choice(body: wire.Body, tools: tuple[Tool, ...], hosted: tuple[HostedTool, ...]) -> ToolChoice | None:
+def _tool_choice(body: wire.Body, declared: DeclaredTools) -> ToolChoice | None:
     raw = reading.given(body.tool_choice)
     if raw is None:
         return None
     choice = _read_choice(raw)
-    declared = {tool.name for tool in tools}
-    if not tools and not hosted:
-        if choice.name or choice.limited or choice.mode == "required":
-            raise BadRequest("tool_choice asks for a call, but no tools are declared.", "tool_choice")
-        return choice if choice.mode == "none" else None  # there may be others than the client's
-    for name in (choice.name, *choice.allowed):
-        if name and name not in declared:
-            raise BadRequest(f"tool_choice names {name!r}, which is not a declared tool.", "tool_choice")
-    return choice
+    return checked_choice(choice, declared, needs_tools=choice.limited)
 
 
 def _read_choice(raw: msgspec.Raw) -> ToolChoice:
-    try:
-        given = _decode_choice(raw)
-    except msgspec.ValidationError as error:
-        raise as_bad_request(error, "tool_choice") from None
+    given = read_at(_decode_choice, raw, "tool_choice")
     mode = given if isinstance(given, str) else given.mode
     if not isinstance(given, str) and not given.type:
         raise reading.required("tool_choice.type")
-    if mode not in _MODES or (mode == "none" and not isinstance(given, str)):
+    if mode not in MODES or (mode == "none" and not isinstance(given, str)):
         field = "tool_choice" if isinstance(given, str) else "tool_choice.mode"
         raise BadRequest(f"{field} must be auto, none or required; received {mode!r}.", field)
     if isinstance(given, str):
-        return ToolChoice(_MODES[mode])
+        return ToolChoice(MODES[mode])
     if given.type in ("function", "custom"):
-        if not given.name:
-            raise BadRequest("tool_choice.name: A tool needs a name.", "tool_choice.name")
-        return ToolChoice("required", given.name, "custom" if given.type == "custom" else "function")
+        kind = "custom" if given.type == "custom" else "function"
+        return ToolChoice("required", tool_name(given.name, "tool_choice"), kind)
     if given.type != "allowed_tools":
         return ToolChoice("required", hosted=raw)
     tools = given.tools or ()
-    return ToolChoice(_MODES[mode], allowed=tuple(tool.name for tool in tools if tool.name), limited=True)
+    return ToolChoice(MODES[mode], allowed=tuple(tool.name for tool in tools if tool.name), limited=True)
 
 
 def _output_format(format: wire.Format | None) -> OutputFormat | None:

@@ -8,6 +8,7 @@ delta that no policy touched is written unchanged, and the unknown fields of all
 """
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, ClassVar, TypeVar, cast
 
 import msgspec
@@ -24,7 +25,6 @@ from toolwire.core.events import (
     RawFrame,
     ReasoningDelta,
     ReasoningEnded,
-    ReasoningKind,
     RefusalDelta,
     TextDelta,
     TurnEnded,
@@ -34,25 +34,26 @@ from toolwire.core.events import (
 )
 from toolwire.core.loose import CALL_TYPES
 from toolwire.core.notes import TurnStats
+from toolwire.core.raw import Fields, fields_of, to_json
 from toolwire.core.request import Request
 from toolwire.core.signatures import PackedSignature, pack
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.responses.items import (
     ADDED,
     DONE,
+    REASONING,
+    REFUSAL,
+    TEXT,
     CallItem,
     MessageItem,
     OtherItem,
     OutputItem,
+    PartedItem,
     PendingEvents,
     ReasoningItem,
 )
 from toolwire.dialects.responses.response import INCOMPLETE, ResponseObject
 from toolwire.dialects.responses.writer import GrowingItem, Writer
-
-_json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
 
 KNOWN_ITEMS = frozenset(("message", "reasoning", *CALL_TYPES))
 """Types of items that turn events represent."""
@@ -75,7 +76,7 @@ class _Typed(msgspec.Struct):
 
 _typed = msgspec.json.Decoder(_Typed).decode
 
-Item = TypeVar("Item", MessageItem, ReasoningItem, CallItem, OtherItem)
+Parted = TypeVar("Parted", bound=PartedItem)
 
 
 class StreamEncoder:
@@ -112,7 +113,7 @@ class StreamEncoder:
         self._frames: dict[tuple[str, str], bytes] = {}  # the backend's frames by type and item
         self._text_item: str | None = None  # the backend's id of the open message
         self._reasoning_item: str | None = None  # the same of reasoning
-        self._reasoning_kind: ReasoningKind | None = None
+        self._reasoning_kind = ""
         self._part = 0
         self._closing: tuple[TurnEnded | None, int, int] | None = None  # the end, its first number, how many events
 
@@ -135,9 +136,6 @@ class StreamEncoder:
                 return self._writer.delta(reasoning)
         handler = self._HANDLERS.get(kind)
         return handler(self, event) if handler is not None else ()
-
-    def end(self) -> Sequence[bytes]:
-        return ()
 
     def keepalive(self, silent: float) -> Sequence[bytes]:
         """A sign of life after this many seconds of silence."""
@@ -166,10 +164,7 @@ class StreamEncoder:
 
     # The turn
 
-    def _start(self, event: TurnStarted) -> Sequence[bytes]:
-        return self.begin()
-
-    def begin(self) -> list[bytes]:
+    def begin(self, event: TurnStarted | None = None) -> list[bytes]:
         """The opening events, once."""
         if self._started:
             return []
@@ -190,7 +185,8 @@ class StreamEncoder:
     def _end_turn(self, event: TurnEnded) -> Sequence[bytes]:
         is_last = bool(self._items) and self._items[-1] is self._open  # what another item follows was not cut
         is_cut = event.reason in INCOMPLETE and is_last and isinstance(self._open, MessageItem)
-        out = [*self.begin(), *self._close("incomplete" if is_cut else "completed"), *self._close_others()]
+        out = [*self.begin(), *self._close("incomplete" if is_cut else "completed")]
+        out += self._writer.write_all(self._ending_others())
         return [*out, *self._conclude(event)]
 
     def _finish(self, event: TurnEnded) -> list[bytes]:
@@ -229,9 +225,7 @@ class StreamEncoder:
 
     def _abandon(self) -> None:
         """End open items as incomplete without writing events: Codex runs a call that was closed in any way."""
-        for _ in self._ending("incomplete"):
-            pass
-        for _ in self._ending_others("failed"):
+        for _ in chain(self._ending("incomplete"), self._ending_others()):
             pass
 
     def _last(self, type: str) -> list[bytes]:
@@ -278,17 +272,18 @@ class StreamEncoder:
         return ()
 
     def _take_item_frame(self, event: RawFrame) -> Sequence[bytes]:
-        item = _fields(event.data).get("item", b"{}")
+        item = fields_of(event.data).get("item", b"{}")
         self._frames[event.type, event.item] = event.data
         if _typed(item).type in KNOWN_ITEMS:
             return ()
         out: list[bytes] = []
         other = self._others.get(event.item)
         if other is None:
-            other = self._add(OtherItem(event.item, self._name(event.item, "item"), len(self._items)), out, item)
-            self._others[event.item] = other
+            id = self._name(event.item, "item")
+            other = self._others[event.item] = OtherItem(event.item, id, len(self._items), fields_of(item))
+            self._add(other, out)
         if event.type == DONE and not other.is_closed:
-            other.fields = _fields(item)
+            other.fields = fields_of(item)
             out += self._writer.write_all(other.close(self._original_fields, "completed"))
         return out
 
@@ -296,66 +291,50 @@ class StreamEncoder:
         if item.status != "in_progress":
             return ()
         position = {"output_index": item.index, "item_id": item.id}
-        fields = _fields(event.data)
+        fields = fields_of(event.data)
         if isinstance(item, MessageItem) and "content_index" in fields:
             position["content_index"] = item.parts
         return (self._writer.write(event.type, {**fields, **position}),)
 
-    def _original_fields(self, type: str, item: str) -> dict[str, msgspec.Raw]:
+    def _original_fields(self, type: str, item: str) -> Fields:
         frame = self._frames.get((type, item)) if type == DONE else self._frames.pop((type, item), None)
-        return _fields(frame) if frame else {}
+        return fields_of(frame) if frame else {}
 
     # Items
 
-    def _continues_part(self, event: TextDelta | RefusalDelta) -> bool:
-        """Whether this delta belongs to the open part."""
-        item = self._open
-        if type(item) is not MessageItem or item.kind is not type(event):
-            return False
-        return event.item == item.name and event.part == item.part if event.item else True
-
-    def _add_text(self, event: TextDelta | RefusalDelta) -> Sequence[bytes]:
+    def _add_delta(self, event: TextDelta | RefusalDelta | ReasoningDelta) -> Sequence[bytes]:
         out: list[bytes] = []
-        if not self._continues_part(event):
-            item = self._open
-            if isinstance(item, MessageItem) and event.item in ("", item.name):
-                out += self._writer.write_all(item.close_part(self._original_fields))
-            else:
-                item = self._open_message(event.item, out)
-            out += self._writer.write_all(item.begin_part(type(event), event.part, self._original_fields))
+        item, name = self._open, event.item
+        if isinstance(event, ReasoningDelta):
+            kind, type = REASONING[event.kind], ReasoningItem
+        else:
+            kind, type = TEXT if isinstance(event, TextDelta) else REFUSAL, MessageItem
+        if not isinstance(item, type) or name not in ("", item.name):
+            item = self._open_item(type, name, out)
+        # Text that names no item names no part either.
+        if item.kind is not kind or (item.part != event.part and (name or type is ReasoningItem)):
+            out += self._writer.write_all(item.close_part(self._original_fields))
+            out += self._writer.write_all(item.begin_part(kind, event.part, self._original_fields))
             self._prepare(item)
         return [*out, *self._writer.delta(event)]
 
-    def _open_message(self, name: str, out: list[bytes]) -> MessageItem:
+    def _open_item(self, type: type[Parted], name: str, out: list[bytes]) -> Parted:
         out += self._close()
-        return self._add(MessageItem(name, self._name(name, "msg"), len(self._items)), out)
+        item = type(name, self._name(name, type.prefix), len(self._items))
+        self._add(item, out)
+        return item
 
     def _end_message(self, event: MessageEnded) -> Sequence[bytes]:
         if isinstance(self._open, MessageItem) and self._open.name == event.item:
             return self._close()
         if event.item in self._closed:
-            return ()  # something else has opening since
+            return ()  # something else was opened since
         item = self._original_fields(DONE, event.item).get("item", b"{}")
-        if _fields(item).get("content") != msgspec.Raw(b"[]"):
+        if fields_of(item).get("content") != msgspec.Raw(b"[]"):
             return ()
         out: list[bytes] = []
-        self._open_message(event.item, out)  # an empty message is still an item
+        self._open_item(MessageItem, event.item, out)  # an empty message is still an item
         return [*out, *self._close()]
-
-    def _add_reasoning(self, event: ReasoningDelta) -> Sequence[bytes]:
-        out: list[bytes] = []
-        item = self._open
-        if not isinstance(item, ReasoningItem) or event.item not in ("", item.name):
-            item = self._open_reasoning(event.item, out)
-        if not item.is_in(event.kind, event.part):
-            out += self._writer.write_all(item.close_part(self._original_fields))
-            out += self._writer.write_all(item.begin_part(event.kind, event.part, self._original_fields))
-            self._prepare(item)
-        return [*out, *self._writer.delta(event)]
-
-    def _open_reasoning(self, name: str, out: list[bytes]) -> ReasoningItem:
-        out += self._close()
-        return self._add(ReasoningItem(name, self._name(name, "rs"), len(self._items)), out)
 
     def _end_reasoning(self, event: ReasoningEnded) -> Sequence[bytes]:
         out: list[bytes] = []
@@ -363,7 +342,7 @@ class StreamEncoder:
         if not isinstance(item, ReasoningItem) or (item.name and event.id not in ("", item.name)):
             if not event.id and not event.signature:
                 return ()
-            item = self._open_reasoning(event.id, out)
+            item = self._open_item(ReasoningItem, event.id, out)
         item.signature = self._signature(item, event) if event.signature else ""
         return [*out, *self._close()]
 
@@ -377,22 +356,20 @@ class StreamEncoder:
         out = self._close()
         name = event.item if event.item != event.id else ""
         item = CallItem(event, self._name(name, "ctc" if event.kind == "custom" else "fc"), len(self._items))
-        self._prepare(self._add(item, out))
+        self._add(item, out)
+        self._prepare(item)
         return out
 
     def _end_call(self, event: CallEnded) -> Sequence[bytes]:
         return self._close("completed" if event.complete else "incomplete")
 
-    def _add(self, item: Item, out: list[bytes], fields: bytes = b"") -> Item:
+    def _add(self, item: OutputItem, out: list[bytes]) -> None:
         out += self.begin()
         self._writer.held += ITEM
         self._items.append(item)
-        if isinstance(item, OtherItem):
-            item.fields = _fields(fields)
-        else:
+        if isinstance(item, GrowingItem):
             self._open = item
         out += self._writer.write_all(item.open(self._original_fields))
-        return item
 
     def _name(self, item: str, prefix: str) -> str:
         """The item's id: the backend's if it has the right prefix and is unique, else a new one."""
@@ -405,9 +382,6 @@ class StreamEncoder:
     def _close(self, status: str = "completed") -> list[bytes]:
         return self._writer.write_all(self._ending(status))
 
-    def _close_others(self, status: str = "failed") -> list[bytes]:
-        return self._writer.write_all(self._ending_others(status))
-
     def _ending(self, status: str) -> PendingEvents:
         """End the item that is open."""
         item, self._open = self._open, None
@@ -417,27 +391,29 @@ class StreamEncoder:
             self._closed.add(item.name)
             self._frames.pop((DONE, item.name), None)
 
-    def _ending_others(self, status: str) -> PendingEvents:
-        """End items of other kinds that the backend never closed."""
+    def _ending_others(self) -> PendingEvents:
+        """End items of other kinds that the backend never closed, as failed."""
         for item in self._others.values():
             if not item.is_closed:
-                yield from item.close(self._original_fields, status)
+                yield from item.close(self._original_fields, "failed")
 
     def _prepare(self, item: GrowingItem) -> None:
         """Prepare for the deltas of a part that begins, so that `feed` recognises them at once."""
         self._writer.prepare(item)
         self._text_item = self._reasoning_item = None
-        if isinstance(item, MessageItem) and item.kind is TextDelta and item.name:
-            self._text_item, self._part = item.name, item.part
-        elif isinstance(item, ReasoningItem) and item.name:
-            self._reasoning_item, self._reasoning_kind, self._part = item.name, item.kind, item.part
+        if isinstance(item, PartedItem) and item.kind is not None:
+            self._part = item.part
+            if item.kind is TEXT:
+                self._text_item = item.name
+            elif isinstance(item, ReasoningItem):
+                self._reasoning_item, self._reasoning_kind = item.name, item.kind.list
 
     _HANDLERS: ClassVar[dict[type[Event], Callable[[Any, Any], Sequence[bytes]]]] = {
-        TurnStarted: _start,
-        TextDelta: _add_text,
-        RefusalDelta: _add_text,
+        TurnStarted: begin,
+        TextDelta: _add_delta,
+        RefusalDelta: _add_delta,
         MessageEnded: _end_message,
-        ReasoningDelta: _add_reasoning,
+        ReasoningDelta: _add_delta,
         ReasoningEnded: _end_reasoning,
         CallStarted: _start_call,
         CallEnded: _end_call,
@@ -458,4 +434,4 @@ def encode_turn(turn: Turn, request: Request, id: str, created: int) -> bytes:
 
 def encode_error(failure: Failure) -> bytes:
     """The dialect's error object."""
-    return _json({"error": error_object(failure)})
+    return to_json({"error": error_object(failure)})

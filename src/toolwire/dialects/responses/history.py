@@ -7,6 +7,7 @@ import msgspec
 from toolwire.adapt.names import is_minted_item_id
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
+from toolwire.core.raw import fields_of, to_raw
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -27,11 +28,10 @@ from toolwire.core.request import (
 from toolwire.core.signatures import is_packed, unpack
 from toolwire.core.text import arguments_text
 from toolwire.dialects import reading
-from toolwire.dialects.reading import as_bad_request
+from toolwire.dialects.reading import as_bad_request, read_at
 from toolwire.dialects.responses import compaction, wire
 from toolwire.dialects.responses.tools import read_tools
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_item = msgspec.json.Decoder(wire.InputItem).decode
 _decode_output = msgspec.json.Decoder(str | list[wire.Part]).decode
 _decode_audio = msgspec.json.Decoder(wire.Audio).decode
@@ -73,8 +73,8 @@ def decode_items(items: Sequence[msgspec.Raw], first: int, notes: list[Note], fi
         elif isinstance(entry, ResultEntry) and entry.call_id in calls:
             # Some clients answer the item instead of the call.
             called = calls[entry.call_id]
-            fixed = msgspec.json.encode({**_fields(entry.raw), "call_id": called}) if entry.raw is not None else None
-            entry = msgspec.structs.replace(entry, call_id=called, raw=msgspec.Raw(fixed) if fixed else None)
+            fixed = to_raw({**fields_of(entry.raw), "call_id": called}) if entry.raw is not None else None
+            entry = msgspec.structs.replace(entry, call_id=called, raw=fixed)
         yield entry
 
 
@@ -152,7 +152,7 @@ def _call(item: wire.InputItem, raw: msgspec.Raw, path: str) -> CallEntry:
     text = arguments_text(given) if given is not None else ""
     if given is None or not bytes(given).startswith(b'"'):  # servers accept only a string
         name, written = ("input", text) if custom else ("arguments", text or "{}")
-        raw = msgspec.Raw(msgspec.json.encode({**_fields(raw), name: written}))
+        raw = to_raw({**fields_of(raw), name: written})
     kind = "custom" if custom else "function"
     return CallEntry(item.call_id or "", item.name or "", text, kind, item.namespace or "", raw)
 
@@ -199,10 +199,7 @@ def _part(part: wire.Part, path: str) -> Part:
         case "input_file":
             return FilePart(part.file_data or "", part.file_id or "", part.filename or "", part.file_url or "")
         case "input_audio" if (audio := reading.given(part.input_audio)) is not None:
-            try:
-                read = _decode_audio(audio)
-            except msgspec.ValidationError as error:
-                raise as_bad_request(error, f"{path}.input_audio") from None
+            read = read_at(_decode_audio, audio, f"{path}.input_audio")
             return AudioPart(read.data, read.format)
         case "":
             raise reading.required(f"{path}.type")

@@ -6,23 +6,20 @@ backend's frame about it; the unknown ones are written with ours, so that they s
 
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import msgspec
 
-from toolwire.core.events import CallStarted, ReasoningKind, RefusalDelta, TextDelta
-
-_json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+from toolwire.core.events import CallStarted, ReasoningKind
+from toolwire.core.raw import NULL, fields_of, list_of, text_of, to_raw, without_nulls
 
 Fields: TypeAlias = dict[str, Any]
-OriginalFields: TypeAlias = Callable[[str, str], dict[str, msgspec.Raw]]
+Received: TypeAlias = dict[str, msgspec.Raw]
+"""Fields that the backend sent."""
+OriginalFields: TypeAlias = Callable[[str, str], Received]
 """Gives the fields of the backend's frame of this type about this item, or none."""
 PendingEvents: TypeAlias = Iterator[tuple[str, Fields]]
 """Events to write: type and fields."""
-
-_NULL = msgspec.Raw(b"null")
 
 ADDED = "response.output_item.added"
 DONE = "response.output_item.done"
@@ -41,7 +38,7 @@ class OutputItem:
         self.index = index
         self.status = "in_progress"
         self.pieces: list[str] = []
-        self.encoded = msgspec.Raw(b"null")
+        self.encoded = NULL
         self._original: msgspec.Raw | None = None
 
     def open(self, original: OriginalFields) -> PendingEvents:
@@ -63,9 +60,9 @@ class OutputItem:
         self.encoded = self._encode(received)
         yield DONE, {**frame, "output_index": self.index, "item": self.encoded}
 
-    def _ended(self, status: str, received: dict[str, msgspec.Raw]) -> str:
-        """The final status: incomplete if either the turn or the backend's item is."""
-        return "incomplete" if received.get("status") == msgspec.Raw(b'"incomplete"') else status
+    def _ended(self, status: str, received: Received) -> str:
+        """The final status, where the backend's item may have another."""
+        return status
 
     @property
     def as_received(self) -> msgspec.Raw:
@@ -83,9 +80,9 @@ class OutputItem:
     def _our_fields(self) -> Fields:
         raise NotImplementedError
 
-    def _encode(self, received: dict[str, msgspec.Raw]) -> msgspec.Raw:
+    def _encode(self, received: Received) -> msgspec.Raw:
         """The item as JSON: the backend's fields of it, replaced by ours where we have them."""
-        return msgspec.Raw(_json({**received, "id": self.id, **self._our_fields(), "status": self.status}))
+        return to_raw({**received, "id": self.id, **self._our_fields(), "status": self.status})
 
     def _position(self) -> Fields:
         return {"item_id": self.id, "output_index": self.index}
@@ -94,9 +91,9 @@ class OutputItem:
         return "".join(self.pieces)
 
 
-def _non_null(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
+def _non_null(raw: msgspec.Raw | None) -> Received:
     """The fields of an object that are not null, because clients take a null for a value."""
-    return {name: value for name, value in _fields(raw).items() if value != _NULL} if raw is not None else {}
+    return without_nulls(fields_of(raw)) if raw is not None else {}
 
 
 def _contains(theirs: Any, ours: Any) -> bool:
@@ -110,142 +107,141 @@ def _contains(theirs: Any, ours: Any) -> bool:
     return theirs == ours
 
 
-class MessageItem(OutputItem):
-    """A message, made of text and refusal parts."""
+class PartKind:
+    """How the parts of one kind are written.
+
+    `events` are the events about its text, `part_events` those about the part, both without their ending. `text_field`
+    holds the text, in the part and in the event that ends it; `list` is the field of the item that lists such parts.
+    """
+
+    def __init__(
+        self,
+        type: str,
+        events: str,
+        part_events: str = "response.content_part",
+        text_field: str = "text",
+        list: str = "content",
+        **more: Any,
+    ) -> None:
+        self.delta, self.done = f"{events}.delta".encode(), f"{events}.done"
+        self.part_added, self.part_done = f"{part_events}.added", f"{part_events}.done"
+        self.text_field = text_field
+        self.list, self.index = list, f"{list}_index"
+        self._fields = {"type": type, text_field: "", **more}
+
+    def part(self, text: str) -> Fields:
+        """A part with this text."""
+        return {**self._fields, self.text_field: text}
+
+
+TEXT = PartKind("output_text", "response.output_text", annotations=[], logprobs=[])
+REFUSAL = PartKind("refusal", "response.refusal", text_field="refusal")
+REASONING: dict[ReasoningKind, PartKind] = {
+    "summary": PartKind(
+        "summary_text", "response.reasoning_summary_text", "response.reasoning_summary_part", list="summary"
+    ),
+    "content": PartKind("reasoning_text", "response.reasoning_text"),
+}
+
+
+class PartedItem(OutputItem):
+    """An item that is made of parts, one after the other."""
+
+    prefix: ClassVar[str]
+    """What our ids of such items begin with."""
 
     def __init__(self, name: str, id: str, index: int) -> None:
         super().__init__(name, id, index)
-        self.kind: type[TextDelta] | type[RefusalDelta] | None = None
+        self.kind: PartKind | None = None
+        """The kind of the part that is open."""
         self.part = 0
-        self._parts: list[msgspec.Raw] = []
+        """The backend's index of that part."""
+        self._parts: dict[str, list[msgspec.Raw]] = {"summary": [], "content": []}
 
-    def begin_part(
-        self, kind: type[TextDelta] | type[RefusalDelta], part: int, original: OriginalFields
-    ) -> PendingEvents:
-        """Open a part of text or refusal."""
+    def begin_part(self, kind: PartKind, part: int, original: OriginalFields) -> PendingEvents:
+        """Open a part."""
         self.kind = kind
         self.part = part
         self.pieces = []
-        is_text = kind is TextDelta
-        self.delta_type = b"response.output_text.delta" if is_text else b"response.refusal.delta"
-        self.delta_extra = b',"logprobs":[]' if is_text else b""
-        type = "response.content_part.added"
-        frame = original(type, self.name)
-        empty: Fields = {**_non_null(frame.get("part")), **self._part("")}
-        yield type, {**frame, **self._part_position(), "part": empty}
+        self.delta_type = kind.delta
+        self.delta_extra = b',"logprobs":[]' if kind is TEXT else b""
+        frame = original(kind.part_added, self.name)
+        empty: Fields = {**_non_null(frame.get("part")), **kind.part("")}
+        yield kind.part_added, {**frame, **self._part_position(kind), "part": empty}
 
     def close_part(self, original: OriginalFields) -> PendingEvents:
-        if self.kind is None:
+        kind, self.kind = self.kind, None
+        if kind is None:
             return
-        text, position = self._text(), self._part_position()
+        text, position = self._text(), self._part_position(kind)
         self.pieces.clear()  # a text may be large, and here it begins to be copied
-        if self.kind is TextDelta:
-            type = "response.output_text.done"
-            yield type, {"logprobs": [], **original(type, self.name), **position, "text": text}
-        else:
-            type = "response.refusal.done"
-            yield type, {**original(type, self.name), **position, "refusal": text}
-        done = "response.content_part.done"
-        frame = original(done, self.name)
-        part = msgspec.Raw(_json({**self._part(text), **self._original_part(frame.get("part"), text, original)}))
-        self.kind = None
-        yield done, {**frame, **position, "part": part}
-        self._parts.append(part)
+        extra: Fields = {"logprobs": []} if kind is TEXT else {}
+        yield kind.done, {**extra, **original(kind.done, self.name), **position, kind.text_field: text}
+        frame = original(kind.part_done, self.name)
+        received = _non_null(frame.get("part") or self._part_of_item(kind, original))
+        part = to_raw(self._whole_part(kind, text, received))
+        yield kind.part_done, {**frame, **position, "part": part}
+        self._parts[kind.list].append(part)
 
     def close(self, original: OriginalFields, status: str) -> PendingEvents:
         yield from super().close(original, status)
         self._parts.clear()  # they are in the item as it was written
 
     def delta_position(self) -> bytes:
-        return b',"content_index":%d' % len(self._parts)
+        assert self.kind is not None
+        return b',"%b":%d' % (self.kind.index.encode(), len(self._parts[self.kind.list]))
+
+    def _part_position(self, kind: PartKind) -> Fields:
+        return {**self._position(), kind.index: len(self._parts[kind.list])}
+
+    def _part_of_item(self, kind: PartKind, original: OriginalFields) -> msgspec.Raw | None:
+        """The part as it stands in the backend's finished item, for want of a frame about it."""
+        item = original(DONE, self.name).get("item")
+        listed = list_of(_non_null(item).get(kind.list, b"[]")) if item is not None else []
+        index = len(self._parts[kind.list])
+        return listed[index] if index < len(listed) else None
+
+    def _whole_part(self, kind: PartKind, text: str, received: Received) -> Fields:
+        """A part with this text, and what the backend's part has beside it."""
+        raise NotImplementedError
+
+    def _ended(self, status: str, received: Received) -> str:
+        return "incomplete" if received.get("status") == msgspec.Raw(b'"incomplete"') else status
+
+
+class MessageItem(PartedItem):
+    """A message, made of text and refusal parts."""
+
+    prefix = "msg"
 
     @property
     def parts(self) -> int:
         """How many parts are closed."""
-        return len(self._parts)
+        return len(self._parts["content"])
 
-    def _original_part(self, part: msgspec.Raw | None, text: str, original: OriginalFields) -> dict[str, msgspec.Raw]:
-        """The backend's part, if its text is the same as ours."""
-        if part is None:
-            item = original(DONE, self.name).get("item")
-            parts = _list(_fields(item).get("content", b"[]")) if item is not None else []
-            part = parts[len(self._parts)] if len(self._parts) < len(parts) else None
-        fields = _non_null(part)
-        received = fields.get("text" if self.kind is TextDelta else "refusal")
-        return fields if received is not None and msgspec.json.decode(received) == text else {}
-
-    def _part_position(self) -> Fields:
-        return {**self._position(), "content_index": len(self._parts)}
-
-    def _part(self, text: str) -> Fields:
-        if self.kind is RefusalDelta:
-            return {"type": "refusal", "refusal": text}
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    def _whole_part(self, kind: PartKind, text: str, received: Received) -> Fields:
+        said = received.get(kind.text_field)
+        is_same = said is not None and msgspec.json.decode(said) == text  # else its annotations are about another text
+        return {**kind.part(text), **(received if is_same else {})}
 
     def _our_fields(self) -> Fields:
-        return {"type": "message", "role": "assistant", "content": self._parts}
+        return {"type": "message", "role": "assistant", "content": self._parts["content"]}
 
 
-class ReasoningItem(OutputItem):
+class ReasoningItem(PartedItem):
     """Reasoning, made of summary parts, raw text parts and a signature."""
 
-    def __init__(self, name: str, id: str, index: int) -> None:
-        super().__init__(name, id, index)
-        self.signature = ""
-        self.kind: ReasoningKind | None = None
-        self.part = 0
-        self._parts: dict[ReasoningKind, list[Fields]] = {"summary": [], "content": []}
+    prefix = "rs"
+    signature = ""
 
     @property
     def texts(self) -> tuple[str, ...]:
         """The text of each part; the last one may be open."""
-        texts = [part["text"] for parts in self._parts.values() for part in parts]
+        texts = [text_of(fields_of(part)["text"]) for parts in self._parts.values() for part in parts]
         return tuple([*texts, self._text()] if self.kind is not None else texts)
 
-    def is_in(self, kind: ReasoningKind, part: int) -> bool:
-        """Whether this part is open."""
-        return self.kind == kind and self.part == part
-
-    def begin_part(self, kind: ReasoningKind, part: int, original: OriginalFields) -> PendingEvents:
-        """Open a part of summary or raw text."""
-        self.kind = kind
-        self.part = part
-        self.pieces = []
-        summary = kind == "summary"
-        self.delta_type = b"response.reasoning_summary_text.delta" if summary else b"response.reasoning_text.delta"
-        type = "response.reasoning_summary_part.added" if summary else "response.content_part.added"
-        frame = original(type, self.name)
-        empty: Fields = {**_non_null(frame.get("part")), **_reasoning_part(kind, "")}
-        yield type, {**frame, **self._part_position(kind), "part": empty}
-
-    def close_part(self, original: OriginalFields) -> PendingEvents:
-        kind = self.kind
-        if kind is None:
-            return
-        text, position = self._text(), self._part_position(kind)
-        summary = kind == "summary"
-        type = "response.reasoning_summary_text.done" if summary else "response.reasoning_text.done"
-        yield type, {**original(type, self.name), **position, "text": text}
-        type = "response.reasoning_summary_part.done" if summary else "response.content_part.done"
-        frame = original(type, self.name)
-        raw = frame.get("part") or self._part_of_item(original, kind)
-        part: Fields = {**_non_null(raw), **_reasoning_part(kind, text)}
-        yield type, {**frame, **position, "part": part}
-        self._parts[kind].append(part)
-        self.kind = None
-
-    def _part_of_item(self, original: OriginalFields, kind: ReasoningKind) -> msgspec.Raw | None:
-        """The part as it stands in the backend's finished item, for want of a frame about it."""
-        listed = _list(_non_null(original(DONE, self.name).get("item")).get(kind, b"[]"))
-        index = len(self._parts[kind])
-        return listed[index] if index < len(listed) else None
-
-    def delta_position(self) -> bytes:
-        assert self.kind is not None
-        return b',"%b":%d' % (_INDEX[self.kind].encode(), len(self._parts[self.kind]))
-
-    def _part_position(self, kind: ReasoningKind) -> Fields:
-        return {**self._position(), _INDEX[kind]: len(self._parts[kind])}
+    def _whole_part(self, kind: PartKind, text: str, received: Received) -> Fields:
+        return {**received, **kind.part(text)}
 
     def _our_fields(self) -> Fields:
         fields: Fields = {"type": "reasoning", "summary": self._parts["summary"]}
@@ -254,13 +250,6 @@ class ReasoningItem(OutputItem):
         if self.signature:
             fields["encrypted_content"] = self.signature
         return fields
-
-
-_INDEX: dict[ReasoningKind, str] = {"summary": "summary_index", "content": "content_index"}
-
-
-def _reasoning_part(kind: ReasoningKind, text: str) -> Fields:
-    return {"type": "summary_text" if kind == "summary" else "reasoning_text", "text": text}
 
 
 class CallItem(OutputItem):
@@ -281,9 +270,6 @@ class CallItem(OutputItem):
             fields["name"] = self.call.name
         yield type, {**original(type, self.name), **self._position(), **fields}
 
-    def _ended(self, status: str, received: dict[str, msgspec.Raw]) -> str:
-        return status  # decided by its arguments alone
-
     def as_tool_call(self) -> Fields:
         """The call in the form that `required_action` lists."""
         call, kind = self.call, self.call.kind
@@ -300,25 +286,18 @@ class CallItem(OutputItem):
 class OtherItem(OutputItem):
     """An item that no turn event represents, as the backend sent it."""
 
-    def __init__(self, name: str, id: str, index: int) -> None:
+    def __init__(self, name: str, id: str, index: int, fields: Received) -> None:
         super().__init__(name, id, index)
-        self.fields: dict[str, msgspec.Raw] = {}
+        self.fields = fields
 
     @property
     def is_closed(self) -> bool:
         """Whether the item has ended."""
         return self.status != "in_progress"
 
-    def _encode(self, received: dict[str, msgspec.Raw]) -> msgspec.Raw:
+    def _encode(self, received: Received) -> msgspec.Raw:
         fields: Fields = {**self.fields, "id": self.id}
         if self.status == "in_progress" or fields.get("status") == msgspec.Raw(b'"in_progress"'):
             fields["status"] = self.status
         fields.setdefault("status", self.status)
-        return msgspec.Raw(_json(fields))
-
-    def close(self, original: OriginalFields, status: str) -> PendingEvents:
-        self.status = status
-        frame = original(DONE, self.name)
-        self._original = frame.get("item")
-        self.encoded = self._encode({})
-        yield DONE, {**frame, "output_index": self.index, "item": self.encoded}
+        return to_raw(fields)

@@ -7,14 +7,10 @@ import msgspec
 from toolwire.core.cache import Cache
 from toolwire.core.errors import Failure
 from toolwire.core.events import Reason, Usage
+from toolwire.core.raw import NULL, Fields, fields_of, list_of, to_raw
 from toolwire.core.request import Request
 from toolwire.core.sse import on_one_line
 
-_json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-
-NULL = msgspec.Raw(b"null")
 TRUE = msgspec.Raw(b"true")
 
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -45,25 +41,21 @@ _DEFAULTS: dict[str, Any] = {
 }
 # Fields of a request that a response repeats only if they were sent.
 _REPEATED = frozenset((*_DEFAULTS, "conversation", "user", "prompt", "prompt_cache_retention"))
+# The other fields, with the values they begin with.
+_HEAD: dict[str, Any] = {
+    "id": "",
+    "object": "response",
+    "created_at": 0,
+    "status": "in_progress",
+    "completed_at": None,
+    "error": None,
+    "incomplete_details": None,
+    "model": "",
+    "output": [],
+}
 # Fields whose values come from us, never from the backend's response.
 _OUR_FIELDS = frozenset(
-    (
-        "id",
-        "object",
-        "created_at",
-        "completed_at",
-        "status",
-        "model",
-        "output",
-        "error",
-        "incomplete_details",
-        "usage",
-        "previous_response_id",
-        "conversation",
-        "store",
-        "background",
-        "required_action",
-    )
+    (*_HEAD, "usage", "previous_response_id", "conversation", "store", "background", "required_action")
 )
 _FAILED_CODES = frozenset(
     (
@@ -98,25 +90,15 @@ class ResponseObject:
         self.created = created
         self._request_fields = repeated_fields(request.fields)
         self._stored = request.fields.get("store") == TRUE
-        self._head: dict[str, Any] = {
-            "id": id,
-            "object": "response",
-            "created_at": created,
-            "status": "in_progress",
-            "completed_at": None,
-            "error": None,
-            "incomplete_details": None,
-            "model": request.model,
-            "output": [],
-        }
-        self._original: dict[str, msgspec.Raw] = {}
+        self._head = {**_HEAD, "id": id, "created_at": created, "model": request.model}
+        self._original: Fields = {}
 
     def learn(self, data: bytes) -> None:
         """Take over the unknown fields of the backend's response object."""
         if data:
-            original = _fields(data).get("response")
+            original = fields_of(data).get("response")
             if original is not None:
-                self._original = _fields(original)
+                self._original = fields_of(original)
 
     def end(self, reason: Reason, output: list[msgspec.Raw], waiting: list[dict[str, Any]], now: int) -> None:
         """Complete the response. Calls whose outputs can be submitted are listed in `required_action`."""
@@ -159,7 +141,7 @@ class ResponseObject:
             fields["required_action"] = self.required_action
         if self.notes:
             fields["toolwire"] = msgspec.Raw(self.notes)
-        return msgspec.Raw(_json(fields))
+        return to_raw(fields)
 
     def _usage(self) -> dict[str, Any] | None:
         if self.usage is None:
@@ -182,54 +164,40 @@ def usage_object(usage: Usage, original: dict[str, Any] | None = None) -> dict[s
     }
 
 
-def repeated_fields(request_fields: dict[str, msgspec.Raw]) -> dict[str, Any]:
+def repeated_fields(request_fields: Fields) -> dict[str, Any]:
     """The fields of a request that a response repeats."""
     present = {name: bytes(value) for name, value in request_fields.items() if name in _REPEATED and value != NULL}
     shown: dict[str, Any] = {name: msgspec.Raw(on_one_line(value)) for name, value in present.items()}
     if "tools" in shown:
         shown["tools"] = _known_tools[bytes(shown["tools"])]
-    if "tool_choice" in shown:
-        shown["tool_choice"] = _shown_choice(shown["tool_choice"])
+    if present.get("tool_choice", b"").startswith(b"{"):
+        shown["tool_choice"] = _with_defaults(shown["tool_choice"], b'"allowed_tools"', {"mode": "auto"})
     for name in ("text", "reasoning"):
         if name in shown:
-            shown[name] = {**_DEFAULTS[name], **_fields(shown[name])}
+            shown[name] = {**_DEFAULTS[name], **fields_of(shown[name])}
     if "text" in shown:
-        shown["text"]["format"] = _shown_format(shown["text"]["format"])
-    if "conversation" in shown and bytes(shown["conversation"]).startswith(b'"'):
+        format = shown["text"]["format"]
+        if format == NULL:
+            shown["text"]["format"] = _DEFAULTS["text"]["format"]
+        elif isinstance(format, msgspec.Raw):
+            defaults = {"description": "", "strict": False}
+            shown["text"]["format"] = _with_defaults(format, b'"json_schema"', defaults)
+    if present.get("conversation", b"").startswith(b'"'):
         shown["conversation"] = {"id": shown["conversation"]}
     return shown
 
 
 def _shown_tools(tools: bytes) -> msgspec.Raw:
     """The tools with explicit nulls."""
-    return msgspec.Raw(_json([_shown_tool(_fields(tool)) for tool in _list(tools)]))
+    nulls = {"description": None, "parameters": None, "strict": None}
+    return to_raw([_with_defaults(tool, b'"function"', nulls) for tool in list_of(tools)])
 
 
 _known_tools = Cache(_shown_tools)
 """An agent sends the same ones with every request, so they are written once."""
 
 
-def _shown_tool(tool: dict[str, Any]) -> dict[str, Any]:
-    if tool.get("type") != msgspec.Raw(b'"function"'):
-        return tool
-    return {"description": None, "parameters": None, "strict": None, **tool}
-
-
-def _shown_choice(choice: msgspec.Raw) -> Any:
-    if not bytes(choice).startswith(b"{"):
-        return choice
-    fields: dict[str, Any] = _fields(choice)
-    return {"mode": "auto", **fields} if fields.get("type") == msgspec.Raw(b'"allowed_tools"') else fields
-
-
-def _shown_format(format: Any) -> Any:
-    if format == NULL:
-        return _DEFAULTS["text"]["format"]
-    if not isinstance(format, msgspec.Raw):
-        return format
-    fields: dict[str, Any] = _fields(format)
-    return (
-        {"description": "", "strict": False, **fields}
-        if fields.get("type") == msgspec.Raw(b'"json_schema"')
-        else fields
-    )
+def _with_defaults(raw: msgspec.Raw, type: bytes, defaults: dict[str, Any]) -> dict[str, Any]:
+    """The fields of an object; one of this type has defaults."""
+    fields = fields_of(raw)
+    return {**defaults, **fields} if fields.get("type") == msgspec.Raw(type) else {**fields}

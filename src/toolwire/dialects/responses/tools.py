@@ -3,28 +3,19 @@
 {"type":"additional_tools","role":"developer","tools":[{"type":"namespace","name":"functions","tools":[…]}]}
 """
 
+from itertools import chain
 from typing import Any, cast
 
 import msgspec
 
 from toolwire.core.cache import Cache
-from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.request import HostedTool, Tool
 from toolwire.dialects import reading
-from toolwire.dialects.reading import as_bad_request
+from toolwire.dialects.reading import DeclaredTools, read_at, tool_name
 from toolwire.dialects.responses import wire
 
-_decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolDeclaration).decode
-
-
-class DeclaredTools(msgspec.Struct, frozen=True):
-    """The tools of a request: those that the client runs, and those that the backend runs."""
-
-    tools: tuple[Tool, ...] = ()
-    hosted: tuple[HostedTool, ...] = ()
-    notes: tuple[Note, ...] = ()
 
 
 def _read_tools(lists: tuple[bytes, ...]) -> DeclaredTools:
@@ -33,7 +24,7 @@ def _read_tools(lists: tuple[bytes, ...]) -> DeclaredTools:
     hosted: dict[bytes, HostedTool] = {}
     notes: list[Note] = []
     for data in lists:
-        for tool in _read_list(data):
+        for tool in chain.from_iterable(reading.read_tools(data, _read_tool)):
             if isinstance(tool, HostedTool):
                 hosted.setdefault(bytes(tool.raw), tool)
                 continue
@@ -47,31 +38,21 @@ read_tools = Cache(_read_tools)
 """An agent sends the same ones with every request, so they are read once."""
 
 
-def _read_list(data: bytes) -> list[Tool | HostedTool]:
-    if not data.startswith(b"["):
-        raise BadRequest("tools must be a list.", "tools")
-    return [tool for index, raw in enumerate(_decode_list(data)) for tool in _read_tool(raw, f"tools[{index}]")]
-
-
 def _read_tool(raw: msgspec.Raw, path: str, namespace: str = "") -> list[Tool | HostedTool]:
-    try:
-        tool = _decode_tool(raw)
-    except msgspec.ValidationError as error:
-        raise as_bad_request(error, path) from None
+    tool = read_at(_decode_tool, raw, path)
     if not tool.type:
         raise reading.required(f"{path}.type")
     if tool.type not in ("function", "custom", "namespace"):
         return [HostedTool(tool.type, raw)]
-    if not tool.name:
-        raise BadRequest(f"{path}.name: A tool needs a name.", f"{path}.name")
+    name = tool_name(tool.name, path)
     if tool.type == "namespace":
         inner = enumerate(tool.tools or ())
-        return [each for index, one in inner for each in _read_tool(one, f"{path}.tools[{index}]", tool.name)]
+        return [each for index, one in inner for each in _read_tool(one, f"{path}.tools[{index}]", name)]
     kind = "custom" if tool.type == "custom" else "function"
     parameters, format = reading.given(tool.parameters), reading.given(tool.format)
     # Defaults to strict where the schema allows it; an explicit `strict` wins.
     strict = True if tool.strict is None and _can_be_strict(parameters) else tool.strict
-    return [Tool(tool.name, tool.description or "", parameters, strict, kind, format, namespace)]
+    return [Tool(name, tool.description or "", parameters, strict, kind, format, namespace)]
 
 
 def _can_be_strict(parameters: msgspec.Raw | None) -> bool:

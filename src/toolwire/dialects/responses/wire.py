@@ -4,8 +4,6 @@ import msgspec
 
 from toolwire.dialects.reading import Maybe
 
-Raw = msgspec.Raw
-
 
 class Format(msgspec.Struct, gc=False):
     """The `text.format` of a request."""
@@ -120,7 +118,7 @@ class ToolDeclaration(msgspec.Struct, gc=False):
     parameters: Maybe = msgspec.UNSET
     strict: bool | None = None
     format: Maybe = msgspec.UNSET
-    tools: list[Raw] | None = None
+    tools: list[msgspec.Raw] | None = None
 
 
 class ToolChoiceParam(msgspec.Struct, gc=False):

@@ -8,13 +8,11 @@ import msgspec
 from toolwire.core import sse
 from toolwire.core.batch import Template
 from toolwire.core.delta_batch import Delta
+from toolwire.core.raw import Fields, fields_of, to_json
 from toolwire.core.sse import Frame
-from toolwire.dialects.responses.items import CallItem, MessageItem, PendingEvents, ReasoningItem
+from toolwire.dialects.responses.items import CallItem, PartedItem, PendingEvents
 
-_json = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-
-GrowingItem: TypeAlias = MessageItem | ReasoningItem | CallItem
+GrowingItem: TypeAlias = PartedItem | CallItem
 """Items that grow by deltas."""
 
 NUMBER = b'"sequence_number":'
@@ -34,7 +32,7 @@ class Writer:
         self._end = b"" if socket else b"\n\n"
         self._item: GrowingItem | None = None
         self._pieces: list[str] = []
-        self._position_fields: dict[str, msgspec.Raw] = {}  # the fields that say which part a delta belongs to
+        self._position_fields: Fields = {}  # the fields that say which part a delta belongs to
         self._lead = self._middle = b""  # the bytes around the sequence number in the backend's deltas of this part
         self._template: Template | None = None  # of the last batch, and whether it needs no change
         self._template_fits = False
@@ -45,7 +43,7 @@ class Writer:
         number, self.number = self.number, self.number + 1
         event = {"type": type, "sequence_number": number, **fields}
         event |= {"type": type, "sequence_number": number}  # in place of those of the backend's frame
-        data = _json(event)
+        data = to_json(event)
         return data if self._socket else sse.write_named(type, data)
 
     def write_all(self, events: PendingEvents) -> list[bytes]:
@@ -60,9 +58,9 @@ class Writer:
         self._template = None
         self._name = b"" if self._socket else b"event: %b\ndata: " % item.delta_type
         self._head = self._name + b'{"type":"%b","sequence_number":' % item.delta_type
-        position = (_json(item.id), item.index, item.delta_position())
+        position = (to_json(item.id), item.index, item.delta_position())
         self._position = b',"item_id":%b,"output_index":%d%b,"delta":' % position
-        self._position_fields = _fields(b"{" + self._position[1:] + b"0}")
+        self._position_fields = fields_of(b"{" + self._position[1:] + b"0}")
         del self._position_fields["delta"]
         self._tail = item.delta_extra + b"}" + self._end
 
@@ -76,7 +74,7 @@ class Writer:
         number = self.number
         if event.batch is None:
             self.number = number + 1
-            return (self._head + b"%d" % number + self._position + _json(event.text) + self._tail,)
+            return (self._head + b"%d" % number + self._position + to_json(event.text) + self._tail,)
         return self._write_each(event.batch.texts, self._head, self._position + b'"', b'"' + self._tail)
 
     def _write_each(self, texts: Sequence[bytes], head: bytes, position: bytes, tail: bytes) -> Sequence[bytes]:
@@ -96,7 +94,7 @@ class Writer:
         template = batch.template
         if template is not self._template:
             self._template = template
-            self._template_fits = bool(template.middle) and self._fits(_fields(template.render(b"", 0)))
+            self._template_fits = bool(template.middle) and self._fits(fields_of(template.render(b"", 0)))
         if not self._template_fits:
             return [piece for data in batch.each_frame() for piece in self._forward(Frame(frame.event, data))]
         if batch.number == self.number and not self._socket and template.lead.startswith(self._name):
@@ -105,7 +103,7 @@ class Writer:
         head, tail = template.lead[template.data :], template.tail.removesuffix(b"\n\n") + self._end
         return self._write_each(batch.texts, self._name + head, template.middle + template.key, tail)
 
-    def _fits(self, fields: dict[str, msgspec.Raw]) -> bool:
+    def _fits(self, fields: Fields) -> bool:
         """Whether a frame has our ids and indexes and all required fields, so that only its number may differ."""
         assert self._item is not None
         extra = b"logprobs" not in self._item.delta_extra or "logprobs" in fields
@@ -115,13 +113,13 @@ class Writer:
         """A frame with our number: the first of its part, or one with another layout, id or index."""
         numbered = self._numbered(data, number)
         if numbered is None:
-            fields = _fields(data)
+            fields = fields_of(data)
             if not self._fits(fields):
                 return self._rewritten(fields, number)
             if not self._lead:
                 self._learn(data)
                 numbered = self._numbered(data, number)
-        return numbered or _json({**_fields(data), "sequence_number": msgspec.Raw(number)})
+        return numbered or to_json({**fields_of(data), "sequence_number": msgspec.Raw(number)})
 
     def _numbered(self, data: bytes, number: bytes) -> bytes | None:
         """A frame of the learned layout, with our number; None if its layout differs."""
@@ -136,15 +134,15 @@ class Writer:
         lead, found, rest = data.partition(NUMBER)
         middle = rest[rest.find(b",") : rest.find(DELTA) + len(DELTA)]
         try:
-            before = _fields(lead + found + b"0" + middle + b"0}")
+            before = fields_of(lead + found + b"0" + middle + b"0}")
         except msgspec.DecodeError:  # the number or the text is not where it usually is
             before = {}
         is_learned = lead.count(b"{") == 1 and self._position_fields.items() <= before.items()
         self._lead, self._middle = (lead + found, middle) if is_learned else (NO_LEAD, b"")
 
-    def _rewritten(self, fields: dict[str, msgspec.Raw], number: bytes) -> bytes:
+    def _rewritten(self, fields: Fields, number: bytes) -> bytes:
         """A frame with other ids or indexes, decoded and encoded with ours."""
         our_fields: dict[str, Any] = {"sequence_number": msgspec.Raw(number), **self._position_fields}
         if self._item is not None and self._item.delta_extra:
             fields.setdefault("logprobs", msgspec.Raw(b"[]"))
-        return _json({**fields, **our_fields})
+        return to_json({**fields, **our_fields})

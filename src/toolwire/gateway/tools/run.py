@@ -32,7 +32,6 @@ from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Req
 from toolwire.gateway.tools.deferred import is_done, take_notes
 from toolwire.gateway.tools.separator import TextSeparator
 from toolwire.turns.source import TurnSource
-from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
 from toolwire.turns.tools.loop import Limits, ToolLoop
 from toolwire.turns.tools.registry import Context, Inherit, Registry
@@ -53,8 +52,6 @@ class OfferedTools(msgspec.Struct, frozen=True):
     registry: Registry
     names: Set[str]
     max_turns: int
-    several_messages: bool
-    """A turn may hold several messages in the client's dialect."""
     keep: Keep
     ran: Ran
     inherit: Inherit
@@ -70,8 +67,6 @@ class _ModelTurn:
         self.calls = calls
         self.gateway_calls: list[CallEntry] = []
         self.client_calls: list[CallEntry] = []
-        self.size = 0
-        """Characters of its text, reasoning and arguments."""
         self._entries: list[Entry] = []
         self._text: list[str] = []  # not among the entries yet
         self._reasoning: dict[int, list[str]] = {}
@@ -89,10 +84,8 @@ class _ModelTurn:
         if isinstance(event, CallStarted | CallArgs | CallEnded):
             return self._take_call(event)
         if isinstance(event, TextDelta):
-            self.size += len(event.text)
             self._text.append(event.text)
         elif isinstance(event, ReasoningDelta):
-            self.size += len(event.text)
             self._reasoning.setdefault(event.part, []).append(event.text)
         elif isinstance(event, ReasoningEnded):
             parts = tuple("".join(fragments) for _, fragments in sorted(self._reasoning.items()))
@@ -101,11 +94,9 @@ class _ModelTurn:
         return False
 
     def _take_call(self, event: CallStarted | CallArgs | CallEnded) -> bool:
-        started = event if isinstance(event, CallStarted) else self.calls.open
+        started = event if isinstance(event, CallStarted) else self.calls.assembler.open
         is_ours = started is not None and started.name in self._tools.names and not started.namespace
-        if isinstance(event, CallArgs):
-            self.size += len(event.text)
-        call = self.calls.feed(event)
+        call = self.calls.assembler.feed(event)
         if call is None or (is_ours and not call.complete):
             return is_ours
         entry = CallEntry(call.id, call.name, call.arguments, call.kind, call.namespace, signature=call.signature)
@@ -126,11 +117,10 @@ class RunWithTools:
         self._request = request
         self._initial_length = len(request.entries)
         self._begin = begin
-        hooks = CallHooks(self._context, finished=self._report)
+        hooks = CallHooks(lambda _: Context(Path.cwd(), inherit=tools.inherit), finished=self._report)
         self._loop = ToolLoop(tools.registry, hooks, Limits(max_turns=tools.max_turns))
-        self._separator = TextSeparator(several_messages=tools.several_messages)
-        self._size_before = 0  # of earlier turns
-        self._has_started = False
+        self._separator = TextSeparator(several_messages=request.several_messages)
+        self._size = 0  # characters of the text, reasoning and arguments of all turns
         self._held: list[Event] = []  # until there is something to show
         self._headers: Mapping[str, str] = {}  # of the last turn
         self._ending = TurnEnded()
@@ -202,9 +192,6 @@ class RunWithTools:
             self._reported.add(id)
             self._tools.ran(tool, outcome)
 
-    def _context(self, call: ToolCall) -> Context:
-        return Context(Path.cwd(), _ignore, inherit=self._tools.inherit)
-
     def _counted(self, events: Sequence[Event]) -> Sequence[Event]:
         held, self._held = self._held, []
         events = [*held, *events]
@@ -215,9 +202,8 @@ class RunWithTools:
     def _shown(self, event: Event) -> Sequence[Event]:
         """What the reader sees of an event."""
         if isinstance(event, TurnStarted):
-            if not self._has_started:
+            if self._loop.turns == 1:
                 self._held.append(event)
-            self._has_started = True
             return ()
         if isinstance(event, Usage):
             self._loop.spend(event)
@@ -233,10 +219,11 @@ class RunWithTools:
             self._headers = self._run.headers
             self._working = asyncio.get_running_loop().create_task(self._work())
             return ()
-        is_hidden = self._turn.hides(event)
-        if self._size_before + self._turn.size > self._tools.max_reply:
-            raise ReplyTooLarge(self._tools.max_reply)
-        return () if is_hidden else self._separator.feed(event)
+        if isinstance(event, TextDelta | ReasoningDelta | CallArgs):
+            self._size += len(event.text)
+            if self._size > self._tools.max_reply:
+                raise ReplyTooLarge(self._tools.max_reply)
+        return () if self._turn.hides(event) else self._separator.feed(event)
 
     async def _work(self) -> list[Finished]:
         """Wait for the tools, and meanwhile read the reply's last bytes, so that its connection can be used again."""
@@ -260,7 +247,6 @@ class RunWithTools:
         self._separator.next_turn()
         entries = (*self._request.entries, *turn.entries, *results)
         self._request = msgspec.structs.replace(self._request, entries=entries, notes=())
-        self._size_before += turn.size
         self._ask()
         return ()
 
@@ -279,7 +265,3 @@ class RunWithTools:
 
 def _result_entry(call: CallEntry, done: Finished) -> ResultEntry:
     return ResultEntry(call.id, done.result.parts, call.kind, failed=done.result.failed)
-
-
-def _ignore(_: object) -> None:
-    pass

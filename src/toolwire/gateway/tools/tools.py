@@ -85,21 +85,12 @@ class GatewayTools:
         unchanged = _run_without(request, begin)
         if unchanged is not None:
             return unchanged
-        tools = (*request.tools, *map(_declared, offered.values()))
+        declared = (*request.tools, *map(_declared, offered.values()))
         entries = self._kept.added_to(request.entries, owner)
-        extended = msgspec.structs.replace(request, tools=tools, entries=entries, dialect="")
+        extended = msgspec.structs.replace(request, tools=declared, entries=entries, dialect="")
         keep = partial(self._kept.keep, owner, entries)
-        offer = OfferedTools(
-            self._registry,
-            offered.keys(),
-            self._max_turns,
-            request.several_messages,
-            keep,
-            ran,
-            self._inherit,
-            self._max_reply,
-        )
-        return RunWithTools(offer, extended, begin)
+        tools = OfferedTools(self._registry, offered.keys(), self._max_turns, keep, ran, self._inherit, self._max_reply)
+        return RunWithTools(tools, extended, begin)
 
 
 def _declared(tool: Tool) -> Declared:
@@ -202,10 +193,7 @@ def _installed(name: str) -> Any:
         message = f"it is neither module:object nor an entry point of the group {ENTRY_POINTS}"
         raise _unusable(name, f"cannot be found: {message}")
     if len(points) > 1:
-        raise SettingsError(
-            f"gateway_tools.tools: {name!r} is ambiguous: {len(points)} installed packages "
-            "have an entry point of this name"
-        )
+        raise _unusable(name, f"is ambiguous: {len(points)} installed packages have an entry point of this name")
     return _loaded(name, points[0].load)
 
 
@@ -218,9 +206,7 @@ def _loaded(name: str, load: Callable[[], Any]) -> Any:
     except SystemExit:
         raise _unusable(name, "cannot be loaded: its module ends the program") from None
     except Exception as error:  # noqa: BLE001 - whatever it is, it is shown to the operator
-        raise SettingsError(
-            f"gateway_tools.tools: {name!r} cannot be loaded: {type(error).__name__}: {_line(error)}"
-        ) from None
+        raise _unusable(name, f"cannot be loaded: {type(error).__name__}: {_line(error)}") from None
 
 
 _TOOL = ("name", "description", "kind", "parallel", "writes", "parameters", "format")

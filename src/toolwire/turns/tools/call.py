@@ -8,11 +8,7 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from toolwire.adapt.names import SEPARATOR
-
 LOCAL_SHELL = "local_shell"
-SESSION_TOOLS = frozenset(("exec_command", "write_stdin", "kill_session"))
-"""Tools that share the sessions of unified exec."""
 
 
 class FunctionPayload(msgspec.Struct, frozen=True):
@@ -30,7 +26,7 @@ class CustomPayload(msgspec.Struct, frozen=True):
 class LocalShellPayload(msgspec.Struct, frozen=True):
     """A command of the Responses API's own shell tool."""
 
-    command: tuple[str, ...]
+    command: tuple[str, ...] = ()
     working_directory: str = ""
     timeout_ms: int | None = None
     env: dict[str, str] = {}
@@ -38,22 +34,8 @@ class LocalShellPayload(msgspec.Struct, frozen=True):
     justification: str = ""
 
 
-class ExecPayload(msgspec.Struct, frozen=True):
-    """A command or input of a session that goes on between calls."""
-
-    arguments: str
-
-
-class McpPayload(msgspec.Struct, frozen=True):
-    """The arguments of a tool of an MCP server, as JSON text. Both names are the server's own."""
-
-    server: str
-    tool: str
-    arguments: str
-
-
 Arguments = TypeVar("Arguments")
-Payload: TypeAlias = FunctionPayload | CustomPayload | LocalShellPayload | ExecPayload | McpPayload
+Payload: TypeAlias = FunctionPayload | CustomPayload | LocalShellPayload
 
 
 class ToolCall(msgspec.Struct, frozen=True):
@@ -71,7 +53,7 @@ class ToolCall(msgspec.Struct, frozen=True):
                 return input
             case LocalShellPayload():
                 return msgspec.json.encode(self.payload).decode()
-            case FunctionPayload(arguments) | ExecPayload(arguments) | McpPayload(arguments=arguments):
+            case FunctionPayload(arguments):
                 return arguments
 
 
@@ -93,8 +75,3 @@ def read_arguments(call: ToolCall, kind: type[Arguments]) -> Arguments:
         raise ToolError(f"invalid arguments for {call.name}: {error}") from None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise ToolError(f"failed to parse function arguments: {error}") from None
-
-
-def mcp_name(server: str, tool: str) -> str:
-    """What a tool of an MCP server is called here."""
-    return f"{server}{SEPARATOR}{tool}"

@@ -6,7 +6,6 @@ turn is cancelled, running tools are stopped and their results say so, so that e
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
@@ -14,10 +13,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.core.collect import CallAssembler
-from toolwire.core.events import CallStarted
-from toolwire.core.request import Part, TextPart
+from toolwire.core.request import TextPart
 from toolwire.turns.tools.call import FatalToolError, LocalShellPayload, ToolCall, ToolError
-from toolwire.turns.tools.registry import Context, Registry, Result, Tool
+from toolwire.turns.tools.registry import Context, Registry, Result, Tool, ignore
 
 MAX_CHARS = 400_000
 """Characters of a result: more than any tool here returns, and about as much as a model's window may hold."""
@@ -27,59 +25,21 @@ class Gate:
     """A lock for readers and writers, in the order in which they come: a writer who waits holds up later readers."""
 
     def __init__(self) -> None:
-        self._readers = 0
-        self._writing = False
-        self._waiting: deque[tuple[bool, asyncio.Future[None]]] = deque()
+        self._visits: list[tuple[bool, asyncio.Event]] = []  # who is inside or waits: a reader or not, and its end
 
     @asynccontextmanager
     async def pass_through(self, *, shared: bool) -> AsyncGenerator[None]:
         """Hold the lock, as a reader (`shared`) or as a writer."""
-        await self._enter(shared)
+        ahead = [ended for is_reader, ended in self._visits if not (shared and is_reader)]
+        visit = (shared, asyncio.Event())
+        self._visits.append(visit)
         try:
+            for ended in ahead:
+                await ended.wait()
             yield
         finally:
-            self._leave(shared)
-
-    async def _enter(self, shared: bool) -> None:
-        if not self._waiting and self._is_free(shared):
-            self._take(shared)
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (shared, turn)
-        self._waiting.append(entry)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._leave(shared)  # it was let in just now
-            else:
-                if entry in self._waiting:
-                    self._waiting.remove(entry)
-                self._admit()
-            raise
-
-    def _is_free(self, shared: bool) -> bool:
-        return not self._writing and (shared or not self._readers)
-
-    def _take(self, shared: bool) -> None:
-        if shared:
-            self._readers += 1
-        else:
-            self._writing = True
-
-    def _leave(self, shared: bool) -> None:
-        if shared:
-            self._readers -= 1
-        else:
-            self._writing = False
-        self._admit()
-
-    def _admit(self) -> None:
-        while self._waiting and (self._waiting[0][1].done() or self._is_free(self._waiting[0][0])):
-            shared, turn = self._waiting.popleft()
-            if not turn.done():  # else it was cancelled just now
-                self._take(shared)
-                turn.set_result(None)
+            self._visits.remove(visit)
+            visit[1].set()
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -109,18 +69,14 @@ Judge: TypeAlias = Callable[[ToolCall, Result], Result]
 """Sees every result once, and returns what the model is to read."""
 
 
-def _ignore(_: object) -> None:
-    pass
-
-
 class CallHooks(msgspec.Struct, frozen=True):
     """What the owner of a turn adds to the running of its calls."""
 
     context: Callable[[ToolCall], Context]
     """Makes what the tool may know."""
-    started: Callable[[ToolCall], None] = _ignore
+    started: Callable[[ToolCall], None] = ignore
     """Called when the tool of a call begins to run."""
-    finished: Callable[[Finished], None] = _ignore
+    finished: Callable[[Finished], None] = ignore
     """Called once for every call, when its result is there."""
     approve: Approve | None = None
 
@@ -134,24 +90,18 @@ class TurnCalls:
         self._judge = judge
         self._gate = Gate()
         self._running: list[Running] = []
-        self._assembler = CallAssembler()
-        self.feed = self._assembler.feed
-        """Takes an event of the turn in, and returns the call that it ends, which the owner may start."""
+        self.assembler = CallAssembler()
+        """Takes the events of the turn in, and returns the calls that they end, which the owner may start."""
         self.fatal: FatalToolError | None = None
         """The error of a tool after which the turn cannot go on."""
         self.was_cancelled = False
         """Whoever waited for the results was cancelled."""
 
-    @property
-    def open(self) -> CallStarted | None:
-        """The call whose arguments are still coming."""
-        return self._assembler.open
-
     def start(self, call: ToolCall) -> None:
         """Run a call now, or as soon as the others let it."""
         running = Running(call, self._run)
         self._running.append(running)
-        running.task.add_done_callback(lambda _: self._note(running))
+        running.task.add_done_callback(lambda _: self._finished(running))
 
     async def results(self) -> list[Finished]:
         """All results, in the order of the calls. `fatal` is set if one of them must end the turn.
@@ -167,8 +117,7 @@ class TurnCalls:
         running, self._running = self._running, []
         for each in running:
             self.fatal = self.fatal or _fatal(each.task)
-            self._note(each)
-        return [self._result(each) for each in running]
+        return [self._finished(each) for each in running]
 
     def cancel(self) -> None:
         """Stop what runs, once: what a tool does in order to end must not be stopped too. Its results say so."""
@@ -181,7 +130,7 @@ class TurnCalls:
         call = running.call
         tool = self._registry.get(call.name)
         if tool is None:
-            raise ToolError(_unknown(call))
+            raise ToolError(f"unsupported call: {call.name}")
         async with self._gate.pass_through(shared=tool.parallel):
             if self._hooks.approve is not None:
                 why_not = await self._hooks.approve(tool, call)
@@ -195,22 +144,15 @@ class TurnCalls:
                 # Raised by a tool, it is a tool error and not the end of the process.
                 raise ToolError(_named(error)) from None
 
-    def _note(self, running: Running) -> None:
-        """Report once that a call has ended: when its task is done, or when its result is taken before the callback."""
-        if running.result is None:
-            self._hooks.finished(self._result(running))
-
-    def _result(self, running: Running) -> Finished:
+    def _finished(self, running: Running) -> Finished:
+        """The call with its result, reported once: when its task is done, or when its result is taken before that."""
         if running.result is None:
             call, began = running.call, running.began
             seconds = time.monotonic() - began if began is not None else None
             result = _result_of(running.task, call, seconds)
             running.result = Finished(call, self._judge(call, result) if self._judge else result, seconds)
+            self._hooks.finished(running.result)
         return running.result
-
-
-def _unknown(call: ToolCall) -> str:
-    return f"unsupported call: {call.name}"
 
 
 def _fatal(task: "asyncio.Task[Result]") -> FatalToolError | None:
@@ -248,11 +190,8 @@ def bounded(result: Result) -> Result:
     if sum(len(part.text) for part in result.parts if isinstance(part, TextPart)) <= MAX_CHARS:
         return result
     most = MAX_CHARS // sum(isinstance(part, TextPart) for part in result.parts)
-    return Result(tuple(_shortened(part, most) for part in result.parts), result.failed)
-
-
-def _shortened(part: Part, most: int) -> Part:
-    return TextPart(shortened(part.text, most)) if isinstance(part, TextPart) else part
+    parts = (TextPart(shortened(part.text, most)) if isinstance(part, TextPart) else part for part in result.parts)
+    return Result(tuple(parts), result.failed)
 
 
 def shortened(text: str, most: int) -> str:

@@ -51,15 +51,9 @@ class Limits(msgspec.Struct, frozen=True):
 
     def reached(self, turns: int, tokens: Usage, seconds: float) -> str:
         """The name of the limit that is reached, or an empty string."""
-        if self.max_turns and turns >= self.max_turns:
-            return "max_turns"
-        if self.tokens and tokens.total >= self.tokens:
-            return "tokens"
-        if self.seconds and seconds >= self.seconds:
-            return "seconds"
-        if self.cost and self.prices.of(tokens) >= self.cost:
-            return "cost"
-        return ""
+        used = {"max_turns": turns, "tokens": tokens.total, "seconds": seconds, "cost": self.prices.of(tokens)}
+        limits = {"max_turns": self.max_turns, "tokens": self.tokens, "seconds": self.seconds, "cost": self.cost}
+        return next((name for name, limit in limits.items() if limit and used[name] >= limit), "")
 
 
 class ToolLoop:

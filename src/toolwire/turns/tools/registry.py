@@ -6,23 +6,31 @@ async def weather(city: str, unit: Literal["C", "F"] = "C") -> str:
 """
 
 import asyncio
+import contextvars
 import copy
 import inspect
+import re
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeAlias, cast, get_type_hints, overload
+from typing import Annotated, Any, Never, Protocol, TypeAlias, TypeVar, cast, get_type_hints, overload
 
 import msgspec
 
 from toolwire.core.events import CallKind
 from toolwire.core.request import ImagePart, Part, TextPart
 from toolwire.turns.tools.call import ToolCall, read_arguments
-from toolwire.turns.tools.threads import in_thread
 from toolwire.upstream.environment import inherited
 
 Emit: TypeAlias = Callable[[str], None]
 Inherit: TypeAlias = Callable[[], dict[str, str]]
+T = TypeVar("T")
+
+
+def ignore(_: object) -> None:
+    """Take something that nobody asks for."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -41,7 +49,7 @@ class Context(msgspec.Struct, frozen=True):
     """What a tool may know of the turn it runs in."""
 
     cwd: Path
-    emit: Emit
+    emit: Emit = ignore
     """Takes output while the tool runs."""
     writable: bool = True
     """False in read-only mode: nothing may be changed."""
@@ -102,8 +110,9 @@ class FunctionTool:
         if "call" in self._given:
             arguments["call"] = call
         if "context" in self._given:
-            arguments["context"] = context if is_async else _for_thread(context)
-        value = self._function(**arguments) if is_async else await in_thread(partial(self._function, **arguments))
+            send = context.emit if is_async else partial(asyncio.get_running_loop().call_soon_threadsafe, context.emit)
+            arguments["context"] = msgspec.structs.replace(context, emit=send)
+        value = self._function(**arguments) if is_async else await _in_thread(partial(self._function, **arguments))
         return as_result(await value if inspect.isawaitable(value) else value)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -111,10 +120,34 @@ class FunctionTool:
         return self._function(*args, **kwargs)
 
 
-def _for_thread(context: Context) -> Context:
-    """The context with an `emit` that works outside of the event loop."""
-    emit = partial(asyncio.get_running_loop().call_soon_threadsafe, context.emit)
-    return msgspec.structs.replace(context, emit=emit)
+async def _in_thread(function: Callable[[], T]) -> T:
+    """What a function that blocks returns or raises. Whoever stops waiting leaves it to itself.
+
+    A thread cannot be stopped. One of a pool would keep the process until a function that hangs comes back; this one
+    does not.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Callable[[], T]] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            value = context.run(function)
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            tell(partial(_raise, error))
+        else:
+            tell(lambda: value)
+
+    def tell(outcome: Callable[[], T]) -> None:
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(outcome))
+
+    threading.Thread(target=work, daemon=True, name="toolwire tool").start()
+    return (await done)()
+
+
+def _raise(error: BaseException) -> Never:
+    raise error
 
 
 def as_result(value: Any) -> Result:
@@ -206,19 +239,11 @@ def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
 def _documented(text: str) -> tuple[str, dict[str, str]]:
     """A docstring's description, and what its section `Args:` says of each parameter."""
     head, _, rest = text.partition("\nArgs:\n")
+    section = re.split(r"^(?=\S)", rest, maxsplit=1, flags=re.MULTILINE)[0]  # up to the next line without an indent
     described: dict[str, str] = {}
-    name = ""
-    for line in rest.splitlines():
-        if not line.strip():
-            continue
-        if not line.startswith(" "):
-            break
-        before, colon, after = line.strip().partition(":")
-        if colon and line.startswith("    ") and not line.startswith("     "):
-            name = before.split("(")[0].strip()
-            described[name] = after.strip()
-        elif name:
-            described[name] += f" {line.strip()}"
+    for entry in re.split(r"^ {4}(?=\S[^:\n]*:)", section, flags=re.MULTILINE)[1:]:
+        name, _, about = entry.partition(":")
+        described[name.split("(")[0].strip()] = " ".join(line.strip() for line in about.splitlines() if line.strip())
     return head.strip(), described
 
 

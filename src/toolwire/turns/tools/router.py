@@ -5,48 +5,23 @@ from typing import Any
 from toolwire.adapt.names import SEPARATOR, flat_name
 from toolwire.core.collect import Call
 from toolwire.core.request import NO_PARAMETERS
-from toolwire.turns.tools.call import (
-    LOCAL_SHELL,
-    SESSION_TOOLS,
-    CustomPayload,
-    ExecPayload,
-    FunctionPayload,
-    McpPayload,
-    ToolCall,
-)
+from toolwire.turns.tools.call import LOCAL_SHELL, CustomPayload, FunctionPayload, ToolCall
 from toolwire.turns.tools.registry import Registry, Tool
 
 MARKS = ("mcp__", f"functions{SEPARATOR}")
 """How some models begin the names of tools that come from an MCP server, and of those that do not."""
 
 
-def routed(call: ToolCall, namespace: str, registry: Registry) -> ToolCall:
-    """The call with the name that the registry has for its tool, and the payload that the tool takes.
+def tool_call_from(call: Call, registry: Registry) -> ToolCall:
+    """A call of the model, with the name that the registry has for its tool.
 
     A name that is not there stays as it is: running it gives the answer that the model reads.
     """
-    names = _names(namespace, call.name)
+    flat = flat_name(call.namespace, call.name)
+    names = [flat, *(flat.removeprefix(mark) for mark in MARKS if flat.startswith(mark))]
     name = next((name for name in names if registry.get(name) is not None), names[0])
-    payload = call.payload
-    if isinstance(payload, FunctionPayload):
-        server, tool = getattr(registry.get(name), "server", ""), getattr(registry.get(name), "tool", "")
-        if server:
-            payload = McpPayload(server, tool, payload.arguments)
-        elif name in SESSION_TOOLS:
-            payload = ExecPayload(payload.arguments)
-    return ToolCall(name, call.call_id, payload)
-
-
-def tool_call_from(call: Call, registry: Registry) -> ToolCall:
-    """A call of the model, as the tool that it names takes it."""
     payload = CustomPayload(call.arguments) if call.kind == "custom" else FunctionPayload(call.arguments)
-    return routed(ToolCall(call.name, call.id, payload), call.namespace, registry)
-
-
-def _names(namespace: str, name: str) -> list[str]:
-    """What a tool may be called here: with its namespace, and without what marks functions or a server's tools."""
-    flat = flat_name(namespace, name)
-    return [flat, *(flat.removeprefix(mark) for mark in MARKS if flat.startswith(mark))]
+    return ToolCall(name, call.id, payload)
 
 
 def declared(tool: Tool) -> dict[str, Any]:

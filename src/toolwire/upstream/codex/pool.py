@@ -9,8 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import msgspec
-
+from toolwire.backends.codex import Profile
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.pauses import retry_after
 from toolwire.upstream.codex.worker import Worker, WorkerSpec
@@ -21,16 +20,6 @@ LONGEST_PAUSE = 30.0
 MOST_MODELS = 64
 """Models that workers learn by name, beside those of the settings. Any client can name one, so there is a bound; others
 are served as Codex sees fit."""
-
-
-class Bounds(msgspec.Struct, frozen=True):
-    """How many of what."""
-
-    workers: int = 1
-    turns: int = 100
-    queue: int = 200
-    patience: float = 30.0
-    threads: int = 200
 
 
 class _Waiter:
@@ -48,13 +37,15 @@ class Pool:
     def __init__(
         self,
         spec: WorkerSpec,
-        bounds: Bounds,
+        size: int,
+        profile: Profile,
         models: frozenset[str],
         dismissed: Callable[[Worker], None],
         say: Callable[[str], None],
     ) -> None:
         self._spec = spec
-        self._bounds = bounds
+        self._size = size  # how many workers there should be
+        self._profile = profile
         self._models = models
         self._most_models = len(models) + MOST_MODELS
         self._dismissed = dismissed
@@ -70,10 +61,6 @@ class Pool:
         self._pause: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def start(self) -> None:
-        """Have workers ready before anybody asks."""
-        self._fill()
-
     async def stop(self) -> None:
         self._closed = True
         if self._pause is not None:
@@ -87,10 +74,6 @@ class Pool:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    @property
-    def workers(self) -> tuple[Worker, ...]:
-        return tuple(self._workers)
-
     async def acquire(self, model: str, worker: Worker | None = None) -> Worker:
         """A slot for a turn, at this worker or at any. Raises `Broken` when there is none in time."""
         if worker is None and model not in self._models and len(self._models) < self._most_models:
@@ -100,14 +83,14 @@ class Pool:
         self._serve()
         if waiter.granted.done():
             return waiter.granted.result()
-        if self._failure is not None or len(self._queue) > self._bounds.queue:
+        if self._failure is not None or len(self._queue) > self._profile.queue:
             self._queue.remove(waiter)
             if self._failure is not None:
                 raise Broken(self._failure)
-            raise _no_slot(f"More than {self._bounds.queue} requests wait for Codex already.")
-        self._fill()
+            raise _no_slot(f"More than {self._profile.queue} requests wait for Codex already.")
+        self.fill()
         try:
-            async with asyncio.timeout(self._bounds.patience):
+            async with asyncio.timeout(self._profile.patience):
                 return await waiter.granted
         except BaseException as error:
             if waiter in self._queue:
@@ -115,25 +98,21 @@ class Pool:
             elif not waiter.granted.cancelled() and waiter.granted.exception() is None:
                 self.release(waiter.granted.result())  # it came too late
             if isinstance(error, TimeoutError):
-                message = f"Codex had no place for this turn within {self._bounds.patience:g} seconds."
+                message = f"Codex had no place for this turn within {self._profile.patience:g} seconds."
                 raise _no_slot(message) from None
             raise
 
     def release(self, worker: Worker) -> None:
         """A turn is over, or waits for its client."""
         worker.turns -= 1
-        self._look_after(worker)
+        self.look_after(worker)
         self._serve()
-
-    def thread_ended(self, worker: Worker) -> None:
-        """A thread of the worker has ended."""
-        self._look_after(worker)
 
     # Who gets a slot
 
     def _grant(self, waiter: _Waiter) -> bool:
         worker = waiter.worker or self._free_worker(waiter.model)
-        if worker is None or worker.turns >= self._bounds.turns:
+        if worker is None or worker.turns >= self._profile.turns:
             return False
         if not worker.is_ready:
             _refuse(waiter, Failure(502, "backend_broke_off", "The worker has ended.", retryable=True))
@@ -149,7 +128,7 @@ class Pool:
             if worker.is_ready
             and not worker.is_retiring
             and (model in worker.models or model not in self._models)
-            and worker.turns < self._bounds.turns
+            and worker.turns < self._profile.turns
         ]
         return min(free, key=lambda worker: worker.turns, default=None)
 
@@ -166,20 +145,21 @@ class Pool:
         self._models |= {model}
         for worker in tuple(self._workers):
             self._retire(worker)
-        self._fill()
+        self.fill()
 
-    def _look_after(self, worker: Worker) -> None:
-        if worker.started >= self._bounds.threads and not worker.is_retiring:
+    def look_after(self, worker: Worker) -> None:
+        """A turn or a thread of the worker has ended: it may be replaced, or dismissed."""
+        if worker.started >= self._profile.threads and not worker.is_retiring:
             self._retire(worker)
-            self._fill()
+            self.fill()
         if worker.is_retiring and worker.turns <= 0 and not worker.threads:
             self._dismiss(worker)
 
     def _retire(self, worker: Worker) -> None:
         worker.is_retiring = True
-        self._look_after(worker)
+        self.look_after(worker)
         retiring = [each for each in self._workers if each.is_retiring]
-        for old in retiring[: -self._bounds.workers]:
+        for old in retiring[: -self._size]:
             self._dismissed(old)
 
     def _dismiss(self, worker: Worker) -> None:
@@ -187,12 +167,12 @@ class Pool:
             self._workers.remove(worker)
             self._do(worker.stop())
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
         """Start what is missing, unless a pause is due."""
         if self._closed or self._pause is not None:
             return
         there = sum(not worker.is_retiring for worker in self._workers)
-        for _ in range(self._bounds.workers - there - self._starting):
+        for _ in range(self._size - there - self._starting):
             self._starting += 1
             task = self._do(self._start())
             self._starts.add(task)
@@ -214,15 +194,14 @@ class Pool:
         self._workers.append(worker)
         if worker.models != self._models:
             self._retire(worker)
-            self._fill()
+            self.fill()
         self._serve()
 
     def _exited(self, worker: Worker) -> None:
         """A process is gone; if that was not our doing another one replaces it."""
         if worker not in self._workers:
             return
-        self._workers.remove(worker)
-        self._do(worker.stop())
+        self._dismiss(worker)
         if not worker.is_retiring:
             self._failures = 0 if worker.started else self._failures
             self._again()
@@ -248,7 +227,7 @@ class Pool:
 
     def _pause_over(self) -> None:
         self._pause = None
-        self._fill()
+        self.fill()
 
     def _do(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.get_running_loop().create_task(work)

@@ -6,11 +6,13 @@ requests are declined, and its slot is free when it has ended or has had time en
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
+from toolwire.backends.codex import Profile
 from toolwire.backends.codex.protocol import Envelope, ThreadTracker
 from toolwire.core.backend import Ask, PendingTurn
 from toolwire.core.errors import BackendFault, Failure
+from toolwire.upstream.codex.pool import Pool
 from toolwire.upstream.codex.worker import Worker
 
 LEAVING = 2.0
@@ -24,37 +26,27 @@ INBOX_LIMIT = 64 * 1024 * 1024
 State: TypeAlias = Literal["served", "waiting", "left", "over"]
 
 
-class Slots(Protocol):
-    """Who gives out the slots of workers."""
-
-    def release(self, worker: Worker) -> None:
-        """A slot is free."""
-        ...
-
-    def thread_ended(self, worker: Worker) -> None: ...
-
-
 class Thread:
     """One thread, which begins with a slot at its worker."""
 
-    def __init__(self, worker: Worker, slots: Slots, silence: float) -> None:
+    def __init__(self, worker: Worker, pool: Pool, profile: Profile, expire: "Callable[[Thread], None]") -> None:
         self.worker = worker
         self.waiting: PendingTurn | None = None
         self._tracker = ThreadTracker()
-        self._slots = slots
-        self._silence = silence
+        self._pool = pool
+        self._profile = profile
+        self._expire = expire
+        """Called with a thread that waits when its results are not to be awaited any longer."""
         self._loop = asyncio.get_running_loop()
         self._state: State = "served"
-        self._has_slot = True
-        self._expired: Callable[[Thread], None] | None = None
         self._channel = worker.open_channel(self)
         self._inbox: list[bytes] = []
         self._size = 0
         self._fault: BackendFault | None = None
         self._reader: asyncio.Future[None] | None = None
-        self._received_at = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = self._loop.call_later(silence, self._probe)
+        self._timer: asyncio.TimerHandle | None = None
         worker.started += 1
+        self.resume()
 
     # For whoever serves a client
 
@@ -84,24 +76,19 @@ class Thread:
         return self._tracker.is_running
 
     def resume(self) -> None:
-        """It serves a client again, who has a slot for it."""
+        """It serves a client, who has a slot for it."""
         self._state = "served"
         self._has_slot = True
-        self._stop_timer()
+        self.stop_timer()
         self._received_at = self._loop.time()
-        self._timer = self._loop.call_later(self._silence, self._probe)
+        self._timer = self._loop.call_later(self._profile.silence, self._probe)
 
-    def hold(self) -> None:
-        """Its results have come, and wait for a slot: it does not expire."""
-        self._stop_timer()
-
-    def wait(self, waiting: PendingTurn, seconds: float, expired: "Callable[[Thread], None]") -> None:
+    def wait(self, waiting: PendingTurn) -> None:
         """The client has its calls; their results may come."""
         self._state = "waiting"
         self.waiting = waiting
-        self._stop_timer()
-        self._expired = expired
-        self._timer = self._loop.call_later(seconds, expired, self)
+        self.stop_timer()
+        self._timer = self._loop.call_later(self._profile.keep, self._expire, self)
         self._free()
 
     def leave(self) -> None:
@@ -109,7 +96,7 @@ class Thread:
         if self._state in ("left", "over"):
             return
         self._state = "left"
-        self._stop_timer()
+        self.stop_timer()
         self._inbox.clear()
         if not self.is_running and (self._tracker.thread or self._fault is not None):
             self._finish()
@@ -129,20 +116,21 @@ class Thread:
     def _finish(self) -> None:
         """There is nothing left to do about it."""
         self._state = "over"
-        self._stop_timer()
+        self.stop_timer()
         if self._tracker.thread and self.worker.is_ready:
             self.worker.ask(f"0.{self._channel}", self._tracker.unsubscribe())  # there is no channel 0
         self.worker.threads.pop(self._tracker.thread, None)
         self.worker.close_channel(self._channel)
         self._free()
-        self._slots.thread_ended(self.worker)
+        self._pool.look_after(self.worker)
 
     def _free(self) -> None:
         if self._has_slot:
             self._has_slot = False
-            self._slots.release(self.worker)
+            self._pool.release(self.worker)
 
-    def _stop_timer(self) -> None:
+    def stop_timer(self) -> None:
+        """Let it neither be probed nor expire."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -151,25 +139,21 @@ class Thread:
 
     def receive(self, envelope: Envelope, line: bytes) -> None:
         self._received_at = self._loop.time()
-        self._track(envelope)
+        tracker, was_known = self._tracker, bool(self._tracker.thread)
+        tracker.feed(envelope)
+        if tracker.thread and not was_known:
+            self.worker.threads[tracker.thread] = self
         if self._state == "served":
             self._keep(line)
         elif refusal := envelope.refusal:
             self.worker.write(refusal)
-        if self._state == "waiting" and (not self.is_running or envelope.is_call) and self._expired is not None:
-            self._expired(self)  # it has ended, or has more calls than its client knows
+        if self._state == "waiting" and (not self.is_running or envelope.is_call):
+            self._expire(self)  # it has ended, or has more calls than its client knows
         elif self._state == "left":
             if self.is_running:
                 self._interrupt()
             else:
                 self._finish()  # with its id, if it has got one only now
-
-    def _track(self, envelope: Envelope) -> None:
-        tracker = self._tracker
-        was_known = bool(tracker.thread)
-        tracker.feed(envelope)
-        if tracker.thread and not was_known:
-            self.worker.threads[tracker.thread] = self
 
     def _keep(self, line: bytes) -> None:
         self._inbox.append(line)
@@ -187,16 +171,16 @@ class Thread:
         self._fault = fault
         self._tracker.is_running = False
         self._wake()
-        if self._state == "waiting" and self._expired is not None:
-            self._expired(self)
+        if self._state == "waiting":
+            self._expire(self)
         elif self._state != "served":
             self._finish()
 
     def _probe(self) -> None:
         """Ask after a thread that has been silent for long."""
-        silent = self._loop.time() - self._received_at
-        if silent >= self._silence and self._tracker.thread and self.is_running:
+        silence, silent = self._profile.silence, self._loop.time() - self._received_at
+        if silent >= silence and self._tracker.thread and self.is_running:
             self._received_at = self._loop.time()
             self.worker.ask(self._channel, self._tracker.probe())
             silent = 0.0
-        self._timer = self._loop.call_later(max(0.05, self._silence - silent), self._probe)
+        self._timer = self._loop.call_later(max(0.05, silence - silent), self._probe)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
+from toolwire.backends.codex import Profile
 from toolwire.core.backend import Ask, Dialogue, Opening, PendingTurn
 from toolwire.core.jsonrpc import JSON_LINES
-from toolwire.upstream.codex.pool import Bounds, Pool
+from toolwire.upstream.codex.pool import Pool
 from toolwire.upstream.codex.thread import Thread
 from toolwire.upstream.codex.worker import Worker, WorkerSpec
 from toolwire.upstream.reply import broken
@@ -22,20 +23,18 @@ class CodexUpstream:
     def __init__(
         self,
         spec: WorkerSpec,
-        bounds: Bounds,
+        workers: int,
+        profile: Profile,
         models: frozenset[str],
-        keep: float,
-        silence: float,
         say: Callable[[str], None],
     ) -> None:
-        self._pool = Pool(spec, bounds, models, self._dismiss, say)
-        self._keep = keep
-        self._silence = silence
+        self._pool = Pool(spec, workers, profile, models, self._dismiss, say)
+        self._profile = profile
         self._waiting: dict[Hashable, list[Thread]] = {}  # by the keys of calls; the same may be asked twice
         self._parked: dict[Thread, None] = {}  # the oldest first
 
     def start(self) -> None:
-        self._pool.start()
+        self._pool.fill()
 
     async def stop(self) -> None:
         await self._pool.stop()
@@ -45,13 +44,13 @@ class CodexUpstream:
         waiting = opening.resume
         if waiting is None:
             worker = await self._pool.acquire(opening.model)
-            return CodexReply(self, Thread(worker, self._pool, self._silence), opening)
+            return CodexReply(self, Thread(worker, self._pool, self._profile, self._expire), opening)
         threads = self._waiting.get(waiting.calls[0], [])
         thread = next((each for each in threads if each.waiting is waiting), None)
         if thread is None:
             raise broken("thread_gone", "The thread of these calls is gone.")
         self._forget(thread)
-        thread.hold()
+        thread.stop_timer()  # it does not expire while it waits for a slot
         try:
             await self._pool.acquire(opening.model, thread.worker)
         except BaseException:
@@ -75,7 +74,7 @@ class CodexUpstream:
         self._parked[thread] = None
         for call in waiting.calls:
             self._waiting.setdefault(call, []).append(thread)
-        thread.wait(waiting, self._keep, self._expire)
+        thread.wait(waiting)
 
     def _expire(self, thread: Thread) -> None:
         self._forget(thread)

@@ -18,7 +18,7 @@ from typing import Protocol, cast
 
 import msgspec
 
-from toolwire.backends.codex import limit_headers, protocol
+from toolwire.backends.codex import protocol
 from toolwire.backends.codex.protocol import Envelope
 from toolwire.core import jsonrpc
 from toolwire.core.backend import Ask
@@ -152,10 +152,6 @@ class Worker(asyncio.SubprocessProtocol):
             with suppress(OSError):
                 os.killpg(transport.get_pid(), signal.SIGKILL)
 
-    @property
-    def pid(self) -> int:
-        return self._transport.get_pid() if self._transport is not None else 0
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
         self._stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
@@ -167,23 +163,12 @@ class Worker(asyncio.SubprocessProtocol):
         self._end()
 
     def _end(self) -> None:
-        """The process is gone, and all of its output was read."""
+        """The process is gone, and all of its output was read: nothing more comes from it."""
         if self._gone.done():
             return
         self._gone.set_result(None)
         fault = self._why_gone()
         self.is_ready = False
-        self._lost(fault)
-        self._exited(self)
-
-    def _why_gone(self) -> BackendFault:
-        if self.is_ready:
-            return broken("backend_broke_off", "The worker ended in the middle of the turn.")
-        output = clean(self._stderr.decode("utf-8", "replace")).strip().splitlines()
-        return _unusable(f"it ended at once: {output[-1]}" if output else "it ended at once")
-
-    def _lost(self, fault: BackendFault) -> None:
-        """Nothing more comes from it."""
         for timer in self._pending.values():
             timer.cancel()
         self._pending.clear()
@@ -192,6 +177,13 @@ class Worker(asyncio.SubprocessProtocol):
         self.threads.clear()
         for listener in listeners.values():
             listener.lose(fault)
+        self._exited(self)
+
+    def _why_gone(self) -> BackendFault:
+        if self.is_ready:
+            return broken("backend_broke_off", "The worker ended in the middle of the turn.")
+        output = clean(self._stderr.decode("utf-8", "replace")).strip().splitlines()
+        return _unusable(f"it ended at once: {output[-1]}" if output else "it ended at once")
 
     # Its input
 
@@ -246,7 +238,7 @@ class Worker(asyncio.SubprocessProtocol):
         if refusal := envelope.refusal:
             self.write(refusal)
         if envelope.holds_limits:
-            self.limit_headers = limit_headers(line)
+            self.limit_headers = protocol.limit_headers(line)
         elif unassigned := envelope.unassigned:
             for thread in tuple(self.threads.values()):
                 thread.receive(protocol.read(unassigned), unassigned.rstrip())

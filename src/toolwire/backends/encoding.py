@@ -1,0 +1,34 @@
+"""What the encoders of several backends need."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from toolwire.core.events import Note
+from toolwire.core.request import CallEntry, Entry, Message, Role
+from toolwire.core.text import as_object, wrapped
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that have a value, which None is not."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def split_opening(entries: Sequence[Entry], *roles: Role) -> tuple[list[Message], Sequence[Entry]]:
+    """The messages of these roles that open a history, and what follows them."""
+    opening: list[Message] = []
+    for entry in entries:
+        if not isinstance(entry, Message) or entry.role not in roles:
+            break
+        opening.append(entry)
+    return opening, entries[len(opening) :]
+
+
+def object_arguments(call: CallEntry, notes: list[Note]) -> msgspec.Raw:
+    """The arguments of a call as a JSON object, where nothing else is accepted."""
+    arguments = as_object(call.arguments)
+    if arguments is None:
+        notes.append(Note("arguments_wrapped", call.id))
+        arguments = wrapped(call.arguments)
+    return arguments

@@ -1,0 +1,253 @@
+"""Probes of what only Responses has: continued and background responses, repeated settings, compaction, WebSockets."""
+
+from collections.abc import Sequence
+
+from toolwire.check.apis import ProbeRequest, ToolResult
+from toolwire.check.exchange import Exchange
+from toolwire.check.probes.fixtures import BOTH, FAR, HELLO, ONE, REMEMBER, SUNNY, WORD
+from toolwire.check.sessions import BUSY, TURNS, ProbeSession, failure_reason, probe, read_turn
+from toolwire.check.socket import NoSocket, SocketConnection, connected
+from toolwire.check.turns.frames import FrameCheck
+from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
+
+SETTINGS: Json = {
+    "instructions": "Be brief.",
+    "metadata": {"asked-by": "toolwire check"},
+    "text": {"format": {"type": "text"}},
+    "truncation": "disabled",
+}
+SAMPLING: Json = {"temperature": 0.5, "top_p": 0.9}
+"""Reasoning models refuse these."""
+COMPACT_RULES = ("compact.form", "compact.fields", "compact.used", "compact.errors")
+COMPACT_PATH = "/responses/compact"
+SOCKET_RULES = ("socket.turn", "socket.continued", "socket.unknown", "socket.fields", "socket.error", "socket.queue")
+
+
+@probe("continued", "state.previous", "state.submit")
+async def continued(session: ProbeSession) -> None:
+    """A response that is continued by its id."""
+    first = await session.ask(ProbeRequest((REMEMBER,), BOTH, named="get_weather", stream=False, more={"store": True}))
+    if not session.needs_call("state.previous", first):
+        session.not_observed("state.submit", "there is no call to answer")
+        return
+    results = tuple(ToolResult(call.id, SUNNY) for call in first.turn.calls)
+    more = {"previous_response_id": first.turn.id}
+    for stream in (True, False):
+        next = await session.ask(ProbeRequest(results, BOTH, stream=stream, more=more))
+        if 400 <= next.status < 500:
+            session.not_observed("state.previous", failure_reason(next))
+        elif not next.ok:
+            session.answered("state.previous", next)
+        else:
+            _judge_memory(session, "state.previous", first, next)
+    await _submit(session, first, results)
+
+
+def _judge_memory(session: ProbeSession, rule: str, first: Exchange, next: Exchange) -> None:
+    """Judge whether a response knows the one that it continues: by its text, or by its token counts.
+
+    The name of the tool is no proof: its own request declares it."""
+    before, after = first.turn.usage, next.turn.usage
+    if any(word in next.turn.text.lower() for word in ("paris", WORD)):
+        session.judge(rule, True, "", next)
+    elif before is not None and after is not None and before.input > 0:
+        detail = (
+            f"It read {after.input} tokens, the response that it continues {before.input}: that was not read again."
+        )
+        session.judge(rule, after.input > before.input, detail, next)
+    elif _previous(next):
+        session.not_observed(rule, "the answer does not show that it knows of the first response")
+    else:
+        session.judge(rule, False, "The response knows nothing of the one that it continues.", next)
+
+
+def _previous(answer: Exchange) -> str:
+    """The `previous_response_id` in an answer."""
+    responses = [as_object(each.fields.get("response")) for each in answer.received if "response" in each.fields]
+    return as_text((responses or [answer.fields])[-1].get("previous_response_id"))
+
+
+@probe("resumed", "state.resume")
+async def resumed(session: ProbeSession) -> None:
+    """A background response whose stream is resumed in its middle."""
+    first = await session.ask(ProbeRequest((ONE,), BOTH, named="get_weather", more={"store": True, "background": True}))
+    wanted = [each.fields for each in first.received if each.is_event]
+    numbers = [as_number(each.get("sequence_number")) for each in wanted]
+    if not first.ok or None in numbers or len(numbers) < 4:
+        session.not_observed("state.resume", failure_reason(first) if not first.ok else "its events have no numbers")
+        return
+    middle = len(numbers) // 2
+    again = await session.get(f"/responses/{first.turn.id}?stream=true&starting_after={numbers[middle]}")
+    if again.status != 200 or not again.streamed:
+        reason = failure_reason(again) if again.status != 200 else f"the answer is {again.content_type!r}"
+        session.not_observed("state.resume", reason)
+        return
+    rest = wanted[middle + 1 :]
+    came = [each.fields for each in FrameCheck().feed(again.body) if each.is_event]
+    detail = f"Behind {numbers[middle]} came {_numbers(came)}, and there were {_numbers(rest)}."
+    session.judge("state.resume", came == rest, detail, again)
+
+
+def _numbers(events: Sequence[Json]) -> str:
+    return shown([each.get("sequence_number") for each in events])
+
+
+async def _submit(session: ProbeSession, first: Exchange, results: Sequence[ToolResult]) -> None:
+    if not first.fields.get("required_action"):
+        session.not_observed("state.submit", "the response has no `required_action`")
+        return
+    outputs = [{"tool_call_id": result.id, "output": result.text} for result in results]
+    path = f"/responses/{first.turn.id}/submit_tool_outputs"
+    answer = await session.post({"tool_outputs": outputs}, path)
+    detail = f"The answer is {failure_reason(answer)}."
+    session.judge_unless_busy("state.submit", read_turn(answer).is_over, detail, answer)
+
+
+@probe("unknown-response", "state.unknown", "errors.form", "errors.fields")
+async def unknown_response(session: ProbeSession) -> None:
+    """A response that continues an unknown one."""
+    request = ProbeRequest((ONE,), BOTH, stream=False, more={"previous_response_id": "resp_no_such_response"})
+    session.refused("state.unknown", await session.ask(request), "The request")
+
+
+@probe("settings", "responses.echo", "responses.echo-sampling", TURNS)
+async def echoed_settings(session: ProbeSession) -> None:
+    """Settings that differ from the defaults."""
+    for rule, settings in (("responses.echo", SETTINGS), ("responses.echo-sampling", SAMPLING)):
+        for stream in (True, False):
+            answer = await session.ask(ProbeRequest((HELLO,), BOTH, "none", stream=stream, more=settings))
+            if not answer.ok:
+                session.not_observed(rule, failure_reason(answer))
+
+
+@probe("compaction", *COMPACT_RULES, "errors.form", "errors.fields")
+async def compacted(session: ProbeSession) -> None:
+    """A conversation is compacted and goes on."""
+    whole = session.body(ProbeRequest((REMEMBER,), stream=False))
+    body: Json = {name: whole[name] for name in ("model", "input")}
+    answer = await session.post(body, COMPACT_PATH)
+    if answer.status in BUSY or answer.status == 501 or 400 <= answer.status < 500:
+        for rule in COMPACT_RULES:
+            session.not_observed(rule, f"nothing was compacted: {failure_reason(answer)}")
+        return
+    output = answer.fields.get("output")
+    items = as_objects(output)
+    has_compaction = any(item.get("type") == "compaction" and as_text(item.get("encrypted_content")) for item in items)
+    detail = f"The output is {shown(output)}." if answer.status == 200 else f"The answer is {failure_reason(answer)}."
+    session.judge("compact.form", answer.status == 200 and has_compaction, detail, answer)
+    if has_compaction:
+        _check_fields(session, answer)
+        more = {"input": [*items, {"role": "user", "content": HELLO.text}]}
+        next = await session.ask(ProbeRequest((HELLO,), stream=False, more=more))
+        session.answered("compact.used", next)
+    else:
+        for rule in ("compact.fields", "compact.used"):
+            session.not_observed(rule, "there is no compaction in the answer")
+    no_model = await session.post({"input": body["input"]}, COMPACT_PATH)
+    session.refused("compact.errors", no_model, "A compaction without a model")
+
+
+def _check_fields(session: ProbeSession, answer: Exchange) -> None:
+    fields = answer.fields
+    sound = {
+        "object": fields.get("object") == "response.compaction",
+        "id": as_text(fields.get("id")),
+        "created_at": as_number(fields.get("created_at")) is not None,
+        "usage": as_number(as_object(fields.get("usage")).get("total_tokens")) is not None,
+    }
+    lacking = [name for name, there in sound.items() if not there]
+    session.judge("compact.fields", not lacking, f"The compaction lacks its {', '.join(lacking)}.", answer)
+
+
+@probe("socket", *SOCKET_RULES, TURNS)
+async def over_socket(session: ProbeSession) -> None:
+    """A turn, its continuation, refused messages and two at once."""
+    try:
+        async with connected(session) as connection:
+            if await _converse(session, connection):
+                await _be_refused(session, connection)
+                await _queue(session, connection)
+            else:
+                for rule in SOCKET_RULES[1:]:
+                    session.not_observed(rule, "there was no turn over the WebSocket")
+    except NoSocket as error:
+        for rule in SOCKET_RULES:
+            session.not_observed(rule, str(error))
+
+
+async def _converse(session: ProbeSession, connection: SocketConnection) -> bool:
+    """Whether a complete turn was received."""
+    first = await connection.ask(ProbeRequest((REMEMBER,), BOTH, named="get_weather"))
+    if first.status >= 400:
+        session.not_observed("socket.turn", failure_reason(first))
+    else:
+        not_json = [each.data for each in first.received if not each.is_event]
+        detail = f"A message is {shown(not_json[0])}." if not_json else f"The answer is {failure_reason(first)}."
+        session.judge("socket.turn", first.ok and not not_json, detail, first)
+    if not first.ok or not first.turn.calls:
+        session.not_observed("socket.continued", "there is no call to answer")
+        return first.ok
+    results = tuple(ToolResult(call.id, SUNNY) for call in first.turn.calls)
+    next = await connection.ask(ProbeRequest(results, BOTH, more={"previous_response_id": first.turn.id}))
+    if next.ok:
+        _judge_memory(session, "socket.continued", first, next)
+    else:
+        session.judge_unless_busy("socket.continued", False, f"The answer is {failure_reason(next)}.", next)
+    return True
+
+
+async def _be_refused(session: ProbeSession, connection: SocketConnection) -> None:
+    unknown = await connection.ask(ProbeRequest((ONE,), BOTH, more={"previous_response_id": "resp_no_such_response"}))
+    _judge(session, "socket.unknown", unknown, _code(unknown) == "previous_response_not_found")
+    background = await connection.ask(ProbeRequest((HELLO,), more={"background": True, "store": True}))
+    _judge(session, "socket.fields", background, _is_refused(background))
+    refused = [answer for answer in (unknown, background) if _is_refused(answer)]
+    if not refused:
+        session.not_observed("socket.error", "nothing was refused")
+        return
+    for answer in refused:
+        status, message = answer.received[0].fields.get("status"), _error(answer).get("message")
+        is_sound = as_number(status) is not None and bool(as_text(message) and _code(answer))
+        _judge(session, "socket.error", answer, is_sound)
+    after = await connection.ask(ProbeRequest((HELLO,)))
+    _judge(session, "socket.error", after, after.ok)
+
+
+def _judge(session: ProbeSession, rule: str, answer: Exchange, holds: bool) -> None:
+    detail = f"The answer is {shown(answer.received[0].fields) if _is_refused(answer) else _outcome(answer)}."
+    session.judge_unless_busy(rule, holds, detail, answer)
+
+
+def _is_refused(answer: Exchange) -> bool:
+    return bool(answer.received) and answer.received[0].fields.get("type") == "error"
+
+
+def _error(answer: Exchange) -> Json:
+    return as_object(answer.received[0].fields.get("error")) if _is_refused(answer) else {}
+
+
+def _code(answer: Exchange) -> str:
+    return as_text(_error(answer).get("code"))
+
+
+def _outcome(answer: Exchange) -> str:
+    return "a turn" if answer.ok else failure_reason(answer)
+
+
+async def _queue(session: ProbeSession, connection: SocketConnection) -> None:
+    """Two requests at once."""
+    for user in (ONE, FAR):
+        await connection.send(ProbeRequest((user,), BOTH, named="get_weather"))
+    answers = [await connection.receive(), await connection.receive()]
+    failed = [answer for answer in answers if not answer.ok]
+    if any(answer.status >= 400 for answer in failed):
+        session.not_observed("socket.queue", failure_reason(failed[0]))
+        return
+    ids = [
+        {as_text(as_object(each.fields.get("response")).get("id")) for each in answer.received} - {""}
+        for answer in answers
+    ]
+    is_separate = not failed and all(len(each) == 1 for each in ids) and ids[0] != ids[1]
+    outcomes = " and ".join(map(_outcome, answers))
+    detail = f"The answers are {outcomes}, of the responses {shown([sorted(each) for each in ids])}."
+    session.judge("socket.queue", is_separate, detail, (failed or answers)[0])
