@@ -315,7 +315,7 @@ def test_where_nobody_can_be_asked_the_call_is_refused(run: Run) -> None:
     ran = run(*bash("echo ran > mark"))
     assert ran.code == 0
     assert "✗ Bash echo ran > mark · refused: nobody is there to allow it\n" in ran.out
-    assert "According to Bash: This call needs the approval of the user, and nobody is there" in ran.out
+    assert "Bash failed: This call needs the approval of the user, and nobody is there" in ran.out
     assert not Path("mark").exists()
 
 
@@ -521,7 +521,8 @@ def test_a_file_gets_the_answer_without_what_steers_a_terminal(run: Run) -> None
 
 def test_lines_of_json_say_the_same_and_steer_no_terminal(run: Run) -> None:
     ran = run("x\x1b[31my\u202ez\x9b\U000e0041", "--tools", "none", "--json")
-    assert ran.of("task_ended")[0]["text"] == "This is the demo model. You said: x\x1b[31my\u202ez\x9b\U000e0041"
+    said = "This is the demo model. You said: x\x1b[31my\u202ez\x9b\U000e0041\n"
+    assert ran.of("task_ended")[0]["text"].startswith(said)
     assert ran.out.isascii()
 
 
@@ -820,7 +821,7 @@ def test_the_limits_of_an_account_stand_at_the_end(run: Run, upstream: Upstream)
 def test_read_only_changes_nothing(run: Run) -> None:
     ran = run("Write the file `a.txt`", "--tools", "write", "--read-only", "--approve", "never")
     assert ran.code == 0
-    assert "✗ Write a.txt content=a.txt · refused: read-only\n" in ran.out
+    assert "✗ Write a.txt content=Write the file `a.txt` · refused: read-only\n" in ran.out
     assert "read-only mode: Write may change something, and is off." in ran.out
     assert not Path("a.txt").exists()
 
@@ -834,7 +835,7 @@ def test_the_working_directory(run: Run, desk: Desk) -> None:
 def test_a_demo_model_with_calls_comes_to_an_end(run: Run, model: str) -> None:
     ran = run("Read a.txt", "--tools", "read", "--model", model)
     assert ran.code == 0
-    assert "\nAccording to Read: " in ran.out
+    assert "\nRead failed: there is no a.txt" in ran.out
     assert "stopped" not in ran.out
 
 

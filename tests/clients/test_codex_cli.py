@@ -84,7 +84,7 @@ def test_usage_arrives(start: Start, upstream: Upstream, transport: str):
 
 @TRANSPORTS
 def test_the_demo_model_has_a_command_run(start: Start, transport: str):
-    said = start("demo", transport).exec("echo hi")
+    said = start("demo", transport).exec("Run `echo hi`")
     assert said.commands == [("hi\n", 0)]
     assert said.messages[0].startswith("According to exec_command:")
     assert said.messages[0].endswith("\nhi\n")

@@ -127,7 +127,9 @@ class Client(threading.Thread):
         return response
 
     def ask_tools(self, api: Responses, prompt: str) -> dict[str, Any]:
-        waiting = api.create("demo", prompt, tools=FIND, parallel_tool_calls=False, **self._chained)
+        waiting = api.create(
+            "demo", prompt, tools=FIND, tool_choice="required", parallel_tool_calls=False, **self._chained
+        )
         [made] = calls_of(waiting)
         outputs = {made["call_id"]: prompt}
         response = good(api.submit(waiting["id"], outputs)).json()

@@ -155,7 +155,7 @@ def test_health_readiness_and_metrics(http: httpx.Client, gateway: Gateway):
 
 def test_a_turn_is_one_log_line_without_any_content(http, start):
     gateway = start()
-    secret = "my secret prompt"
+    secret = "Find my secret prompt."
     body = chat_body("demo", tools=FIND, messages=[{"role": "user", "content": secret}])
     http.post(f"{gateway.base_url}/chat/completions", json=body, headers={"authorization": "Bearer sk-secret"})
     [line] = gateway.wait_for_turns(1)

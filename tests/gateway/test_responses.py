@@ -154,7 +154,9 @@ def test_no_event_but_the_last_has_the_field(api):
 
 
 def test_a_turn_is_one_log_line_without_any_content(http, gateway):
-    response = Responses(http, gateway, "sk-hush").create("demo", "a hush prompt", tools=FIND, instructions="hush hush")
+    response = Responses(http, gateway, "sk-hush").create(
+        "demo", "Find a hush prompt.", tools=FIND, instructions="hush hush"
+    )
     turn = response["id"].removeprefix("resp_")
     gateway.wait_until(lambda: any(line["turn"] == turn for line in gateway.turns()))
     [line] = [line for line in gateway.turns() if line["turn"] == turn]
@@ -367,7 +369,7 @@ def test_an_extended_turn_without_calls_is_as_usual(api):
 
 
 def test_an_extended_plain_answer_is_incomplete_while_calls_wait(api):
-    body = response_body("demo", tools=FIND)
+    body = response_body("demo", "Find Rome.", tools=FIND)
     response = good(api.post(body, x_proxy_responses_events="extended")).json()
     assert (response["status"], response["required_action"]["type"]) == ("incomplete", "submit_tool_outputs")
     assert api.retrieve(response["id"]) == response
@@ -375,7 +377,7 @@ def test_an_extended_plain_answer_is_incomplete_while_calls_wait(api):
 
 @pytest.mark.parametrize("by", ["submit", "previous_response_id"])
 def test_an_extended_response_is_completed_once_its_outputs_came(api, by):
-    waiting = extended(api, "demo", tools=FIND).response
+    waiting = extended(api, "demo", input="Find Rome.", tools=FIND).response
     [made] = calls_of(waiting)
     if by == "submit":
         good(api.submit(waiting["id"], {made["call_id"]: "sunny"}))
@@ -390,8 +392,8 @@ def test_an_extended_response_is_completed_once_its_outputs_came(api, by):
 
 def test_the_setting_makes_extended_events_the_default_and_the_header_wins(http, start):
     api = Responses(http, start('[tools]\nresponses_events = "extended"\n'))
-    assert api.stream("demo", tools=FIND).types[-2] == "response.required_action"
-    body = response_body("demo", tools=FIND, stream=True)
+    assert api.stream("demo", "Find Rome.", tools=FIND).types[-2] == "response.required_action"
+    body = response_body("demo", "Find Rome.", tools=FIND, stream=True)
     usual = read_events(good(api.post(body, x_proxy_responses_events="openai")))
     assert "response.required_action" not in usual.types
     assert usual.response["status"] == "completed"

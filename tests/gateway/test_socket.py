@@ -127,12 +127,12 @@ def is_sound(turn: Turn) -> None:
 @pytest.mark.parametrize("model", ["demo", "demo-parallel", "demo-refusal", "demo-length", "demo-use-tool"])
 @pytest.mark.parametrize("tools", [[], FIND], ids=["no tools", "tools"])
 def test_a_turn_is_sound(socket, model, tools):
-    is_sound(socket.ask(model, "Paris and Rome?", tools=tools))
+    is_sound(socket.ask(model, "Find Paris and Rome.", tools=tools))
 
 
 def test_a_turn_has_the_events_of_the_same_turn_by_post(socket, http, gateway):
-    turn = socket.ask("demo", "Paris and Rome?", tools=FIND)
-    posted = Responses(http, gateway).stream("demo", "Paris and Rome?", tools=FIND)
+    turn = socket.ask("demo", "Find Paris and Rome.", tools=FIND)
+    posted = Responses(http, gateway).stream("demo", "Find Paris and Rome.", tools=FIND)
     assert turn.types == posted.types
     assert text_of(turn.response) == text_of(posted.response)
     assert turn.response["toolwire"] == posted.telemetry
@@ -140,14 +140,14 @@ def test_a_turn_has_the_events_of_the_same_turn_by_post(socket, http, gateway):
 
 
 def test_only_the_final_response_carries_the_telemetry(socket):
-    turn = socket.ask("demo", tools=FIND)
+    turn = socket.ask("demo", "Find Rome.", tools=FIND)
     assert [message["type"] for message in turn.messages if "toolwire" in message.get("response", {})] == [
         "response.completed"
     ]
 
 
 def test_a_stored_turn_is_kept_like_any_other(socket, http, gateway):
-    turn = socket.ask("demo", tools=FIND, store=True)
+    turn = socket.ask("demo", "Find Rome.", tools=FIND, store=True)
     assert Responses(http, gateway).retrieve(turn.response["id"]) == turn.response
 
 
@@ -161,7 +161,7 @@ def test_a_turn_by_socket_continues_one_by_post_and_the_other_way_round(socket, 
 
 def test_an_extended_turn_is_asked_for_with_the_upgrade(gateway):
     with opened(gateway, x_proxy_responses_events="extended") as socket:
-        turn = socket.ask("demo", tools=FIND)
+        turn = socket.ask("demo", "Find Rome.", tools=FIND)
     frames = [(None, message) for message in turn.messages]
     assert responses_faults(frames, done=None, extended=True) == []
     assert turn.types[-2:] == ["response.required_action", "response.completed"]
@@ -169,7 +169,7 @@ def test_an_extended_turn_is_asked_for_with_the_upgrade(gateway):
 
 def test_a_path_prefix_sets_the_output_mode(gateway):
     with opened(gateway, "/obsidian-xml/v1/responses") as socket:
-        assert "<use_tool>" in text_of(socket.ask("demo", tools=FIND).response)
+        assert "<use_tool>" in text_of(socket.ask("demo", "Find Rome.", tools=FIND).response)
 
 
 def test_a_message_in_bytes_is_read_too(socket):
@@ -178,7 +178,7 @@ def test_a_message_in_bytes_is_read_too(socket):
 
 
 def test_a_stream_id_is_on_every_message_of_its_turn(socket):
-    turn = socket.ask("demo", tools=FIND, stream_id='lane "1"')
+    turn = socket.ask("demo", "Find Rome.", tools=FIND, stream_id='lane "1"')
     assert {message["stream_id"] for message in turn.messages} == {'lane "1"'}
     assert "stream_id" not in turn.response
     failed = socket.ask("nobody", stream_id="lane 2")
@@ -202,7 +202,7 @@ def test_turns_are_worked_off_in_order_and_never_mixed(socket):
     for number in range(100):
         turn = socket.turn()
         assert responses_faults([(None, message) for message in turn.messages], done=None) == []
-        assert text_of(turn.response).endswith(f"number {number}")
+        assert f"You said: number {number}\n" in text_of(turn.response)
 
 
 def test_a_turn_does_not_begin_before_the_one_before_it_ended(socket, upstream):
@@ -563,7 +563,7 @@ def test_many_connections_do_not_disturb_each_other(gateway):
             for place in range(3):
                 response = socket.ask("demo", f"{number}-{place}", store=False, **previous).response
                 previous = {"previous_response_id": response["id"]}
-                said[number].append(text_of(response).rpartition(" ")[2])
+                said[number].append(text_of(response).splitlines()[0].rpartition(" ")[2])
 
     threads = [threading.Thread(target=talk, args=(number,)) for number in range(8)]
     for thread in threads:

@@ -99,7 +99,7 @@ def is_missing(response: httpx.Response) -> None:
 KEPT = {
     "text": ("demo", {}),
     "calls": ("demo-parallel", {"tools": FIND}),
-    "reasoning": ("demo", {"tools": FIND, "input": "Paris and Rome?"}),
+    "reasoning": ("demo", {"tools": FIND, "input": "Find Paris and Rome."}),
     "refusal": ("demo-refusal", {}),
     "length": ("demo-length", {"tools": FIND}),
     "asked for a lot": ("demo", {"metadata": {"a": "b"}, "temperature": 0.1, "instructions": "Be kind.", "brand_new": 1}),
@@ -181,7 +181,7 @@ def test_a_response_is_replayed_as_a_stream_that_says_the_same(api, name):
 
 
 def test_a_replay_has_the_events_of_the_stream_it_repeats(api):
-    first = api.stream("demo", "Paris and Rome?", tools=FIND)
+    first = api.stream("demo", "Find Paris and Rome.", tools=FIND)
     again = api.replay(first.response["id"])
     assert again.response == first.response
     assert list(dict.fromkeys(again.types)) == list(dict.fromkeys(first.types))
@@ -189,7 +189,7 @@ def test_a_replay_has_the_events_of_the_stream_it_repeats(api):
 
 @pytest.mark.parametrize("after", [0, 1, 4])
 def test_a_replay_begins_after_the_event_that_the_client_has(api, after):
-    id = api.create("demo", "Paris and Rome?", tools=FIND)["id"]
+    id = api.create("demo", "Find Paris and Rome.", tools=FIND)["id"]
     whole, rest = api.replay(id), api.replay(id, starting_after=after)
     assert rest.frames == whole.frames[after + 1 :]
     assert rest.numbers[0] == after + 1
@@ -217,7 +217,7 @@ def test_a_failed_response_is_replayed_with_its_failure(api):
 
 
 def test_a_waiting_extended_response_is_replayed_without_a_false_end(api):
-    body = response_body("demo", tools=FIND)
+    body = response_body("demo", "Find Rome.", tools=FIND)
     waiting = good(api.post(body, x_proxy_responses_events="extended")).json()
     events = api.replay(waiting["id"])
     assert responses_faults(events.frames, done=events.done, extended=True) == []
@@ -290,7 +290,7 @@ def events_in(data: bytes) -> list[Any]:
 
 
 def test_a_tool_loop_needs_nothing_but_the_outputs(api):
-    first = api.create("demo", "The weather in Paris?", tools=FIND)
+    first = api.create("demo", "Find Paris.", tools=FIND)
     [made] = calls_of(first)
     second = api.create("demo", [output_of(made["call_id"], "sunny")], tools=FIND, previous_response_id=first["id"])
     assert text_of(second) == "According to find: sunny"
@@ -456,7 +456,7 @@ def test_a_page_that_cannot_be_is_a_400(api, query, param):
 
 @STREAMED
 def test_submitted_outputs_continue_the_response(api, streamed):
-    first = api.create("demo", "The weather in Paris?", tools=FIND)
+    first = api.create("demo", "Find Paris.", tools=FIND)
     [made] = calls_of(first)
     response = good(api.submit(first["id"], {made["call_id"]: "sunny"}, stream=streamed))
     if streamed:
@@ -794,7 +794,7 @@ def test_a_background_response_is_queued_then_runs_then_is_done(api, gate):
 
 
 def test_a_background_stream_tells_all_of_it_and_is_replayed_letter_by_letter(api):
-    events = api.stream("demo", "Paris and Rome?", tools=FIND, background=True)
+    events = api.stream("demo", "Find Paris and Rome.", tools=FIND, background=True)
     is_sound(events)
     assert events.types[:3] == ["response.created", "response.queued", "response.in_progress"]
     id = events.response["id"]
@@ -914,7 +914,7 @@ def test_a_background_response_that_fails_says_so(api, model):
 
 
 def test_a_background_response_that_calls_tools_is_continued_like_any_other(api):
-    first = api.create("demo", "The weather in Paris?", tools=FIND, background=True)
+    first = api.create("demo", "Find Paris.", tools=FIND, background=True)
     waiting = api.wait_for(first["id"], "completed")
     [made] = calls_of(waiting)
     second = good(api.submit(first["id"], {made["call_id"]: "sunny"})).json()
@@ -1266,7 +1266,7 @@ class Owned:
     """Something of each kind that belongs to one key."""
 
     def __init__(self, api: Responses) -> None:
-        self.response = api.create("demo", "secret", tools=FIND)
+        self.response = api.create("demo", "Find the secret.", tools=FIND)
         self.call = calls_of(self.response)[0]["call_id"]
         self.background = api.create("demo-silent", background=True)["id"]
         self.conversation = Conversations(api).create(items=[user("secret")])
@@ -1376,7 +1376,7 @@ def test_a_chain_with_a_hole_cannot_be_continued_and_the_link_that_is_missing_is
 def test_a_restart_keeps_what_is_in_a_file(http, start):
     config = '[store]\nurl = "sqlite:kept.db"\n'
     first = start(config)
-    made = Responses(http, first).create("demo", "one", tools=FIND)
+    made = Responses(http, first).create("demo", "Find one.", tools=FIND)
     first.stop()
     again = Responses(http, start(config))
     assert again.retrieve(made["id"]) == made

@@ -122,11 +122,11 @@ _HOSTED: list[Json] = [{"type": "web_search"}, {"type": "image_generation"}]
 def _(wire: Wire) -> None:
     dropped = [{"code": "tool_dropped", "subject": each["type"]} for each in _HOSTED]
     for door in wire.doors:
-        plain = door.plain("demo", ("shell", *_HOSTED))
-        assert [name for _, name, _ in door.said(plain).calls] == ["shell"]
+        plain = door.plain("demo-parallel", ("shell", *_HOSTED))
+        assert [name for _, name, _ in door.said(plain).calls] == ["shell"] * 3
         assert json.loads(plain.headers["x-toolwire-notes"]) == dropped
-        streamed = door.stream("demo", ("shell", *_HOSTED))
-        assert [name for _, name, _ in streamed.said.calls] == ["shell"]
+        streamed = door.stream("demo-parallel", ("shell", *_HOSTED))
+        assert [name for _, name, _ in streamed.said.calls] == ["shell"] * 3
         assert streamed.telemetry["notes"] == dropped
         forced = door.plain("demo", ("shell", *_HOSTED), tool_choice={"type": "web_search"})
         assert forced.status_code == 400, "what was dropped cannot be forced"
@@ -209,7 +209,7 @@ def _(wire: Wire) -> None:
     history = [{"role": "user", "content": "Go."}, *items]
     history += [{"type": "function_call_output", "call_id": item["call_id"], "output": "ok"} for item in items]
     assert sent_for(apply_rules(ask_responses(input=history), RULES))["input"] == history
-    output = wire.responses.plain("demo", _NAMESPACES[1:]).json()["output"]
+    output = wire.responses.plain("demo", _NAMESPACES[1:], tool_choice="required").json()["output"]
     assert [item["namespace"] for item in output if item["type"] == "function_call"] == ["mcp__mail__"]
 
 

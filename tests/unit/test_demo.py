@@ -4,49 +4,51 @@ import json
 
 import pytest
 
+from tests.support.demo import arguments, asking, calls, function, turn
 from toolwire.backends import demo
 from toolwire.core.backend import Break, Refuse
 from toolwire.core.collect import collect
 from toolwire.core.errors import BadRequest
-from toolwire.core.order import TurnOrder
 from toolwire.core.request import CallEntry, Message, Request, ResultEntry, TextPart, Tool, ToolChoice
-from toolwire.core.sse import FrameReader
-from toolwire.core.stage import Pipeline
-from toolwire.dialects import chat
 
-WEATHER = {"type": "function", "function": {"name": "get_weather", "description": "The weather in a city", "parameters": {
-    "type": "object", "properties": {"city": {"type": "string"}, "unit": {"enum": ["celsius", "fahrenheit"]}}, "required": ["city"]}}}  # fmt: skip
-SEND = {
-    "type": "function",
-    "function": {"name": "sendMail", "parameters": {"type": "object", "properties": {"to": {"type": "string"}}}},
-}
-
-
-def asking(text: str, model: str = "demo", **fields) -> Request:
-    return chat.decode_request(
-        json.dumps({"model": model, "messages": [{"role": "user", "content": text}], **fields}).encode()
-    )
-
-
-def turn(request: Request, seed: str = "S"):
-    conversation = demo.Conversation(request, seed)
-    line = Pipeline(FrameReader(), conversation, TurnOrder())
-    steps = [step for step in conversation.start().steps if isinstance(step, bytes)]
-    return collect([event for step in steps for event in line.feed(step)] + list(line.end()))
-
-
-def arguments(request: Request) -> list[dict]:
-    return [json.loads(call.arguments) for call in turn(request).calls]
+TEXT = {"type": "string"}
+WEATHER = function("get_weather", "The weather in a city", "city", city=TEXT, unit={"enum": ["celsius", "fahrenheit"]})
+SEND = function("sendMail", to=TEXT)
+READ = function("read", path=TEXT)
+ASKED = Message("user", (TextPart("weather?"),))
 
 
 def test_it_talks_without_tools():
-    assert turn(asking("Hello")).text == "This is the demo model. You said: Hello"
+    text = turn(asking("Hello")).text
+    assert text.startswith("This is the demo model. You said: Hello\n\n")
+    assert "not a language model" in text
+    assert "no tools" in text
+
+
+def test_it_talks_where_no_tool_fits_and_says_what_to_try():
+    for prompt in ("Hello there", "hi", "thanks", "Who are you?", "Tell me a joke.", ""):
+        result = turn(asking(prompt, tools=[SEND, READ, WEATHER]))
+        assert result.calls == ()
+        assert "Try “Read README.md”." in result.text
+
+
+def test_what_it_says_to_try_leads_to_a_call():
+    shell = function("exec_command", cmd=TEXT)
+    for tools in ([READ], [shell], [SEND, WEATHER], [function("list_directory", path=TEXT)]):
+        hint = turn(asking("hi", tools=tools)).text.partition("Try ")[2]
+        examples = [part.partition("”")[0] for part in hint.split("“")[1:]]
+        assert examples
+        assert all(calls(asking(example, tools=tools)) for example in examples)
+
+
+def test_it_advises_nothing_that_changes_something():
+    assert "Try" not in turn(asking("hi", tools=[SEND])).text
 
 
 def test_it_calls_the_tool_that_fits_and_fills_it_from_the_prompt():
     result = turn(asking("What is the weather in Paris?", tools=[SEND, WEATHER]))
     assert [(call.name, call.arguments) for call in result.calls] == [("get_weather", '{"city":"Paris"}')]
-    assert result.reasoning
+    assert result.reasoning == "The question fits the tool get_weather."
 
 
 def test_it_makes_two_calls_when_two_things_are_asked_for():
@@ -58,22 +60,29 @@ def test_it_makes_two_calls_when_two_things_are_asked_for():
 def test_it_obeys_the_tool_choice():
     assert turn(asking("weather", tools=[WEATHER], tool_choice="none")).calls == ()
     forced = {"type": "function", "function": {"name": "sendMail"}}
-    assert turn(asking("weather", tools=[WEATHER, SEND], tool_choice=forced)).calls[0].name == "sendMail"
+    assert calls(asking("weather", tools=[WEATHER, SEND], tool_choice=forced)) == [("sendMail", {"to": "weather"})]
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [SEND]}}
+    assert turn(asking("Weather in Rome?", tools=[WEATHER, SEND], tool_choice=allowed)).calls == ()
 
 
-def test_it_answers_from_the_result():
+def test_it_calls_something_where_it_must_and_rather_something_harmless():
+    required = {"tools": [SEND, WEATHER], "tool_choice": "required"}
+    assert calls(asking("hi", **required)) == [("get_weather", {"city": "hi"})]
+    assert calls(asking("Call no tool.", **required)) == [("get_weather", {"city": "Call no tool"})]
+    assert calls(asking("hi", tools=[SEND], tool_choice="required")) == [("sendMail", {"to": "hi"})]
+
+
+def test_a_shell_that_it_must_call_gets_no_words_as_its_command():
+    shell = function("shell", command={"type": "array", "items": TEXT})
+    assert arguments(asking("rm -rf is dangerous", tools=[shell], tool_choice="required")) == [
+        {"command": ["bash", "-lc", "ls"]}
+    ]
+
+
+@pytest.mark.parametrize("model", ["demo", "demo-parallel", "demo-use-tool", "demo-huge"])
+def test_it_answers_from_the_results(model: str):
     entries = (
-        Message("user", (TextPart("weather?"),)),
-        CallEntry("c", "get_weather", "{}"),
-        ResultEntry("c", (TextPart("12 degrees"),)),
-    )
-    assert turn(Request("demo", entries, tools=(Tool("get_weather"),))).text == "According to get_weather: 12 degrees"
-
-
-@pytest.mark.parametrize("model", ["demo-parallel", "demo-use-tool", "demo-huge"])
-def test_a_situation_with_calls_answers_from_their_results_too(model: str):
-    entries = (
-        Message("user", (TextPart("weather?"),)),
+        ASKED,
         CallEntry("a", "get_weather", "{}"),
         CallEntry("b", "get_weather", "{}"),
         ResultEntry("a", (TextPart("12 degrees"),)),
@@ -84,21 +93,27 @@ def test_a_situation_with_calls_answers_from_their_results_too(model: str):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "found"),
+    ("text", "failed"),
     [
-        ("Read the file /etc/hostname", ["/etc/hostname"]),
-        ("Read /etc/hostname and /var/log/x.log.", ["/etc/hostname", "/var/log/x.log"]),
-        ("What is in /srv/my-files/?", ["/srv/my-files/"]),
-        ("Read the file docs/a.md", ["docs/a.md"]),
-        ("Is it and/or?", ["Is it and/or"]),
+        ("no such city", True), ("Error: no such city", False), ("error: x", False), ("failed to parse function arguments: x", False),
+        ("Wall time: 0.1\nProcess exited with code 2\nOutput:\nx", False), ("Exit code 1\nx", False),
     ],
-)
-def test_it_finds_files(prompt: str, found: list[str]):
-    read = {
-        "type": "function",
-        "function": {"name": "read", "parameters": {"properties": {"path": {"type": "string"}}}},
-    }
-    assert arguments(asking(prompt, tools=[read])) == [{"path": path} for path in found]
+)  # fmt: skip
+def test_it_says_that_a_tool_failed(text: str, failed: bool):
+    entries = (ASKED, CallEntry("a", "get_weather", "{}"), ResultEntry("a", (TextPart(text),), failed=failed))
+    assert turn(Request("demo", entries)).text == f"get_weather failed: {text}"
+
+
+def test_it_tells_the_results_of_several_tools_apart():
+    entries = (
+        ASKED,
+        *(CallEntry(name, name, "{}") for name in "abc"),
+        ResultEntry("a", (TextPart("1"),)),
+        ResultEntry("b", (TextPart("2"),), failed=True),
+        ResultEntry("c", (TextPart("Process exited with code 0"),)),
+    )
+    expected = "According to a: 1\nb failed: 2\nAccording to c: Process exited with code 0"
+    assert turn(Request("demo", entries)).text == expected
 
 
 def test_it_is_deterministic():
@@ -107,46 +122,8 @@ def test_it_is_deterministic():
     assert turn(request, "A").calls[0].id != turn(request, "B").calls[0].id
 
 
-@pytest.mark.parametrize(
-    ("schema", "expected"),
-    [
-        ({"type": "integer"}, 42), ({"type": "number"}, 42), ({"type": "boolean"}, True), ({"type": ["null", "string"]}, "about 42"),
-        ({"type": "null"}, None), ({"const": "x"}, "x"), ({"enum": ["q", "about"]}, "about"), ({"enum": ["q", "r"]}, "q"),
-        ({"anyOf": [{"type": "integer"}]}, 42), ({"type": "array", "items": {"type": "string"}}, ["about 42"]), ({}, "about 42"),
-        ({"type": "object", "properties": {"a": {"type": "boolean"}}}, {"a": True}),
-    ],
-)  # fmt: skip
-def test_arguments_fit_the_schema(schema, expected):
-    tools = [
-        {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": schema}}}}
-    ]
-    assert arguments(asking("about 42", tools=tools)) == [{"x": expected}]
-
-
-@pytest.mark.parametrize(
-    ("schema", "expected"),
-    [
-        (True, "about 42"), (False, "about 42"), (None, "about 42"), ([], "about 42"), ("string", "about 42"),
-        ({"type": 5}, "about 42"), ({"type": [[]]}, "about 42"), ({"type": None}, None), ({"enum": "q"}, "about 42"),
-        ({"anyOf": [True]}, "about 42"), ({"anyOf": {}}, "about 42"), ({"type": "array", "items": False}, ["about 42"]),
-        ({"type": "object", "properties": [1]}, {}), ({"type": "object", "required": 5}, {}),
-        ({"type": "object", "required": [None, "a"], "properties": {"a": None}}, {"a": "about 42"}),
-    ],
-)  # fmt: skip
-def test_a_schema_that_makes_no_sense_is_filled_all_the_same(schema, expected):
-    test_arguments_fit_the_schema(schema, expected)
-    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
-    assert len(turn(asking("about 42", tools=tools)).calls) == 1
-
-
-def test_a_number_of_any_length_can_be_asked_about():
-    schema = {"type": "object", "properties": {"x": {"type": "integer"}}}
-    tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
-    assert arguments(asking("9" * 5000, tools=tools)) == [{"x": 999999999999999}]
-
-
 def test_a_tool_without_parameters_gets_an_empty_object():
-    assert arguments(asking("go", tools=[{"type": "function", "function": {"name": "f"}}])) == [{}]
+    assert arguments(asking("Call f", tools=[{"type": "function", "function": {"name": "f"}}])) == [{}]
 
 
 def test_every_situation_makes_a_legal_turn_or_an_accident():
@@ -164,6 +141,22 @@ def test_situations_without_tools_make_up_their_own_call():
     for model, count in (("demo-parallel", 3), ("demo-huge", 1), ("demo-length", 1)):
         assert len(turn(asking("go", model)).calls) == count
     assert "<name>demo_tool</name>" in turn(asking("go", "demo-use-tool")).text
+
+
+def test_a_situation_calls_the_tool_that_fits_or_a_harmless_one():
+    for model in ("demo-parallel", "demo-length", "demo-huge"):
+        for prompt, name in (("go", "get_weather"), ("Call sendMail", "sendMail")):
+            assert turn(asking(prompt, model, tools=[SEND, WEATHER])).calls[0].name == name
+    assert {name for name, _ in calls(asking("go", "demo-parallel", tools=[SEND, WEATHER, READ]))} == {
+        "get_weather",
+        "read",
+    }
+
+
+def test_parallel_calls_have_different_arguments():
+    made = arguments(asking('The weather in "Paris"', "demo-parallel", tools=[WEATHER]))
+    assert made[0] == {"city": "Paris"}
+    assert len({json.dumps(each) for each in made}) == 3
 
 
 def test_a_cut_breaks_the_connection():
@@ -190,14 +183,12 @@ def test_a_situation_that_there_is_not_is_told_with_those_that_there_are():
     assert refused.value.status == 404
 
 
-def test_a_custom_tool_gets_the_topic_as_it_is():
-    request = asking('Say "good day".', tools=[{"type": "custom", "custom": {"name": "say"}}])
-    assert [(call.name, call.kind, call.arguments) for call in turn(request).calls] == [("say", "custom", "good day")]
-
-
-def test_a_schema_without_an_end_is_filled_so_far():
-    deep: dict = {"type": "object", "properties": {}}
-    for _ in range(10):
-        deep = {"type": "object", "properties": {"in": deep}}
-    tool = {"type": "function", "function": {"name": "dig", "parameters": deep}}
-    assert arguments(asking("Dig.", tools=[tool])) == [{"in": {"in": {"in": {"in": {}}}}}]
+def test_a_custom_tool_gets_what_the_prompt_is_about():
+    tools = [{"type": "custom", "custom": {"name": "say"}}, {"type": "custom", "custom": {"name": "apply_patch"}}]
+    for prompt, name, text in (
+        ('Say "good day".', "say", "good day"),
+        ("Apply the patch for Rome", "apply_patch", "Rome"),
+        ("Say good day", "say", "good day"),
+    ):
+        made = [(call.name, call.kind, call.arguments) for call in turn(asking(prompt, tools=tools)).calls]
+        assert made == [(name, "custom", text)]

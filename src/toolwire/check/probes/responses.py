@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from toolwire.check.apis import ProbeRequest, ToolResult
 from toolwire.check.exchange import Exchange
-from toolwire.check.probes.fixtures import BOTH, FAR, HELLO, ONE, REMEMBER, SUNNY, WEATHER, WORD
+from toolwire.check.probes.fixtures import BOTH, FAR, HELLO, ONE, REMEMBER, SUNNY, WORD
 from toolwire.check.sessions import BUSY, TURNS, ProbeSession, failure_reason, probe, read_turn
 from toolwire.check.socket import NoSocket, SocketConnection, connected
 from toolwire.check.turns.frames import FrameCheck
@@ -44,9 +44,11 @@ async def continued(session: ProbeSession) -> None:
 
 
 def _judge_memory(session: ProbeSession, rule: str, first: Exchange, next: Exchange) -> None:
-    """Judge whether a response knows the one that it continues: by its text, or by its token counts."""
+    """Judge whether a response knows the one that it continues: by its text, or by its token counts.
+
+    The name of the tool is no proof: its own request declares it."""
     before, after = first.turn.usage, next.turn.usage
-    if any(word in next.turn.text.lower() for word in ("paris", WEATHER.name, WORD)):
+    if any(word in next.turn.text.lower() for word in ("paris", WORD)):
         session.judge(rule, True, "", next)
     elif before is not None and after is not None and before.input > 0:
         detail = (

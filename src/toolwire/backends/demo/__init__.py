@@ -1,0 +1,41 @@
+"""The built-in model: a small deterministic script that calls tools, for a first try and for every situation.
+
+It writes the stream of a Responses server, so a demo turn is processed like any other. `demo` looks at the request:
+with a tool result it answers from it, else it calls the tool that the prompt asks for, else it answers in words.
+`demo-SITUATION` plays a situation for which a client should be tested.
+
+    history    what the user said, without what the client added; results; the working directory
+    words      the words and values of a prompt          vocabulary   what words mean
+    abilities  what a tool does                          choosing     which tool a prompt asks for
+    arguments  the arguments of its calls                forms, hints which value goes where
+    schema/    values that fit a JSON Schema             answers      what it says
+    turn       all of that for one request               situations, writer   the turn as a stream
+"""
+
+from toolwire.backends import responses
+from toolwire.backends.demo.situations import MODELS, SITUATIONS
+from toolwire.backends.demo.turn import Plan
+from toolwire.backends.demo.writer import DemoWriter
+from toolwire.core.backend import Script
+from toolwire.core.errors import BadRequest
+from toolwire.core.request import Request
+
+__all__ = ["MODELS", "SITUATIONS", "Conversation"]
+
+
+class Conversation(responses.Conversation):
+    """One request to the demo model, answered as a Responses server would."""
+
+    def __init__(self, request: Request, seed: str) -> None:
+        super().__init__(request, seed)
+        situation = request.model.removeprefix("demo").removeprefix("-")
+        if situation not in SITUATIONS:
+            models = ", ".join(MODELS)
+            message = f"The demo model has no situation {situation!r}; there are {models}."
+            raise BadRequest(message, "model", "model_not_found", status=404)
+        self._situation = SITUATIONS[situation]
+        self._plan = Plan(request)
+        self._writer = DemoWriter(request, seed)
+
+    def start(self) -> Script:
+        return Script(self._situation(self._plan, self._writer))

@@ -1,0 +1,147 @@
+"""What each demo model plays: `demo` behaves, and `demo-SITUATION` shows what a client should have seen once."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import msgspec
+
+from toolwire.backends.demo.choosing import Prompt
+from toolwire.backends.demo.turn import Plan, PlannedCall
+from toolwire.backends.demo.writer import DemoWriter
+from toolwire.core.backend import Break, Refuse, Step, Wait
+from toolwire.core.request import Tool
+from toolwire.notations.use_tool import write_use_tool
+
+Situation: TypeAlias = Callable[[Plan, DemoWriter], Iterator[Step]]
+
+_json = msgspec.json.encode
+_DEMO_TOOL = Tool("demo_tool")
+"""What is called where no tool is declared."""
+
+
+def _usual(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    if plan.results or plan.choice is None:
+        yield from writer.text(plan.answer)
+    else:
+        yield from writer.reason(plan.choice[1])
+        for call in plan.calls():
+            yield from writer.call(call.tool, call.text)
+    yield writer.complete()
+
+
+def _unless_answered(situation: Situation) -> Situation:
+    """The situation until results of its calls come, so that an agent comes to an end."""
+    return lambda plan, writer: _usual(plan, writer) if plan.results else situation(plan, writer)
+
+
+def _slow(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    for step in _usual(plan, writer):
+        yield step
+        yield Wait(0.1)
+
+
+def _error(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield Refuse(503, b'{"error":{"message":"The demo model is overloaded.","code":"server_is_overloaded"}}')
+
+
+def _rate_limit(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    body = b'{"error":{"message":"The demo model is busy.","type":"rate_limit_error","code":"rate_limit_exceeded"}}'
+    yield Refuse(429, body, {"retry-after": "60"})
+
+
+def _error_middle(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    yield from writer.text("This answer will not be finished,")
+    error = {"code": "server_error", "message": "The demo model broke down."}
+    yield writer.event("response.failed", response={"status": "failed", "error": error})
+
+
+def _cut(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    call = _any_call(plan)
+    steps = list(writer.call(call.tool, call.text))
+    yield from steps[: max(2, len(steps) // 2)]
+    yield Break()
+
+
+def _huge(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    yield from writer.call(_any_call(plan).tool, _json({"content": "0123456789abcdef" * 65536}).decode(), step=4096)
+    yield writer.complete()
+
+
+def _parallel(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    for number in range(3):
+        call = _numbered_call(plan, number)
+        yield from writer.call(call.tool, call.text)
+    yield writer.complete()
+
+
+def _text(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    call = _any_call(plan)
+    yield from writer.text(f"Let me look.\n\n{write_use_tool(call.tool.name, call.text).text}\n")
+    yield writer.complete()
+
+
+def _refusal(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    yield from writer.refuse("I cannot help with that.")
+    yield writer.complete()
+
+
+def _length(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    call = _any_call(plan)
+    steps = list(writer.call(call.tool, call.text, step=4))
+    yield from steps[:3]
+    yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
+
+
+def _short(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    steps = list(writer.text(plan.answer))
+    yield from steps[: max(2, len(steps) // 2)]
+    yield writer.complete("incomplete", incomplete_details={"reason": "max_output_tokens"}, output=[])
+
+
+def _silent(plan: Plan, writer: DemoWriter) -> Iterator[Step]:
+    yield writer.created()
+    yield Wait(3600)
+
+
+def _any_call(plan: Plan) -> PlannedCall:
+    if not plan.ranked:
+        return PlannedCall(_DEMO_TOOL, _json({"query": plan.words}).decode())
+    return next(plan.calls_of(plan.ranked[0], plan.prompt, 1))
+
+
+def _numbered_call(plan: Plan, number: int) -> PlannedCall:
+    """One of several calls, each with other arguments where the tool takes a text."""
+    if not plan.ranked:
+        return PlannedCall(_DEMO_TOOL, _json({"number": number + 1}).decode())
+    ability = plan.ranked[number % len(plan.ranked)]
+    other = Prompt('"{} {}"'.format(plan.prompt.whole.replace('"', "'"), number + 1))
+    return next(plan.calls_of(ability, other if number else plan.prompt, 1))
+
+
+SITUATIONS: dict[str, Situation] = {
+    "": _usual,
+    "slow": _slow,
+    "error": _error,
+    "rate-limit": _rate_limit,
+    "error-middle": _error_middle,
+    "cut": _cut,
+    "huge": _unless_answered(_huge),
+    "parallel": _unless_answered(_parallel),
+    "use-tool": _unless_answered(_text),
+    "refusal": _refusal,
+    "length": _length,
+    "short": _short,
+    "silent": _silent,
+}
+"""What each `demo-NAME` plays."""
+
+MODELS = tuple("demo" if not name else f"demo-{name}" for name in SITUATIONS)
