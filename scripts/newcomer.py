@@ -34,7 +34,7 @@ class Step(NamedTuple):
 
 
 BEYOND = (
-    Step(f"curl -s {URL}/", "Toolwire"),
+    Step(f"curl -s {URL}/", "/v1/models"),
     Step(f"curl -s {URL}/v1/models", '"demo"'),
     Step(
         CHAT + """ '{"model": "gpt-6", "messages": [{"role": "user", "content": "Hi"}]}'""", "There is no model 'gpt-6'"
@@ -101,14 +101,16 @@ class Walk:
             for step in BEYOND:
                 self._do(step, self._clone)
         finally:
-            server.send_signal(signal.SIGINT)
+            os.killpg(server.pid, signal.SIGINT)  # as Ctrl-C does
             self._show(server.communicate(timeout=60)[0], time.monotonic())
         return self._faults
 
     def _serve(self) -> "subprocess.Popen[str]":
         started = time.monotonic()
         print("$ make serve &", flush=True)
-        server = subprocess.Popen(["make", "serve"], cwd=self._clone, env=self._environment, **PIPED)
+        server = subprocess.Popen(
+            ["make", "serve"], cwd=self._clone, env=self._environment, start_new_session=True, **PIPED
+        )
         assert server.stdout is not None
         for line in server.stdout:
             print(f"  {line}", end="", flush=True)
