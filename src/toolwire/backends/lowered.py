@@ -13,6 +13,7 @@ from toolwire.backends.originals import with_original_fields
 from toolwire.core.backend import ContextWindow, Opening
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note
+from toolwire.core.raw import fields_of, to_json
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame, on_one_line
 from toolwire.core.stage import Pipeline
@@ -22,6 +23,11 @@ def fit_request(request: Request, limits: Limits) -> tuple[Request, Restore]:
     """The request as the server accepts it, with the client's JSON where possible, and how to restore its calls."""
     lower, restore = lowered(request, limits)
     return with_original_fields(request, lower, limits.schema_field), restore
+
+
+def only_fields(body: bytes, names: frozenset[str]) -> bytes:
+    """A body with only these of its fields, such as those of which the tokens are counted."""
+    return to_json({name: value for name, value in fields_of(body).items() if name in names})
 
 
 class LoweredConversation:
