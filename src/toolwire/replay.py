@@ -4,7 +4,8 @@ from typing import TextIO
 
 from toolwire.assembly import ToolRules, policies_for
 from toolwire.backends import replay
-from toolwire.core.backend import Conversation, Refuse
+from toolwire.backends.lowered import LoweredConversation
+from toolwire.core.backend import Refuse
 from toolwire.core.collect import Collector
 from toolwire.core.events import Event
 from toolwire.core.jsonrpc import JSON_LINES, LineReader
@@ -43,7 +44,7 @@ def show(text: bytes, out: TextIO) -> None:
         print(f"\n# {name}, plain\n{escaped(plain.decode())}", file=out)
 
 
-def _events(recording: Recording, conversation: Conversation) -> list[Event]:
+def _events(recording: Recording, conversation: LoweredConversation) -> list[Event]:
     steps = [step for step in recording.script(timed=False).steps if isinstance(step, bytes | Refuse)]
     if steps and isinstance(steps[0], Refuse):
         raise ValueError(f"the backend refused this turn with status {steps[0].status}")

@@ -31,7 +31,8 @@ from toolwire.assembly import ToolRules, apply_rules, policies_for, without_host
 from toolwire.backends import chat as chat_server
 from toolwire.backends import messages as messages_server
 from toolwire.backends import responses as responses_server
-from toolwire.core.backend import Conversation, Post
+from toolwire.backends.lowered import LoweredConversation
+from toolwire.core.backend import Post
 from toolwire.core.collect import Turn, collect
 from toolwire.core.events import Event
 from toolwire.core.request import Request
@@ -191,7 +192,7 @@ def tools_sent(kind: str, request: Request, **profile: Any) -> list[Json]:
     return [{**each, "parameters": each["input_schema"]} for each in tools]
 
 
-def _converse(kind: str, request: Request, profile: Json) -> Conversation:
+def _converse(kind: str, request: Request, profile: Json) -> LoweredConversation:
     server = _SERVERS[kind]
     return server.Conversation(request, SEED, server.profile_from(profile))
 
@@ -244,7 +245,7 @@ def hear_plain(kind: str, body: Json, request: Request, rules: ToolRules = RULES
     return _read(_encoded(events, conversation, request, rules), request)
 
 
-def _encoded(events: Iterable[Event], conversation: Conversation, request: Request, rules: ToolRules) -> Carried:
+def _encoded(events: Iterable[Event], conversation: LoweredConversation, request: Request, rules: ToolRules) -> Carried:
     return encode(events, request, policies_for(request, rules, SEED, conversation.stand_in))
 
 

@@ -19,9 +19,9 @@ from toolwire.backends import chat as chat_backend
 from toolwire.backends import messages as messages_backend
 from toolwire.backends import responses as responses_backend
 from toolwire.backends.chat.decode import Decoder as ChatDecoder
+from toolwire.backends.lowered import LoweredConversation
 from toolwire.backends.messages.decode import Decoder as MessagesDecoder
 from toolwire.backends.responses.decode import DELTA_FIELDS
-from toolwire.core.backend import Conversation
 from toolwire.core.batch import delta_fields
 from toolwire.core.delta_batch import with_batch
 from toolwire.core.errors import BackendFault
@@ -414,7 +414,7 @@ def test_four_times_as_much_costs_four_times_as_much(pattern: Callable[[int], by
 
 # The whole way: decode, pieces, policies, encode
 
-BACKENDS: dict[Name, Callable[[Request, str], Conversation]] = {
+BACKENDS: dict[Name, Callable[[Request, str], LoweredConversation]] = {
     "chat": chat_backend.Conversation,
     "messages": messages_backend.Conversation,
     "responses": responses_backend.Conversation,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolwire.backends.refusals import Refused, refused
+from toolwire.backends.failures import Refused, refused
 from toolwire.core.errors import Failure
 
 ALWAYS = Refused("reasoning", always=True)

@@ -1,4 +1,7 @@
-"""A conversation with a server that supports less than a `Request` holds: it is lowered, and calls are restored."""
+"""A conversation with a backend about one request, which knows nothing of how bytes travel.
+
+A server supports less than a `Request` holds: the request is lowered, and the calls of the answer are restored.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,9 +10,10 @@ from toolwire.adapt.names import Limits
 from toolwire.backends.decoder import TurnDecoder
 from toolwire.backends.failures import http_failure
 from toolwire.backends.originals import with_original_fields
-from toolwire.core.backend import ContextWindow
+from toolwire.core.backend import ContextWindow, Opening
 from toolwire.core.errors import Failure
 from toolwire.core.events import Event, Note
+from toolwire.core.raw import fields_of, to_json
 from toolwire.core.request import Request
 from toolwire.core.sse import Frame, on_one_line
 from toolwire.core.stage import Pipeline
@@ -21,8 +25,13 @@ def fit_request(request: Request, limits: Limits) -> tuple[Request, Restore]:
     return with_original_fields(request, lower, limits.schema_field), restore
 
 
+def only_fields(body: bytes, names: frozenset[str]) -> bytes:
+    """A body with only these of its fields, such as those of which the tokens are counted."""
+    return to_json({name: value for name, value in fields_of(body).items() if name in names})
+
+
 class LoweredConversation:
-    """One request to such a server and its answer. A backend adds its decoder and `start`."""
+    """One request to one backend and everything it answers. A backend adds its decoder and `start`."""
 
     _decoder: TurnDecoder
 
@@ -34,37 +43,55 @@ class LoweredConversation:
 
     @property
     def delta_fields(self) -> Sequence[bytes]:
-        """None if there are stages behind the decoder, because they read delta by delta."""
+        """The opening bytes of the fields whose text may be read in batches of frames.
+
+        None if there are stages behind the decoder, because they read delta by delta.
+        """
         return self._decoder.delta_fields if self._stages is None else ()
 
     @property
     def context_window(self) -> ContextWindow:
+        """What the reply reported about the model's context window."""
         return self._decoder.context_window
 
+    def start(self) -> Opening:
+        """What to send to the backend."""
+        raise NotImplementedError
+
     def feed(self, frame: Frame) -> Sequence[Event]:
+        """The events of one frame of a streamed reply."""
         return self._passed(self._decoder.feed(frame))
 
     @property
     def ended(self) -> bool:
+        """Whether the backend's stream has ended the turn."""
         return self._decoder.ended
 
     @property
     def finishing(self) -> int:
+        """Frames since every choice has its finish reason, without heartbeats; 0 before that."""
         return self._decoder.finishing
 
     def end(self) -> Sequence[Event]:
+        """The events caused by the end of the stream."""
         return self._passed(self._decoder.end())
 
     def feed_plain(self, body: bytes) -> Sequence[Event]:
+        """The events of a reply that is not streamed."""
         return self._passed(self._decoder.feed_plain(on_one_line(body)))  # parts of it may be written to a stream
 
     def stand_in(self, call: str, delivered: str) -> None:
-        """Do nothing: such a server gets the whole history with the client's ids in the next request."""
+        """Answer a call that was not delivered with the result of the call that was delivered in its place.
+
+        There is nothing to do where the next request brings the whole history with the client's ids.
+        """
 
     def reasoning(self) -> str:
+        """The reasoning so far as a chat server wrote it: the fields of its message as JSON. Others have none."""
         return self._decoder.reasoning()
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+        """The failure that an HTTP error of the backend means."""
         return http_failure(status, headers, body)
 
     def _passed(self, events: Sequence[Event]) -> Sequence[Event]:

@@ -10,17 +10,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from toolwire.core.raw import NULL, Fields, fields_of, list_of, objects_of, to_raw
 from toolwire.core.request import NO_PARAMETERS, Entry, Message, Request, ResultEntry, Tool, ToolsEntry
 
-Fields: TypeAlias = dict[str, Any]
 Changes: TypeAlias = dict[tuple[str, str], tuple[Tool, Tool]]
 """Tools before and after, by namespace and name."""
 
-_encode = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(Fields).decode
-_raw_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+_decode_choice = msgspec.json.Decoder(dict[str, Any]).decode
 _name = msgspec.json.Decoder(str | None).decode
 
 
@@ -38,7 +34,7 @@ def with_original_fields(request: Request, lower: Request, schema_field: str) ->
     choice = fields.get("tool_choice", b"")
     if bytes(choice).startswith(b"{"):
         names = {tool.name: new.name for tool, new in changes.values()}
-        fields["tool_choice"] = msgspec.Raw(_encode(_renamed(_fields(choice), names)))
+        fields["tool_choice"] = to_raw(_renamed(_decode_choice(choice), names))
     entries = tuple(_declaration(entry, changes, schema_field) for entry in lower.entries)
     return msgspec.structs.replace(lower, fields=fields, entries=entries)
 
@@ -53,20 +49,20 @@ def _declaration(entry: Entry, changes: Changes, schema_field: str) -> Entry:
     if not isinstance(entry, ToolsEntry):
         return entry
     tools = _tools(entry.tools, "", changes, schema_field)
-    return ToolsEntry(tools, msgspec.Raw(_encode({**_raw_fields(entry.raw), "tools": tools})))
+    return ToolsEntry(tools, to_raw({**fields_of(entry.raw), "tools": tools}))
 
 
 def _tools(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> msgspec.Raw:
-    return msgspec.Raw(_encode([_tool(each, namespace, changes, schema_field) for each in _list(raw)]))
+    return to_raw([_tool(each, namespace, changes, schema_field) for each in list_of(raw)])
 
 
 def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str) -> Any:
-    fields: Fields = _raw_fields(raw)
-    name = _name(fields.get("name", _NULL)) or ""
-    if fields.get("tools", _NULL) != _NULL and fields.get("type") == _NAMESPACE:
+    fields: dict[str, Any] = {**fields_of(raw)}
+    name = _name(fields.get("name", NULL)) or ""
+    if fields.get("tools", NULL) != NULL and fields.get("type") == _NAMESPACE:
         return {**fields, "tools": _tools(fields["tools"], name, changes, schema_field)}
-    is_null, is_changed = fields.get(schema_field) == _NULL, (namespace, name) in changes
-    is_client_tool = fields.get("type", _NULL) in _CLIENT_TYPES  # servers identify their own tools by name
+    is_null, is_changed = fields.get(schema_field) == NULL, (namespace, name) in changes
+    is_client_tool = fields.get("type", NULL) in _CLIENT_TYPES  # servers identify their own tools by name
     if not is_client_tool or not (is_null or is_changed):
         return raw
     if is_null:
@@ -74,7 +70,7 @@ def _tool(raw: msgspec.Raw, namespace: str, changes: Changes, schema_field: str)
     return changed_fields(fields, *changes[namespace, name], schema_field) if is_changed else fields
 
 
-def changed_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> Fields:
+def changed_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_field: str) -> dict[str, Any]:
     """The fields of a declared tool, with those replaced that differ between the tool and its new form."""
     out = {**fields}
     after = {"name": new.name, "description": new.description, schema_field: new.parameters, "strict": new.strict}
@@ -87,12 +83,11 @@ def changed_fields(fields: Mapping[str, Any], tool: Tool, new: Tool, schema_fiel
     return out
 
 
-_NULL = msgspec.Raw(b"null")
 _NAMESPACE = msgspec.Raw(b'"namespace"')
-_CLIENT_TYPES = [_NULL, *(msgspec.Raw(type) for type in (b'"function"', b'"custom"'))]
+_CLIENT_TYPES = [NULL, *(msgspec.Raw(type) for type in (b'"function"', b'"custom"'))]
 
 
-def _renamed(choice: Fields, names: dict[str, str]) -> Fields:
+def _renamed(choice: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """A tool choice with renamed tools: the one it names, or those of its list."""
     if isinstance(choice.get("name"), str):
         return {**choice, "name": names.get(choice["name"], choice["name"])}
@@ -105,7 +100,7 @@ class Originals:
     """The messages of a client of the same dialect, and the entries that were decoded from each."""
 
     def __init__(self, request: Request, messages: msgspec.Raw) -> None:
-        self.messages = _objects(messages)
+        self.messages = objects_of(messages)
         entries = [entry for entry in request.original_entries or () if entry is not None]
         self._entries = {id(entry): entry for entry in entries}
         self._parts = {(each.message, id(each.parts)) for each in entries if isinstance(each, Message | ResultEntry)}
@@ -126,7 +121,7 @@ class Originals:
         """Whether these are all entries of their message, as they were decoded."""
         return self._counts[entries[0].message] == len(entries) and all(map(self.has, entries))
 
-    def unread(self, until: int | None = None) -> Iterator[dict[str, msgspec.Raw]]:
+    def unread(self, until: int | None = None) -> Iterator[Fields]:
         """The messages before this one, or all, that gave no entries, each once."""
         while self._unread and (until is None or self._unread[0] < until):
             yield self.messages[self._unread.popleft()]

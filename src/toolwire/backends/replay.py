@@ -7,11 +7,11 @@ from typing import Literal
 import msgspec
 
 from toolwire.backends import chat, codex, messages, responses
-from toolwire.core.backend import Conversation
+from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.recording import Recording
 from toolwire.core.request import Request
 
-KINDS: dict[str, Callable[[Request, str], Conversation]] = {
+KINDS: dict[str, Callable[[Request, str], LoweredConversation]] = {
     "responses": responses.Conversation,
     "chat": chat.Conversation,
     "messages": messages.Conversation,
@@ -27,7 +27,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timing: Literal["none", "original"] = "none"
 
 
-def conversation(request: Request, seed: str, recording: Recording, profile: Profile) -> Conversation:
+def conversation(request: Request, seed: str, recording: Recording, profile: Profile) -> LoweredConversation:
     """A conversation with the backend that was recorded, in which any request is answered with the recording."""
     made = KINDS[recording.head.kind](request, seed)
     made.start = partial(recording.script, timed=profile.timing == "original")

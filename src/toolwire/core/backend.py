@@ -1,18 +1,13 @@
-"""What a backend is to the rest: a conversation about one request, which knows nothing of how bytes travel.
+"""How a conversation with a backend begins, and what travels between it and whoever carries its bytes.
 
-An HTTP backend's `start` is a `Post`; a built-in model's is a `Script` that is played in this process; a worker's is a
-`Dialogue`, in which both sides send messages until the turn is over. The reply, frame by frame or as one plain body,
-comes back as turn events either way.
+An HTTP backend's conversation starts with a `Post`, a built-in model's with a `Script` that is played in this process,
+a worker's with a `Dialogue`, in which both sides send messages until the turn is over.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, TypeAlias
 
 import msgspec
-
-from toolwire.core.errors import Failure
-from toolwire.core.events import Event
-from toolwire.core.sse import Frame
 
 
 class Post(msgspec.Struct, frozen=True):
@@ -103,55 +98,3 @@ class ContextWindow(msgspec.Struct, frozen=True):
 
 Opening: TypeAlias = Post | Script | Dialogue
 """How a conversation begins."""
-
-
-class Conversation(Protocol):
-    """One request to one backend and everything it answers."""
-
-    @property
-    def delta_fields(self) -> Sequence[bytes]:
-        """The opening bytes of the fields whose text may be read in batches of frames."""
-        ...
-
-    @property
-    def context_window(self) -> ContextWindow:
-        """What the reply reported about the model's context window."""
-        ...
-
-    @property
-    def ended(self) -> bool:
-        """Whether the backend's stream has ended the turn."""
-        ...
-
-    @property
-    def finishing(self) -> int:
-        """Frames since every choice has its finish reason, without heartbeats; 0 before that."""
-        ...
-
-    def start(self) -> Opening:
-        """What to send to the backend."""
-        ...
-
-    def feed(self, frame: Frame) -> Sequence[Event]:
-        """The events of one frame of a streamed reply."""
-        ...
-
-    def end(self) -> Sequence[Event]:
-        """The events caused by the end of the stream."""
-        ...
-
-    def feed_plain(self, body: bytes) -> Sequence[Event]:
-        """The events of a reply that is not streamed."""
-        ...
-
-    def stand_in(self, call: str, delivered: str) -> None:
-        """Answer a call that was not delivered with the result of the call that was delivered in its place."""
-        ...
-
-    def reasoning(self) -> str:
-        """The reasoning so far as a chat server wrote it: the fields of its message as JSON. Others have none."""
-        ...
-
-    def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
-        """The failure that an HTTP error of the backend means."""
-        ...

@@ -184,43 +184,42 @@ class DropDuplicates(HoldCall):
         return ()
 
 
-class CapCalls:
-    """Withholds every call beyond a number, exactly."""
+class WithholdCalls:
+    """Withholds every call that `_refused` gives a note about."""
 
     handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
+    _dropping = False
+
+    def feed(self, event: Event) -> Events | None:
+        if isinstance(event, CallStarted):
+            note = self._refused(event)
+            self._dropping = note is not None
+            return (note,) if note is not None else None
+        return () if self._dropping else None
+
+    def _refused(self, call: CallStarted) -> Note | None:
+        raise NotImplementedError
+
+
+class CapCalls(WithholdCalls):
+    """Withholds every call beyond a number, exactly."""
 
     def __init__(self, most: int) -> None:
         self._left = most
-        self._dropping = False
 
-    def feed(self, event: Event) -> Events | None:
-        if isinstance(event, CallStarted):
-            self._dropping = self._left == 0
-            if self._dropping:
-                return (Note("call_capped", event.id),)
-            self._left -= 1
-        elif self._dropping and isinstance(event, CallArgs | CallEnded):
-            return ()
-        return None
+    def _refused(self, call: CallStarted) -> Note | None:
+        self._left -= 1
+        return Note("call_capped", call.id) if self._left < 0 else None
 
 
-class OnlyAllowed:
+class OnlyAllowed(WithholdCalls):
     """Withholds calls of tools that the tool choice does not allow, for backends that ignore it."""
-
-    handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = frozenset(names)
-        self._dropping = False
 
-    def feed(self, event: Event) -> Events | None:
-        if isinstance(event, CallStarted):
-            self._dropping = event.name not in self._names
-            if self._dropping:
-                return (Note("call_not_allowed", event.name),)
-        elif self._dropping:
-            return ()
-        return None
+    def _refused(self, call: CallStarted) -> Note | None:
+        return Note("call_not_allowed", call.name) if call.name not in self._names else None
 
 
 class NoteMissingCall:

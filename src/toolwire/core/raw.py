@@ -12,6 +12,8 @@ fields_of = msgspec.json.Decoder(Fields).decode
 """The fields of an object."""
 list_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
 """The values of a list."""
+objects_of = msgspec.json.Decoder(list[Fields]).decode
+"""The fields of each object in a list."""
 text_of = msgspec.json.Decoder(str).decode
 """The text of a string."""
 

@@ -1,11 +1,12 @@
 """How every dialect reads what a client sent, and reports what is wrong with it."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import msgspec
 
+from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest, validation_message
 from toolwire.core.events import Note
 from toolwire.core.raw import NULL, Fields, list_of
@@ -72,11 +73,16 @@ class DeclaredTools(msgspec.Struct, frozen=True):
     hosted: tuple[HostedTool, ...] = ()
     notes: tuple[Note, ...] = ()
 
-    @classmethod
-    def of(cls, found: Sequence[Tool | HostedTool]) -> "DeclaredTools":
-        """All of these tools."""
+
+def tool_cache(read_tool: Callable[[msgspec.Raw, str], Tool | HostedTool]) -> Cache[bytes, DeclaredTools]:
+    """The tools of a list, which an agent sends with every request: they are read once, each with `read_tool`."""
+
+    def declared(data: bytes) -> DeclaredTools:
+        found = read_tools(data, read_tool)
         tools = tuple(tool for tool in found if isinstance(tool, Tool))
-        return cls(tools, tuple(tool for tool in found if isinstance(tool, HostedTool)))
+        return DeclaredTools(tools, tuple(tool for tool in found if isinstance(tool, HostedTool)))
+
+    return Cache(declared)
 
 
 def read_tools(data: bytes, read_tool: Callable[[msgspec.Raw, str], T]) -> list[T]:

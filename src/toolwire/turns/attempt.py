@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from toolwire.assembly import Assembly
-from toolwire.core.backend import Conversation
+from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.delta_batch import with_batch
 from toolwire.core.errors import MAX_CALLS, BackendFault, Failure, ReplyTooLarge, TooManyCalls
 from toolwire.core.events import Event, Note, TurnFailed
@@ -33,7 +33,7 @@ class Question(msgspec.Struct, frozen=True):
     backend: AskedBackend
     request: Request
     """The request as the backend gets it, before it is written in the backend's protocol."""
-    conversation: Conversation
+    conversation: LoweredConversation
     assembly: Assembly
     upstream: Upstream
     key: str

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from toolwire.assembly import ToolRules, apply_rules, policies_for, without_hosted_tools
-from toolwire.backends.refusals import refused
+from toolwire.backends.failures import refused
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Note
 from toolwire.core.policies import Policy

@@ -13,7 +13,8 @@ import aiohttp
 import msgspec
 
 from toolwire.backends import chat, codex, demo, messages, replay, responses
-from toolwire.core.backend import Conversation, Post
+from toolwire.backends.lowered import LoweredConversation
+from toolwire.core.backend import Post
 from toolwire.core.cache import size_of
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
@@ -55,7 +56,7 @@ class Route(msgspec.Struct, frozen=True):
 
     backend: Backend
     upstream: Upstream
-    converse: Callable[[Request, str, str], Conversation]
+    converse: Callable[[Request, str, str], LoweredConversation]
     """From a request, a seed for ids and the owner of the conversation."""
     recorded_as: str
     """Whose frames a recording of it holds."""
@@ -258,7 +259,9 @@ def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession)
             return _codex(backend, settings)
 
 
-def _ownerless(converse: Callable[[Request, str], Conversation]) -> Callable[[Request, str, str], Conversation]:
+def _ownerless(
+    converse: Callable[[Request, str], LoweredConversation],
+) -> Callable[[Request, str, str], LoweredConversation]:
     """A backend that keeps nothing between turns."""
     return lambda request, seed, _: converse(request, seed)
 
@@ -268,7 +271,7 @@ def _codex(backend: Backend, settings: Settings) -> Route:
     upstream = codex_upstream(backend, profile, settings)
     provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
 
-    def converse(request: Request, seed: str, owner: str) -> Conversation:
+    def converse(request: Request, seed: str, owner: str) -> LoweredConversation:
         waiting = upstream.waiting(codex.awaited(request, owner))
         return codex.Conversation(request, seed, profile, owner, waiting, provider=provider)
 
@@ -279,7 +282,7 @@ def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) 
     profile = chat.profile_from(backend.profile)
     upstream = _http(session, backend, settings)
 
-    def converse(request: Request, seed: str) -> Conversation:
+    def converse(request: Request, seed: str) -> LoweredConversation:
         return chat.Conversation(request, seed, profile)
 
     listing = partial(upstream.get_json, MODELS_PATH)
@@ -295,7 +298,7 @@ def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSessi
     )
     upstream = _http(session, usual, settings)
 
-    def converse(request: Request, seed: str) -> Conversation:
+    def converse(request: Request, seed: str) -> LoweredConversation:
         return messages.Conversation(request, seed, profile)
 
     async def count_tokens(request: Request, key: str) -> int | None:
@@ -319,7 +322,7 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
     usual = msgspec.structs.replace(backend, base_url=backend.base_url or profile.base_url)
     upstream = _http(session, usual, settings)
 
-    def converse(request: Request, seed: str) -> Conversation:
+    def converse(request: Request, seed: str) -> LoweredConversation:
         return responses.Conversation(request, seed, profile)
 
     async def count_tokens(request: Request, key: str) -> int | None:
@@ -389,10 +392,10 @@ def _recording(backend: Backend) -> Recording:
     return recording
 
 
-def _replaying(backend: Backend, recording: Recording) -> Callable[[Request, str], Conversation]:
+def _replaying(backend: Backend, recording: Recording) -> Callable[[Request, str], LoweredConversation]:
     profile = msgspec.convert(backend.profile, replay.Profile)
 
-    def converse(request: Request, seed: str) -> Conversation:
+    def converse(request: Request, seed: str) -> LoweredConversation:
         return replay.conversation(request, seed, recording, profile)
 
     return converse

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from toolwire.core.backend import Conversation
+from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.errors import BackendFault, Failure
 from toolwire.core.events import (
     CallArgs,
@@ -72,7 +72,7 @@ class Run:
         self._ahead: Iterator[Event] | None = None  # events that were too many to be passed on at once
 
     @property
-    def conversation(self) -> Conversation:
+    def conversation(self) -> LoweredConversation:
         """The backend's side of the attempt that is being made."""
         return self._attempt.conversation
 

@@ -75,4 +75,4 @@ def text_readers(profile: Profile, request: Request, seed: str) -> list[Stage[Ev
 
 def profile_from(settings: Mapping[str, object]) -> Profile:
     """The default profile with the operator's settings."""
-    return msgspec.convert({**msgspec.to_builtins(OPENAI), **settings}, Profile)
+    return msgspec.convert(dict(settings), Profile)

@@ -12,15 +12,11 @@ from toolwire.backends.chat.profile import Profile
 from toolwire.backends.encoding import given
 from toolwire.backends.originals import Originals, changed_fields
 from toolwire.core.events import Note
+from toolwire.core.raw import NULL, Fields, fields_of, list_of, objects_of, to_json
 from toolwire.core.request import NO_PARAMETERS, OutputFormat, Request, Tool, ToolChoice
 from toolwire.core.text import shortened
 
-_encode = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_objects = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _name = msgspec.json.Decoder(str | None).decode
-_NULL = msgspec.Raw(b"null")
 
 
 def encode_request(
@@ -72,14 +68,14 @@ def encode_request(
     dropped = [] if request.dialect == DIALECT else [*request.extra]
     dropped += [name for name in profile.refuses if body.pop(name, None) is not None]
     notes += [Note("field_dropped", name) for name in dropped]
-    return _encode(given(**body)), notes
+    return to_json(given(**body)), notes
 
 
-def _original_fields(request: Request) -> dict[str, msgspec.Raw]:
+def _original_fields(request: Request) -> Fields:
     """The fields of the body as they came, from a client of the same dialect."""
     if request.dialect != DIALECT or request.legacy_functions or not request.body:
         return {}
-    return _fields(request.body)
+    return fields_of(request.body)
 
 
 def _can_keep_messages(request: Request, profile: Profile) -> bool:
@@ -89,26 +85,22 @@ def _can_keep_messages(request: Request, profile: Profile) -> bool:
     return all(is_acceptable(entry, profile) for entry in request.entries)
 
 
-def _tools(
-    request: Request, original: dict[str, msgspec.Raw], profile: Profile, declared: tuple[Tool, ...]
-) -> msgspec.Raw | list[Any]:
+def _tools(request: Request, original: Fields, profile: Profile, declared: tuple[Tool, ...]) -> msgspec.Raw | list[Any]:
     """The tools as the client declared them, with only those changed that must change."""
     if request.allowed_tools is declared and _are_documented(original, len(declared) + len(request.hosted_tools)):
         return original["tools"]
     return [*_each_tool(request, original, profile, declared)]
 
 
-def _are_documented(original: dict[str, msgspec.Raw], count: int) -> bool:
+def _are_documented(original: Fields, count: int) -> bool:
     """Whether there are so many tools, all in the form that the API documents."""
     if "tools" not in original or not count or b"null" in bytes(original["tools"]):
         return False
-    tools = _objects(original["tools"])
+    tools = objects_of(original["tools"])
     return len(tools) == count and all("function" in tool or "custom" in tool for tool in tools)
 
 
-def _each_tool(
-    request: Request, original: dict[str, msgspec.Raw], profile: Profile, declared: tuple[Tool, ...]
-) -> Iterator[Any]:
+def _each_tool(request: Request, original: Fields, profile: Profile, declared: tuple[Tool, ...]) -> Iterator[Any]:
     """The tools, each merged with the client's declaration, in the client's order; then those without one."""
     names = frozenset(request.tool_names)
     every = enumerate(zip(declared, request.tools, strict=True))
@@ -117,7 +109,7 @@ def _each_tool(
     for index, (tool, _) in pairs.items():
         indexes[tool.name].append(index)
     hosted = Counter(bytes(tool.raw) for tool in request.hosted_tools)
-    for raw in _list(original["tools"]) if bytes(original.get("tools", b"")).startswith(b"[") else ():
+    for raw in list_of(original["tools"]) if bytes(original.get("tools", b"")).startswith(b"[") else ():
         declaration = _DeclaredTool(raw)
         if hosted[bytes(raw)]:
             hosted[bytes(raw)] -= 1
@@ -133,10 +125,10 @@ class _DeclaredTool:
 
     def __init__(self, raw: msgspec.Raw) -> None:
         self._raw = raw
-        self._fields = _fields(raw)
+        self._fields = fields_of(raw)
         self._kind = next((kind for kind in ("function", "custom") if self._has_object(kind)), "")
-        self._inner = _fields(self._fields[self._kind]) if self._kind else self._fields
-        self.name = _name(self._inner.get("name", _NULL)) or ""
+        self._inner = fields_of(self._fields[self._kind]) if self._kind else self._fields
+        self.name = _name(self._inner.get("name", NULL)) or ""
 
     def _has_object(self, kind: str) -> bool:
         return bytes(self._fields.get(kind, b"")).startswith(b"{")
@@ -145,7 +137,7 @@ class _DeclaredTool:
         """The tool as the server accepts it, with the unknown fields of the client's declaration."""
         if self._kind != new.kind:  # declared flat, or as another kind
             return {**{name: self._fields[name] for name in self._fields if name not in _FLAT}, **_tool(new, profile)}
-        if self._inner.get("parameters") == _NULL:
+        if self._inner.get("parameters") == NULL:
             return {**self._fields, self._kind: {**self._inner, **_tool(new, profile)[self._kind]}}
         if new is tool:
             return self._raw

@@ -15,6 +15,7 @@ from toolwire.backends.chat.profile import Profile
 from toolwire.backends.chat.reasoning import DETAILS, FIELDS, TEXTS
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
+from toolwire.core.raw import Fields, fields_of, list_of, objects_of, text_of, to_raw
 from toolwire.core.request import (
     AudioPart,
     CallEntry,
@@ -35,13 +36,6 @@ from toolwire.core.text import is_blank
 
 DIALECT = "chat"
 """The dialect of this backend's protocol, and the origin of its reasoning."""
-
-Fields = dict[str, msgspec.Raw]
-
-_fields = msgspec.json.Decoder(Fields).decode
-_objects = msgspec.json.Decoder(list[Fields]).decode
-_raws = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_string = msgspec.json.Decoder(str).decode
 
 _WRITTEN_FIELDS = frozenset(("role", "content", "refusal", "tool_calls", "function_call", "tool_call_id", *FIELDS))
 """Fields of a message that are rewritten when it changes; all others stay as they are."""
@@ -205,17 +199,17 @@ class Fold:
             if entry.text or entry.signature:
                 self._notes.append(Note("reasoning_dropped", entry.id))
             return
-        shown = msgspec.json.encode("\n\n".join(entry.content or entry.summary))
-        fields = _fields(entry.signature) if entry.signature else {TEXTS[0]: msgspec.Raw(shown)}
+        shown = to_raw("\n\n".join(entry.content or entry.summary))
+        fields = fields_of(entry.signature) if entry.signature else {TEXTS[0]: shown}
         self._flush_attachments()
         message = self._open()
         for name, value in fields.items():
             if name == DETAILS and bytes(value).startswith(b"["):
                 if not isinstance(message.get(name), list):
                     message[name] = []
-                message[name] += _raws(value)
+                message[name] += list_of(value)
             elif name in TEXTS and bytes(value).startswith(b'"'):
-                text, more = self._text(message, self._profile.reasoning or name), _string(value)
+                text, more = self._text(message, self._profile.reasoning or name), text_of(value)
                 if text.tell() != len(more) or text.getvalue() != more:  # it may be there in both fields
                     text.write(("\n\n" if text.tell() else "") + more)
             else:
@@ -268,7 +262,7 @@ def _is_returnable(entry: ReasoningEntry, profile: Profile) -> bool:
 
 def _merged_calls(original: Fields, calls: list[dict[str, Any]], unchanged: list[bool]) -> list[Any]:
     """The calls of a message, each merged with the client's original."""
-    raws = _objects(original["tool_calls"]) if bytes(original.get("tool_calls", b"")).startswith(b"[") else []
+    raws = objects_of(original["tool_calls"]) if bytes(original.get("tool_calls", b"")).startswith(b"[") else []
     if len(raws) != len(calls):
         return calls
     return [
@@ -279,11 +273,11 @@ def _merged_calls(original: Fields, calls: list[dict[str, Any]], unchanged: list
 
 def _merged_call(raw: Fields, call: dict[str, Any]) -> dict[str, Any]:
     kind = call["type"]
-    inner = {**_fields(raw[kind]), **call[kind]} if bytes(raw.get(kind, b"")).startswith(b"{") else call[kind]
+    inner = {**fields_of(raw[kind]), **call[kind]} if bytes(raw.get(kind, b"")).startswith(b"{") else call[kind]
     return {**{name: value for name, value in raw.items() if name not in _CALL_FIELDS}, **call, kind: inner}
 
 
 def _is_blank_call(raw: Fields) -> bool:
     """Whether a call has no arguments, which servers refuse."""
-    inner = _fields(raw["function"]) if bytes(raw.get("function", b"")).startswith(b"{") else {}
+    inner = fields_of(raw["function"]) if bytes(raw.get("function", b"")).startswith(b"{") else {}
     return "function" in raw and is_blank(bytes(inner.get("arguments", b'""')).decode().strip('"'))

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from toolwire.backends.chat.wire import ReplyMessage
+from toolwire.core.raw import NULL, Fields, fields_of, list_of, text_of, to_json
 
 TEXTS = ("reasoning_content", "reasoning")
 """The fields that hold the text."""
@@ -20,14 +21,7 @@ FIELDS = (*TEXTS, DETAILS)
 LIMIT = 8 * 1024 * 1024
 """Most characters of reasoning that are kept for the next request."""
 
-Fields = dict[str, msgspec.Raw]
-
-_encode = msgspec.json.Encoder().encode
-_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_fields = msgspec.json.Decoder(Fields).decode
-_string = msgspec.json.Decoder(str).decode
 _GROWING = ("text", "summary", "data")
-_NULL = msgspec.Raw(b"null")
 
 
 class ReasoningFields:
@@ -52,7 +46,7 @@ class ReasoningFields:
         if details is not msgspec.UNSET and bytes(details).startswith(b"["):
             self._json = None
             self._size += len(bytes(details))
-            for item in _list(details) if self._size <= LIMIT else ():
+            for item in list_of(details) if self._size <= LIMIT else ():
                 self._add_item(item)
 
     def json(self) -> str:
@@ -67,16 +61,16 @@ class ReasoningFields:
         fields: dict[str, Any] = {field: "".join(texts) for field, texts in self._texts.items()}
         if self._details:
             fields[DETAILS] = [item.whole() if isinstance(item, _Item) else item for item in self._details]
-        return _encode(fields).decode()
+        return to_json(fields).decode()
 
     def _add_item(self, raw: msgspec.Raw) -> None:
         if not bytes(raw).startswith(b"{"):
             self._details.append(raw)
             return
-        piece = _fields(raw)
-        key = (bytes(piece.get("type", _NULL)), bytes(piece.get("index", _NULL)))
+        piece = fields_of(raw)
+        key = (bytes(piece.get("type", NULL)), bytes(piece.get("index", NULL)))
         item = self._growing.get(key)
-        if item is not None and key[1] != b"null" and item.matches(piece.get("id", _NULL)):
+        if item is not None and key[1] != b"null" and item.matches(piece.get("id", NULL)):
             item.add(piece)
         else:
             item = self._growing[key] = _Item(piece)
@@ -92,14 +86,14 @@ class _Item:
         self.add(fields)
 
     def matches(self, id: msgspec.Raw) -> bool:
-        return self._fields.get("id", _NULL) in (_NULL, id) or id == _NULL
+        return self._fields.get("id", NULL) in (NULL, id) or id == NULL
 
     def add(self, piece: Fields) -> None:
         for name, value in piece.items():
-            if value != _NULL or name not in self._fields:
+            if value != NULL or name not in self._fields:
                 self._fields[name] = value
             if name in _GROWING and bytes(value).startswith(b'"'):
-                self._pieces.setdefault(name, []).append(_string(value))
+                self._pieces.setdefault(name, []).append(text_of(value))
 
     def whole(self) -> dict[str, Any]:
         grown = {name: "".join(pieces) for name, pieces in self._pieces.items() if len(pieces) > 1}

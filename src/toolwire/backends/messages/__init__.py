@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from toolwire.backends.lowered import LoweredConversation, fit_request
+from toolwire.backends.lowered import LoweredConversation, fit_request, only_fields
 from toolwire.backends.messages.decode import ORIGIN, Decoder
 from toolwire.backends.messages.encode import encode_request
 from toolwire.backends.messages.profile import ANTHROPIC, Profile
@@ -57,11 +57,9 @@ def count_tokens(request: Request, profile: Profile) -> Post:
     """The HTTP request that asks how many tokens a request has."""
     lower, _ = fit_request(request, profile.limits)
     body, _ = encode_request(lower, profile, stream=False)
-    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    counted = {name: value for name, value in fields.items() if name in _COUNTED}
-    return Post("/messages/count_tokens", msgspec.json.encode(counted), _headers(request, profile))
+    return Post("/messages/count_tokens", only_fields(body, _COUNTED), _headers(request, profile))
 
 
 def profile_from(settings: Mapping[str, object]) -> Profile:
     """The default profile with the operator's settings."""
-    return msgspec.convert({**msgspec.to_builtins(ANTHROPIC), **settings}, Profile)
+    return msgspec.convert(dict(settings), Profile)

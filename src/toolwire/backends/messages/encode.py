@@ -10,12 +10,8 @@ from toolwire.backends.messages.fold import Fold, is_foreign, is_refused
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
+from toolwire.core.raw import fields_of, object_in, objects_of, to_json
 from toolwire.core.request import NO_PARAMETERS, CallEntry, Message, Request, Tool, ToolChoice
-
-_encode = msgspec.json.Encoder().encode
-
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 _ENABLED = msgspec.Raw(b'"enabled"')
 _NONE = msgspec.Raw(b'"none"')
@@ -31,7 +27,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
     body |= {"model": request.model, "stream": stream}
     refused = [name for name in profile.refuses if _removed(body, name)]
     notes += [Note("field_dropped", name) for name in refused]
-    return _encode(given(**body)), notes
+    return to_json(given(**body)), notes
 
 
 def _original_body(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
@@ -40,20 +36,14 @@ def _original_body(request: Request, profile: Profile, notes: list[Note]) -> dic
     if not request.history_unchanged or any(map(is_refused, request.entries)):
         originals = Originals(request, request.fields["messages"])
         body["messages"] = Fold(notes, profile, originals).messages(request)
-        if any(map(is_foreign, request.entries)) and _object(body, "thinking").get("type") == _ENABLED:
+        if any(map(is_foreign, request.entries)) and object_in(body, "thinking").get("type") == _ENABLED:
             body["thinking"] = {"type": "disabled"}  # it would require the thinking blocks that were dropped
             notes.append(Note("field_dropped", "thinking"))
     if request.parallel_calls is not None and request.tools:
-        choice = _object(body, "tool_choice") or {"type": msgspec.Raw(b'"auto"')}
+        choice = object_in(body, "tool_choice") or {"type": msgspec.Raw(b'"auto"')}
         if choice.get("type") != _NONE:
             body["tool_choice"] = {**choice, "disable_parallel_tool_use": not request.parallel_calls}
     return body
-
-
-def _object(body: dict[str, Any], name: str) -> dict[str, msgspec.Raw]:
-    """The fields of an object, which may be null or missing."""
-    written = bytes(body.get(name, b"null"))
-    return _fields(written) if written != b"null" else {}
 
 
 def _translated(request: Request, profile: Profile, notes: list[Note]) -> dict[str, Any]:
@@ -97,8 +87,7 @@ def _removed(body: dict[str, Any], name: str) -> bool:
     field, _, inner = name.partition(".")
     if not inner:
         return body.pop(name, None) is not None
-    declared: Any = body.get(field) or []
-    tools = _list(declared) if isinstance(declared, msgspec.Raw) else [_fields(_encode(tool)) for tool in declared]
+    tools = objects_of(to_json(body.get(field) or []))
     if not any(inner in tool for tool in tools):
         return False
     body[field] = [{key: value for key, value in tool.items() if key != inner} for tool in tools]
@@ -140,7 +129,7 @@ def _tool_choice(request: Request) -> dict[str, Any] | None:
     choice = request.tool_choice or ToolChoice()
     written: dict[str, Any]
     if choice.hosted is not None:
-        written = {**_fields(choice.hosted)}
+        written = {**fields_of(choice.hosted)}
     elif choice.name:
         written = {"type": "tool", "name": choice.name}
     else:

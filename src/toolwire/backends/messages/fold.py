@@ -18,6 +18,7 @@ from toolwire.backends.messages.decode import ORIGIN
 from toolwire.backends.messages.profile import Profile
 from toolwire.backends.originals import Originals
 from toolwire.core.events import Note
+from toolwire.core.raw import fields_of, objects_of, text_of
 from toolwire.core.request import (
     CallEntry,
     Entry,
@@ -34,9 +35,6 @@ from toolwire.core.request import (
     ToolsEntry,
 )
 
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_list = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
-_string = msgspec.json.Decoder(str).decode
 _RESULT = msgspec.Raw(b'"tool_result"')
 
 
@@ -167,16 +165,16 @@ class Fold:
             case Message(role="system" | "developer"):
                 self._out.append({"role": "system", "content": raw})
             case Message(role, parts):
-                written = _list(raw) if bytes(raw).startswith(b"[") else [_text_block(TextPart(_text(parts)))]
+                written = objects_of(raw) if bytes(raw).startswith(b"[") else [_text_block(TextPart(_text(parts)))]
                 self._blocks(role, [*written])
             case ResultEntry(call_id):
                 changed = {"tool_use_id": call_id} if is_changed else {}
-                self._blocks("user", [{**_fields(raw), **changed}])
+                self._blocks("user", [{**fields_of(raw), **changed}])
             case CallEntry(id, name):
                 changed = {"id": id, "name": name} if is_changed else {}
-                self._blocks("assistant", [{**_fields(raw), **changed}])
+                self._blocks("assistant", [{**fields_of(raw), **changed}])
             case _:
-                self._blocks("assistant", [_fields(raw)])
+                self._blocks("assistant", [fields_of(raw)])
 
     def _blocks(self, role: str, blocks: list[Any]) -> None:
         if not blocks:
@@ -224,7 +222,7 @@ class Fold:
 
 def _role(message: dict[str, Any]) -> str:
     role = message["role"]
-    return _string(role) if isinstance(role, msgspec.Raw) else role
+    return text_of(role) if isinstance(role, msgspec.Raw) else role
 
 
 def _content(message: dict[str, Any]) -> list[Any]:
@@ -232,7 +230,7 @@ def _content(message: dict[str, Any]) -> list[Any]:
     content = message["content"]
     if not isinstance(content, msgspec.Raw):
         return content
-    return [*_list(content)] if bytes(content).startswith(b"[") else [_text_block(TextPart(_string(content)))]
+    return [*objects_of(content)] if bytes(content).startswith(b"[") else [_text_block(TextPart(text_of(content)))]
 
 
 def _put_results_first(message: dict[str, Any]) -> None:

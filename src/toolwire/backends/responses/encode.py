@@ -13,6 +13,7 @@ from toolwire.backends.responses.profile import Profile
 from toolwire.backends.responses.wire import DIALECT
 from toolwire.core.cache import BoundedDict, size_of
 from toolwire.core.events import CallKind, Note
+from toolwire.core.raw import NULL, fields_of, to_json, to_raw
 from toolwire.core.request import (
     NO_PARAMETERS,
     AudioPart,
@@ -35,9 +36,6 @@ from toolwire.core.request import (
     ToolsEntry,
 )
 from toolwire.core.text import is_blank, shortened
-
-_encode = msgspec.json.Encoder().encode
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 OUTPUTS: dict[CallKind, str] = {"function": "function_call_output", "custom": "custom_tool_call_output"}
 _OUR_ID = re.compile(rb'"id": ?"[a-z]+_[0-9a-f]{24}')
@@ -91,7 +89,7 @@ def encode_request(request: Request, profile: Profile, *, stream: bool) -> tuple
         lost.append(Note("value_changed", "max_output_tokens"))
     if body.get("user") != caller.user:
         lost.append(Note("value_changed", "user"))
-    return _encode(body), [*lost, *(Note("field_dropped", name) for name in dropped)]
+    return to_json(body), [*lost, *(Note("field_dropped", name) for name in dropped)]
 
 
 ENCRYPTED = "reasoning.encrypted_content"
@@ -134,11 +132,11 @@ def _encode_original(request: Request, profile: Profile, *, stream: bool) -> tup
     if profile.include:
         included: list[str] = msgspec.json.decode(fields.get("include", b"null")) or []
         body["include"] = [*included, *(name for name in profile.include if name not in included)]
-    refused = [name for name in profile.refuses if body.pop(name, None) not in (None, msgspec.Raw(b"null"))]
-    return _encode(body), [*notes, *(Note("field_dropped", name) for name in refused)]
+    refused = [name for name in profile.refuses if body.pop(name, None) not in (None, NULL)]
+    return to_json(body), [*notes, *(Note("field_dropped", name) for name in refused)]
 
 
-_NO_TOOLS = [msgspec.Raw(b"[]"), msgspec.Raw(b"null")]
+_NO_TOOLS = [msgspec.Raw(b"[]"), NULL]
 
 
 def _items(request: Request, entries: Sequence[Entry], profile: Profile) -> list[Any]:
@@ -188,7 +186,7 @@ def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
     """An entry as the client wrote it, except for what has changed in it."""
     raw = entry.raw
     if profile.system == "instructions" and isinstance(entry, Message) and entry.role == "system":
-        return encoded_entry(as_developer(entry)) if raw is None else {**_fields(raw), "role": "developer"}
+        return encoded_entry(as_developer(entry)) if raw is None else {**fields_of(raw), "role": "developer"}
     if raw is None:
         return encoded_entry(entry)
     data = bytes(raw)
@@ -198,7 +196,7 @@ def _original_item(entry: Entry, profile: Profile, *, is_changed: bool) -> Any:
     may_be_ours = isinstance(entry, CallEntry | ResultEntry) and _OUR_ID.search(data) is not None
     if not dropped and not changed and not may_be_ours:
         return raw
-    fields = _fields(raw)
+    fields = fields_of(raw)
     if may_be_ours and is_minted_item_id(msgspec.json.decode(fields.get("id", b'""'))):
         dropped.append("id")
     return {name: value for name, value in {**fields, **changed}.items() if name not in dropped}
@@ -289,7 +287,7 @@ def _encoded_tools(tools: tuple[Tool, ...]) -> Sequence[msgspec.Raw]:
     if cached is None or cached[0] is not tools:
         namespaces = dict.fromkeys(tool.namespace for tool in tools)
         declared = (each for namespace in namespaces for each in _in_namespace(namespace, tools))
-        cached = tools, tuple(msgspec.Raw(_encode(each)) for each in declared)
+        cached = tools, tuple(to_raw(each) for each in declared)
         _encoded.keep(id(tools), cached)
     return cached[1]
 

@@ -7,73 +7,49 @@ is wrong.
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from toolwire.check.turns.loose import Json, as_list, as_number, as_object, as_objects, as_text, shown
 
-FIELDS = (
-    "error",
-    "incomplete_details",
-    "instructions",
-    "metadata",
-    "parallel_tool_calls",
-    "temperature",
-    "tool_choice",
-    "tools",
-    "top_p",
-)
-"""Fields that OpenAI requires besides `id`, `object`, `created_at`, `model` and `output`."""
-OPEN_FIELDS = (
-    "background",
-    "completed_at",
-    "frequency_penalty",
-    "max_output_tokens",
-    "max_tool_calls",
-    "presence_penalty",
-    "previous_response_id",
-    "prompt_cache_key",
-    "reasoning",
-    "safety_identifier",
-    "service_tier",
-    "store",
-    "text",
-    "top_logprobs",
-    "truncation",
-    "usage",
-)
-"""Fields that Open Responses requires in addition."""
-NOT_NULL = (
-    "background",
-    "frequency_penalty",
-    "parallel_tool_calls",
-    "presence_penalty",
-    "service_tier",
-    "store",
-    "temperature",
-    "text",
-    "tool_choice",
-    "tools",
-    "top_logprobs",
-    "top_p",
-    "truncation",
-)
-ECHOES = {
-    "echo-tools": ("tools", "tool_choice", "parallel_tool_calls"),
-    "echo-sampling": ("temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs"),
-    "echo": (
-        "background",
-        "instructions",
-        "max_output_tokens",
-        "max_tool_calls",
-        "metadata",
-        "previous_response_id",
-        "prompt_cache_key",
-        "reasoning",
-        "safety_identifier",
-        "store",
-        "text",
-        "truncation",
-    ),
+
+class _Field(msgspec.Struct, frozen=True):
+    """What is required of one field of a response."""
+
+    openai: bool = False
+    """OpenAI requires it; any other field is required by Open Responses only."""
+    nullable: bool = True
+    echo: str = ""
+    """The rule by which it repeats the field of the request, if it does."""
+
+
+FIELDS = {
+    "background": _Field(nullable=False, echo="echo"),
+    "completed_at": _Field(),
+    "error": _Field(openai=True),
+    "frequency_penalty": _Field(nullable=False, echo="echo-sampling"),
+    "incomplete_details": _Field(openai=True),
+    "instructions": _Field(openai=True, echo="echo"),
+    "max_output_tokens": _Field(echo="echo"),
+    "max_tool_calls": _Field(echo="echo"),
+    "metadata": _Field(openai=True, echo="echo"),
+    "parallel_tool_calls": _Field(openai=True, nullable=False, echo="echo-tools"),
+    "presence_penalty": _Field(nullable=False, echo="echo-sampling"),
+    "previous_response_id": _Field(echo="echo"),
+    "prompt_cache_key": _Field(echo="echo"),
+    "reasoning": _Field(echo="echo"),
+    "safety_identifier": _Field(echo="echo"),
+    "service_tier": _Field(nullable=False),
+    "store": _Field(nullable=False, echo="echo"),
+    "temperature": _Field(openai=True, nullable=False, echo="echo-sampling"),
+    "text": _Field(nullable=False, echo="echo"),
+    "tool_choice": _Field(openai=True, nullable=False, echo="echo-tools"),
+    "tools": _Field(openai=True, nullable=False, echo="echo-tools"),
+    "top_logprobs": _Field(nullable=False, echo="echo-sampling"),
+    "top_p": _Field(openai=True, nullable=False, echo="echo-sampling"),
+    "truncation": _Field(nullable=False, echo="echo"),
+    "usage": _Field(),
 }
-"""The request fields that a response repeats, by rule."""
+"""The required fields besides `id`, `object`, `created_at`, `model` and `output`."""
 EVENT_FIELDS = {
     "response.output_text.delta": ("logprobs",),
     "response.output_text.done": ("logprobs",),
@@ -86,13 +62,11 @@ EVENT_FIELDS = {
 
 def field_faults(response: Json) -> Iterator[tuple[str, str]]:
     """The rules about fields that a response breaks, each with the detail."""
-    lacking = [name for name in FIELDS if name not in response]
-    if lacking:
-        yield "fields", f"lacks {', '.join(lacking)}."
-    lacking = [name for name in OPEN_FIELDS if name not in response]
-    null = [name for name in NOT_NULL if name in response and response[name] is None]
-    if lacking:
-        yield "open-fields", f"lacks {', '.join(lacking)}."
+    for rule, by_openai in (("fields", True), ("open-fields", False)):
+        lacking = [name for name, field in FIELDS.items() if field.openai is by_openai and name not in response]
+        if lacking:
+            yield rule, f"lacks {', '.join(lacking)}."
+    null = [name for name, field in FIELDS.items() if not field.nullable and response.get(name, "") is None]
     if null:
         yield "open-fields", f"has null for {', '.join(null)}."
 
@@ -119,15 +93,15 @@ def usage_faults(response: Json) -> Iterator[str]:
 
 def echoed(rule: str, request: Json) -> list[str]:
     """The fields of a request that test an echo rule."""
-    return [name for name in ECHOES[rule] if request.get(name) is not None]
+    return [name for name, field in FIELDS.items() if field.echo == rule and request.get(name) is not None]
 
 
 def echo_faults(request: Json, response: Json) -> Iterator[tuple[str, str]]:
     """The echo rules that a response breaks, each with the detail; missing fields break another rule."""
-    for rule in ECHOES:
-        for name in echoed(rule, request):
-            if name in response and not _repeats(name, request[name], response[name]):
-                yield rule, f"has the {name} {shown(response[name])}, the request {shown(request[name])}."
+    for name, field in FIELDS.items():
+        sent = request.get(name) if field.echo else None
+        if sent is not None and name in response and not _repeats(name, sent, response[name]):
+            yield field.echo, f"has the {name} {shown(response[name])}, the request {shown(sent)}."
 
 
 def _repeats(name: str, sent: Any, returned: Any) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import msgspec
 
 from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, run_steps, take_bounded
-from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
 from toolwire.core.raw import Fields, fields_of, list_of, to_raw
@@ -23,7 +22,7 @@ from toolwire.dialects import reading
 from toolwire.dialects.chat import wire
 from toolwire.dialects.chat.history import decode_messages, needs_rewriting
 from toolwire.dialects.openai import MODES, checked_choice
-from toolwire.dialects.reading import DeclaredTools, as_bad_request, extra_fields, read_at, tool_name
+from toolwire.dialects.reading import DeclaredTools, extra_fields, read_at, tool_cache, tool_name
 from toolwire.dialects.responses.history import decode_items
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
@@ -122,17 +121,14 @@ def _read(body: bytes) -> Steps[tuple[wire.Body, Fields]]:
         pass
     yield
     try:
-        read = _decode_body(body)
-        yield
-        return read, extra_fields(fields_of(body), _KNOWN, _DEFAULTS)
-    except msgspec.ValidationError as error:
-        refused = as_bad_request(error)
+        read = reading.read(_decode_body, body)
+    except BadRequest as refused:
         if (refused.param or "").startswith("messages[...]"):  # msgspec does not report the index of the message
             for index, message in enumerate(list_of(fields_of(body)["messages"])):
                 read_at(_decode_message, message, f"messages[{index}]")
-        raise refused from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequest(f"The body is not valid JSON: {error}", code="invalid_json") from None
+        raise
+    yield
+    return read, extra_fields(fields_of(body), _KNOWN, _DEFAULTS)
 
 
 def _tools(read: wire.Body) -> DeclaredTools:
@@ -151,14 +147,6 @@ def _size_of_tools(read: wire.Body) -> int:
     return sum(len(schema) for schema in schemas if schema is not msgspec.UNSET)
 
 
-def _read_tools(data: bytes) -> DeclaredTools:
-    return DeclaredTools.of(reading.read_tools(data, _tool))
-
-
-_known_tools = Cache(_read_tools)
-"""An agent sends the same ones with every request, so they are read once."""
-
-
 def _tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
     tool = read_at(_decode_tool, raw, path)
     if tool.type is None:
@@ -173,6 +161,9 @@ def _tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
         format = _grammar(reading.given(custom.format), f"{path}.custom.format")
         return Tool(name, custom.description or "", kind="custom", format=format)
     return HostedTool(tool.type, raw)
+
+
+_known_tools = tool_cache(_tool)
 
 
 def _grammar(format: msgspec.Raw | None, path: str) -> msgspec.Raw | None:

@@ -10,12 +10,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from toolwire.core.batch import BatchWriter
-from toolwire.core.raw import NULL, Fields, fields_of, object_in, to_json
+from toolwire.core.raw import NULL, Fields, fields_of, object_in, objects_of, to_json
 from toolwire.core.sse import Frame
 
 Opening: TypeAlias = bytes | tuple[bytes, ...]
-
-_list = msgspec.json.Decoder(list[Fields]).decode
 
 _CHUNK_FIELDS = frozenset(("id", "object", "created", "model", "choices", "usage"))
 _CHOICE_FIELDS = frozenset(("index", "delta", "message", "finish_reason"))
@@ -31,7 +29,7 @@ class Chunk:
 
     def __init__(self, data: bytes) -> None:
         fields = fields_of(data)
-        choices = _list(fields.get("choices", b"[]")) if fields.get("choices") != NULL else []
+        choices = objects_of(fields.get("choices", b"[]")) if fields.get("choices") != NULL else []
         first = next((choice for choice in choices if _number(choice) == 0), Fields())
         self.extra = {name: value for name, value in fields.items() if name not in _CHUNK_FIELDS}
         self.usage = object_in(fields, "usage")
@@ -98,10 +96,10 @@ class DeltaForwarder:
             fields.setdefault("usage", None)
         else:
             fields.pop("usage", None)
-        choice: dict[str, Any] = {**_list(fields["choices"])[0], "index": 0}
+        choice: dict[str, Any] = {**objects_of(fields["choices"])[0], "index": 0}
         if call is not None:
             delta = fields_of(choice["delta"])
-            choice["delta"] = {**delta, "tool_calls": [{**_list(delta["tool_calls"])[0], "index": call}]}
+            choice["delta"] = {**delta, "tool_calls": [{**objects_of(delta["tool_calls"])[0], "index": call}]}
         elif b'"role"' in bytes(choice["delta"]):  # which was already sent
             choice["delta"] = {name: value for name, value in fields_of(choice["delta"]).items() if name != "role"}
         fields["choices"] = [choice]

@@ -3,14 +3,13 @@
 import msgspec
 
 from toolwire.core.bounds import UNBOUNDED, Bounds, Steps, run_steps, take_bounded
-from toolwire.core.cache import Cache
 from toolwire.core.errors import BadRequest
 from toolwire.core.raw import fields_of, list_of, to_raw
 from toolwire.core.request import Caller, HostedTool, OutputFormat, Request, Sampling, Tool, ToolChoice, ToolMode
 from toolwire.dialects import reading
 from toolwire.dialects.messages import wire
 from toolwire.dialects.messages.history import decode_messages
-from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at, tool_name
+from toolwire.dialects.reading import DeclaredTools, extra_fields, read, read_at, tool_cache, tool_name
 
 _decode_body = msgspec.json.Decoder(wire.Body).decode
 _decode_tool = msgspec.json.Decoder(wire.ToolParam).decode
@@ -85,20 +84,15 @@ def _system(system: str | list[wire.Block] | None) -> str:
     return "\n\n".join(block.text for block in system if block.text)
 
 
-def _read_tools(data: bytes) -> DeclaredTools:
-    return DeclaredTools.of(reading.read_tools(data, _tool))
-
-
-_known_tools = Cache(_read_tools)
-"""An agent sends the same ones with every request, so they are read once."""
-
-
 def _tool(raw: msgspec.Raw, path: str) -> Tool | HostedTool:
     tool = read_at(_decode_tool, raw, path)
     if tool.type not in (None, "custom"):
         return HostedTool(tool.type or "", raw)
     name, schema = tool_name(tool.name, path), reading.given(tool.input_schema)
     return Tool(name, tool.description or "", schema, tool.strict, cache=reading.given(tool.cache_control))
+
+
+_known_tools = tool_cache(_tool)
 
 
 def _tool_choice(choice: wire.ToolChoiceParam | None, declared: DeclaredTools) -> ToolChoice | None:
