@@ -149,7 +149,7 @@ def test_a_client_that_forbids_parallel_calls_gets_one(ask: Ask):
         ("none", []),
         ({"type": "function", "name": "get_time"}, ["get_time"]),
         (
-            {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "get_time"}]},
+            {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_time"}]},
             ["get_time"],
         ),
     ],
@@ -192,7 +192,7 @@ def test_every_parallel_call_gets_its_result(ask: Ask):
 
 
 def test_a_custom_tool_gets_its_result_back(ask: Ask):
-    first = ask("demo", tools=[RUN])
+    first = ask("demo", input="Use the tool run.", tools=[RUN])
     call = first.output[-1]
     assert call.type == "custom_tool_call"
     result = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": "1"}

@@ -181,7 +181,7 @@ def test_requests_wait_for_their_turn(socket: ResponsesConnection):
     turns = [seen[: ends[0] + 1], seen[ends[0] + 1 : ends[1] + 1], seen[ends[1] + 1 :]]
     assert [responses_faults([(None, message) for message in turn], done=None) for turn in turns] == [[], [], []]
     said = [turn[-1]["response"]["output"][0]["content"][0]["text"] for turn in turns]
-    assert [words.rpartition(" ")[2] for words in said] == ["One", "Two", "Three"]
+    assert [words.splitlines()[0].rpartition(" ")[2] for words in said] == ["One", "Two", "Three"]
 
 
 def test_events_name_the_lane_they_belong_to(socket: ResponsesConnection):
