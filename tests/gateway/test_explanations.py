@@ -72,7 +72,7 @@ def test_a_refused_key_is_said_to_be_whose_it_is(http, start, upstream, fields, 
 
 
 def test_with_keys_nobody_is_told_where_a_backend_is(http, start):
-    gateway = start(KEYS + backend("http://user:word@127.0.0.1:9/v1?token=1"))
+    gateway = start(KEYS + backend("http://user:word@127.0.0.1:9/v1", query='{ token = "1" }'))
     response = ask(http, gateway, "up/x", **ANN)
     said = "Backend `up` cannot be reached: connection refused. Is the server running, and is base_url right?"
     assert message(response) == said
@@ -81,7 +81,7 @@ def test_with_keys_nobody_is_told_where_a_backend_is(http, start):
 
 
 def test_without_keys_an_address_is_shown_without_user_and_query(http, start):
-    response = ask(http, start(backend("http://user:word@127.0.0.1:9/v1?token=1")), "up/x")
+    response = ask(http, start(backend("http://user:word@127.0.0.1:9/v1", query='{ token = "1" }')), "up/x")
     assert "(http://127.0.0.1:9/v1)" in message(response)
     assert "word" not in response.text
     assert "token" not in response.text

@@ -37,7 +37,7 @@ def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
             "[[backends]]\nname = 'a'\nkind = 'responses'\n",
             "backends[0] (a).base_url: a responses backend needs an address",
         ),
-        ("[[backends]]\nname = 'a'\nkind = 'oracle'\n", "backends[0].kind:"),
+        ("[[backends]]\nname = 'a'\nkind = 'oracle'\n", "backends[0] (a).kind: 'oracle' is none of chat,"),
         (
             "[[backends]]\nname = 'a'\nkind = 'demo'\n[[backends]]\nname = 'a'\nkind = 'demo'\n",
             "another backend has this name",
@@ -71,7 +71,7 @@ def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         ),
         (
             "[[backends]]\nname = 'a'\nkind = 'responses'\nbase_url = 'http://x'\nprofile = { nonsense = 1 }\n",
-            "backends[0] (a):",
+            "toolwire.toml: backends[0] (a).profile.nonsense: unknown key",
         ),
         ("[[backends]]\nname = 'a'\nkind = 'replay'\nfile = 'none.jsonl'\n", "there is no recording"),
         ("[[keys]]\nname = 'a'\nkey_env = 'NO_SUCH'\n", "keys[0] (a): the variable NO_SUCH is not set"),

@@ -37,6 +37,7 @@ class Asked(msgspec.Struct):
     path: str
     headers: dict[str, str]
     body: Any
+    query: str = ""
 
 
 class Upstream:
@@ -98,7 +99,9 @@ class Upstream:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read())
-        asked = Asked(request.path, {k.lower(): v for k, v in request.headers.items()}, body)
+        asked = Asked(
+            request.path, {k.lower(): v for k, v in request.headers.items()}, body, request.rel_url.raw_query_string
+        )
         self.asked.append(asked)
         found = self.replies[body["model"]]
         if callable(found):

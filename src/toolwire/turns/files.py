@@ -20,12 +20,17 @@ NAME = "toolwire.toml"
 
 def user_file(environment: Mapping[str, str] = os.environ) -> Path | None:
     """The user's own configuration file, if there is one."""
+    path = user_path(environment)
+    return path if path.is_absolute() and os.path.lexists(path) else None
+
+
+def user_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where the user's own configuration file is, or would be."""
     home = environment.get("HOME") or os.path.expanduser("~")
     base = environment.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(base):  # the specification says that a relative one does not count
         base = os.path.join(home, ".config")
-    path = Path(base, "toolwire", NAME)
-    return path if path.is_absolute() and os.path.lexists(path) else None
+    return Path(base, "toolwire", NAME)
 
 
 def why_untrusted(path: Path) -> str:

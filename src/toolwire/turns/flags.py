@@ -62,12 +62,15 @@ def with_flags(rules: ToolRules, flags: Mapping[str, str], given: Mapping[str, s
     """
     if not given:
         return rules
-    changed = {
-        field: _READERS[field](name, given[name])
-        for name, field in flags.items()
-        if name in given and (given[name].strip() or field == "delimiter")
-    }
+    changed = {field: _READERS[field](name, given[name]) for field, name in given_flags(flags, given).items()}
     return msgspec.structs.replace(rules, **changed) if changed else rules
+
+
+def given_flags(flags: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """The keys of `[tools]` that are set by flags, each with the name of its flag."""
+    return {
+        field: name for name, field in flags.items() if name in given and (given[name].strip() or field == "delimiter")
+    }
 
 
 def boolean(name: str, text: str) -> bool:

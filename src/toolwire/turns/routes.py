@@ -26,7 +26,7 @@ from toolwire.turns.codex import codex_upstream
 from toolwire.turns.explain import AskedBackend, KeySource
 from toolwire.turns.retries import RetryBudget
 from toolwire.turns.settings import Backend, Settings, SettingsError, is_glob
-from toolwire.upstream.credentials import ApiKey, CodexLogin, Header
+from toolwire.upstream.credentials import ApiKey, CodexLogin
 from toolwire.upstream.http import Credentials, HttpUpstream
 from toolwire.upstream.reply import Broken, Origin, Upstream
 from toolwire.upstream.script import ScriptUpstream
@@ -117,6 +117,7 @@ class Router:
     """All backends, in the order of the settings."""
 
     def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
+        self._settings = settings
         routes = (_route(backend, settings, session) for backend in settings.backends)
         is_open = not settings.keys
         self._routes = {route.backend.name: msgspec.structs.replace(route, shows_url=is_open) for route in routes}
@@ -132,6 +133,10 @@ class Router:
     async def stop(self) -> None:
         for route in self._routes.values():
             await route.upstream.stop()
+
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        return tuple(self._routes.values())
 
     def find(self, model: str) -> tuple[Route, str]:
         """The route for a model's name, and the name to ask its backend for."""
@@ -149,13 +154,7 @@ class Router:
         """Every route for a model's name, in the order of the settings."""
         if len(model) > LONGEST_NAME:
             raise BadRequest(f"model must have at most {LONGEST_NAME} characters; received {len(model)}.", "model")
-        name, slash, inner = model.partition("/")
-        if slash and name in self._routes:
-            route = self._routes[name]
-            return [(route, route.backend.aliases.get(inner, inner))]
-        found = [
-            (route, target) for route in self._routes.values() if (target := route.backend.serves(model)) is not None
-        ]
+        found = [(self._routes[backend.name], target) for backend, target in self._settings.serving(model)]
         if not found:
             raise self._no_model(model)
         return found
@@ -218,30 +217,26 @@ class Router:
         if kept is not None and time.monotonic() - kept[0] < MODELS_KEPT:
             return kept[1]
         try:
-            listed = msgspec.json.decode(await list_models(asker[1]), type=_Models)
-            names = tuple(model.id for model in listed.data)
+            names = names_in(await list_models(asker[1]))
         except (Broken, msgspec.DecodeError):
             return kept[1] if kept is not None else ()
         self._listed.put(asker[1], asker, (time.monotonic(), names), size_of((asker, names)))
         return names
 
 
+def names_in(body: bytes) -> tuple[str, ...]:
+    """The names in a server's list of models."""
+    return tuple(model.id for model in msgspec.json.decode(body, type=_Models).data)
+
+
 def check_backends(settings: Settings) -> None:
-    """Find out now what would only fail when the gateway starts."""
-    for number, backend in enumerate(settings.backends):
+    """Find out now whether every recording can be replayed."""
+    for index, backend in enumerate(settings.backends):
         try:
-            if backend.kind == "responses":
-                _profile(backend)
-            elif backend.kind == "chat":
-                chat.profile_from(backend.profile)
-            elif backend.kind == "messages":
-                messages.profile_from(backend.profile)
-            elif backend.kind == "codex":
-                codex.profile_from(backend.profile)
-            elif backend.kind == "replay":
+            if backend.kind == "replay":
                 _replaying(backend, _recording(backend))
         except (msgspec.ValidationError, ValueError) as error:
-            raise SettingsError(f"backends[{number}] ({backend.name}): {error}") from None
+            raise SettingsError(f"{settings.file}: backends[{index}] ({backend.name}).file: {error}") from None
 
 
 def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
@@ -282,8 +277,7 @@ def _codex(backend: Backend, settings: Settings) -> Route:
 
 def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     profile = chat.profile_from(backend.profile)
-    credentials = _credentials(backend, settings)
-    upstream = HttpUpstream(session, backend.base_url, credentials, backend.headers, settings.server.batching)
+    upstream = _http(session, backend, settings)
 
     def converse(request: Request, seed: str) -> Conversation:
         return chat.Conversation(request, seed, profile)
@@ -294,9 +288,12 @@ def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) 
 
 def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     profile = messages.profile_from(backend.profile)
-    credentials = _credentials(backend, settings, "x-api-key")
-    headers = {"anthropic-version": profile.version, **backend.headers}
-    upstream = HttpUpstream(session, backend.base_url, credentials, headers, settings.server.batching)
+    usual = msgspec.structs.replace(
+        backend,
+        headers={"anthropic-version": profile.version, **backend.headers},
+        key_header=backend.key_header or "x-api-key",
+    )
+    upstream = _http(session, usual, settings)
 
     def converse(request: Request, seed: str) -> Conversation:
         return messages.Conversation(request, seed, profile)
@@ -319,9 +316,8 @@ def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSessi
 
 def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
     profile = _profile(backend)
-    address = backend.base_url or profile.base_url
-    credentials = _credentials(backend, settings)
-    upstream = HttpUpstream(session, address, credentials, backend.headers, settings.server.batching)
+    usual = msgspec.structs.replace(backend, base_url=backend.base_url or profile.base_url)
+    upstream = _http(session, usual, settings)
 
     def converse(request: Request, seed: str) -> Conversation:
         return responses.Conversation(request, seed, profile)
@@ -369,11 +365,19 @@ def _profile(backend: Backend) -> responses.Profile:
     return responses.profile_from(backend.profile, base)
 
 
-def _credentials(backend: Backend, settings: Settings, header: Header = "authorization") -> Credentials:
+def _http(session: aiohttp.ClientSession, backend: Backend, settings: Settings) -> HttpUpstream:
+    credentials = _credentials(backend, settings)
+    return HttpUpstream(
+        session, backend.base_url, credentials, backend.headers, settings.server.batching, backend.query
+    )
+
+
+def _credentials(backend: Backend, settings: Settings) -> Credentials:
+    header = backend.key_header or "authorization"
     if backend.auth == "codex":
         return CodexLogin()
     if backend.api_key_env:
-        return ApiKey(header, os.environ[backend.api_key_env])
+        return ApiKey(header, os.environ[backend.api_key_env].strip())
     # With keys of our own the client's key is ours, and stays here.
     return ApiKey(header, "" if settings.keys else None)
 

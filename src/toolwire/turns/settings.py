@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,22 +22,19 @@ import msgspec
 from toolwire.assembly import ToolRules
 from toolwire.backends import demo
 from toolwire.core.bounds import Bounds
-from toolwire.core.errors import validation_message
 from toolwire.memory.private import close_to_others, make_folders, state_folder
 from toolwire.memory.sqlite import SqliteStore, store_failed
 from toolwire.memory.store import StoreFailed
 from toolwire.turns.files import NAME, user_file, why_untrusted
 from toolwire.turns.flags import FLAGS, FlagError, boolean, with_flags
-from toolwire.upstream.credentials import has_login
+from toolwire.turns.presets import PRESETS, missing_preset, with_preset
+from toolwire.turns.tables import SettingsError, converted
+from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
 
 Kind = Literal["responses", "chat", "messages", "codex", "demo", "replay"]
 HTTP_KINDS = ("responses", "chat", "messages")
 """The kinds that have an address."""
-
-
-class SettingsError(Exception):
-    """One clear line about a setting that cannot be."""
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,8 +123,14 @@ class AgentTools(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     kind: Kind
+    preset: str = ""
+    """The preset that filled in what the settings file does not say."""
     base_url: str = ""
+    query: dict[str, str] = {}
+    """Parameters for the URL of every request."""
     api_key_env: str = ""
+    key_header: Header | Literal[""] = ""
+    """The header in which the key is sent, if not the usual one of the kind."""
     auth: Literal["", "codex"] = ""
     models: tuple[str, ...] = ()
     aliases: dict[str, str] = {}
@@ -183,9 +186,22 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: str = ""
     """Where these were read, for what is only found to be wrong later. Not a setting itself."""
 
+    def serving(self, model: str) -> list[tuple[Backend, str]]:
+        """Every backend that serves a model, in their order, each with the name to ask it for."""
+        name, slash, inner = model.partition("/")
+        if slash:
+            for backend in self.backends:
+                if backend.name == name:
+                    return [(backend, backend.aliases.get(inner, inner))]
+        return [(backend, target) for backend in self.backends if (target := backend.serves(model)) is not None]
+
+    def key_of(self, key: Key) -> str:
+        """A key itself, wherever it is."""
+        return (key.key or os.environ.get(key.key_env, "")).strip()
+
     def key_forms(self, key: Key) -> tuple[bytes, ...]:
         """The bytes in which clients send a key: some write chars beyond ASCII as UTF-8, some as Latin-1."""
-        text = (key.key or os.environ.get(key.key_env, "")).strip()
+        text = self.key_of(key)
         forms = {text.encode("utf-8", "surrogateescape")}
         with suppress(UnicodeEncodeError):
             forms.add(text.encode("latin-1"))
@@ -215,37 +231,30 @@ def _variables(value: Any) -> Iterator[str]:
 
 
 DEMO = Backend("demo", "demo", models=demo.MODELS, retries=0)
-OPENAI = Backend(
-    "openai",
-    "responses",
-    base_url="https://api.openai.com/v1",
-    api_key_env="OPENAI_API_KEY",
-    models=("gpt-*", "o[0-9]*", "chatgpt-*", "codex-*"),
-    profile={"compacts": True, "counts_tokens": True},
-)
-
-ANTHROPIC = Backend(
-    "anthropic",
-    "messages",
-    base_url="https://api.anthropic.com/v1",
-    api_key_env="ANTHROPIC_API_KEY",
-    models=("claude-*",),
-)
-
+OPENAI, ANTHROPIC = (msgspec.convert(with_preset({"preset": name}, name), Backend) for name in ("openai", "anthropic"))
 CODEX = Backend("codex", "codex")
 
 DUMP = "CODEX_DUMP_SSE"
+LEVEL = "TOOLWIRE_LOG_LEVEL"
 _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 
 
 def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings of a file, or else of the user's own if there is one, the environment and what is found."""
+    from toolwire.turns.checks import faults  # noqa: PLC0415 - it needs the types that are defined here
+
+    settings = read(path, environment)
+    for fault in faults(settings, environment):
+        raise SettingsError(f"{settings.file or 'the environment'}: {fault}")
+    return settings
+
+
+def read(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """The same, but only what cannot be read at all is an error."""
     file = Path(path) if path is not None else user_file(environment)
     settings = _read_file(file) if file is not None else Settings()
     settings = _with_environment(settings, environment)
-    settings = msgspec.structs.replace(settings, backends=_found_backends(settings, environment))
-    _check(settings, settings.file or "the environment", environment)
-    return settings
+    return msgspec.structs.replace(settings, backends=_found_backends(settings, environment))
 
 
 def load_for_serving(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -331,17 +340,42 @@ def opened_store(settings: Settings, say: Callable[[str], None]) -> SqliteStore:
     return store
 
 
-def _read_file(path: Path) -> Settings:
+def read_table(path: Path) -> dict[str, Any]:
+    """What a settings file says, word for word."""
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        raise SettingsError(f"{path}: there is no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise SettingsError(f"{path}: there is no such file; toolwire init writes one") from None
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: {error}") from None
+
+
+def _read_file(path: Path) -> Settings:
+    table = read_table(path)
     if "file" in table:
         raise SettingsError(f"{path}: file: unknown key")
-    settings = msgspec.structs.replace(_converted(table, Settings, str(path)), file=str(path))
-    return _with_absolute_paths(settings)
+    settings = converted(_with_presets(table, str(path)), Settings, str(path))
+    return _with_absolute_paths(msgspec.structs.replace(settings, file=str(path)))
+
+
+def _with_presets(table: dict[str, Any], source: str) -> dict[str, Any]:
+    """A settings file with what the presets of its backends fill in."""
+    given: Any = table.get("backends")
+    if not isinstance(given, list):
+        return table
+    entries = cast("list[Any]", given)
+    return {**table, "backends": [_filled(entry, source, index) for index, entry in enumerate(entries)]}
+
+
+def _filled(entry: Any, source: str, index: int) -> Any:
+    name: Any = cast("dict[str, Any]", entry).get("preset") if isinstance(entry, dict) else None
+    if not isinstance(name, str) or not name:
+        return cast("Any", entry)
+    if name not in PRESETS:
+        raise SettingsError(f"{source}: backends[{index}].preset: {missing_preset(name)}")
+    return with_preset(cast("dict[str, Any]", entry), name)
 
 
 def _with_absolute_paths(settings: Settings) -> Settings:
@@ -364,21 +398,6 @@ def _with_absolute_files(backend: Backend, folder: Path) -> Backend:
     return msgspec.structs.replace(backend, file=file, command=command)
 
 
-T = TypeVar("T")
-
-
-def _converted(value: Any, kind: type[T], source: str) -> T:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        text, field = validation_message(error)
-        unknown = re.search(r"unknown field `(\w+)`", text)
-        if unknown:
-            field = f"{field}.{unknown[1]}" if field else unknown[1]
-            text = "unknown key"
-        raise SettingsError(f"{source}: {field}: {text}" if field else f"{source}: {text}") from None
-
-
 def _with_environment(settings: Settings, environment: Mapping[str, str]) -> Settings:
     debug = settings.debug
     try:
@@ -388,10 +407,10 @@ def _with_environment(settings: Settings, environment: Mapping[str, str]) -> Set
         raise SettingsError(str(error)) from None
     if dumps and not debug.record:
         debug = msgspec.structs.replace(debug, record="recordings")
-    level = environment.get("TOOLWIRE_LOG_LEVEL", "").strip().lower()
+    level = environment.get(LEVEL, "").strip().lower()
     if level:
         changed = {**msgspec.to_builtins(debug), "level": level}
-        debug = _converted(changed, Debug, "TOOLWIRE_LOG_LEVEL")
+        debug = converted(changed, Debug, LEVEL)
     return msgspec.structs.replace(settings, tools=rules, debug=debug)
 
 
@@ -407,65 +426,6 @@ def _found_backends(settings: Settings, environment: Mapping[str, str]) -> tuple
     return backends
 
 
-def _check(settings: Settings, source: str, environment: Mapping[str, str]) -> None:
-    server = settings.server
-    for field, size in (
-        ("server.max_body", server.max_body),
-        ("server.max_in_flight", server.max_in_flight),
-        ("server.max_reply", server.max_reply),
-        ("server.max_preamble", server.max_preamble),
-        ("store.max_size", settings.store.max_size),
-    ):
-        try:
-            bytes_of(size)
-        except ValueError as error:
-            raise SettingsError(f"{source}: {field}: {error}") from None
-    if bytes_of(server.max_in_flight) < bytes_of(server.max_body):
-        raise SettingsError(f"{source}: server.max_in_flight: one body may be larger, by server.max_body")
-    _check_doors(settings, source)
-    if settings.store.url and not settings.store.url.startswith(("memory:", "sqlite:")):
-        raise SettingsError(f"{source}: store.url: {settings.store.url!r} is neither memory: nor sqlite:PATH")
-    seen: set[str] = set()
-    for index, backend in enumerate(settings.backends):
-        where = f"{source}: backends[{index}] ({backend.name})"
-        if backend.name in seen:
-            raise SettingsError(f"{where}: another backend has this name")
-        seen.add(backend.name)
-        _check_backend(backend, where, environment)
-
-
-_HOST = re.compile(r"[^\s:/@*\[\]]+|\[?[0-9a-fA-F:.]+\]?")
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@*]+", re.IGNORECASE)
-
-
-def _check_doors(settings: Settings, source: str) -> None:
-    """Hosts, origins and keys: who may come in."""
-    for index, host in enumerate(settings.server.hosts):
-        if not _HOST.fullmatch(host):
-            message = f"{host!r} is not a host; write a name or an address, without scheme and port"
-            raise SettingsError(f"{source}: server.hosts[{index}]: {message}")
-    for index, origin in enumerate(settings.server.origins):
-        if not _ORIGIN.fullmatch(origin):
-            message = f"{origin!r} is not an origin; write SCHEME://HOST or SCHEME://HOST:PORT"
-            raise SettingsError(f"{source}: server.origins[{index}]: {message}")
-    names: set[str] = set()
-    secrets: set[bytes] = set()
-    for index, key in enumerate(settings.keys):
-        where = f"{source}: keys[{index}] ({key.name})"
-        if not key.name:
-            raise SettingsError(f"{where}: a name is needed")
-        if key.name in names:
-            raise SettingsError(f"{where}: another key has this name; what is stored belongs to the name")
-        forms = settings.key_forms(key)
-        if not forms:
-            missing = f"the variable {key.key_env} is not set" if key.key_env else "a key or key_env is needed"
-            raise SettingsError(f"{where}: {missing}")
-        if not secrets.isdisjoint(forms):
-            raise SettingsError(f"{where}: another name has this key")
-        names.add(key.name)
-        secrets.update(forms)
-
-
 def address_fault(url: str) -> str:
     """What is wrong with the address of a server; nothing, if it can be asked."""
     if any(letter.isspace() for letter in url):
@@ -476,19 +436,3 @@ def address_fault(url: str) -> str:
     except ValueError as error:
         return str(error)
     return "" if is_whole else "no http://HOST[:PORT]"
-
-
-def _check_backend(backend: Backend, where: str, environment: Mapping[str, str]) -> None:
-    if backend.kind in HTTP_KINDS and not backend.base_url and backend.auth != "codex":
-        raise SettingsError(f"{where}.base_url: a {backend.kind} backend needs an address")
-    fault = address_fault(backend.base_url) if backend.base_url else ""
-    if fault:
-        raise SettingsError(f"{where}.base_url: {backend.base_url!r} is not an address: {fault}")
-    if backend.api_key_env and not environment.get(backend.api_key_env):
-        raise SettingsError(f"{where}.api_key_env: the variable {backend.api_key_env} is not set")
-    if backend.workers < 1:
-        raise SettingsError(f"{where}.workers: at least one is needed; received {backend.workers}")
-    if not backend.command:
-        raise SettingsError(f"{where}.command: a program is needed")
-    if backend.kind == "replay" and not Path(backend.file).is_file():
-        raise SettingsError(f"{where}.file: there is no recording {backend.file!r}")

@@ -10,7 +10,7 @@ import msgspec
 from toolwire.core.errors import Failure
 from toolwire.upstream.reply import Broken
 
-Header: TypeAlias = Literal["authorization", "x-api-key"]
+Header: TypeAlias = Literal["authorization", "x-api-key", "api-key"]
 """The header in which a backend expects its key."""
 
 

@@ -78,16 +78,17 @@ class HttpUpstream:
         credentials: Credentials,
         headers: Mapping[str, str],
         batching: bool = True,
+        query: Mapping[str, str] | None = None,
     ) -> None:
         self._session = session
         self._batching = batching
-        self._base = base_url.rstrip("/")
+        self._query = query or {}
         self._credentials = credentials
-        own = {name.lower(): value for name, value in headers.items()}
+        address = URL(base_url)
+        self.url = str(address.with_user(None).with_query(None).with_fragment(None)).rstrip("/")
+        own = {**_login(address), **{name.lower(): value for name, value in headers.items()}}
         self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
-        address = URL(self._base)
         self.origin: Origin = (address.scheme, address.host, address.port)
-        self.url = str(address.with_user(None).with_query(None).with_fragment(None))
         self._proxy = proxy_for(address)
         self._targets: dict[str, aiohttp.ClientRequest] = {}
 
@@ -106,7 +107,7 @@ class HttpUpstream:
                 return await self._send(opening, headers)
             await give_way()  # encoding it took long
             response = await self._session.post(
-                self._base + opening.path,
+                self._url(opening.path),
                 data=_payload(opening.body),
                 headers=headers,
                 proxy=self._proxy,
@@ -137,13 +138,16 @@ class HttpUpstream:
     def _target(self, path: str) -> aiohttp.ClientRequest:
         """Where a request to this path goes, as aiohttp's pool wants to know it; nothing of one request is in it."""
         if path not in self._targets:
-            self._targets[path] = _BareRequest("POST", URL(self._base + path), loop=asyncio.get_running_loop())
+            self._targets[path] = _BareRequest("POST", self._url(path), loop=asyncio.get_running_loop())
         return self._targets[path]
 
     def beside(self, last: str) -> "HttpUpstream":
         """The upstream for the parent path, if the path ends with this segment."""
-        base = self._base.removesuffix(f"/{last}")
-        return HttpUpstream(self._session, base, self._credentials, self._headers, self._batching)
+        return self.at(self.url.removesuffix(f"/{last}"))
+
+    def at(self, base_url: str) -> "HttpUpstream":
+        """The same at another address of the same server."""
+        return HttpUpstream(self._session, base_url, self._credentials, self._headers, self._batching, self._query)
 
     async def get_json(self, path: str, key: str) -> bytes:
         """Send a GET request for a small document, such as a list of models."""
@@ -151,18 +155,41 @@ class HttpUpstream:
 
     async def fetch_json(self, post: Post, key: str) -> bytes:
         """Send a request with a small answer, such as a token count: a POST, or a GET if it has no body."""
+        answer = await self.fetch(post, key)
+        if not 200 <= answer.status < 300:
+            raise broken("backend_refused", f"The backend answered with status {answer.status}.")
+        return answer.body
+
+    async def fetch(self, post: Post, key: str) -> "SmallAnswer":
+        """The same, whatever the answer is. Raises `Broken` if none comes."""
         headers = {**self._headers, **post.headers, **self._credentials.headers(key)}
         method, body = ("POST", _payload(post.body)) if post.body else ("GET", None)
         request = self._session.request(
-            method, self._base + post.path, headers=headers, data=body, proxy=self._proxy, allow_redirects=False
+            method, self._url(post.path), headers=headers, data=body, proxy=self._proxy, allow_redirects=False
         )
         try:
             async with asyncio.timeout(8), request as response:
-                if not 200 <= response.status < 300:
-                    raise broken("backend_refused", f"The backend answered with status {response.status}.")
-                return await _small(response)
+                return SmallAnswer(response.status, response.content_type, await _small(response))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _broken(error) from error
+
+    def _url(self, path: str) -> URL:
+        return URL(self.url + path).extend_query(self._query)
+
+
+def _login(address: URL) -> dict[str, str]:
+    """The header for the user and the password that an address may hold. A key goes before them."""
+    if address.user is None:
+        return {}
+    return {"authorization": aiohttp.BasicAuth(address.user, address.password or "").encode()}
+
+
+class SmallAnswer(msgspec.Struct, frozen=True):
+    """A whole answer that is no turn."""
+
+    status: int
+    content_type: str
+    body: bytes
 
 
 async def _small(response: aiohttp.ClientResponse) -> bytes:

@@ -22,7 +22,10 @@ from toolwire.notations.reasoning import ReadReasoning
 from toolwire.notations.registry import CALLS, HERMES, REASONING
 from toolwire.notations.values import Schemas
 
-__all__ = ["OPENAI", "Conversation", "Profile"]
+__all__ = ["OPENAI", "PATH", "Conversation", "Profile"]
+
+PATH = "/chat/completions"
+"""What follows the base URL."""
 
 
 class Conversation(LoweredConversation):
@@ -46,7 +49,7 @@ class Conversation(LoweredConversation):
         body, notes = encode_request(request, self._profile, stream=request.stream, declared=self._declared)
         self._decoder.begin(notes)
         accept = "text/event-stream" if self._request.stream else "application/json"
-        return Post("/chat/completions", body, {"accept": accept})
+        return Post(PATH, body, {"accept": accept})
 
 
 def text_readers(profile: Profile, request: Request, seed: str) -> list[Stage[Event, Event]]:

@@ -15,7 +15,10 @@ from toolwire.core.backend import Post
 from toolwire.core.errors import Failure
 from toolwire.core.request import Request
 
-__all__ = ["ANTHROPIC", "MODELS_PATH", "Conversation", "Profile", "count_tokens"]
+__all__ = ["ANTHROPIC", "MODELS_PATH", "PATH", "Conversation", "Profile", "count_tokens"]
+
+PATH = "/messages"
+"""What follows the base URL."""
 
 MODELS_PATH = "/models?limit=1000"
 """The list of its models. Anthropic gives twenty at a time unless more are asked for."""
@@ -33,7 +36,7 @@ class Conversation(LoweredConversation):
     def start(self) -> Post:
         body, notes = encode_request(self._request, self._profile, stream=self._request.stream)
         self._decoder.begin(notes)
-        return Post("/messages", body, _headers(self._request, self._profile))
+        return Post(PATH, body, _headers(self._request, self._profile))
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         failure = super().refused(status, headers, body)

@@ -16,7 +16,10 @@ from toolwire.core.backend import Opening, Post
 from toolwire.core.errors import Failure
 from toolwire.core.request import Request
 
-__all__ = ["CHATGPT", "OPENAI", "USAGE_PATH", "Conversation", "Profile", "count_tokens"]
+__all__ = ["CHATGPT", "OPENAI", "PATH", "USAGE_PATH", "Conversation", "Profile", "count_tokens"]
+
+PATH = "/responses"
+"""What follows the base URL."""
 
 
 class Conversation(LoweredConversation):
@@ -33,7 +36,7 @@ class Conversation(LoweredConversation):
         body, notes = encode_request(self._request, self._profile, stream=streamed)
         self._decoder.begin(notes)
         accept = "text/event-stream" if streamed else "application/json"
-        return Post("/responses", body, {"accept": accept, **self._profile.headers})
+        return Post(PATH, body, {"accept": accept, **self._profile.headers})
 
     def refused(self, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
         failure = super().refused(status, headers, body)

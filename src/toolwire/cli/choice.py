@@ -1,0 +1,76 @@
+"""Which model a program gets, and with which key it asks."""
+
+import os
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolwire.cli.programs import OWN_MODELS, Client, Told, told
+from toolwire.cli.reach import Access
+from toolwire.turns.presets import PRESETS
+from toolwire.turns.settings import DEMO, Backend, Settings, SettingsError
+from toolwire.turns.tables import did_you_mean, sentence
+
+_NOT_REAL = ("demo", "replay")
+
+
+def names(settings: Settings) -> list[str]:
+    """Every model and alias that the settings name, in their order."""
+    return list(dict.fromkeys(name for each in settings.backends for name in (*each.literal_models, *each.aliases)))
+
+
+def check_model(settings: Settings, model: str) -> None:
+    """Raise a `SettingsError` with the nearest names if no backend serves a model."""
+    if not settings.serving(model):
+        message = f"--model: there is no model {model!r} here"
+        raise SettingsError(sentence(message, did_you_mean(model, names(settings)) or "toolwire models lists them"))
+
+
+def default_model(settings: Settings, client: Client) -> str:
+    """The first model that the settings name, or the demo model; nothing if the client's own choice is served.
+
+    Globs name no model. Where there is nothing else, a `SettingsError` says so.
+    """
+    real = [backend for backend in settings.backends if backend.kind not in _NOT_REAL]
+    named = [name for backend in real for name in (*backend.literal_models, *backend.aliases)]
+    if named:
+        return named[0]
+    if any(backend.serves(OWN_MODELS[client]) for backend in real):
+        return ""
+    globs = [f"{backend.name} serves {', '.join(backend.models)}" for backend in real if backend.models]
+    if globs:
+        raise SettingsError(f"say with --model which model: {'; '.join(globs)}; toolwire models lists them")
+    return DEMO.models[0]
+
+
+def told_for(settings: Settings, client: Client, model: str, reached: Access) -> Told:
+    """What a client is told, with the key that it needs."""
+    found = settings.serving(model or OWN_MODELS.get(client, ""))
+    backend, target = found[0] if found else (DEMO, "")
+    window = backend.context_window(target) if model else 0
+    asking = _with_own_key(backend, reached) if not settings.keys else reached
+    return told(client, asking, model, window, websocket=settings.server.websocket)
+
+
+def _with_own_key(backend: Backend, reached: Access) -> Access:
+    key = own_key(backend)
+    return msgspec.structs.replace(reached, key=key, key_variable=own_key_variable(backend)) if key else reached
+
+
+def own_key(backend: Backend) -> str:
+    """The user's own key for a server that gets the keys of clients; nothing if there is none."""
+    variable = own_key_variable(backend)
+    return os.environ[variable].strip() if variable else ""
+
+
+def own_key_variable(backend: Backend) -> str:
+    """The variable that holds it: that of a preset with the same address, so that it goes to no other server."""
+    if backend.has_key or not backend.base_url:
+        return ""
+    presets = [each for each in PRESETS.values() if _origin(each.base_url) == _origin(backend.base_url)]
+    return next((each.api_key_env for each in presets if os.environ.get(each.api_key_env)), "")
+
+
+def _origin(url: str) -> tuple[str, str]:
+    parsed = urlsplit(url)
+    return parsed.scheme, parsed.netloc

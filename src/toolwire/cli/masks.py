@@ -1,0 +1,36 @@
+"""Settings as they may be shown: without keys, and without what may be one."""
+
+from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
+
+from toolwire.upstream.environment import SECRET_WORDS
+
+MASK = "***"
+_SECRET_TABLES = ("headers", "http_headers", "env_http_headers", "env")
+"""Tables whose values are hidden whatever their names are."""
+_NOT_SECRET = ("_env", "env_key", "key_header", "api_key_env", "max_tokens", "counts_tokens")
+
+
+def masked(value: Any, name: str = "", *, hidden: bool = False) -> Any:
+    """A value of a setting with this name."""
+    if isinstance(value, dict):
+        table = cast("dict[str, Any]", value)
+        inside = hidden or name in _SECRET_TABLES
+        return {key: masked(each, key, hidden=inside) for key, each in table.items()}
+    if isinstance(value, list | tuple):
+        return [masked(each, name, hidden=hidden) for each in cast("list[Any]", value)]
+    if not isinstance(value, str) or not value:
+        return value
+    if hidden or (any(word in name.upper() for word in SECRET_WORDS) and not name.endswith(_NOT_SECRET)):
+        return MASK
+    return without_secrets(value) if "://" in value else value
+
+
+def without_secrets(url: str) -> str:
+    """An address without the user and the query in it, which may hold keys."""
+    try:
+        parsed = urlsplit(url)
+    except ValueError:
+        return MASK
+    host = parsed.netloc.rpartition("@")[2]
+    return urlunsplit((parsed.scheme, host, parsed.path, "", ""))

@@ -1,0 +1,39 @@
+"""`toolwire models`: the names that can be asked for, by backend."""
+
+from typing import Annotated
+
+import typer
+
+from toolwire.cli.options import AsJson, Config, say, stop, stops_on
+
+
+def models(
+    backend: Annotated[str, typer.Argument(help="Only this backend, with everything that its server has.")] = "",
+    json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """List the models and aliases of every backend; servers are asked where globs are configured."""
+    import asyncio
+
+    import msgspec
+
+    from toolwire.cli.listing import ask, lines
+    from toolwire.turns.settings import SettingsError, load
+    from toolwire.turns.tables import did_you_mean, sentence
+
+    with stops_on(SettingsError):
+        settings = load(config)
+    names = [each.name for each in settings.backends]
+    if backend and backend not in names:
+        hint = did_you_mean(backend, names) or f"there are {', '.join(names)}"
+        raise stop(sentence(f"models: there is no backend {backend!r}", hint))
+    listed = asyncio.run(ask(settings, backend))
+    if json:
+        print(msgspec.json.format(msgspec.json.encode({"backends": listed}), indent=2).decode())
+    else:
+        for line in lines(listed):
+            print(line)
+        for each in listed:
+            if each.error:
+                say(f"{each.name}: {each.error}")
+    raise typer.Exit(1 if backend and listed[0].error else 0)

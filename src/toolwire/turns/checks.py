@@ -1,0 +1,180 @@
+"""What is wrong with settings although each has the right type: one line for each fault, in the order of the file."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolwire.backends import chat, codex, messages, replay, responses
+from toolwire.turns.presets import PRESETS
+from toolwire.turns.settings import HTTP_KINDS, Backend, Settings, address_fault, bytes_of
+from toolwire.turns.tables import SettingsError, converted
+
+OPERATIONS = {"responses": responses.PATH, "chat": chat.PATH, "messages": messages.PATH}
+"""What follows the base URL in requests to a backend of this kind."""
+
+_PROFILES: dict[str, type[msgspec.Struct]] = {
+    "responses": responses.Profile,
+    "chat": chat.Profile,
+    "messages": messages.Profile,
+    "codex": codex.Profile,
+    "replay": replay.Profile,
+}
+_HOST = re.compile(r"[^\s:/@*\[\]]+|\[?[0-9a-fA-F:.]+\]?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/@*]+", re.IGNORECASE)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def faults(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Everything that is wrong, each with its field."""
+    yield from general_faults(settings)
+    for index, backend in enumerate(settings.backends):
+        yield from (f"backends[{index}] ({backend.name}){fault}" for fault in backend_faults(backend, environment))
+
+
+def general_faults(settings: Settings) -> Iterator[str]:
+    """What is wrong beside the backends, and between them."""
+    yield from _sizes(settings)
+    yield from _doors(settings)
+    if settings.store.url and not settings.store.url.startswith(("memory:", "sqlite:")):
+        yield f"store.url: {settings.store.url!r} is neither memory: nor sqlite:PATH"
+    seen: set[str] = set()
+    for index, backend in enumerate(settings.backends):
+        if backend.name in seen:
+            yield f"backends[{index}] ({backend.name}): another backend has this name"
+        seen.add(backend.name)
+
+
+def _sizes(settings: Settings) -> Iterator[str]:
+    server = settings.server
+    for field, size in (
+        ("server.max_body", server.max_body),
+        ("server.max_in_flight", server.max_in_flight),
+        ("server.max_reply", server.max_reply),
+        ("server.max_preamble", server.max_preamble),
+        ("store.max_size", settings.store.max_size),
+    ):
+        try:
+            bytes_of(size)
+        except ValueError as error:
+            yield f"{field}: {error}"
+            return
+    if bytes_of(server.max_in_flight) < bytes_of(server.max_body):
+        yield "server.max_in_flight: one body may be larger, by server.max_body"
+
+
+def _doors(settings: Settings) -> Iterator[str]:
+    """Hosts, origins and keys: who may come in."""
+    for index, host in enumerate(settings.server.hosts):
+        if not _HOST.fullmatch(host):
+            message = f"{host!r} is not a host; write a name or an address, without scheme and port"
+            yield f"server.hosts[{index}]: {message}"
+    for index, origin in enumerate(settings.server.origins):
+        if not _ORIGIN.fullmatch(origin):
+            message = f"{origin!r} is not an origin; write SCHEME://HOST or SCHEME://HOST:PORT"
+            yield f"server.origins[{index}]: {message}"
+    names: set[str] = set()
+    secrets: set[bytes] = set()
+    for index, key in enumerate(settings.keys):
+        where = f"keys[{index}] ({key.name})"
+        if not key.name:
+            yield f"{where}: a name is needed"
+        if key.name in names:
+            yield f"{where}: another key has this name; what is stored belongs to the name"
+        forms = settings.key_forms(key)
+        if not forms:
+            missing = f"the variable {key.key_env} is not set" if key.key_env else "a key or key_env is needed"
+            yield f"{where}: {missing}"
+        if not secrets.isdisjoint(forms):
+            yield f"{where}: another name has this key"
+        names.add(key.name)
+        secrets.update(forms)
+
+
+def backend_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator[str]:
+    """Everything that is wrong with one backend, as `.FIELD: reason`."""
+    if not backend.name or "/" in backend.name:
+        yield ".name: a name is needed, without /, which stands between it and a model"
+    yield from _address_faults(backend)
+    yield from _key_faults(backend, environment)
+    yield from _name_faults(backend)
+    if backend.workers < 1:
+        yield f".workers: at least one is needed; received {backend.workers}"
+    if not backend.command:
+        yield ".command: a program is needed"
+    if backend.kind == "replay" and not Path(backend.file).is_file():
+        yield f".file: there is no recording {backend.file!r}"
+    if backend.kind in _PROFILES:
+        try:
+            converted(backend.profile, _PROFILES[backend.kind], "", ".profile")
+        except SettingsError as error:
+            yield str(error)
+
+
+def _address_faults(backend: Backend) -> Iterator[str]:
+    url, address = backend.base_url, PRESETS[backend.preset].address if backend.preset else ""
+    if backend.kind not in HTTP_KINDS:
+        for field in ("query", "key_header"):
+            if getattr(backend, field):
+                yield f".{field}: a {backend.kind} backend has no use for it"
+    elif not url and address:
+        yield f".base_url: the preset {backend.preset} needs yours: {address}"
+    elif not url and backend.auth != "codex":
+        yield f".base_url: a {backend.kind} backend needs an address"
+    if not url:
+        return
+    fault = address_fault(url)
+    if fault:
+        yield f".base_url: {url!r} is not an address: {fault}"
+        return
+    parsed = urlsplit(url)
+    ending = next((path for path in OPERATIONS.values() if parsed.path.rstrip("/").endswith(path)), "")
+    if parsed.query or parsed.fragment:
+        yield '.base_url: it has a query; write that as query = { NAME = "VALUE" }'
+    elif ending:
+        yield f".base_url: it ends in an operation; write {url.rstrip('/').removesuffix(ending)!r}"
+    elif url == address:
+        yield ".base_url: write the name of your own resource for RESOURCE"
+
+
+def _key_faults(backend: Backend, environment: Mapping[str, str]) -> Iterator[str]:
+    variable = backend.api_key_env
+    if variable and not _VARIABLE.fullmatch(variable):  # not shown: it may be the key
+        yield ".api_key_env: this is not the name of a variable; write the name of the one that holds the key"
+    elif variable and not environment.get(variable, "").strip():
+        yield f".api_key_env: the variable {variable} is not set; put the key into it: export {variable}=…"
+    if backend.auth and backend.kind != "responses":
+        yield f'.auth: "{backend.auth}" is for kind = "responses"'
+
+
+def _name_faults(backend: Backend) -> Iterator[str]:
+    for field, globs in (("models", backend.models), ("context_windows", tuple(backend.context_windows))):
+        for glob in globs:
+            fault = glob_fault(glob)
+            if fault:
+                yield f".{field}: {glob!r} matches no model: {fault}"
+    for alias, model in backend.aliases.items():
+        for name in (alias, model):
+            if "*" in name or "?" in name or not name:
+                yield f".aliases: {alias!r} = {model!r}: an alias is one name for one model, without * or ?"
+                break
+
+
+def glob_fault(glob: str) -> str:
+    """Why a glob can never match a name; nothing if it can."""
+    if not glob.strip():
+        return "it is empty"
+    index = glob.find("[")
+    while index >= 0:
+        start = index + 1 + glob.startswith("!", index + 1)
+        end = glob.find("]", start + 1)  # a ] that comes first is one of the letters
+        if end < 0:
+            return "a [ has no ]"
+        backwards = [f"{first}-{last}" for first, last in re.findall(r"(.)-(.)", glob[start:end]) if first > last]
+        if backwards:
+            return f"{backwards[0]} is no range"
+        index = glob.find("[", end)
+    return ""

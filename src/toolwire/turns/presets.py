@@ -1,0 +1,153 @@
+"""Presets: what an entry of `[[backends]]` may leave out for a server that many people use.
+
+[[backends]]
+preset = "deepseek"
+
+is a whole entry. What the entry says itself wins, key by key; its profile is laid over that of the preset. A preset
+holds only what the server's own documents or its answers show; docs/presets.md says for every fact why it is there.
+"""
+
+import re
+from difflib import get_close_matches
+from typing import Any, Literal
+
+import msgspec
+
+from toolwire.upstream.credentials import Header
+
+
+class Preset(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The facts about one server."""
+
+    title: str
+    """Whose server it is, for people."""
+    kind: Literal["responses", "chat", "messages"] = "chat"
+    base_url: str = ""
+    api_key_env: str = ""
+    models: tuple[str, ...] = ()
+    """Globs for the names of its own models. Servers for models of others have none."""
+    profile: dict[str, Any] = {}
+    query: dict[str, str] = {}
+    key_header: Header | Literal[""] = ""
+    address: str = ""
+    """The form of `base_url` where every user has another one."""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it fills in, as in a settings file."""
+        filled = msgspec.to_builtins(self)
+        return {"kind": self.kind, **{key: value for key, value in filled.items() if key not in ("title", "address")}}
+
+
+PRESETS: dict[str, Preset] = {
+    "openai": Preset(
+        "OpenAI",
+        "responses",
+        base_url="https://api.openai.com/v1",
+        api_key_env="OPENAI_API_KEY",
+        models=("gpt-*", "o[0-9]*", "chatgpt-*", "codex-*"),
+        profile={"compacts": True, "counts_tokens": True},
+    ),
+    "anthropic": Preset(
+        "Anthropic",
+        "messages",
+        base_url="https://api.anthropic.com/v1",
+        api_key_env="ANTHROPIC_API_KEY",
+        models=("claude-*",),
+    ),
+    "openrouter": Preset(
+        "OpenRouter",
+        base_url="https://openrouter.ai/api/v1",
+        api_key_env="OPENROUTER_API_KEY",
+    ),
+    "deepseek": Preset(
+        "DeepSeek",
+        base_url="https://api.deepseek.com/v1",
+        api_key_env="DEEPSEEK_API_KEY",
+        models=("deepseek-*",),
+    ),
+    "kimi": Preset(
+        "Kimi (Moonshot AI)",
+        base_url="https://api.moonshot.ai/v1",
+        api_key_env="MOONSHOT_API_KEY",
+        models=("kimi-*", "moonshot-*"),
+    ),
+    "glm": Preset(
+        "GLM (Z.ai)",
+        base_url="https://api.z.ai/api/paas/v4",
+        api_key_env="ZAI_API_KEY",
+        models=("glm-*",),
+    ),
+    "qwen": Preset(
+        "Qwen (Alibaba DashScope)",
+        base_url="https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        api_key_env="DASHSCOPE_API_KEY",
+        models=("qwen*", "qwq-*"),
+    ),
+    "groq": Preset(
+        "Groq",
+        base_url="https://api.groq.com/openai/v1",
+        api_key_env="GROQ_API_KEY",
+        profile={"reasoning": "drop", "refuses": ["logit_bias", "logprobs", "top_logprobs"]},
+    ),
+    "cerebras": Preset(
+        "Cerebras",
+        base_url="https://api.cerebras.ai/v1",
+        api_key_env="CEREBRAS_API_KEY",
+        profile={
+            "parallel": False,
+            "refuses": ["frequency_penalty", "logit_bias", "presence_penalty", "service_tier"],
+        },
+    ),
+    "mistral": Preset(
+        "Mistral AI",
+        base_url="https://api.mistral.ai/v1",
+        api_key_env="MISTRAL_API_KEY",
+        models=("mistral-*", "codestral-*", "devstral-*", "magistral-*", "ministral-*"),
+        profile={"id_exact": 9, "reasoning": "drop", "usage": False},
+    ),
+    "xai": Preset(
+        "xAI (Grok)",
+        base_url="https://api.x.ai/v1",
+        api_key_env="XAI_API_KEY",
+        models=("grok-*",),
+    ),
+    "ollama": Preset(
+        "Ollama, on this machine",
+        base_url="http://127.0.0.1:11434/v1",
+        profile={"content_beside_calls": "empty"},
+    ),
+    "vllm": Preset("vLLM, on this machine", base_url="http://127.0.0.1:8000/v1"),
+    "llamacpp": Preset("llama.cpp, on this machine", base_url="http://127.0.0.1:8080/v1"),
+    "lmstudio": Preset("LM Studio, on this machine", base_url="http://127.0.0.1:1234/v1"),
+    "azure": Preset(
+        "Azure OpenAI",
+        "responses",
+        api_key_env="AZURE_OPENAI_API_KEY",
+        query={"api-version": "v1"},
+        key_header="api-key",
+        address="https://RESOURCE.openai.azure.com/openai/v1",
+    ),
+}
+
+
+def with_preset(entry: dict[str, Any], name: str) -> dict[str, Any]:
+    """An entry of `[[backends]]` with what its preset fills in. Raises `KeyError`."""
+    filled = PRESETS[name].fields
+    profile, own = filled.get("profile", {}), entry.get("profile", {})
+    if entry.get("kind", filled["kind"]) != filled["kind"]:
+        profile = {}  # is about another protocol
+    merged = {"name": name, **filled, **entry}
+    if isinstance(own, dict):  # anything else is found to be wrong later
+        merged["profile"] = {**profile, **own}
+    return merged
+
+
+def missing_preset(name: str) -> str:
+    """What to say about a preset that does not exist: the nearest one by name or vendor, or else all."""
+    words = {
+        word: key for key, preset in PRESETS.items() for word in (key, *re.findall(r"[\w.]+", preset.title.lower()))
+    }
+    near = get_close_matches(re.sub(r"[^a-z0-9]", "", name.lower()), words, n=1, cutoff=0.7)
+    hint = f"did you mean {words[near[0]]}?" if near else f"there are {', '.join(PRESETS)}"
+    return f"there is no preset {name!r}; {hint}"

@@ -1,0 +1,5 @@
+"""Fixtures for commands."""
+
+from tests.commands.desk import desk
+
+__all__ = ["desk"]
