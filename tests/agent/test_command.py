@@ -21,7 +21,7 @@ from tests.support import backend_writers
 from tests.support.gateway import PROXIES, backend
 from tests.support.scripts import NAMES, Calls, Item, Name, Says, Script
 from tests.support.upstream import Hold, Pause, Reply, Upstream
-from toolwire.agent.view import SPINNER
+from toolwire.agent.terminal.view import SPINNER
 from toolwire.cli import app
 
 MCP_SERVER = Path(__file__).with_name("mcp_server.py")
