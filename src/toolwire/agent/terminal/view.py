@@ -156,7 +156,8 @@ class View:
                 self._finish_text()
                 self._calls[id] = CallRow(name, argument_summary(arguments))
             case events.ToolStarted(id, name):
-                self._calls.setdefault(id, CallRow(name, "")).began = self._clock()
+                call = self._calls.setdefault(id, CallRow(name, ""))
+                call.began, call.is_asked = self._clock(), False
             case events.ApprovalAsked(id):
                 self._calls.setdefault(id, CallRow(event.name, "")).is_asked = id not in self._answered
             case events.ToolOutput(id, text) if id in self._calls:
