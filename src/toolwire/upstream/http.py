@@ -85,7 +85,8 @@ class HttpUpstream:
         self._query = query or {}
         self._credentials = credentials
         address = URL(base_url)
-        self.url = str(address.with_user(None).with_query(None).with_fragment(None)).rstrip("/")
+        bare = address.with_user(None).with_query(None).with_fragment(None) if address.absolute else ""
+        self.url = str(bare).rstrip("/")
         own = {**_login(address), **{name.lower(): value for name, value in headers.items()}}
         self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
         self.origin: Origin = (address.scheme, address.host, address.port)
