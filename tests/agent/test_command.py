@@ -898,4 +898,13 @@ def test_a_run_imports_what_it_needs(desk: Desk) -> None:
     assert not imported(desk, "--help") & {"toolwire.agent", "aiohttp", "mcp"}
     modules = imported(desk, "Hello", "--tools", "none")
     assert "toolwire.agent" in modules
-    assert not modules & {"mcp", "httpx2", "anyio", "starlette", "uvicorn", "jsonschema", "toolwire.gateway"}
+    assert not modules & {
+        "mcp",
+        "httpx2",
+        "anyio",
+        "starlette",
+        "uvicorn",
+        "jsonschema",
+        "prompt_toolkit",
+        "toolwire.gateway",
+    }
