@@ -10,8 +10,8 @@ async with Agent("demo", tools=[weather]) as agent:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,8 @@ class Agent:
         self.cwd = Path(cwd).resolve()
         self.registry = Registry(as_tool(each) for each in tools)
         self.session = session or Session.begin(name, self.cwd, None)
+        self.settings = chosen
+        """Those that it was given, with the backend that was."""
         self._inherit = partial(inherited, chosen.secret_variables, chosen.agent.inherit)
         self._model = Model(chosen, name, idle=self.config.idle)
         self._approver = approver
@@ -98,18 +100,49 @@ class Agent:
 
         Images are files, or URLs as text.
         """
+        self._check_free()
+        message = user_message(prompt, tuple(map(image_url, images)))
+        loop, feed = self._loop()
+        feed.put(TaskStarted(self.session.id, self._model.name, prompt))
+        self.session.add([message])
+        async with aclosing(self._events(loop.work(), feed)) as events:
+            async for event in events:
+                yield event
+
+    async def compact(self) -> AsyncIterator[AgentEvent]:
+        """Put a summary in place of the conversation, and yield what happens."""
+        self._check_free()
+        loop, feed = self._loop()
+        async with aclosing(self._events(loop.compact(), feed)) as events:
+            async for event in events:
+                yield event
+
+    async def use_model(self, name: str) -> None:
+        """Ask another model from the next prompt on. If nobody serves it, `BadRequest` says so, and nothing changes."""
+        self._check_free()
+        model = Model(self.settings, name, idle=self.config.idle)
+        await model.open()
+        old, self._model = self._model, model
+        self.session.use_model(name)
+        await old.close()
+
+    def _check_free(self) -> None:
         if self._task is not None and not self._task.done():
             raise RuntimeError("this agent is at work already")
         if not self._model.is_open:
             raise RuntimeError("this agent is not open: work with it inside of `async with agent:`")
+
+    def _loop(self) -> tuple[Loop, Feed]:
         feed = Feed()
-        feed.put(TaskStarted(self.session.id, self._model.name, prompt))
-        self.session.add([user_message(prompt, tuple(map(image_url, images)))])
         asks = partial(_ask, feed, self._approver) if self._approver is not None else None
         approve = partial(why_not, self.config.approve, asks, self.config.read_only)
         context = Context(self.cwd, writable=not self.config.read_only, inherit=self._inherit)
         work = Task(self._model, self.session, feed, self.registry, approve, context, self.config.limits)
-        self._task = task = asyncio.get_running_loop().create_task(Loop(work, self.config).work())
+        return Loop(work, self.config), feed
+
+    async def _events(self, work: Coroutine[Any, Any, None], feed: Feed) -> AsyncGenerator[AgentEvent]:
+        """Everything that happens while this work is done."""
+        self._task = task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(partial(_end, feed))
         try:
             async for event in feed:
@@ -134,7 +167,7 @@ class Agent:
             self._task.cancel()
 
 
-async def _ask(feed: Feed, approver: Approver, tool: Tool, call: ToolCall) -> bool:
+async def _ask(feed: Feed, approver: Approver, tool: Tool, call: ToolCall) -> bool | str:
     feed.put(ApprovalAsked(call.call_id, call.name, call.text))
     return await approver(tool, call)
 

@@ -9,9 +9,11 @@ from toolwire.turns.tools.registry import Tool
 Policy: TypeAlias = Literal["never", "on-write", "always"]
 """When the user is asked: never, before calls that may write, or before every call."""
 
-Approver: TypeAlias = Callable[[Tool, ToolCall], Awaitable[bool]]
+Approver: TypeAlias = Callable[[Tool, ToolCall], Awaitable[bool | str]]
+"""Asks somebody: True allows the call, False refuses it, and a text refuses it with a reason that the model reads."""
 
 DENIED = "The user did not allow this call. Do not try it again in another way; ask what to do instead."
+DENIED_BECAUSE = "The user did not allow this call, and says: "
 NOBODY = "This call needs the approval of the user, and nobody is there to give it."
 READ_ONLY = "read-only mode: {} may change something, and is off."
 
@@ -25,4 +27,7 @@ async def why_not(policy: Policy, approver: Approver | None, read_only: bool, to
         return ""
     if approver is None:
         return NOBODY
-    return "" if await approver(tool, call) else DENIED
+    answer = await approver(tool, call)
+    if isinstance(answer, str):
+        return DENIED_BECAUSE + answer if answer.strip() else DENIED
+    return "" if answer else DENIED

@@ -1,4 +1,4 @@
-"""`toolwire run`: an agent in a terminal, or as lines of JSON."""
+"""`toolwire run`: an agent in a terminal, for one prompt or a whole session, or as lines of JSON."""
 
 import asyncio
 import contextlib
@@ -8,31 +8,28 @@ import shutil
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import get_args
-
-import msgspec
 
 from toolwire.agent.agent import Agent
-from toolwire.agent.approval import Policy
+from toolwire.agent.approval import Approver
 from toolwire.agent.events import AgentEvent, TaskEnded, as_line
-from toolwire.agent.loop import REPEATED_CALLS, AgentConfig
-from toolwire.agent.mcp import Server, Servers, read_config
-from toolwire.agent.model import GIVEN
-from toolwire.agent.screen import CANCELLED, Interrupts, Screen
-from toolwire.agent.session import Session, folder
-from toolwire.agent.tools import Close, builtin
-from toolwire.core.terminal import clean
-from toolwire.turns.settings import DEMO, Settings, address_fault, load
-from toolwire.turns.tools.loop import Limits
-from toolwire.turns.tools.registry import Tool
-
-INSTRUCTIONS = (
-    "You help with the files and programs in the working directory. Use the tools to look before you answer, "
-    "and say briefly what you did."
+from toolwire.agent.loop import REPEATED_CALLS
+from toolwire.agent.mcp import Servers
+from toolwire.agent.options import (
+    Options,
+    UsageError,
+    chosen_directory,
+    chosen_model,
+    chosen_prompt,
+    chosen_servers,
+    chosen_session,
+    chosen_tools,
 )
-NONE = "none"
-STDIN = "-"
-"""The prompt argument that means standard input."""
+from toolwire.agent.session import Session, folder
+from toolwire.agent.terminal.interrupts import CANCELLED, Interrupts
+from toolwire.agent.terminal.screen import Screen
+from toolwire.core.terminal import clean
+from toolwire.turns.settings import load
+
 CONTINUE = "Go on."
 """The prompt in the command that resumes a session."""
 FAILED = 1
@@ -41,48 +38,13 @@ EXIT_CODES = {"failed": FAILED, REPEATED_CALLS: FAILED, "cancelled": CANCELLED}
 """The exit codes by the reason for which a task ended; 0 for any other."""
 
 
-class UsageError(Exception):
-    """The command line cannot be carried out; the message is one line for the user."""
-
-
-class Options(msgspec.Struct, frozen=True):
-    """The options of the command line."""
-
-    prompt: str
-    model: str = ""
-    backend: str = ""
-    tools: str | None = None
-    mcp: str = ""
-    cwd: str = ""
-    settings_path: str | None = None
-    resume: str = ""
-    as_json: bool = False
-    agent_config: AgentConfig = AgentConfig(instructions=INSTRUCTIONS, approve="on-write")
-
-
-def config_from(approve: str, effort: str, max_turns: int, context_window: int, *, read_only: bool) -> AgentConfig:
-    """The agent configuration for these options. Raises `UsageError`."""
-    if approve not in get_args(Policy):
-        raise UsageError(f"--approve: {approve!r} is none of {', '.join(get_args(Policy))}")
-    for option, number in (("--max-turns", max_turns), ("--context-window", context_window)):
-        if number < 0:
-            raise UsageError(f"{option}: {number} is less than 0")
-    return AgentConfig(
-        instructions=INSTRUCTIONS,
-        effort=effort,
-        limits=Limits(max_turns=max_turns),
-        context_window=context_window,
-        approve=msgspec.convert(approve, Policy),
-        read_only=read_only,
-    )
-
-
 def run(options: Options) -> int:
     """Run the agent and return the exit code."""
     if sys.stdout is None:
         raise UsageError("stdout is closed")
     try:
-        return asyncio.run(_run(options, _prompt(options.prompt)))
+        prompt = chosen_prompt(options)
+        return asyncio.run(_interact(options) if prompt is None else _run(options, prompt))
     except (asyncio.CancelledError, KeyboardInterrupt):  # before the task began, or after a second Ctrl-C
         print("toolwire: cancelled", file=sys.stderr)
         return CANCELLED
@@ -95,16 +57,16 @@ def run(options: Options) -> int:
 
 
 async def _run(options: Options, prompt: str) -> int:
+    """Work on one prompt."""
     interrupts = Interrupts()
     async with contextlib.AsyncExitStack() as stack:
-        session = Session.resume(options.resume, folder()) if options.resume else None
-        if session is not None:
-            stack.callback(session.close)
-        servers = _servers(options.mcp)
-        screen = None if options.as_json else Screen()
-        agent = await stack.enter_async_context(_agent(options, session, screen))
+        session = _held(stack, chosen_session(options))
+        servers = chosen_servers(options.mcp)
+        screen = None if options.as_json else Screen(verbose=options.verbose, quiet=options.quiet)
+        agent = await stack.enter_async_context(_agent(options, session, screen.approver if screen else None))
         if screen is not None:
             await stack.enter_async_context(screen)
+            screen.questions.cwd = agent.cwd
             interrupts.after_cancelling = screen.cancelling
             screen.on_hangup = agent.cancel
             screen.view.wait_for("MCP servers" if servers else "the model")
@@ -117,113 +79,58 @@ async def _run(options: Options, prompt: str) -> int:
             agent.session.hold()
         interrupts.cancel = agent.cancel
         if screen is not None:
-            screen.closing_line = _resume_command(options, agent.session.id)
+            screen.closing_line = f'{_resume_command(options, agent.session.id)} "{CONTINUE}"'
             if session is not None:
                 screen.view.resume(session.usage)
             interrupts.before_leaving = screen.close
         return await _watch(agent, prompt, _write_line if screen is None else screen.show)
 
 
-def _agent(options: Options, session: Session | None, screen: Screen | None) -> Agent:
+async def _interact(options: Options) -> int:
+    """Work on what is typed, until the user leaves."""
+    # Only here, as nothing else needs prompt_toolkit.
+    from toolwire.agent.terminal.interactive import Interactive, Work  # noqa: PLC0415
+
+    interrupts = Interrupts()
+    async with contextlib.AsyncExitStack() as stack:
+        session = _held(stack, chosen_session(options))
+        servers = chosen_servers(options.mcp)
+        screen = Interactive(verbose=options.verbose, quiet=options.quiet)
+        agent = await stack.enter_async_context(_agent(options, session, screen.questions.ask))
+        connected = None
+        if servers:
+            connected = await stack.enter_async_context(Servers(servers, screen.say))
+            agent.registry.follow(connected.update)
+        interrupts.cancel = screen.leave
+        work = Work(agent, connected, has_session=session is not None)
+        await screen.run(work)
+        if work.has_session and not options.quiet:
+            print(clean(_resume_command(options, agent.session.id)))
+    return 0
+
+
+def _held(stack: contextlib.AsyncExitStack, session: Session | None) -> Session | None:
+    if session is not None:
+        stack.callback(session.close)
+    return session
+
+
+def _agent(options: Options, session: Session | None, approver: Approver | None) -> Agent:
     settings = load(options.settings_path)
-    model, backend = _choice(options, session, settings)
-    tools, close = _tools(options.tools)
+    model, backend = chosen_model(options, session, settings)
+    tools, close = chosen_tools(options.tools)
     agent = Agent(
         model,
         tools=tools,
         config=options.agent_config,
         backend=backend,
         settings=settings,
-        cwd=_directory(options.cwd, session),
-        approver=screen.approver if screen is not None else None,
+        cwd=chosen_directory(options.cwd, session),
+        approver=approver,
         session=session,
     )
     agent.on_close(close)
     return agent
-
-
-# Options
-
-
-def _prompt(given: str) -> str:
-    prompt = _typed() if given == STDIN else given
-    if not prompt.strip():
-        raise UsageError("the prompt is empty")
-    if any("\ud800" <= char <= "\udfff" for char in prompt):
-        raise UsageError("the prompt is not UTF-8")
-    return prompt
-
-
-def _typed() -> str:
-    """All of standard input."""
-    if sys.stdin is None:
-        raise UsageError("stdin is closed")
-    try:
-        return sys.stdin.buffer.read().decode("utf-8", "surrogateescape").rstrip("\n")
-    except OSError as error:
-        raise UsageError(f"stdin: {error.strerror}") from None
-    except KeyboardInterrupt:
-        print(file=sys.stderr)  # after the `^C` of a terminal
-        raise
-
-
-def _directory(cwd: str, session: Session | None) -> Path:
-    """The working directory: the given one, that of the session, or the current one."""
-    if session is not None and session.cwd and not cwd:
-        if not Path(session.cwd).is_dir():
-            fault = f"the directory of the session is gone: {session.cwd}"
-            raise UsageError(f"--resume: {fault}; choose another with --cwd")
-        return Path(session.cwd)
-    try:
-        path = Path(cwd or ".").resolve()
-        if path.is_dir():
-            return path
-    except FileNotFoundError:
-        raise UsageError("the directory that you are in is gone; choose another with --cwd") from None
-    except OSError as error:
-        raise UsageError(f"--cwd: {cwd}: {error.strerror}") from None
-    raise UsageError(f"--cwd: there is no directory {cwd!r}")
-
-
-def _choice(options: Options, session: Session | None, settings: Settings) -> tuple[str, str]:
-    """The model, and the name of its backend if one was given."""
-    url = options.backend.partition(":")[2]
-    fault = address_fault(url) if "://" in url else ""
-    if fault:
-        raise UsageError(f"--backend: {url!r} is not an address: {fault}")
-    if options.model or session is None:
-        if options.backend not in ("", DEMO.name) and not options.model:
-            raise UsageError("--backend: say with --model which of its models")
-        return options.model or "demo", options.backend
-    name, slash, inner = session.model.partition("/")
-    is_known = any(each.name == name for each in settings.backends)
-    if slash and name == GIVEN and not is_known and not options.backend:
-        raise UsageError("--resume: say again with --backend where the model is")
-    # A backend replaces that of the session.
-    model = inner if options.backend and slash and (is_known or name == GIVEN) else session.model
-    return model, options.backend
-
-
-def _tools(chosen: str | None) -> tuple[list[Tool], Close]:
-    names = [name.strip().lower() for name in (chosen or "").split(",") if name.strip()]
-    if chosen is not None and not names:
-        raise UsageError(f"--tools: {chosen!r} names no tool; {NONE} is the word for no tools")
-    if NONE in names and names != [NONE]:
-        raise UsageError(f"--tools: {NONE} goes with no other name")
-    try:
-        tools, close = builtin(() if names == [NONE] else names)
-    except ValueError as error:
-        raise UsageError(f"--tools: {error}") from None
-    return ([] if names == [NONE] else tools), close
-
-
-def _servers(path: str) -> tuple[Server, ...]:
-    try:
-        return read_config(Path(path).read_text("utf-8"), beside=Path(path).absolute().parent) if path else ()
-    except OSError as error:
-        raise UsageError(f"--mcp: {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"--mcp: {path}: {error}") from None
 
 
 # The closing line
@@ -232,12 +139,13 @@ def _servers(path: str) -> tuple[Server, ...]:
 def _resume_command(options: Options, id: str) -> str:
     """A command to paste that resumes the session, with the options that the session does not store."""
     given = {"--config": options.settings_path or ""}
-    if options.resume or ":" in options.backend:
+    is_resumed = options.resume or options.continues
+    if is_resumed or ":" in options.backend:
         given["--backend"] = options.backend
-    if options.resume:
+    if is_resumed:
         given |= {"--model": options.model, "--cwd": options.cwd}
     words = [word for option, value in given.items() if value for word in (option, value)]
-    return f'{shlex.join((*_program(), "run", "--resume", id, *words))} "{CONTINUE}"'
+    return shlex.join((*_program(), "run", "--resume", id, *words))
 
 
 def _program() -> tuple[str, ...]:

@@ -65,10 +65,17 @@ class Loop:
 
     async def work(self) -> None:
         """Work until the task is over, and say how it ended."""
+        await self._until_ended(self._work)
+
+    async def compact(self) -> None:
+        """Put a summary in place of the whole history, and say how that ended."""
+        await self._until_ended(self._compact_everything)
+
+    async def _until_ended(self, work: Callable[[], Awaitable[str]]) -> None:
         error = ""
         try:
             async with asyncio.timeout(self._setup.limits.seconds or None):
-                reason = await self._work()
+                reason = await work()
         except asyncio.CancelledError:
             reason = "cancelled"
         except TimeoutError:
@@ -152,6 +159,13 @@ class Loop:
         if not window and used >= LEAST_WINDOW * self._setup.compact_at:
             window = await self._task.model.context_window()
         return bool(window) and used >= window * self._setup.compact_at
+
+    async def _compact_everything(self) -> str:
+        session = self._task.session
+        before = len(session.history)
+        session.replace(await self._summary())
+        self._task.put(happened.Compacted(before, len(session.history)))
+        return "done"
 
     async def _compact(self, *, keeps_work: bool) -> None:
         """Put a summary in place of the history; the last prompt stays, and what was done about it if that is small."""

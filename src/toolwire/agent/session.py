@@ -4,6 +4,7 @@
 {"items":[…]}              added to the history
 {"history":[…]}            in its place, after a compaction
 {"usage":{…},"last":{…}}   the tokens so far, and those of the last turn
+{"model":"…"}              from here on another model
 """
 
 import re
@@ -27,6 +28,8 @@ from toolwire.memory.private import make_folders, open_private, state_folder
 UNKNOWN = Tokens()
 """The token counts of a history that no model has read yet."""
 
+SESSION_SUFFIX = ".jsonl"
+
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -34,7 +37,9 @@ class SessionError(Exception):
     """A session cannot be read or written; the message is one line for the user."""
 
 
-class _Head(msgspec.Struct):
+class SessionHead(msgspec.Struct):
+    """The first line."""
+
     toolwire_session: int
     id: str
     model: str = ""
@@ -42,11 +47,14 @@ class _Head(msgspec.Struct):
     created: float = 0.0
 
 
-class _Line(msgspec.Struct, omit_defaults=True):
+class SessionLine(msgspec.Struct, omit_defaults=True):
+    """Any other line."""
+
     items: list[msgspec.Raw] | None = None
     history: list[msgspec.Raw] | None = None
     usage: Tokens | None = None
     last: Tokens | None = None
+    model: str | None = None
 
 
 def folder() -> Path:
@@ -78,21 +86,21 @@ class Session:
     def begin(cls, model: str, cwd: Path, directory: Path | None) -> "Session":
         """Begin a new session in this directory; without one nothing is written."""
         id = new_id()
-        session = cls(id, model, directory / f"{id}.jsonl" if directory is not None else None, str(cwd))
-        session._write(_Head(1, id, model, str(cwd), time.time()))
+        session = cls(id, model, directory / f"{id}{SESSION_SUFFIX}" if directory is not None else None, str(cwd))
+        session._write(SessionHead(1, id, model, str(cwd), time.time()))
         return session
 
     @classmethod
     def resume(cls, id: str, directory: Path) -> "Session":
         """Load a session; calls without a result count as aborted. Raises `SessionError`."""
-        path = directory / f"{id}.jsonl"
+        path = directory / f"{id}{SESSION_SUFFIX}"
         if not _ID.fullmatch(id):
             raise SessionError(f"{id!r} is not the id of a session")
         session = cls(id, "", path)
         try:
             session.hold()
             first, *rest = path.read_bytes().splitlines()
-            head = msgspec.json.decode(first, type=_Head)
+            head = msgspec.json.decode(first, type=SessionHead)
         except (OSError, ValueError) as error:
             raise SessionError(f"there is no session {id!r} in {directory}") from error
         session.id, session.model, session.cwd = head.id, head.model, head.cwd
@@ -127,23 +135,29 @@ class Session:
         """Add to the history, and to the file."""
         if items:
             self.history.items += items
-            self._write(_Line(items=[item.raw for item in items]))
+            self._write(SessionLine(items=[item.raw for item in items]))
 
     def replace(self, items: Sequence[AnyItem], last: Tokens = UNKNOWN) -> None:
         """Put another history in place of the current one."""
         self.history.items = list(items)
         self.last = last
-        self._write(_Line(history=self.history.raw, last=last))
+        self._write(SessionLine(history=self.history.raw, last=last))
 
     def spend(self, tokens: Tokens) -> None:
         """Add the token counts of a turn."""
         self.usage = self.usage.plus(tokens)
         self.last = tokens
-        self._write(_Line(usage=self.usage, last=tokens))
+        self._write(SessionLine(usage=self.usage, last=tokens))
+
+    def use_model(self, name: str) -> None:
+        """Go on with another model."""
+        if name != self.model:
+            self.model = name
+            self._write(SessionLine(model=name))
 
     def _take(self, line: bytes) -> None:
         try:
-            read = msgspec.json.decode(line, type=_Line)
+            read = msgspec.json.decode(line, type=SessionLine)
         except msgspec.DecodeError:
             return  # a line that was cut when the process ended
         if read.history is not None:
@@ -151,6 +165,7 @@ class Session:
         self.history.items += read_items(read.items or ())
         self.usage = read.usage or self.usage
         self.last = read.last or self.last
+        self.model = read.model or self.model
 
     def _end_line(self) -> None:
         """End a truncated last line, so that the next one is separate."""
@@ -158,7 +173,7 @@ class Session:
             with open_private(self._path, "a") as file:
                 file.write(b"\n")
 
-    def _write(self, line: _Head | _Line) -> None:
+    def _write(self, line: SessionHead | SessionLine) -> None:
         if self._path is None:
             return
         try:

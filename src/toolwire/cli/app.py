@@ -20,6 +20,7 @@ from toolwire.cli.options import say
 from toolwire.cli.replay import replay
 from toolwire.cli.run import run
 from toolwire.cli.serve import serve
+from toolwire.cli.sessions import sessions
 from toolwire.imports import without_working_directory
 
 app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option_names": ["--help", "-h"]})
@@ -47,7 +48,7 @@ _PASSED_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 app.command()(serve)
 app.command(context_settings=_PASSED_ON)(launch)
-for command in (env, init, models, doctor, run, check, replay):
+for command in (env, init, models, doctor, run, sessions, check, replay):
     app.command()(command)
 app.add_typer(config_app, name="config")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from toolwire import __version__
-from toolwire.cli.choice import asking, default_model, names
+from toolwire.cli.choice import asking, default_model
 from toolwire.cli.health import Finding, shown, store_place
 from toolwire.cli.health_backends import ask_backend
 from toolwire.cli.programs import Program
@@ -74,7 +74,7 @@ def _pasted(read: Settings, serving: Settings) -> Iterator[str]:
 
 
 def _curl(serving: Settings) -> str:
-    model = next(iter(names(serving)), "MODEL")
+    model = next(iter(serving.model_names), "MODEL")
     reached = asking(serving, model, access(serving))
     key = f"${reached.key_variable}" if reached.key_variable else "KEY"  # one that stands in the file is not shown
     secret = f' -H "authorization: Bearer {key}"' if reached.key else ""

@@ -14,16 +14,13 @@ from toolwire.turns.tables import did_you_mean, sentence
 _NOT_REAL = ("demo", "replay")
 
 
-def names(settings: Settings) -> list[str]:
-    """Every model and alias that the settings name, in their order."""
-    return list(dict.fromkeys(name for each in settings.backends for name in (*each.literal_models, *each.aliases)))
-
-
 def check_model(settings: Settings, model: str) -> None:
     """Raise a `SettingsError` with the nearest names if no backend serves a model."""
     if not settings.serving(model):
         message = f"--model: there is no model {model!r} here"
-        raise SettingsError(sentence(message, did_you_mean(model, names(settings)) or "toolwire models lists them"))
+        raise SettingsError(
+            sentence(message, did_you_mean(model, settings.model_names) or "toolwire models lists them")
+        )
 
 
 def default_model(settings: Settings, client: Client) -> str:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Annotated, TypeAlias
 
 import typer
@@ -19,13 +20,21 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 def complete_model(incomplete: str) -> list[str]:
     """Models and aliases that the settings name; no server is asked."""
-    from toolwire.cli.choice import names
     from toolwire.turns.settings import SettingsError, read
 
     try:
-        return [name for name in names(read(None)) if name.startswith(incomplete)]
+        return [name for name in read(None).model_names if name.startswith(incomplete)]
     except SettingsError:
         return []
+
+
+def complete_session(incomplete: str) -> list[tuple[str, str]]:
+    """Sessions, newest first, with their first prompt."""
+    from toolwire.agent.recent import recent
+    from toolwire.agent.session import folder
+
+    found = (each for each in recent(folder()) if each.id.startswith(incomplete))
+    return [(each.id, " ".join(clean(each.prompt).split())[:60]) for each in islice(found, 20)]
 
 
 Model: TypeAlias = Annotated[

@@ -186,6 +186,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: str = ""
     """Where these were read, for what is only found to be wrong later. Not a setting itself."""
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """Every model and alias that the settings name, in their order; globs name none."""
+        named = (name for each in self.backends for name in (*each.literal_models, *each.aliases))
+        return tuple(dict.fromkeys(named))
+
     def serving(self, model: str) -> list[tuple[Backend, str]]:
         """Every backend that serves a model, in their order, each with the name to ask it for."""
         name, slash, inner = model.partition("/")

@@ -95,6 +95,13 @@ class Remote:
         self._why = ""
         self._is_closed = False
 
+    @property
+    def state(self) -> str:
+        """Whether it is connected, for people."""
+        if self._opening is None or not self._opening.done():
+            return "connecting"
+        return f"not running: {self._why}" if _is_over(self._opening) else "connected"
+
     async def ask(self, question: "Callable[[Connection], Awaitable[Result]]") -> Result:
         """Send a request to the server, connecting first if necessary."""
         name = self.server.name

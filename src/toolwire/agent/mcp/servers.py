@@ -77,6 +77,11 @@ class Servers:
         for remote in self._remotes.values():
             await remote.settled()
 
+    @property
+    def remotes(self) -> tuple[Remote, ...]:
+        """The servers in their order."""
+        return tuple(self._remotes.values())
+
     def get(self, name: str) -> Remote:
         """The server with this name. Raises `ToolError`."""
         if name not in self._remotes:

@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from toolwire.agent.tools import confine
-from toolwire.agent.tools.confine import ConfinedPath, confined, explaining
+from toolwire.agent.tools.confine import ConfinedPath, FileContent, confined, explaining
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Context, tool
 
@@ -158,7 +158,20 @@ def _write(path: str, content: str, context: Context) -> str:
     return f"{'Wrote' if before is None else 'Replaced'} {target.name} ({_count(lines, 'line')}, {len(data)} bytes)."
 
 
-def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) -> str:
+class EditPlan(msgspec.Struct, frozen=True):
+    """What an edit would change."""
+
+    target: ConfinedPath
+    before: FileContent
+    after: bytes
+    found: int
+    """How often the passage is there."""
+    line: int
+    """Where it is first."""
+
+
+def plan_edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) -> EditPlan:
+    """Find out what an edit would change. Raises `ToolError`."""
     target = confined(path, context)
     if not old:
         raise ToolError("old is empty; Write makes a file anew")
@@ -177,13 +190,17 @@ def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) 
         raise ToolError(
             f"old is there {max(found, 2)} times in {target.name}; give more of what is around it, or set all to true"
         )
-    data = confine.encoded(text.replace(old, new))
-    with explaining(target, context):
-        before = confine.existing(target)
-        whole.must_be_unchanged(target)
-        confine.replace(target, data, before)
-    line = text.count("\n", 0, at) + 1
-    return f"Edited {target.name} ({_count(found, 'replacement')}, {'first ' if found > 1 else ''}at line {line})."
+    return EditPlan(target, whole, confine.encoded(text.replace(old, new)), found, text.count("\n", 0, at) + 1)
+
+
+def _edit(path: str, old: str, new: str, context: Context, *, everywhere: bool) -> str:
+    plan = plan_edit(path, old, new, context, everywhere=everywhere)
+    with explaining(plan.target, context):
+        before = confine.existing(plan.target)
+        plan.before.must_be_unchanged(plan.target)
+        confine.replace(plan.target, plan.after, before)
+    where = f"{'first ' if plan.found > 1 else ''}at line {plan.line}"
+    return f"Edited {plan.target.name} ({_count(plan.found, 'replacement')}, {where})."
 
 
 def _with_endings_of(text: str, old: str, new: str) -> tuple[str, str]:

@@ -42,13 +42,14 @@ class ApplyPatch:
     async def run(self, call: ToolCall, context: Context) -> Result:
         """Apply the patch in a call."""
         confine.must_be_writable(context, f"{self.name} may not change files")
-        return as_result(await confine.undisturbed(partial(apply, _input(call), context)))
+        return as_result(await confine.undisturbed(partial(apply, input_of(call), context)))
 
 
 apply_patch = ApplyPatch()
 
 
-def _input(call: ToolCall) -> str:
+def input_of(call: ToolCall) -> str:
+    """The patch in a call."""
     if isinstance(call.payload, CustomPayload):
         return call.text
     unwrap = Unwrap()
@@ -57,17 +58,22 @@ def _input(call: ToolCall) -> str:
 
 def apply(patch: str, context: Context) -> str:
     """Apply a patch completely or not at all, and return Codex's list of changed files."""
-    hunks = parse(patch)
-    if not hunks:
-        raise ToolError("the patch changes no files")
-    plan = PatchPlan(context)
-    done = [plan.add(hunk) for hunk in hunks]
+    plan, done = planned(patch, context)
     plan.carry_out()
     changes = dict.fromkeys(each for kind in "AMD" for each in done if each[0] == kind)
     return "\n".join(["Success. Updated the following files:", *changes])
 
 
-class _Draft(msgspec.Struct, frozen=True):
+def planned(patch: str, context: Context) -> "tuple[PatchPlan, list[str]]":
+    """What a patch would change, and the line of each hunk in Codex's list. Raises `ToolError`."""
+    hunks = parse(patch)
+    if not hunks:
+        raise ToolError("the patch changes no files")
+    plan = PatchPlan(context)
+    return plan, [plan.add(hunk) for hunk in hunks]
+
+
+class Draft(msgspec.Struct, frozen=True):
     """The new content of a file; None deletes it."""
 
     target: ConfinedPath
@@ -80,7 +86,7 @@ class PatchPlan:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._drafts: dict[Path, _Draft] = {}
+        self._drafts: dict[Path, Draft] = {}
         self._read: list[tuple[ConfinedPath, FileContent]] = []
 
     def add(self, hunk: Hunk) -> str:
@@ -98,6 +104,11 @@ class PatchPlan:
                 text = self._content(target).decode(errors="surrogateescape")
                 self._update(target, move_to, confine.encoded(updated(text, chunks, path)))
                 return f"M {move_to or path}"
+
+    @property
+    def drafts(self) -> list[Draft]:
+        """The files that would be changed."""
+        return [*self._drafts.values()]
 
     def carry_out(self) -> None:
         """Change the files; if one cannot be changed, all are restored."""
@@ -153,7 +164,7 @@ class PatchPlan:
         self._draft(link, None)
 
     def _draft(self, target: ConfinedPath, content: bytes | None, like: os.stat_result | None = None) -> None:
-        self._drafts[target.path] = _Draft(target, content, like)
+        self._drafts[target.path] = Draft(target, content, like)
 
     def _target(self, name: str) -> ConfinedPath:
         """The checked path after the hunks so far, which may have removed a link."""

@@ -9,7 +9,7 @@ import msgspec
 from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
-from toolwire.agent.approval import DENIED, NOBODY, READ_ONLY
+from toolwire.agent.approval import DENIED, DENIED_BECAUSE, NOBODY, READ_ONLY
 from toolwire.core.terminal import clean, escaped
 from toolwire.turns.tools.call import CustomPayload, ToolCall
 
@@ -76,12 +76,17 @@ def rows_of(call: ToolCall, width: int) -> Iterator[str]:
     """
     fields = call.text if isinstance(call.payload, CustomPayload) else _fields(call.text)
     shown = fields if isinstance(fields, str) else "\n".join(_field(key, value) for key, value in fields.items())
-    for line in _without_padding(escaped(shown).expandtabs().split("\n")):
+    yield from safe_rows(shown, width)
+
+
+def safe_rows(text: str, width: int) -> Iterator[str]:
+    """Untrusted text as rows of a terminal, for an approval question: nothing invisible, no padding, all indented."""
+    for line in without_padding(escaped(text).expandtabs().split("\n")):
         for row in chop_cells(line, max(width - 2, 2)) or [""]:
             yield f"  {row}"
 
 
-def _without_padding(lines: Iterable[str]) -> Iterator[str]:
+def without_padding(lines: Iterable[str]) -> Iterator[str]:
     for line, equal in groupby(lines):
         times = sum(1 for _ in equal)
         short_line = _PADDING.sub(lambda spaces: f"⟨{len(spaces[0]):,} spaces⟩", line)
@@ -147,6 +152,8 @@ def outcome(result: str, last: str = "") -> str:
 
 def refusal(name: str, result: str) -> str:
     """Why a call was refused, for the user; empty if it ran."""
+    if result.startswith(DENIED_BECAUSE):
+        return f"refused: {short(result.removeprefix(DENIED_BECAUSE), MAX_ERROR_CHARS)}"
     return "refused: read-only" if result == READ_ONLY.format(name) else _REFUSED.get(result, "")
 
 

@@ -1,40 +1,70 @@
 """Shows the events of an agent in a terminal: text as it arrives, a row for each running tool, token counts at the end.
 
-Complete lines are printed permanently, and the terminal wraps those of the answer, so that they can be copied; changing
-rows are drawn below them. In a file only permanent lines are written. Control characters from models and tools are
-removed.
+What is complete is printed for good; rows that change are drawn below it, when `refresh` is called and not with every
+event. Where the answer goes elsewhere, to a pipe, it is written there alone, when it is whole, and everything else is
+shown here: also what the model says before it calls a tool. Control characters from models and tools are removed.
 """
 
-import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from typing import TextIO
 
-from rich.cells import chop_cells
-from rich.console import Console, ConsoleOptions
-from rich.live import Live
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType
+from rich.segment import Segment, Segments
 from rich.text import Text
 
 from toolwire.agent import events
-from toolwire.agent.display import MAX_ERROR_CHARS, CallRow, Tail, argument_summary, outcome, refusal, short, span
 from toolwire.agent.events import AgentEvent, RateLimit, Tokens
+from toolwire.agent.terminal.canvas import Canvas
+from toolwire.agent.terminal.display import (
+    MAX_ERROR_CHARS,
+    CallRow,
+    Tail,
+    argument_summary,
+    outcome,
+    refusal,
+    short,
+    span,
+)
+from toolwire.agent.terminal.markdown import MarkdownStream
 from toolwire.core.terminal import clean
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-SPINS = 10
-"""Spinner frames per second."""
+DRAWS = 10
+"""How often in a second the rows are drawn anew, at most."""
 SOON = 0.5
 """Seconds of silence after which the view shows what it waits for."""
 
 
 class View:
-    """Shows one task; `refresh` must be called several times a second."""
+    """Shows one task after the other; `refresh` must be called `DRAWS` times a second.
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self.console = console
+    `answer` is a file for the answer, if that is not to be shown here. `verbose` shows notes. `quiet` shows the answer
+    and failures alone. `sums` prints the tokens after each task.
+    """
+
+    def __init__(
+        self,
+        canvas: Canvas,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        answer: TextIO | None = None,
+        verbose: bool = False,
+        quiet: bool = False,
+        sums: bool = True,
+    ) -> None:
+        self.canvas = canvas
+        self.console = canvas.console
         self._clock = clock
-        self._line = ""  # an unfinished line of the answer
-        self._blank = ""
+        self._answer = answer
+        self._is_verbose = verbose
+        self._is_quiet = quiet
+        self._prints_sums = sums
+        self._markdown = MarkdownStream()
+        self._held: list[str] = []  # what may be the answer, for its own file
+        self._line = ""  # an unfinished line of the text in a file
+        self._pending: list[ConsoleRenderable] = []
         self._model = "the model"
         self._waits_for: tuple[str, float] | None = None
         self._reasoning = Tail()
@@ -44,10 +74,9 @@ class View:
         self._total = Tokens()
         self._is_resumed = False
         self._is_cancelling = False
-        self._has_text = False  # in the last turn
+        self._has_text = True  # in the last turn
         self._limits: tuple[RateLimit, ...] = ()
         self._answered: set[str] = set()
-        self._live: Live | None = None
         self._is_closed = False
 
     def __enter__(self) -> "View":
@@ -61,40 +90,43 @@ class View:
         """Remove the changing rows and restore the terminal."""
         self._is_closed = True
         try:
-            self._finish_line()
+            self._finish_text()
+            self.canvas.draw(self._taken())
         finally:
-            self._stop()
+            self.canvas.stop()
 
     def _start(self) -> None:
-        if self.console.is_interactive and not self._is_closed:
-            # What others write to stderr stands above what still changes, unless it goes elsewhere.
-            redirects = bool(sys.stderr and sys.stderr.isatty())
-            self._live = Live(self, console=self.console, auto_refresh=False, transient=True, redirect_stderr=redirects)
-            self._live.start()
-
-    def _stop(self) -> None:
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
+        if not self._is_closed and not self._is_quiet:
+            self.canvas.start(self)
 
     def refresh(self) -> None:
-        """Draw the changing rows again."""
-        if self._live is not None:
-            self._live.refresh()
+        """Print what is complete, and draw the changing rows again."""
+        if self._is_closed:
+            return
+        self._pending += self._markdown.complete()
+        self.canvas.draw(self._taken())
+
+    def _taken(self) -> list[ConsoleRenderable]:
+        taken, self._pending = self._pending, []
+        return taken
 
     @contextmanager
-    def asking(self, call_id: str) -> Generator[None]:
-        """Pause drawing while the user is asked about a call."""
-        self._finish_line()
-        self._stop()
+    def asking(self, call_id: str, *, pauses: bool = True) -> Generator[None]:
+        """Show everything so far before the user is asked about a call; with `pauses` nothing is drawn meanwhile."""
+        self._finish_text()
+        self.refresh()
+        if pauses:
+            self.canvas.stop()
         try:
             yield
         finally:
-            self._start()
+            if pauses:
+                self._start()
             self._answered.add(call_id)  # its event may not have arrived yet
             call = self._calls.get(call_id)
-            if call is not None and call.began is not None:
-                call.began, call.is_asked = self._clock(), False
+            if call is not None:
+                call.is_asked = False
+                call.began = self._clock() if call.began is not None else None
 
     def wait_for(self, what: str) -> None:
         """Show what is being waited for while nothing else is shown."""
@@ -117,13 +149,15 @@ class View:
             case events.TextDelta(text):
                 self._has_text = self._has_text or bool(text.strip())
                 self.wait_for(self._model)
-                self._write_text(text)
+                self._add_text(text)
             case events.ReasoningDelta():
                 self._add_reasoning(event)
             case events.CallStarted(id, name, arguments):
+                self._finish_text()
                 self._calls[id] = CallRow(name, argument_summary(arguments))
             case events.ToolStarted(id, name):
-                self._calls.setdefault(id, CallRow(name, "")).began = self._clock()
+                call = self._calls.setdefault(id, CallRow(name, ""))
+                call.began, call.is_asked = self._clock(), False
             case events.ApprovalAsked(id):
                 self._calls.setdefault(id, CallRow(event.name, "")).is_asked = id not in self._answered
             case events.ToolOutput(id, text) if id in self._calls:
@@ -138,12 +172,14 @@ class View:
                 self._end(event)
             case _:
                 self._show_progress(event)
-        self.refresh()
+        if not self.canvas.moves or isinstance(event, events.TaskEnded):
+            self.refresh()
 
     def _show_progress(self, event: AgentEvent) -> None:
         match event:
             case events.TaskStarted(_, model):
                 self._model = model
+                self._is_cancelling = False
             case events.TurnStarted():
                 self._has_text = False
                 self.wait_for(self._model)
@@ -154,48 +190,56 @@ class View:
                 self.wait_for(self._model)
             case events.Compacted(before, after):
                 self.note(f"the conversation was summarised: {before} items are {after} now")
-            case events.Noted(code, subject) if code not in self._noted:  # most come with every turn
+            case events.Noted(code, subject) if self._is_verbose and code not in self._noted:  # most come every turn
                 self._noted.add(code)
                 self.note(f"note: {code} {subject}".rstrip())
             case _:
                 pass
 
-    # Permanent lines
+    # Lines that stay
 
     def note(self, text: str) -> None:
         """Print a remark that does not come from the model."""
-        self._print(Text(f"· {clean(text)}", "yellow"))
+        self.print(Text(f"· {clean(text)}", "yellow"))
 
-    def _print(self, text: Text) -> None:
-        self._finish_line()
-        self.console.print(text, soft_wrap=not self.console.is_interactive)
+    def print(self, line: ConsoleRenderable, *, matters: bool = False) -> None:
+        """Print a line; a view that is quiet prints only what matters."""
+        self._finish_text()
+        if matters or not self._is_quiet:
+            self._pending.append(line)
 
-    def _write_text(self, text: str) -> None:
-        if self.console.is_interactive:
-            self._print_lines(clean(text))
-            return
+    def _add_text(self, text: str) -> None:
+        if self._answer is not None:
+            self._held.append(text)
+        elif self.canvas.moves:
+            self._markdown.feed(text)
+        else:
+            self._write_plain(text)
+
+    def _write_plain(self, text: str) -> None:
         text = clean(text)
         self.console.file.write(text)
         self.console.file.flush()
         self._line = (self._line + text).rpartition("\n")[2]
 
-    def _print_lines(self, text: str) -> None:
-        *lines, last = (self._blank + self._line + text).expandtabs().split("\n")
-        self._line = self._blank = ""
-        while lines and not lines[-1] and not last:  # blank lines wait for what comes after them
-            lines.pop()
-            self._blank += "\n"
-        for line in lines:
-            self.console.print(Text(line), soft_wrap=True)
-        self._line = last
-
-    def _finish_line(self) -> None:
+    def _finish_text(self) -> None:
+        """Print what was said so far: something else comes after it, so it is not the answer."""
+        held, self._held = "".join(self._held), []
+        if held and not self._is_quiet:
+            if self.canvas.moves:
+                self._markdown.feed(held)
+            else:
+                self._write_plain(held)
+        self._pending += self._markdown.finish()
         line, self._line = self._line, ""
-        self._blank = ""
-        if line and self.console.is_interactive:
-            self.console.print(Text(line), soft_wrap=True)
-        elif line:
+        if line:
             self.console.file.write("\n")
+
+    def _write_answer(self) -> None:
+        held, self._held = clean("".join(self._held)), []
+        if self._answer is not None and held.strip():
+            self._answer.write(held if held.endswith("\n") else f"{held}\n")
+            self._answer.flush()
 
     def _add_reasoning(self, event: events.ReasoningDelta) -> None:
         part = (event.item_id, event.kind, event.index)
@@ -210,25 +254,32 @@ class View:
         time = f"{event.seconds:.1f} s" if event.seconds is not None else ""
         refused = refusal(event.name, event.result) if event.failed else ""
         if refused:
-            self._print(self._row(("✗", "red"), call, "", refused, "yellow"))
+            self.print(self._row(("✗", "red"), call, "", refused, "yellow"))
         elif event.failed:
-            self._print(self._row(("✗", "red"), call, time, short(outcome(event.result), MAX_ERROR_CHARS), ""))
+            self.print(self._row(("✗", "red"), call, time, short(outcome(event.result), MAX_ERROR_CHARS), ""))
         else:
-            self._print(self._row(("✓", "green"), call, time, outcome(event.result, call.output.line), "dim"))
+            self.print(self._row(("✓", "green"), call, time, outcome(event.result, call.output.line), "dim"))
 
     def _end(self, event: events.TaskEnded) -> None:
         self._waits_for = None
         self._calls.clear()
+        self._write_answer()
         if event.reason == "failed":
-            self._print(Text.assemble(("failed:", "red"), " ", clean(event.error) or "nobody knows why"))
+            words = clean(event.error) or "nobody knows why"
+            self.print(Text.assemble(("failed:", "red"), " ", words), matters=True)
         elif event.reason != "done":
             reason = f": {clean(event.error)}" if event.error else ""
-            self._print(Text(f"stopped: {event.reason}{reason}", "yellow"))
+            self.print(Text(f"stopped: {event.reason}{reason}", "yellow"), matters=True)
         elif not self._has_text:
-            self._print(Text("(no answer)", "dim"))
-        self._print(Text(clean(self._sums()), "dim"))
+            self.print(Text("(no answer)", "dim"))
+        if self._prints_sums:
+            self.print(Text(clean(self.sums), "dim"))
+        self._answered.clear()
+        self._has_text, self._is_cancelling = True, False
 
-    def _sums(self) -> str:
+    @property
+    def sums(self) -> str:
+        """The tokens so far, and the limits of the account."""
         total = self._total
         whole = " in the whole session" if self._is_resumed else ""
         parts = [f"{total.input:,} tokens in ({total.cached:,} cached), {total.output:,} out{whole}"]
@@ -239,24 +290,19 @@ class View:
 
     # Changing rows
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        """The rows, computed each time they are drawn."""
-        if self._live is None:
-            return
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        """The rows, computed each time they are drawn: of an unfinished text the end, and the calls below it."""
         below = [*self._rows_of_calls()]
-        yield from self._open_rows(self.console.height - len(below))
+        rest = self._markdown.rest()
+        if rest is not None:
+            lines = console.render_lines(rest, options.update(height=None), pad=False)
+            for line in lines[-max(1, self.canvas.room - len(below)) :]:
+                yield Segments([*line, Segment.line()])
         yield from below
-
-    def _open_rows(self, most: int) -> Iterator[Text]:
-        """The last rows of an unfinished line, as the terminal will wrap it."""
-        width = self.console.width
-        start = max(0, len(self._line) - width * self.console.height) // width * width
-        for row in chop_cells(self._line[start:], width)[-max(1, most) :]:
-            yield Text(row)
 
     def _rows_of_calls(self) -> Iterator[Text]:
         now = self._clock()
-        spinner = (SPINNER[int(now * SPINS) % len(SPINNER)], "cyan")
+        spinner = (SPINNER[int(now * DRAWS) % len(SPINNER)], "cyan")
         for call in self._calls.values():
             if call.is_asked or call.began is None:
                 mark = ("?", "yellow") if call.is_asked else ("·", "dim")
@@ -265,10 +311,10 @@ class View:
                 status = "cancelling" if self._is_cancelling else call.output.line
                 yield self._row(spinner, call, f"{now - call.began:.1f} s", status, "dim")
         what, began = self._waits_for or ("", now)
-        is_quiet = now - began > SOON and not self._line
+        is_quiet = now - began > SOON
         if what and not self._calls and (is_quiet or self._is_cancelling):
             rest = self._reasoning.line if what == "thinking" else ""
             yield self._row(spinner, CallRow("", what), f"{now - began:.1f} s", rest, "dim")
 
     def _row(self, mark: tuple[str, str], call: CallRow, time: str, rest: str, style: str) -> Text:
-        return call.row(mark, time, rest, style, self.console.width if self.console.is_interactive else 0)
+        return call.row(mark, time, rest, style, self.console.width if self.canvas.moves else 0)

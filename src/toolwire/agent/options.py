@@ -1,0 +1,172 @@
+"""The options of `toolwire run`, and what they choose."""
+
+import os
+import sys
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from toolwire.agent.approval import Policy
+from toolwire.agent.loop import AgentConfig
+from toolwire.agent.mcp import Server, read_config
+from toolwire.agent.model import GIVEN
+from toolwire.agent.recent import recent
+from toolwire.agent.session import Session, folder
+from toolwire.agent.terminal.keys import is_terminal
+from toolwire.agent.tools import Close, builtin
+from toolwire.turns.settings import DEMO, Settings, address_fault
+from toolwire.turns.tools.loop import Limits
+from toolwire.turns.tools.registry import Tool
+
+INSTRUCTIONS = (
+    "You help with the files and programs in the working directory. Use the tools to look before you answer, "
+    "and say briefly what you did."
+)
+NONE = "none"
+STDIN = "-"
+"""The prompt argument that means standard input."""
+
+
+class UsageError(Exception):
+    """The command line cannot be carried out; the message is one line for the user."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """The options of the command line."""
+
+    prompt: str | None = None
+    """None: standard input if that is no terminal, else an interactive session."""
+    model: str = ""
+    backend: str = ""
+    tools: str | None = None
+    mcp: str = ""
+    cwd: str = ""
+    settings_path: str | None = None
+    resume: str = ""
+    continues: bool = False
+    as_json: bool = False
+    verbose: bool = False
+    quiet: bool = False
+    agent_config: AgentConfig = AgentConfig(instructions=INSTRUCTIONS, approve="on-write")
+
+
+def config_from(approve: str, effort: str, max_turns: int, context_window: int, *, read_only: bool) -> AgentConfig:
+    """The agent configuration for these options. Raises `UsageError`."""
+    if approve not in get_args(Policy):
+        raise UsageError(f"--approve: {approve!r} is none of {', '.join(get_args(Policy))}")
+    for option, number in (("--max-turns", max_turns), ("--context-window", context_window)):
+        if number < 0:
+            raise UsageError(f"{option}: {number} is less than 0")
+    return AgentConfig(
+        instructions=INSTRUCTIONS,
+        effort=effort,
+        limits=Limits(max_turns=max_turns),
+        context_window=context_window,
+        approve=msgspec.convert(approve, Policy),
+        read_only=read_only,
+    )
+
+
+def chosen_prompt(options: Options) -> str | None:
+    """The prompt; None for an interactive session. Raises `UsageError`."""
+    given = options.prompt
+    if given is None and is_terminal(sys.stdin):
+        if options.as_json:
+            raise UsageError("--json: say what to do, or - to read it from standard input")
+        if not is_terminal(sys.stdout) or os.environ.get("TERM", "dumb") in ("dumb", "unknown"):
+            raise UsageError("an interactive session needs a terminal; say what to do instead")
+        return None
+    prompt = _typed() if given in (None, STDIN) else given
+    if not prompt.strip():
+        raise UsageError("the prompt is empty")
+    if any("\ud800" <= char <= "\udfff" for char in prompt):
+        raise UsageError("the prompt is not UTF-8")
+    return prompt
+
+
+def _typed() -> str:
+    """All of standard input."""
+    if sys.stdin is None:
+        raise UsageError("stdin is closed")
+    try:
+        return sys.stdin.buffer.read().decode("utf-8", "surrogateescape").rstrip("\n")
+    except OSError as error:
+        raise UsageError(f"stdin: {error.strerror}") from None
+    except KeyboardInterrupt:
+        print(file=sys.stderr)  # after the `^C` of a terminal
+        raise
+
+
+def chosen_session(options: Options) -> Session | None:
+    """The session to go on with, if any. Raises `UsageError` and `SessionError`."""
+    if not options.continues:
+        return Session.resume(options.resume, folder()) if options.resume else None
+    if options.resume:
+        raise UsageError("--continue and --resume: choose one of them")
+    cwd = chosen_directory(options.cwd, None)
+    found = next(recent(folder(), cwd), None)
+    if found is None:
+        raise UsageError(f"--continue: there is no session in {cwd}; toolwire sessions lists all")
+    return Session.resume(found.id, folder())
+
+
+def chosen_directory(cwd: str, session: Session | None) -> Path:
+    """The working directory: the given one, that of the session, or the current one."""
+    if session is not None and session.cwd and not cwd:
+        if not Path(session.cwd).is_dir():
+            fault = f"the directory of the session is gone: {session.cwd}"
+            raise UsageError(f"--resume: {fault}; choose another with --cwd")
+        return Path(session.cwd)
+    try:
+        path = Path(cwd or ".").resolve()
+        if path.is_dir():
+            return path
+    except FileNotFoundError:
+        raise UsageError("the directory that you are in is gone; choose another with --cwd") from None
+    except OSError as error:
+        raise UsageError(f"--cwd: {cwd}: {error.strerror}") from None
+    raise UsageError(f"--cwd: there is no directory {cwd!r}")
+
+
+def chosen_model(options: Options, session: Session | None, settings: Settings) -> tuple[str, str]:
+    """The model, and the name of its backend if one was given."""
+    url = options.backend.partition(":")[2]
+    fault = address_fault(url) if "://" in url else ""
+    if fault:
+        raise UsageError(f"--backend: {url!r} is not an address: {fault}")
+    if options.model or session is None:
+        if options.backend not in ("", DEMO.name) and not options.model:
+            raise UsageError("--backend: say with --model which of its models")
+        return options.model or "demo", options.backend
+    name, slash, inner = session.model.partition("/")
+    is_known = any(each.name == name for each in settings.backends)
+    if slash and name == GIVEN and not is_known and not options.backend:
+        raise UsageError("--resume: say again with --backend where the model is")
+    # A backend replaces that of the session.
+    model = inner if options.backend and slash and (is_known or name == GIVEN) else session.model
+    return model, options.backend
+
+
+def chosen_tools(chosen: str | None) -> tuple[list[Tool], Close]:
+    """The tools, and what ends them."""
+    names = [name.strip().lower() for name in (chosen or "").split(",") if name.strip()]
+    if chosen is not None and not names:
+        raise UsageError(f"--tools: {chosen!r} names no tool; {NONE} is the word for no tools")
+    if NONE in names and names != [NONE]:
+        raise UsageError(f"--tools: {NONE} goes with no other name")
+    try:
+        tools, close = builtin(() if names == [NONE] else names)
+    except ValueError as error:
+        raise UsageError(f"--tools: {error}") from None
+    return ([] if names == [NONE] else tools), close
+
+
+def chosen_servers(path: str) -> tuple[Server, ...]:
+    """The MCP servers in a file; none without one."""
+    try:
+        return read_config(Path(path).read_text("utf-8"), beside=Path(path).absolute().parent) if path else ()
+    except OSError as error:
+        raise UsageError(f"--mcp: {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise UsageError(f"--mcp: {path}: {error}") from None

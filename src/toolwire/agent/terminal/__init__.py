@@ -1,0 +1,1 @@
+"""`toolwire run` in a terminal: one prompt, or a session with an input line."""

@@ -1,0 +1,81 @@
+"""Completions of the input line: commands and what they take, and files after an `@`."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from toolwire.agent.tools.walk import walk
+from toolwire.core.terminal import clean
+
+MAX_FILES = 20_000
+MAX_SHOWN = 50
+FRESH_SECONDS = 5.0
+"""How long a list of files is used again."""
+
+_FILE = re.compile(r'(?:^|\s)@("?)([^\s"]*)$')
+_COMMAND = re.compile(r"/(\S*)$")
+_ARGUMENT = re.compile(r"(/\S+)\s+(\S*)$")
+
+
+class LineCompleter(Completer):
+    """`commands` are names with what they do; `arguments` gives the words that may follow one, with their meaning."""
+
+    def __init__(self, commands: dict[str, str], arguments: Callable[[str], Iterable[tuple[str, str]]]) -> None:
+        self._commands = commands
+        self._arguments = arguments
+        self._files = Files()
+
+    def use_directory(self, cwd: Path) -> None:
+        """Complete files of this directory."""
+        self._files = Files(cwd)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        """The completions of what stands before the cursor."""
+        before = document.text_before_cursor
+        if file := _FILE.search(before):
+            yield from self._complete_file(file[1], file[2])
+        elif command := _COMMAND.fullmatch(before):
+            for name, meaning in self._commands.items():
+                if name.startswith(f"/{command[1]}"):
+                    yield Completion(name, -len(before), display_meta=meaning)
+        elif argument := _ARGUMENT.fullmatch(before):
+            for word, meaning in self._arguments(argument[1]):
+                if word.startswith(argument[2]):
+                    yield Completion(word, -len(argument[2]), display_meta=meaning)
+
+    def _complete_file(self, quote: str, typed: str) -> Iterator[Completion]:
+        for name in self._files.matching(typed):
+            word = f'"{name}"' if " " in name else name
+            yield Completion(f"{word} ", -len(quote + typed), display=name)
+
+
+class Files:
+    """The files of a directory that are not ignored."""
+
+    def __init__(self, cwd: Path = Path()) -> None:
+        self._cwd = cwd
+        self._names: list[str] = []
+        self._read = float("-inf")
+
+    def matching(self, typed: str) -> list[str]:
+        """The best matches: paths that begin so, names that begin so, then what has the letters in this order."""
+        if time.monotonic() - self._read > FRESH_SECONDS:
+            self._names = ["/".join(parts) for parts in islice(walk(self._cwd), MAX_FILES)]
+            self._read = time.monotonic()
+        letters = re.compile(".*?".join(map(re.escape, typed.lower())))
+        found = [name for name in self._names if letters.search(name.lower()) and _is_plain(name)]
+        return sorted(found, key=lambda name: _rank(typed.lower(), name.lower()))[:MAX_SHOWN]
+
+
+def _is_plain(name: str) -> bool:
+    return clean(name) == name and '"' not in name and "\n" not in name
+
+
+def _rank(typed: str, name: str) -> tuple[int, int, str]:
+    kinds = (name.startswith(typed), name.rpartition("/")[2].startswith(typed), typed in name)
+    return kinds.index(True) if True in kinds else len(kinds), len(name), name

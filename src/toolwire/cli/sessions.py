@@ -1,0 +1,34 @@
+"""`toolwire sessions`: the sessions of `toolwire run`, newest first."""
+
+from typing import Annotated
+
+import typer
+
+from toolwire.cli.options import AsJson
+
+
+def sessions(
+    here: Annotated[bool, typer.Option("--here", help="Only those of the working directory.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many to show at most.")] = 20,
+    json: AsJson = False,
+) -> None:
+    """List the sessions of `toolwire run`; --resume ID goes on with one."""
+    import time
+    from itertools import islice
+    from pathlib import Path
+
+    import msgspec
+
+    from toolwire.agent.recent import recent, session_rows
+    from toolwire.agent.session import folder
+
+    found = [*islice(recent(folder(), Path.cwd().resolve() if here else None), limit)]
+    if json:
+        print(msgspec.json.format(msgspec.json.encode({"sessions": found}), indent=2).decode())
+        return
+    rows = session_rows(found, time.time())
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if not rows:
+        print(f"There are no sessions {'of this directory' if here else 'yet'}; toolwire run begins one.")

@@ -1,0 +1,113 @@
+"""`toolwire run` without a prompt: an interactive session in a real terminal."""
+
+import re
+from pathlib import Path
+
+from tests.agent.terminal import PROGRAM, environment
+from tests.agent.typed import TypedTerminal
+from toolwire.agent.recent import recent
+from toolwire.agent.terminal.input_line import HASTE
+
+ASK = "allow? [y]es / [a]lways for"
+
+
+def session(folder: Path, *args: str) -> TypedTerminal:
+    terminal = TypedTerminal((*PROGRAM, "run", *args), environment(folder), folder)
+    terminal.until("/help")
+    return terminal
+
+
+def answer(terminal: TypedTerminal, line: str) -> None:
+    """Answer a question, not too hastily."""
+    terminal.until(ASK)
+    terminal.look(HASTE + 0.2)
+    terminal.enter(line)
+
+
+def prompts(folder: Path) -> list[str]:
+    return [each.prompt for each in recent(folder / "state/toolwire/sessions")]
+
+
+def test_prompts_are_edited_answered_in_markdown_and_the_session_is_resumed(tmp_path: Path) -> None:
+    with session(tmp_path, "--tools", "none") as terminal:
+        terminal.type("Hello *thre*\x1b[D\x7f\x7f")  # left, and backspace twice
+        terminal.type("ere")
+        terminal.until("Hello *there*")
+        terminal.type("\r")
+        terminal.until("You said: Hello there")
+        terminal.paste("first line\nsecond line")
+        terminal.until("second line")
+        assert terminal.text.count("You said") == 1, "pasted lines are not sent"
+        terminal.type("\r")
+        terminal.until("You said: first line")
+        terminal.type("\x04")
+        assert terminal.end() == 0
+        assert terminal.is_as_before
+    assert re.search(r"run --resume \d{8}-\d{6}-[0-9a-f]{6}$", "".join(terminal.lines[-2:]))
+    assert prompts(tmp_path) == ["Hello *there*"]
+    with session(tmp_path, "--tools", "none", "--continue") as terminal:
+        terminal.until("You said: first line")
+        terminal.type("\x1b[A")  # the arrow key goes through the prompts of earlier sessions
+        terminal.until(lambda: terminal.text.count("second line") > 2)
+        terminal.type("\x03")
+        terminal.enter("/exit")
+        assert terminal.end() == 0
+
+
+def test_approval_for_a_tool_a_queue_and_ctrl_c_that_ends_the_task_alone(tmp_path: Path) -> None:
+    with session(tmp_path, "--tools", "bash") as terminal:
+        terminal.enter("Run the bash command `echo one > mark`")
+        answer(terminal, "no, use another file")
+        terminal.until("refused: use another file")
+        assert not (tmp_path / "mark").exists()
+        terminal.enter("Run the bash command `echo two > mark`")
+        answer(terminal, "a")
+        terminal.until("✓ Bash echo two > mark")
+        terminal.enter("Run the bash command `sleep 300`")
+        terminal.until("Bash sleep 300 ")
+        terminal.enter("Say something else")
+        terminal.until("queued: Say something else")
+        terminal.type("\x03")
+        terminal.until("stopped: cancelled")
+        terminal.until(lambda: terminal.lines[-2] == "> Say something else")  # back in the input line
+        terminal.type("\r")
+        terminal.until(lambda: "queued" not in terminal.text and terminal.text.count("Say something else") > 1)
+        terminal.type("\x04")
+        assert terminal.end() == 0
+    assert (tmp_path / "mark").read_text() == "two\n"
+
+
+def test_an_edit_is_shown_as_a_diff_before_it_is_approved(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old\n")
+    with session(tmp_path, "--tools", "write") as terminal:
+        terminal.enter("Write the file `a.txt`")
+        terminal.until(ASK)
+        assert "a.txt (changed)" in terminal.text
+        assert terminal.colours_of("-old") == {"red"}
+        assert terminal.colours_of("+a.txt") == {"green"}
+        answer(terminal, "y")
+        terminal.until("✓ Write a.txt")
+    assert (tmp_path / "a.txt").read_text() == "a.txt"
+
+
+def test_commands_and_files_are_completed(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("remember the milk\n")
+    with session(tmp_path, "--tools", "none") as terminal:
+        terminal.type("/to")
+        terminal.until("show the tools")
+        terminal.type("ols\r")
+        terminal.until("there are no tools")
+        terminal.type("What is in @no")
+        terminal.until("notes.md")
+        terminal.type("\t")
+        terminal.until("in @notes.md")
+        terminal.type("\r\r")
+        terminal.until("remember the milk")
+        terminal.enter("/model demo-slow")
+        terminal.until("the model is demo-slow now")
+        terminal.enter("/nonsense")
+        terminal.until("there is no command /nonsense")
+        terminal.enter("/compact")
+        terminal.until("the conversation was summarised")
+        terminal.enter("/mcp")
+        terminal.until("there are no MCP servers")
