@@ -480,11 +480,13 @@ def test_failures_that_are_final_are_not_asked_again(status: int, kind: Name) ->
         async with Far(refuses(status, "Never.", kind=kind, retry_after="0"), kind=kind) as far:
             events = await worked(agent_on(far, config=AgentConfig(retries=3)))
             assert len(far.asked) == 1
+            refused = f"Backend `up` ({far.url}) refused a request without a key: Never. Set api_key_env"
+            assert ended(events).error.startswith(refused if status == 401 else "Never.")
             return events
 
     events = play(main())
     assert only(events, Retrying) == []
-    assert ended(events) == TaskEnded("failed", "", Tokens(), "Never.")
+    assert (ended(events).reason, ended(events).text) == ("failed", "")
 
 
 def test_a_quota_that_is_used_up_is_final() -> None:
@@ -585,11 +587,14 @@ def test_a_server_that_is_not_there_is_asked_again() -> None:
         async with Far() as far:
             url = far.url
         settings = Settings(backends=(Backend("up", "responses", base_url=url),))
-        return await worked(Agent("up/m", settings=settings, config=AgentConfig(retries=2)))
+        events = await worked(Agent("up/m", settings=settings, config=AgentConfig(retries=2)))
+        error = f"Backend `up` ({url}) cannot be reached: connection refused."
+        assert ended(events).error.startswith(error)
+        return events
 
     events = play(main())
     assert [event.attempt for event in only(events, Retrying)] == [1, 2]
-    assert ended(events) == TaskEnded("failed", "", Tokens(), "The backend cannot be reached: connection refused.")
+    assert (ended(events).reason, ended(events).text) == ("failed", "")
 
 
 def test_a_model_that_is_not_there_is_said_before_anything_is_asked() -> None:
@@ -1269,7 +1274,7 @@ NO_SUMMARY: dict[str, tuple[Callable[[], Reply], str]] = {
     "it is refused": (lambda: refuses(400, "Too long."), "Too long."),
     "it is empty": (turn, "The model gave no summary to compact with."),
     "it is a call": (lambda: turn(Calls("c9", "look")), "The model gave no summary to compact with."),
-    "it breaks": (lambda: turn(Says("Su"), end="cut"), "The backend's stream ended before the turn did."),
+    "it breaks": (lambda: turn(Says("Su"), end="cut"), "stream ended before the turn did."),
 }
 
 
@@ -1280,7 +1285,8 @@ def test_a_history_that_cannot_be_summarised_stays_as_it_is(summary: Callable[[]
             agent = agent_on(far, echo(), config=WINDOW)
             async with agent:
                 events = [event async for event in agent.stream("go")]
-                assert (ended(events).reason, ended(events).error) == ("failed", error)
+                assert ended(events).reason == "failed"
+                assert ended(events).error.endswith(error)
                 assert only(events, Compacted) == []
                 assert len(agent.history) == 3
                 assert_whole(agent.history)

@@ -45,7 +45,11 @@ def test_a_refusal_keeps_its_status_and_its_words(routes: Routes, dialect: Name,
     refused = routes.refused(dialect, question(dialect, f"{kind}/{model}", (), stream=stream))
     # Nobody but Anthropic knows 529, which says what 503 says.
     assert refused.status == status or (status, refused.status) == (529, 503)
-    assert refused.message == f"No, says {kind}."
+    if status == 401:  # a refused key is explained, too: whose it was, and what to do
+        assert refused.message.startswith(f"Backend `{kind}` (")
+        assert f"refused a request without a key: No, says {kind}. Set api_key_env" in refused.message
+    else:
+        assert refused.message == f"No, says {kind}."
     assert refused.headers.get("retry-after") == headers.get("retry-after")
     if dialect == "messages":
         assert refused.body["error"]["type"] == ANTHROPIC[503 if status == 529 else status]

@@ -234,7 +234,11 @@ def test_an_upstream_status_reaches_the_client_as_a_status(api, upstream, status
     body = b'{"error":{"message":"Upstream says no.","type":"t","code":"c","param":"p"}}'
     upstream.replies["says-no"] = Reply([body], status, "application/json", {"retry-after": "9"})
     response = api.post(response_body("up/says-no", stream=streamed))
-    assert error_of(response) == (status, {"message": "Upstream says no.", "type": "t", "code": "c", "param": "p"})
+    got, error = error_of(response)
+    assert (got, error) == (status, {"message": error["message"], "type": "t", "code": "c", "param": "p"})
+    explained = "Backend `up` "  # whose key was refused, and what to do
+    assert "Upstream says no." in error["message"]
+    assert error["message"].startswith(explained if status == 401 else "Up")
     assert response.headers["retry-after"] == "9"
 
 

@@ -106,9 +106,9 @@ def test_a_textual_call_is_stopped_after_where_tools_went_upstream_too(http, sta
 @pytest.mark.parametrize("mode", ["openai-json", "obsidian-xml"])
 def test_a_call_that_is_on_its_way_keeps_a_burst_open(http, start, upstream: Upstream, mode):
     slowly = [step for letter in BLOCK.replace("<q>x", "<q>y") for step in (text(letter), Pause(0.02))]
-    second = [call("c2", "look", '{"q":"z"}', index=2)[:-1], Pause(0.6), b"\n"]
+    second = [call("c2", "look", '{"q":"z"}', index=2)[:-1], Pause(1.5), b"\n"]
     upstream.replies["slow"] = Reply([created(), text(BLOCK), *slowly, *second, completed()])
-    gateway = start(backend(upstream.url), PROXY_STOP_AFTER_TOOLS="1", PROXY_STOP_AFTER_TOOLS_GRACE_MS="250")
+    gateway = start(backend(upstream.url), PROXY_STOP_AFTER_TOOLS="1", PROXY_STOP_AFTER_TOOLS_GRACE_MS="1000")
     message, _ = asked_of(http, gateway, "up/slow", **{"x-proxy-output-mode": mode})
     made = [json.loads(each["function"]["arguments"])["q"] for each in message["tool_calls"]]
     assert made == ["x", "y", "z"]

@@ -167,7 +167,8 @@ class Workers:
 
     def rows(self) -> "Rows":
         lines = self._log.read_bytes().splitlines() if self._log.exists() else []
-        return Rows(json.loads(line) for line in lines[self._since :])
+        rows = [row for line in lines if (row := _row(line)) is not None]
+        return Rows(rows[self._since :])
 
     def wait_for(self, holds: "Callable[[Rows], Any]", seconds: float = 10) -> "Rows":
         """The rows once this holds of them; fails if it never does."""
@@ -178,6 +179,14 @@ class Workers:
                 return rows
             assert time.monotonic() < end, rows.gist
             time.sleep(0.02)
+
+
+def _row(line: bytes) -> Json | None:
+    """The row of a line; None of one that was cut short, because its worker was killed while it wrote it."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
 
 
 class Rows(list[Json]):
@@ -269,7 +278,7 @@ class Server:
 
     def log(self, kind: str, **fields: Any) -> None:
         row = json.dumps({"pid": self._pid, "t": round(time.time(), 4), "kind": kind, **fields})
-        os.write(self._file, (row + "\n").encode())
+        os.write(self._file, f"\n{row}\n".encode())
 
     def write(self, line: Json | str) -> None:
         text = line if isinstance(line, str) else json.dumps(line)

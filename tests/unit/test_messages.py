@@ -803,7 +803,7 @@ def test_usage_is_the_last_number_of_each(first, last, expected):
 def test_an_error_in_the_stream_fails_the_turn():
     error = {"type": "overloaded_error", "message": "Overloaded"}
     streamed = turn(began(), said_text("x"), am("error", error=error), over())
-    assert streamed.failure == Failure(503, "overloaded_error", "Overloaded", retryable=True)
+    assert streamed.failure == Failure(503, "overloaded_error", "Overloaded", retryable=True, quoted=True)
     assert plain(type="error", error=error).failure == streamed.failure
     assert turn(am("error", error=error)).failure == streamed.failure
 

@@ -87,7 +87,7 @@ class HttpUpstream:
         self._headers = {"user-agent": "toolwire", "content-type": "application/json", **own}
         address = URL(self._base)
         self.origin: Origin = (address.scheme, address.host, address.port)
-        self.url = str(address.with_user(None).with_query(None).with_fragment(None))
+        self.url = str(address.with_user(None).with_query(None).with_fragment(None)) if address.absolute else ""
         self._proxy = proxy_for(address)
         self._targets: dict[str, aiohttp.ClientRequest] = {}
 
