@@ -50,12 +50,12 @@ def run(options: Options) -> int:
         report = _captured(options) if options.file or options.har else _live(options)
     except (ValueError, Unreachable, NothingFound) as error:
         raise UsageError(text.readable(str(error), MAX_REASON)) from None
-    text.show(report, Console(highlight=False))
-    for path in options.report:
+    for path in options.report:  # before the text, whose reader may leave
         try:
             write_report(report, path)
         except OSError as error:
             raise UsageError(f"--report: {path}: {error.strerror}") from None
+    text.show(report, Console(highlight=False))
     return SOUND if report.is_sound else BROKEN
 
 

@@ -24,8 +24,6 @@ from toolwire.replay.steps import Direction, Step
 MAX_CHARS = 600
 """Characters shown of one text, unless all are asked for."""
 TITLES: dict[Direction, str] = {"client": "client asks", "sent": "sent to the backend", "received": "received"}
-INDENT = 26
-"""Columns before a text."""
 
 
 def show_turn(name: str, head: Head, steps: Sequence[Step], out: TextIO, *, is_full: bool, is_filtered: bool) -> None:
@@ -41,19 +39,13 @@ def show_turn(name: str, head: Head, steps: Sequence[Step], out: TextIO, *, is_f
             continue
         requests = [step for step in found if step.type == "request"]
         others = [step for step in found if step.type != "request"]
-        print(
-            escaped(f"\n{title}: {'; '.join(step.text for step in requests)}".removesuffix(": ") + _colon(requests)),
-            file=out,
-        )
+        about = "; ".join(step.text for step in requests)
+        print(escaped(f"\n{title}: {about}".rstrip()), file=out)
         if direction == "sent" and asked and not is_filtered and [step.said for step in others] == asked:
             print("    the same conversation", file=out)
             continue
         for step in others:
             print(_line(step, is_full=is_full), file=out)
-
-
-def _colon(requests: Sequence[Step]) -> str:
-    return "" if requests else ":"
 
 
 def _line(step: Step, *, is_full: bool) -> str:
