@@ -14,17 +14,17 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.agent.terminal import PROGRAM, Terminal, environment
-from tests.check.faulty import Fault, Faulty, ReceivedRequest, contains, drop, html, refusing, rewritten, where
+from tests.check.faulty import Fault, Faulty, ReceivedRequest, contains, drop, html, refuse, refusing, rewritten, where
 from tests.support.gateway import Gateway
 from tests.support.upstream import Hold, Reply
-from toolwire.check.endpoint import base_of
+from toolwire.check.address import base_of
 from toolwire.cli import app
 from toolwire.core.terminal import clean
 
 APIS = ("chat", "responses", "messages")
 KEY = "sk-check-0123456789abcdef"
 SUMMARY = re.compile(
-    r"(\d+) MUST and (\d+) SHOULD broken, (\d+) passed, (\d+) not observed; (\d+) (?:requests?|turns?)"
+    r": (\d+) (?:requests?|turns?)\b.*?; (?:\d+ of the broken ones follow from others, )?(\d+) passed, (\d+) not"
 )
 
 
@@ -37,13 +37,22 @@ class Ran:
     @property
     def counts(self) -> tuple[int, ...]:
         """MUST broken, SHOULD broken, passed, not observed, requests."""
-        found = SUMMARY.search(self.out)
+        verdict, about = self.out.splitlines()[:2]
+        found = SUMMARY.search(about)
         assert found is not None, (self.out, self.err)
-        return tuple(map(int, found.groups()))
+        levels = [re.search(rf"(\d+) {level}", verdict) for level in ("MUST", "SHOULD")]
+        requests, passed, unseen = map(int, found.groups())
+        return (*(int(each[1]) if each else 0 for each in levels), passed, unseen, requests)
+
+    @property
+    def table(self) -> list[str]:
+        """The head of the table, which follows the verdict, what was checked and a blank line."""
+        assert self.out.splitlines()[2] == ""
+        return self.out.splitlines()[3].split()
 
     @property
     def findings(self) -> list[str]:
-        return re.findall(r"^(?:MUST|SHOULD) (\S+) on (?:\w+):", self.out, re.MULTILINE)
+        return re.findall(r"^(?:MUST|SHOULD) (\S+) on (?:[\w, ]+):", self.out, re.MULTILINE)
 
     def refuses(self, *words: str) -> None:
         """Nothing was checked, and one line says why."""
@@ -139,26 +148,35 @@ def no_choice() -> Fault:
         ("https://h/v1beta/openai/", "https://h/v1beta/openai"),
         ("http://vm:8001", "http://vm:8001/v1"),
         ("http://vllm1", "http://vllm1/v1"),
+        ("127.0.0.1:8787", "http://127.0.0.1:8787/v1"),
+        ("localhost:8787/v1/messages", "http://localhost:8787/v1"),
+        ("[::1]:8787", "http://[::1]:8787/v1"),
+        ("10.0.0.7:8000", "http://10.0.0.7:8000/v1"),
+        ("vllm:8000", "http://vllm:8000/v1"),
+        ("gpu.local:8000", "http://gpu.local:8000/v1"),
+        ("api.example.com", "https://api.example.com/v1"),
+        ("api.example.com:8443/openai", "https://api.example.com:8443/openai/v1"),
     ],
 )
-def test_the_version_in_an_address_may_be_left_out(url: str, base: str):
+def test_the_scheme_and_the_version_in_an_address_may_be_left_out(url: str, base: str):
     assert base_of(url) == base
 
 
 @pytest.mark.parametrize("path", ["", "/v1", "/v1/chat/completions"])
 def test_an_endpoint_is_checked_by_its_address(checker: CheckRunner, gateway: Gateway, path: str):
-    ran = checker.check(gateway.url + path, "--api", "chat,messages", "--only", "choice")
+    ran = checker.check(gateway.url.removeprefix("http://") + path, "--api", "chat,messages", "--only", "choice")
     assert (ran.code, ran.err) == (0, "")
     assert ran.counts[:4] == (0, 0, 9, 0)
 
 
-def test_a_sound_endpoint_is_reported_in_eighty_columns_without_colour(sound: Ran):
+def test_a_sound_endpoint_is_said_to_be_sound_in_the_first_line(sound: Ran):
+    assert sound.out.splitlines()[0] == "PASSED: no rule is broken."
+
     assert (sound.code, sound.err, sound.findings) == (0, "", [])
     must, should, passed, unseen, _ = sound.counts
     assert (must, should, unseen) == (0, 0, 3)
     assert passed > 180
-    assert sound.out.splitlines()[0].split() == ["area", *APIS]
-    assert max(map(len, sound.out.splitlines())) <= 80
+    assert sound.table == ["area", *APIS]
     assert "\x1b" not in sound.out
     assert "stream.live" in sound.out
 
@@ -167,15 +185,14 @@ def test_a_finding_is_shown_with_the_rule_the_request_and_the_bytes(checker: Che
     url = faulty.add(no_choice())
     ran = checker.check(url, "--api", "chat", "--only", "choice.none", "--only", "choice.named")
     assert ran.code == 1
-    assert ran.findings == ["choice.named", "choice.none"]
-    out = " ".join(ran.out.split())
+    assert ran.findings == ["choice.none", "choice.named"]
+    out = ran.out
     assert "MUST choice.none on chat: `tool_choice` none gives no call." in out
-    assert "A tool runs that the client has forbidden." in out
-    assert "There are 1 calls." in out
+    assert "Harm: Users have a tool run that their client has forbidden." in out
+    assert "Seen: There is one call." in out
     assert f"> POST {url}/v1/chat/completions {{" in out
     assert '< data: {"id":"chatcmpl-' in out
     assert ran.counts[:4] == (2, 0, 0, 0)
-    assert max(map(len, ran.out.splitlines())) <= 80
 
 
 def test_a_broken_should_is_told_and_does_not_fail(checker: CheckRunner, faulty: Faulty):
@@ -193,13 +210,94 @@ def test_what_a_server_says_does_not_steer_the_terminal(checker: CheckRunner, fa
         assert any("MUST errors.form on chat" in line for line in terminal.lines), "and the screen is whole"
 
 
+def test_a_rule_has_one_proof_for_all_apis_and_no_line_is_wrapped(checker: CheckRunner, faulty: Faulty):
+    ran = checker.check(faulty.add(no_choice()), "--only", "choice")
+    assert ran.out.startswith("FAILED: 7 MUST and 2 SHOULD rules are broken.\n")
+    assert ran.findings == ["choice.none", "choice.named", "choice.parallel"]
+    assert "MUST choice.none on chat, responses, messages: `tool_choice` none gives no call." in ran.out
+    assert len(re.findall(r"^ +> ", ran.out, re.MULTILINE)) == 3, "one request for each rule"
+    assert all(line == line.rstrip() for line in ran.out.splitlines())
+
+
+def test_rules_that_follow_stand_behind_their_cause(checker: CheckRunner, faulty: Faulty):
+    ran = checker.check(faulty.add(no_choice()), "--api", "chat", "--only", "choice", "--only", "errors")
+    follows = [line for line in ran.out.splitlines() if "It follows:" in line]
+    assert [line.split()[3] for line in follows] == ["choice.allowed", "errors.choice"]
+    assert ran.out.index("MUST choice.none on") < ran.out.index(follows[0]) < ran.out.index("MUST choice.named on")
+    assert "2 of the broken ones follow from others" in ran.out.splitlines()[1]
+
+
+def test_what_is_wrong_is_marked_in_the_request_and_in_the_frames(checker: CheckRunner, faulty: Faulty):
+    url = faulty.add(Fault(answer=rewritten(b'"sequence_number":5', b'"sequence_number":3'), to=is_streamed_response))
+    ran = checker.check(url, "--api", "responses", "--only", "responses.sequence", "--model", "demo")
+    proof = [line for line in ran.out.splitlines() if ">>>" in line]
+    assert [re.findall(">>>(.*?)<<<", line) for line in proof] == [['"sequence_number":4'], ['"sequence_number":3']]
+    ignored = checker.run_in_process(faulty.add(no_choice()), "--api", "chat", "--only", "choice.none")
+    assert '>>>"tool_choice":"none"<<<' in ignored.out
+    assert '>>>"name":"get_weather"<<<' in ignored.out
+
+
+def test_on_a_terminal_the_wrong_part_has_a_colour_instead(checker: CheckRunner, faulty: Faulty):
+    argv = (*PROGRAM, "check", faulty.add(no_choice()), "--api", "chat", "--only", "choice.none")
+    with Terminal(argv, checker.environment, cwd=checker.folder) as terminal:
+        assert terminal.end() == 1
+        assert any("FAILED: 1 MUST rule is broken." in line for line in terminal.lines)
+        assert not any(">>>" in line for line in terminal.lines)
+
+
+def is_streamed_response(received: ReceivedRequest) -> bool:
+    return received.api == "responses" and received.streamed
+
+
+# Keys
+
+
+def wants_key(*, models: bool) -> Fault:
+    """A server that answers nobody without the right key, or lists its models all the same."""
+
+    def ask(received: ReceivedRequest) -> Reply | None:
+        given = received.headers.get("x-api-key") or received.headers.get("authorization", "").removeprefix("Bearer ")
+        is_open = models and received.path.endswith("/models")
+        return None if is_open or given == KEY else refuse(401, received)
+
+    return Fault(ask)
+
+
+@pytest.mark.parametrize("models", [False, True])
+@pytest.mark.parametrize("options", [(), ("--model", "demo")])
+def test_an_endpoint_that_wants_a_key_says_so_and_breaks_no_rule(
+    checker: CheckRunner, faulty: Faulty, models: bool, options: tuple[str, ...]
+):
+    url = faulty.add(wants_key(models=models))
+    ran = checker.run_in_process(url, *options)
+    ran.refuses("does not let us in: a key is wanted (status 401: No.): give one with --key or in TOOLWIRE_CHECK_KEY")
+    wrong = checker.run_in_process(url, *options, "--key", "sk-wrong-0123456789")
+    wrong.refuses("does not let us in: the key is refused (status 401: No.)")
+    assert "sk-wrong" not in wrong.err
+
+
+def test_a_key_that_is_revoked_in_the_middle_ends_the_check(checker: CheckRunner, faulty: Faulty):
+    seen: list[str] = []
+
+    def revoke(received: ReceivedRequest) -> Reply | None:
+        seen.append(received.path)
+        return refuse(401, received) if len(seen) > 20 else None
+
+    ran = checker.run_in_process(faulty.add(Fault(revoke)), "--model", "demo", "--key", KEY)
+    assert (ran.code, ran.findings, ran.counts[:2]) == (0, [], (0, 0))
+    assert ran.out.startswith("INCOMPLETE: no rule is broken.\n")
+    assert "chat was not checked to the end: the key is refused (status 401: No.)" in ran.out
+    assert "responses was not checked: the key is refused (status 401: No.)" in ran.out
+    assert len(seen) < 30, "no further request is made"
+
+
 # What is asked for
 
 
 def test_apis_are_chosen(checker: CheckRunner, faulty: Faulty):
     url = faulty.add(Fault())
     ran = checker.run_in_process(url, "--api", "messages, chat", "--only", "stream.same", "--model", "demo")
-    assert (ran.code, ran.out.splitlines()[0].split()) == (0, ["area", "messages", "chat"])
+    assert (ran.code, ran.table) == (0, ["area", "messages", "chat"])
     assert {received.api for received in faulty.requests(url)} == {"chat", "messages"}
 
 
@@ -289,7 +387,10 @@ def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
     ("args", "words"),
     [
         ((), ("give the address",)),
-        (("127.0.0.1:1",), ("give the address",)),
+        (("127.0.0.1:1",), ("http://127.0.0.1:1/v1 cannot be reached: the connection was refused",)),
+        (("8787",), ("'8787' is no address of an endpoint, such as 127.0.0.1:8787",)),
+        (("127.0.0.1:99999",), ("is no address",)),
+        (("no-such-host.invalid",), ("https://no-such-host.invalid/v1 cannot be reached", "is not known")),
         (("http://",), ("is no address",)),
         (("http://user:hunter2@127.0.0.1:1",), ("no password", "--key")),
         (("http://127.0.0.1:1/v1?key=hunter2",), ("no query",)),
@@ -303,9 +404,9 @@ def test_a_server_that_hangs_is_left(checker: CheckRunner, faulty: Faulty):
         (("--file", "nothing.sse"), ("nothing.sse: No such file",)),
         (("--file", "."), ("Is a directory",)),
         (("--har", "nothing.har"), ("No such file",)),
-        (("http://127.0.0.1:1",), ("http://127.0.0.1:1/v1 cannot be asked", "Cannot connect to host")),
-        (("http://127.0.0.1:1", "--model", "demo"), ("cannot be asked with the model 'demo'", "Cannot connect")),
-        (("http://no-such-host.invalid", "--model", "demo"), ("no-such-host.invalid",)),
+        (("http://127.0.0.1:1",), ("http://127.0.0.1:1/v1 cannot be reached: the connection was refused",)),
+        (("http://127.0.0.1:1", "--model", "demo"), ("http://127.0.0.1:1/v1 cannot be reached: the connection was refused",)),
+        (("http://no-such-host.invalid", "--model", "demo"), ("the name 'no-such-host.invalid' is not known",)),
     ],
 )  # fmt: skip
 def test_an_order_that_cannot_be_carried_out_is_refused(
@@ -369,7 +470,7 @@ def test_what_was_recorded_can_be_checked_again(checker: CheckRunner, recorded: 
         for path in kept:
             ran = checker.run_in_process("--file", str(path))
             assert (ran.code, ran.counts[:2]) == (0, (0, 0)), ran.out
-            assert ran.out.splitlines()[0].split() == ["area", api]
+            assert ran.table == ["area", api]
 
 
 def test_what_was_recorded_of_a_fault_shows_it_again(checker: CheckRunner, faulty: Faulty):
@@ -396,7 +497,7 @@ def test_a_file_is_checked_by_the_real_program(checker: CheckRunner, recorded: P
 def test_a_capture_shows_nothing_of_the_wire(checker: CheckRunner, recorded: Path):
     ran = checker.run_in_process("--file", str(next(recorded.glob("*-messages-one-call.sse"))))
     out = " ".join(ran.out.split())
-    assert "messages: a capture does not show it stream.whole, stream.live, sse.content-type" in out
+    assert "a capture does not show it: messages: stream.whole, stream.live, sse.content-type" in out
     assert "choice." not in ran.out
 
 
@@ -408,7 +509,7 @@ def test_a_file_may_be_anybodys(checker: CheckRunner, recorded: Path):
     azure = checker.run_in_process(
         "--file", checker.write("azure.sse", later + next(recorded.glob("*-chat-one-call.sse")).read_bytes())
     )
-    assert azure.out.splitlines()[0].split() == ["area", "chat"]
+    assert azure.table == ["area", "chat"]
 
 
 @pytest.mark.parametrize(
@@ -483,7 +584,7 @@ def test_the_turns_of_an_archive_are_checked(checker: CheckRunner, recorded: Pat
     ran = checker.check("--har", path)
     # The stream was recorded with the tokens that its request in the archive does not ask for.
     assert (ran.code, ran.findings) == (0, ["chat.usage"])
-    assert ran.out.splitlines()[0].split() == ["area", *APIS]
+    assert ran.table == ["area", *APIS]
     assert ran.counts[4] == 3, "what others have said is no turn"
 
 
@@ -507,7 +608,7 @@ def test_nothing_in_an_archive_steers_the_terminal(checker: CheckRunner, recorde
         "--har", checker.write("\x1b[31m.har", archive(entry(url, stream, SSE, {**ASKED, "stream": True})))
     )
     assert ran.code == 1
-    assert "> POST https://h//v1/chat/completions" in ran.out
+    assert "> POST https://h/\\x1b[2J\\u202e\\u009b/v1/chat/completions" in ran.out
     assert clean(ran.out) == ran.out
     missing = checker.check("--har", "\x1b[31m\u202enone.har")
     assert missing.err == "toolwire: none.har: No such file or directory\n"

@@ -243,8 +243,34 @@ def test_the_terminal_shows_consequences_below_their_cause(explained: Report):
     heads = [line.partition(" on ")[0] for line in lines if line.startswith(("MUST", "SHOULD"))]
     assert heads == [f"MUST {CAUSE}"]
     follows = [line.split()[3] for line in lines if line.startswith("  It follows: ")]
-    assert follows == [f"{rule}." for rule in CONSEQUENCES]
-    assert lines[-1] == "3 of the broken rules follow from others."
+    assert follows == CONSEQUENCES
+    assert "3 of the broken ones follow from others" in lines[1]
+
+
+def test_the_cells_of_the_table_lead_to_the_rules(report: Report):
+    page = as_html(report).decode()
+    table = page.partition('<table class="areas">')[2].partition("</table>")[0]
+    links = re.findall(r'<a class="chip (\w+)" href="#([^"]+)"', table)
+    ids = set(re.findall(r'<(?:article|li)[^>]* id="([^"]+)"', page)) | set(re.findall(r'<li id="([^"]+)"', page))
+    assert {to for _, to in links} <= ids
+    broken = [to for kind, to in links if kind in ("must", "should")]
+    assert sorted(broken) == sorted(f"{each.api}-{each.rule}" for each in report.broken)
+
+
+def test_html_marks_what_is_wrong_inside_of_a_frame(explained: Report):
+    page = as_html(explained).decode()
+    marked = re.findall("<mark>(.*?)</mark>", page)
+    assert "&quot;arguments&quot;: {&quot;city&quot;: &quot;Paris&quot;}" in marked, "which must be text"
+    assert "<mark>" not in page.partition("<article")[0]
+
+
+def test_every_rule_says_who_is_harmed():
+    parties = re.compile(
+        r"\b(users?|clients?|agents?|operators?|applications?|SDKs?|browsers?|codex|langchain|claude code|the model)\b",
+        re.IGNORECASE,
+    )
+    assert [rule.id for rule in RULES.values() if not parties.search(rule.harm)] == []
+    assert [rule.id for rule in RULES.values() if re.match(r"(They|It|The SDK)\b", rule.harm)] == []
 
 
 def test_the_terminal_says_the_same_thing_once():
@@ -458,8 +484,8 @@ def test_html_shows_hostile_text_as_text(faulty: Report):
 
 def test_html_says_the_verdict_and_counts(report: Report):
     words = " ".join(Page(as_html(report)).words)
-    number = must_broken(report)
-    assert (f"{number} MUST rules are broken" if number else "No MUST rule is broken") in words
+    assert report.headline in words
+    assert report.headline.startswith("FAILED: " if must_broken(report) else "PASSED: ")
     assert f"{counted(report)['passed']} passed" in words
     assert f"{counted(report)['not observed']} not observed" in words
     assert report.target in words
@@ -564,7 +590,7 @@ def test_an_answer_that_never_came_is_shown_by_its_request():
     words = " ".join(Page(as_html(report)).words)
     assert "exchange 1 · models · no answer · it hung up" in words
     assert "GET http://127.0.0.1/v1/models" in words
-    assert "No MUST rule is broken" in words
+    assert "PASSED: no MUST rule is broken, but 1 SHOULD rule is broken." in words
     assert "> GET http://127.0.0.1/v1/models" in as_junit(report).decode().replace("&gt;", ">")
 
 

@@ -1,6 +1,7 @@
 """Running it: start, stop, leave, log, record, measure."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -306,8 +307,52 @@ def test_a_recording_holds_the_turn_and_can_be_served_again(http, start, upstrea
     assert replayed["message"]["tool_calls"] == first["message"]["tool_calls"]
     shown = toolwire("replay", str(tape), cwd=tmp_path)
     assert shown.returncode == 0
-    assert "CallStarted(id='c1', name='find'" in shown.stdout
-    assert '"finish_reason":"tool_calls"' in shown.stdout
+    assert re.search(r"^    \d\.\d{3} s +call +find c1 \{\"q\":\"x\"\}$", shown.stdout, re.MULTILINE)
+    assert "chat client, responses backend, model taped, status 200" in shown.stdout
+    wire = toolwire("replay", str(tape), "--as", "chat", cwd=tmp_path)
+    assert '"finish_reason":"tool_calls"' in wire.stdout
+
+
+def test_a_recording_holds_both_requests_without_their_secrets(http, start, upstream, tmp_path):
+    upstream.replies["taped"] = Reply([stream(created(), text("hello"), completed())])
+    gateway = start('[debug]\nrecord = "tapes"\n' + backend(upstream.url))
+    said = 'My key is sk-abcdefghijklmnop, and the config {"password": "hunter2", "city": "Paris"}.'
+    body = chat_body("up/taped", stream=True, tools=FIND, messages=[{"role": "user", "content": said}])
+    http.post(f"{gateway.base_url}/chat/completions", json=body, headers={"authorization": "Bearer my-own-key-12345"})
+    gateway.stop()
+    [tape] = (tmp_path / "tapes").glob("*.jsonl")
+    lines = [json.loads(line) for line in tape.read_text().splitlines()]
+    asked, sent = json.loads(lines[1]["request"]), json.loads(lines[2]["sent"])
+    assert (asked["model"], sent["model"], lines[2]["path"]) == ("up/taped", "taped", "/responses")
+    kept = 'My key is [removed], and the config {"password": "[removed]", "city": "Paris"}.'
+    assert asked["messages"][-1]["content"] == kept
+    assert kept in json.dumps(sent, ensure_ascii=False).replace("\\", "")
+    for secret in ("sk-abcdefgh", "hunter2", "my-own-key"):
+        assert secret not in tape.read_text()
+    shown = toolwire("replay", str(tape.parent), "--request", tape.stem[:6], cwd=tmp_path)
+    assert "client asks: model up/taped, streamed" in shown.stdout
+    assert "sent to the backend: POST /responses, model taped" in shown.stdout
+    assert f"    user       {kept}" in shown.stdout
+
+
+def test_a_turn_whose_backend_never_answered_is_recorded_too(http, start, tmp_path):
+    gateway = start('[debug]\nrecord = "tapes"\n' + backend("http://127.0.0.1:1/v1"))
+    http.post(f"{gateway.base_url}/chat/completions", json=chat_body("up/gone"))
+    gateway.stop()
+    [tape] = (tmp_path / "tapes").glob("*.jsonl")
+    shown = toolwire("replay", str(tape), cwd=tmp_path)
+    assert "status none" in shown.stdout
+    assert "failure    the backend gave no answer" in shown.stdout
+    refused = toolwire("replay", str(tape), "--as", "chat", cwd=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "there was no answer" in refused.stderr
+
+
+def test_the_help_of_replay_is_whole(tmp_path):
+    shown = " ".join(toolwire("replay", "--help", cwd=tmp_path).stdout.replace("│", " ").split())
+    assert "Recordings, as debug.record writes them, or directories of recordings." in shown
+    for option in ("--request", "--dialect", "--direction", "--event", "--call", "--full", "--json", "--as"):
+        assert option in shown
 
 
 def test_nothing_in_a_recording_steers_the_terminal(tmp_path):
@@ -318,8 +363,11 @@ def test_nothing_in_a_recording_steers_the_terminal(tmp_path):
         lines.append({"t": 0, "event": name.removeprefix("event: "), "data": data.removeprefix("data: ")})
     tape = tmp_path / "tape.jsonl"
     tape.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    shown = toolwire("replay", str(tape), cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
+    for options in ((), ("--json",), ("--full",)):
+        shown = toolwire("replay", str(tape), *options, cwd=tmp_path)
+        assert shown.returncode == 0, shown.stderr
+        assert clean(shown.stdout) == shown.stdout
+    shown = toolwire("replay", str(tape), "--as", "all", cwd=tmp_path)
     assert clean(shown.stdout) == shown.stdout
     [plain] = [json.loads(line) for line in shown.stdout.splitlines() if '"object":"chat.completion"' in line]
     assert plain["choices"][0]["message"]["content"] == said

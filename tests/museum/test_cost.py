@@ -27,6 +27,7 @@ from toolwire.core.calls import CallTable, Fragment
 from toolwire.core.errors import BackendFault
 from toolwire.core.events import TextDelta
 from toolwire.core.notes import TurnStats
+from toolwire.core.recording import Head
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import DEFAULT_LIMIT, Frame, FrameReader
 from toolwire.dialects import chat, responses
@@ -219,7 +220,7 @@ def _(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _peak(lambda: _gateway_line(created(), words, payload // 4096, _RESPONSES)) < 1.5 * payload
 
     def write(name: str) -> int:
-        recorder = record.Recorder(str(tmp_path), name, "responses", "m")
+        recorder = record.Recorder(str(tmp_path), name, Head(1, "responses", "m"))
         recorder.start(0.0, 200, "text/event-stream")
         frame = Frame(b"response.output_text.delta", words)
         for _ in range(payload // 4096):

@@ -9,6 +9,7 @@ import pytest
 
 from toolwire.agent.history import user_message
 from toolwire.agent.session import Session
+from toolwire.core.recording import Head
 from toolwire.core.sse import Frame
 from toolwire.memory.private import make_folders, open_private
 from toolwire.upstream.record import Recorder
@@ -29,7 +30,7 @@ PRIVATE = {(True, 0o700), (False, 0o600)}
 
 
 def test_a_recording(tmp_path: Path) -> None:
-    recorder = Recorder(str(tmp_path / "a/b"), "turn", "responses", "m")
+    recorder = Recorder(str(tmp_path / "a/b"), "turn", Head(1, "responses", "m"))
     recorder.start(0.0, 200, "text/event-stream")
     recorder.frame(0.1, Frame(b"x", b"{}"))
     recorder.close()

@@ -1,23 +1,31 @@
 """Recordings and what is made of them."""
 
 import io
+import json
+import os
 
 import pytest
 
 from tests.support.frames import call, completed, created, stream
 from toolwire.backends import replay
-from toolwire.core.backend import Refuse, Wait
+from toolwire.core.backend import Ask, Break, Dialogue, Post, Refuse, Wait
 from toolwire.core.collect import collect
-from toolwire.core.recording import read_recording, without_secrets
+from toolwire.core.recording import Head, read_recording, without_secrets
 from toolwire.core.request import Request
 from toolwire.core.sse import FrameReader
 from toolwire.core.stage import Pipeline
-from toolwire.replay import show
-from toolwire.upstream.record import Recorder
+from toolwire.replay import Options, run
+from toolwire.upstream.record import REQUEST_LIMIT, Recorder
+
+
+def shown(path, **options) -> str:
+    out = io.StringIO()
+    run(Options((path,), **options), out)
+    return out.getvalue()
 
 
 def recorded(tmp_path, data: bytes, status: int = 200, kind: str = "responses") -> bytes:
-    recorder = Recorder(str(tmp_path), "turn", kind, "m")
+    recorder = Recorder(str(tmp_path), "turn", Head(1, kind, "m"))
     recorder.start(10.0, status, "text/event-stream")
     for number, frame in enumerate(FrameReader().feed(data)):
         recorder.frame(10.0 + number, frame)
@@ -49,7 +57,7 @@ def test_the_original_timing_can_be_kept(tmp_path):
 
 
 def test_a_recorded_refusal_is_refused_again(tmp_path):
-    recorder = Recorder(str(tmp_path), "turn", "responses", "m")
+    recorder = Recorder(str(tmp_path), "turn", Head(1, "responses", "m"))
     recorder.start(0, 429, "application/json")
     recorder.body(0, b'{"error":{"message":"m"}}')
     recorder.close()
@@ -58,18 +66,17 @@ def test_a_recorded_refusal_is_refused_again(tmp_path):
     [step] = conversation.start().steps
     assert step == Refuse(429, b'{"error":{"message":"m"}}')
     assert conversation.refused(429, {}, step.body).message == "m"
+    assert "failure    status 429: m" in shown(tmp_path / "turn.jsonl").replace("rate_limit_exceeded: ", "")
     with pytest.raises(ValueError, match="refused this turn with status 429"):
-        show((tmp_path / "turn.jsonl").read_bytes(), io.StringIO())
+        shown(tmp_path / "turn.jsonl", written_as="all")
 
 
 def test_a_plain_reply_is_shown(tmp_path):
-    recorder = Recorder(str(tmp_path), "turn", "responses", "m")
+    recorder = Recorder(str(tmp_path), "turn", Head(1, "responses", "m"))
     recorder.start(0, 200, "application/json")
     recorder.body(0, b'{"status":"completed","output":[]}')
     recorder.close()
-    out = io.StringIO()
-    show((tmp_path / "turn.jsonl").read_bytes(), out)
-    assert "TurnEnded(reason='stop')" in out.getvalue()
+    assert "0.000 s    end        stop" in shown(tmp_path / "turn.jsonl")
     conversation = replay.conversation(
         Request("m", ()), "S", read_recording((tmp_path / "turn.jsonl").read_bytes()), replay.Profile()
     )
@@ -77,7 +84,7 @@ def test_a_plain_reply_is_shown(tmp_path):
 
 
 def test_a_retry_begins_the_recording_anew(tmp_path):
-    recorder = Recorder(str(tmp_path), "turn", "responses", "m")
+    recorder = Recorder(str(tmp_path), "turn", Head(1, "responses", "m"))
     recorder.start(0, 503, "application/json")
     recorder.body(0, b"first")
     recorder.start(0, 200, "text/event-stream")
@@ -85,9 +92,27 @@ def test_a_retry_begins_the_recording_anew(tmp_path):
     assert b"first" not in (tmp_path / "turn.jsonl").read_bytes()
 
 
-def test_secrets_are_blanked():
-    data = b"sk-abcdefghijkl Bearer abc.def-ghi123 eyJhbGciOiJIUzI1.eyJzdWIi.sig"
-    assert without_secrets(data) == "[removed] [removed] [removed]"
+@pytest.mark.parametrize(
+    ("data", "kept"),
+    [
+        (
+            "sk-abcdefghijkl Bearer abc.def-ghi123 eyJhbGciOiJIUzI1.eyJzdWIi.sig",
+            "[removed] [removed] [removed]",
+        ),
+        ("AKIAABCDEFGHIJKLMNOP ghp_abcdefghijklmnopqrstuv", "[removed] [removed]"),
+        ('{"api_key":"x1","max_tokens":5}', '{"api_key":"[removed]","max_tokens":5}'),
+        (r'{"password":"a\"b\\","x":1}', '{"password":"[removed]","x":1}'),
+        (r'{"text":"{\"Authorization\": \"Basic eA==\", \"n\": 1}"}',
+         r'{"text":"{\"Authorization\": \"[removed]\", \"n\": 1}"}'),
+        ('{"headers":{"X-Mine":"abc","B":"c"},"type":"mcp"}', '{"headers":{"X-Mine":"[removed]","B":"[removed]"},"type":"mcp"}'),
+        ("https://me:pw@example.com/mcp", "https://[removed]@example.com/mcp"),
+        (r"-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----", "[removed]"),
+        ('{"password":{"type":"string"},"token":"Hello"}', '{"password":{"type":"string"},"token":"Hello"}'),
+        ("Ask for me@example.com, or see https://example.com/a@b", "Ask for me@example.com, or see https://example.com/a@b"),
+    ],
+)  # fmt: skip
+def test_secrets_are_blanked(data, kept):
+    assert without_secrets(data.encode()) == kept
 
 
 @pytest.mark.parametrize(
@@ -99,9 +124,10 @@ def test_secrets_are_blanked():
         (b'{"toolwire":1,"kind":"telepathy"}', "telepathy backend cannot be replayed"),
     ],
 )
-def test_anything_else_is_refused(text, said):
+def test_anything_else_is_refused(text, said, tmp_path):
+    (tmp_path / "turn.jsonl").write_bytes(text)
     with pytest.raises(ValueError, match=said):
-        show(text, io.StringIO())
+        shown(tmp_path / "turn.jsonl")
 
 
 def test_a_replayed_turn_knows_what_its_backend_knows(tmp_path):
@@ -111,3 +137,135 @@ def test_a_replayed_turn_knows_what_its_backend_knows(tmp_path):
     assert not conversation.context_window.is_full
     assert conversation.reasoning() == ""
     conversation.stand_in("a", "b")
+
+
+CHAT = (
+    b'{"model":"up/m","stream":true,"messages":[{"role":"user","content":"Where is x?"}],"tools":[{"type":"function",'
+    b'"function":{"name":"find","parameters":{"type":"object","properties":{}}}}]}'
+)
+SENT = b'{"model":"m","stream":true,"input":[{"role":"user","content":"Where is x?"}]}'
+
+
+def whole_turn(folder, name: str = "turn", dialect: str = "chat") -> None:
+    """A recording with both requests and a reply."""
+    recorder = Recorder(str(folder), name, Head(1, "responses", "m", dialect=dialect), CHAT)
+    recorder.ask(Post("/responses", SENT))
+    recorder.start(10.0, 200, "text/event-stream")
+    for number, frame in enumerate(FrameReader().feed(TURN)):
+        recorder.frame(10.0 + number / 10, frame)
+    recorder.close()
+
+
+def test_a_turn_is_told_as_who_said_what_when(tmp_path):
+    whole_turn(tmp_path)
+    lines = shown(tmp_path / "turn.jsonl").splitlines()
+    assert lines[0].startswith("turn turn: chat client, responses backend, model m, status 200, 20")
+    assert lines[2:7] == [
+        f"client asks: model up/m, streamed, {len(CHAT)} bytes, tool: find",
+        "    user       Where is x?",
+        "",
+        f"sent to the backend: POST /responses, model m, streamed, {len(SENT)} bytes",
+        "    the same conversation",
+    ]
+    assert lines[8] == "received:"
+    assert lines[9].split(maxsplit=3)[2:] == ["call", 'find c1 {"q":"x"}']
+    assert lines[-1].split()[-2:] == ["end", "calls"]
+
+
+def test_what_was_changed_for_the_backend_is_shown(tmp_path):
+    recorder = Recorder(str(tmp_path), "turn", Head(1, "responses", "m", dialect="chat"), CHAT)
+    recorder.ask(Post("/responses", SENT.replace(b"Where is x?", b"Where is y?")))
+    recorder.close()
+    assert "    user       Where is y?" in shown(tmp_path / "turn.jsonl").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("options", "types"),
+    [
+        ({"direction": "client"}, ["request", "text"]),
+        ({"direction": "sent", "events": ("text",)}, ["text"]),
+        ({"events": ("call", "end")}, ["call", "end"]),
+        ({"call": "fi*"}, ["call"]),
+        ({"call": "other"}, []),
+        ({"request": "tu", "dialect": "chat", "events": ("call",)}, ["call"]),
+    ],
+)
+def test_filters_choose_what_is_shown(tmp_path, options, types):
+    whole_turn(tmp_path)
+    steps = [json.loads(line) for line in shown(tmp_path, json=True, **options).splitlines()]
+    assert [step["type"] for step in steps] == types
+    assert {step["turn"] for step in steps} <= {"turn"}
+    if not types:
+        assert shown(tmp_path, **options) == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"request": "nobody"}, "no such recording"),
+        ({"dialect": "messages"}, "no such recording"),
+        ({"dialect": "morse"}, "--dialect: 'morse' is none of chat, responses, messages"),
+        ({"direction": "up"}, "--direction: 'up' is none of client, sent, received"),
+        ({"events": ("song",)}, "--event: 'song' is none of"),
+        ({"written_as": "morse"}, "--as: 'morse' is none of"),
+    ],
+)
+def test_a_filter_that_fits_nothing_is_said(tmp_path, options, said):
+    whole_turn(tmp_path)
+    with pytest.raises(ValueError, match=said):
+        shown(tmp_path, **options)
+
+
+def test_a_directory_is_shown_in_the_order_of_its_turns(tmp_path):
+    for number, name in enumerate(("b", "a")):
+        whole_turn(tmp_path, name)
+        os.utime(tmp_path / f"{name}.jsonl", (number, number))
+    heads = [line.partition(":")[0] for line in shown(tmp_path).splitlines() if line.startswith("turn ")]
+    assert heads == ["turn b", "turn a"]
+
+
+def test_a_long_text_is_shortened_unless_all_of_it_is_wanted(tmp_path):
+    recorder = Recorder(
+        str(tmp_path), "turn", Head(1, "chat", "m", dialect="chat"), CHAT.replace(b"Where", b"W" * 5000)
+    )
+    recorder.ask(Post("/chat/completions", b"{}"))
+    recorder.close()
+    assert "W" * 5000 not in shown(tmp_path)
+    assert "more characters: --full)" in shown(tmp_path)
+    assert "W" * 5000 in shown(tmp_path, full=True)
+
+
+def test_a_request_is_kept_up_to_its_limit_and_then_says_so(tmp_path):
+    secret = "hidden-away-for-ever"
+    body = b"x" * (REQUEST_LIMIT - 10) + secret.encode() + b"y" * REQUEST_LIMIT
+    recorder = Recorder(str(tmp_path), "turn", Head(1, "chat", "m", dialect="chat"), body, (secret,))
+    recorder.ask(Post("/chat/completions", body))
+    recorder.close()
+    data = (tmp_path / "turn.jsonl").read_bytes()
+    assert len(data) < 2 * REQUEST_LIMIT + 1000
+    assert secret[:8].encode() not in data
+    assert [line.left_out for line in read_recording(data).lines] == [True, True]
+    assert "bytes and more, which were left out" in shown(tmp_path)
+
+
+def test_a_turn_without_a_reply_breaks_again(tmp_path):
+    recorder = Recorder(str(tmp_path), "turn", Head(1, "responses", "m", dialect="chat"), CHAT)
+    recorder.ask(Post("/responses", SENT))
+    recorder.close()
+    recording = read_recording((tmp_path / "turn.jsonl").read_bytes())
+    assert list(recording.script(timed=False).steps) == [Break()]
+
+
+def test_what_is_said_to_a_worker_is_recorded_in_its_place(tmp_path):
+    dialogue = Dialogue("m", "", None, lambda: None)
+    dialogue.outbox.append(Ask("thread", "thread/start", {"model": "m", "api_key": "k1"}))
+    recorder = Recorder(str(tmp_path), "turn", Head(1, "codex", "m", dialect="chat"), CHAT)
+    recorder.ask(dialogue)
+    recorder.start(1.0, 200, "application/jsonl")
+    recorder.answer(1.5, [b'{"id":7,"result":{}}\n'])
+    recorder.close()
+    lines = read_recording((tmp_path / "turn.jsonl").read_bytes()).lines
+    assert [(line.t, line.path, line.sent) for line in lines[1:]] == [
+        (0.0, "thread/start", '{"model":"m","api_key":"[removed]"}'),
+        (0.5, "", '{"id":7,"result":{}}'),
+    ]

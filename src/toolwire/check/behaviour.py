@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from toolwire.check.turns.rule import ALL_APIS, must, should
+from toolwire.check.turns.rule import ALL_APIS, CALL_ARGUMENTS, CALL_NAME, FINISH, must, should
 
 _must = partial(must, on="conversation")
 _should = partial(should, on="conversation")
@@ -10,25 +10,27 @@ _should = partial(should, on="conversation")
 _AGENTS = "every agent"
 _ECHO = ("responses.echo-tools",)
 """A server that ignores the choice does not repeat it in the response either."""
+_IGNORED = ("choice.allowed", "errors.choice", "responses.echo-tools")
+"""The rules that a server breaks as well if it ignores `tool_choice` altogether."""
 
 RULES = (
     _must(
         "stream.same",
         "Streamed or not, the same request gives the same kind of turn.",
-        "Calls are there in one way of asking and not in the other.",
+        "Agents get calls in one way of asking and none in the other.",
         required_by=_AGENTS,
         explains=_ECHO,
     ),
     _must(
         "stream.disconnect",
         "A client that leaves in the middle of a stream does not disturb the next request.",
-        "The server hangs, or answers one user with the turn of another.",
+        "The next user waits for ever, or gets the turn of another.",
         required_by="servers with many users",
     ),
     _must(
         "stream.failure",
         "A turn that fails in its middle is reported as failed: by an error in the stream, or by the status.",
-        "Half an answer is taken for a whole one, or for a broken connection.",
+        "Users take half an answer for a whole one, or clients take it for a broken connection.",
         explains=(
             "chat.finish",
             "chat.done-marker",
@@ -42,83 +44,97 @@ RULES = (
     _must(
         "choice.none",
         "`tool_choice` none gives no call.",
-        "A tool runs that the client has forbidden.",
+        "Users have a tool run that their client has forbidden.",
+        fields=("tool_choice", *CALL_NAME),
         explains=_ECHO,
+        implies=_IGNORED,
     ),
     _must(
         "choice.required",
         "`tool_choice` required (any) gives a call.",
-        "Structured output by tools, as many libraries do it, fails.",
+        "Applications that get structured output by a forced call get text instead, and fail.",
+        fields=("tool_choice",),
         explains=_ECHO,
     ),
     _must(
         "choice.named",
         "A tool that is named in `tool_choice` is called, and no other.",
-        "Structured output by tools, as many libraries do it, fails.",
+        "Applications that get structured output by a forced call get another call or text instead, and fail.",
+        fields=("tool_choice", *CALL_NAME),
         explains=_ECHO,
+        implies=_IGNORED,
     ),
     _must(
         "choice.parallel",
         "With parallel calls switched off there is one call at most.",
-        "Tools run side by side that must not.",
+        "Agents run tools side by side that must not be, and one spoils the work of the other.",
+        fields=("parallel_tool_calls", "disable_parallel_tool_use", *CALL_NAME),
         explains=_ECHO,
     ),
     _should(
         "choice.allowed",
         "`allowed_tools` allows no others.",
-        "A tool runs that the client has forbidden.",
+        "Users have a tool run that their client has forbidden.",
         required_by="OpenAI Chat Completions, Open Responses",
+        fields=("tool_choice", *CALL_NAME),
         explains=_ECHO,
     ),
     _must(
         "parallel.calls",
         "Two calls of one turn arrive as two calls, each whole.",
-        "One call is lost, or both become one.",
+        "Agents lose one of the calls, or run both as one.",
+        fields=CALL_ARGUMENTS,
         explains=_ECHO,
     ),
     _must(
         "arguments.empty",
         "A call without arguments has the arguments `{}`.",
-        "The client raises on an empty text.",
+        "Clients raise on an empty text.",
         required_by="every client: arguments are parsed before they are used",
+        fields=CALL_ARGUMENTS,
         explains=("calls.json", "messages.input"),
     ),
     _must(
         "arguments.unicode",
         "Characters of every script and every quote and backslash arrive in arguments as they were asked for.",
-        "Files get other names, and patches do not apply.",
+        "Users of coding agents get files with other names, and patches that do not apply.",
         required_by=_AGENTS,
+        fields=CALL_ARGUMENTS,
     ),
     _must(
         "arguments.huge",
         "Arguments of many kilobytes arrive whole.",
-        "Files are cut in the middle.",
+        "Users of coding agents get files that are cut in the middle.",
         required_by="agents that write files",
+        fields=CALL_ARGUMENTS,
         explains=("calls.json",),
     ),
     _must(
         "arguments.cut",
         "A call that was cut by the token limit is reported as cut.",
-        "Half a call is run.",
+        "Agents run half a call.",
         required_by=_AGENTS,
+        fields=FINISH,
         explains=("calls.json", "calls.finish", "responses.incomplete-item"),
     ),
     _should(
         "limits.output",
         "A text that was cut by the token limit is reported as cut.",
-        "Half an answer is taken for a whole one.",
+        "Users take half an answer for a whole one.",
+        fields=FINISH,
         explains=("responses.incomplete-details",),
     ),
     _must(
         "limits.input",
         "A long request is read whole, or refused with 4xx.",
-        "The tools and the first instructions are forgotten, and nobody says so.",
+        "The model forgets the tools and the first instructions, and nobody tells the user.",
         required_by=f"{ALL_APIS}; users of model servers with a short context",
+        fields=("usage",),
     ),
     _must(
         "history.result",
         "A result is taken with the id of its call, and the turn goes on.",
-        "The loop of an agent ends after its first call.",
+        "Agents end after their first call.",
     ),
     _must(
         "history.results",
@@ -128,18 +144,18 @@ RULES = (
     _must(
         "history.error-result",
         "A result that says that the tool has failed is taken like any other.",
-        "The first error of a tool ends the agent.",
+        "Agents end at the first error of a tool.",
     ),
     _must(
         "history.orphan-call",
         "A call without a result in the history is answered, or refused with 4xx.",
-        "The conversation can never be continued.",
+        "Users who interrupted an agent can never continue the conversation.",
         required_by="agents whose user has interrupted them",
     ),
     _must(
         "history.orphan-result",
         "A result without a call in the history is answered, or refused with 4xx.",
-        "The conversation can never be continued.",
+        "Users of agents that shorten their history can never continue the conversation.",
         required_by="agents that shorten their history",
     ),
     _must(
@@ -150,55 +166,62 @@ RULES = (
     _must(
         "errors.form",
         "An error is JSON in the form of the API, with a message.",
-        "The SDK cannot say what is wrong.",
+        "The vendors' SDKs cannot tell the user what is wrong.",
         required_by="the OpenAI and Anthropic SDKs",
+        fields=("error", "detail"),
     ),
     _should(
         "errors.fields",
         "An error also has `type`, `param` and `code`, which may be null.",
-        "Clients that distinguish errors by them cannot.",
+        "Typed clients raise on the error itself, and others cannot tell one error from another.",
         required_by="OpenAI Chat Completions, OpenAI Responses; typed clients",
+        fields=("error",),
     ),
     _should(
         "errors.model",
         "A model that is not there is refused with 4xx.",
-        "A typing error is answered by another model.",
+        "A user who mistypes a name gets, and pays for, another model without knowing it.",
+        fields=("model",),
     ),
     _should(
         "errors.choice",
         "A `tool_choice` that names a tool that is not declared is refused with 4xx.",
-        "The client waits for a call that never comes.",
+        "Clients wait for a call that never comes.",
+        fields=("tool_choice",),
     ),
     _should(
         "legacy.functions",
         "`functions` is answered with `function_call`, and with that finish reason.",
-        "They see no call.",
+        "Clients from before November 2023 see no call.",
         required_by="OpenAI Chat Completions; clients from before November 2023",
+        fields=("functions", "tool_calls", "finish_reason"),
     ),
     _should(
         "state.previous",
         "`previous_response_id` continues a response that was stored, with nothing but the results.",
-        "Agents that rely on it forget everything.",
+        "Agents that send only what is new forget everything.",
         required_by="OpenAI Responses",
+        fields=("previous_response_id",),
         explains=("responses.echo",),
     ),
     _must(
         "state.unknown",
         "An unknown `previous_response_id` is refused with 4xx.",
-        "The conversation starts anew, and nobody says so.",
+        "Users see an agent forget the conversation, and nobody says so.",
         required_by="Open Responses",
+        fields=("previous_response_id",),
         explains=("responses.echo",),
     ),
     _should(
         "state.submit",
         "Where a response has a `required_action`, `submit_tool_outputs` answers it.",
-        "The action can never be answered.",
+        "Clients of the Assistants API's contract can never answer the action.",
         required_by="clients of the Assistants API's contract",
     ),
     _should(
         "state.resume",
         "A background response can be read again from behind any sequence number, and gives the same events.",
-        "A client whose connection broke repeats or loses events.",
+        "Clients whose connection broke repeat or lose events.",
         required_by="OpenAI Responses",
     ),
     _must(
@@ -210,46 +233,50 @@ RULES = (
         "socket.continued",
         "The latest response of a connection can be continued by its id, though nothing is stored.",
         "Agents that send only what is new forget everything, or fail in their second request.",
+        fields=("previous_response_id",),
         explains=("responses.echo",),
     ),
     _must(
         "socket.unknown",
         "An unknown `previous_response_id` is refused with the code `previous_response_not_found`.",
-        "The conversation starts anew, and nobody says so.",
+        "Users see an agent forget the conversation, and nobody says so.",
+        fields=("previous_response_id", "code"),
         explains=("responses.echo",),
     ),
     _should(
         "socket.error",
         "A refused message is answered by an `error` with status, code and message, and the next one is served.",
-        "The client cannot tell whether to ask again, or waits for ever.",
+        "Clients cannot tell whether to ask again, or wait for ever.",
     ),
     _should(
         "socket.fields",
         "`background` is refused over a WebSocket.",
-        "The client waits for events of a turn that runs elsewhere.",
+        "Clients wait for events of a turn that runs elsewhere.",
         required_by="Open Responses",
+        fields=("background",),
         explains=("responses.echo",),
     ),
     _must(
         "socket.queue",
         "Messages that wait are answered one after the other.",
-        "The events of two turns are taken for one: arguments are written into another call.",
+        "Clients take the events of two turns for one, and write arguments into another call.",
         required_by="Open Responses",
     ),
     _must(
         "compact.form",
         "`POST /responses/compact` gives a list of items with a `compaction` that has `encrypted_content`.",
-        "The agent loses its history when it becomes too long.",
+        "Agents lose their history when it becomes too long.",
+        fields=("output",),
     ),
     _should(
         "compact.fields",
         "A compaction is a `response.compaction` with an id, a time and its usage.",
-        "Typed clients refuse it, and budgets do not count it.",
+        "Typed clients refuse the compaction, and operators' budgets do not count it.",
     ),
     _must(
         "compact.used",
         "What came of a compaction is taken as the input of the next request.",
-        "The conversation can never be continued.",
+        "Users of agents with a long history can never continue the conversation.",
     ),
     _should(
         "compact.errors",
@@ -260,7 +287,7 @@ RULES = (
     _should(
         "models.listed",
         "`GET /models` lists the models.",
-        "The client offers nothing.",
+        "Users of clients that offer a choice of models are offered nothing.",
         required_by="OpenAI API; clients that offer a choice",
     ),
 )

@@ -9,14 +9,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from toolwire.check import text
+from toolwire.check.address import base_of
 from toolwire.check.apis import APIS
 from toolwire.check.captured import NothingFound, read_file, read_har
-from toolwire.check.endpoint import Target, Unreachable, base_of
+from toolwire.check.endpoint import Target, Unreachable
 from toolwire.check.report import FORMS, write_report
 from toolwire.check.run import check, check_captured, chosen_rules
 from toolwire.check.verdicts import Report
 
 SOUND, BROKEN = 0, 1
+MAX_REASON = 400
+"""Characters shown of the reason why nothing could be checked."""
 
 
 class UsageError(Exception):
@@ -46,13 +49,13 @@ def run(options: Options) -> int:
         _check_reports(options.report)
         report = _captured(options) if options.file or options.har else _live(options)
     except (ValueError, Unreachable, NothingFound) as error:
-        raise UsageError(text.readable(str(error))) from None
-    text.show(report, Console(highlight=False))
-    for path in options.report:
+        raise UsageError(text.readable(str(error), MAX_REASON)) from None
+    for path in options.report:  # before the text, whose reader may leave
         try:
             write_report(report, path)
         except OSError as error:
             raise UsageError(f"--report: {path}: {error.strerror}") from None
+    text.show(report, Console(highlight=False))
     return SOUND if report.is_sound else BROKEN
 
 
@@ -91,8 +94,8 @@ def _read(path: Path) -> bytes:
 
 
 def _live(options: Options) -> Report:
-    if not options.url.startswith(("http://", "https://")):
-        raise UsageError("give the address of an endpoint, --file or --har")
+    if not options.url:
+        raise UsageError("give the address of an endpoint, such as 127.0.0.1:8787, or --file or --har")
     target = Target(base_of(options.url), options.model, options.key, options.budget, options.timeout, options.record)
     console = Console(stderr=True)
     bar = Progress(

@@ -1,20 +1,19 @@
 """The endpoint under test: sends requests, measures times and checks every answer against the rules."""
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise, takewhile
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
+from toolwire.check.address import CONNECT_SECONDS, failure_in_words
 from toolwire.check.apis import Api
 from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_framed
 from toolwire.check.turns.frames import ReceivedFrame
-from toolwire.check.turns.loose import Json, as_objects, as_text
+from toolwire.check.turns.loose import Json, as_object, as_objects, as_text
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.check.turns.turn import ObservedTurn
@@ -77,7 +76,7 @@ class Endpoint:
         self._is_gone = False
 
     async def __aenter__(self) -> "Endpoint":
-        timeout = aiohttp.ClientTimeout(total=self.target.timeout, sock_connect=10)
+        timeout = aiohttp.ClientTimeout(total=self.target.timeout, sock_connect=CONNECT_SECONDS)
         self.session = aiohttp.ClientSession(timeout=timeout, trust_env=True)
         return self
 
@@ -101,14 +100,26 @@ class Endpoint:
                 sent.method, sent.url, data=body or None, headers=headers, allow_redirects=False
             ) as response:
                 await answer.read(response)
+        except aiohttp.ConnectionTimeoutError as error:
+            exchange.failure = failure_in_words(error)
         except TimeoutError:
             self.overdue[api.name] += 1
             exchange.failure = f"it did not end in {self.target.timeout:g} s" if exchange.status else LATE
         except (aiohttp.ClientError, OSError) as error:
             self._is_gone = isinstance(error, aiohttp.ClientConnectorError) and any(e.status for e in self.exchanges)
-            exchange.failure = exchange.failure or f"{type(error).__name__}: {error}".removesuffix(": ")
+            exchange.failure = exchange.failure or failure_in_words(error)
         answer.end()
-        return self.add(exchange)
+        self.add(exchange)
+        if facts is not None and exchange.status == 401:  # no further request would say more
+            raise GivenUp(self.key_reason(exchange))
+        return exchange
+
+    def key_reason(self, exchange: Exchange) -> str:
+        """What an answer with status 401 or 403 means."""
+        said = status_and_message(exchange)
+        if self.target.key:
+            return f"the key is refused ({said})"
+        return f"a key is wanted ({said}): give one with --key or in TOOLWIRE_CHECK_KEY"
 
     def spend(self, api: Api) -> int:
         """Count a request and return its number. Raises `GivenUp` if no more may be made."""
@@ -280,24 +291,14 @@ def cut_off(failure: str, received: Sequence[ReceivedFrame]) -> Finding:
     return Finding("stream.whole", f"The answer broke off: {failure}.", tuple(each.position for each in received[-1:]))
 
 
-_VERSION = re.compile(r"/v\d\w*(/|$)")
-
-
-def base_of(url: str) -> str:
-    """The base URL of an endpoint; `/v1` is added where it is missing, and the path of an API is removed.
-
-    Raises `ValueError`.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is no address of an endpoint")
-    if parts.query or parts.fragment or "@" in parts.netloc:
-        raise ValueError("the address of an endpoint has no query and no password; a key is given with --key")
-    path = parts.path.rstrip("/")
-    for ending in ("/chat/completions", "/responses", "/messages"):
-        if path.endswith(ending):
-            return f"{parts.scheme}://{parts.netloc}{path.removesuffix(ending)}"
-    return f"{parts.scheme}://{parts.netloc}{path}{'' if _VERSION.search(path) else '/v1'}"
+def status_and_message(exchange: Exchange) -> str:
+    """The status of an answer, and what it says about it."""
+    fields = exchange.fields
+    error = fields.get("error")
+    message = as_text(as_object(error).get("message")) or as_text(error) or as_text(fields.get("detail"))
+    if not message and "html" in exchange.content_type:
+        message = "a web page"
+    return f"status {exchange.status}: {message or exchange.body[:200].decode(errors='replace')}".removesuffix(": ")
 
 
 def listed_models(fields: Json) -> list[str]:

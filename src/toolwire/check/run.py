@@ -92,32 +92,44 @@ async def _absence(session: ProbeSession) -> str:
     if answer.status in (400, 422):
         answer = await session.ask_once(ProbeRequest((HELLO,), stream=False))
     if answer.status == 200 and "html" in answer.content_type:
-        return f"the answer is a web page: {answer.content_type}"
+        return f"the answer is a web page, {answer.content_type}"
+    if answer.status == 403:
+        return session.endpoint.key_reason(answer)
     return "" if answer.status == 200 else failure_reason(first)
 
 
 def _no_api_reason(report: Report) -> str:
     """Why no API could be checked; one reason if it is the same for all."""
     reason = {**report.absent, **report.ended}
+    first = next(iter(reason.values()))
+    if not any(each.status for each in report.exchanges):
+        return f"{report.target} cannot be reached: {first}"
+    if all(each.status in (401, 403) for each in report.exchanges if each.facts is not None):
+        return f"{report.target} does not let us in: {first}"
     with_model = f" with the model {report.model!r}" if report.model else ""
     if len(set(reason.values())) == 1:
-        return f"{report.target} cannot be asked{with_model}: {next(iter(reason.values()))}"
+        return f"{report.target} cannot be asked{with_model}: {first}"
     return "; ".join(f"{api}{with_model}: {each}" for api, each in reason.items())
 
 
 async def _first_model(endpoint: Endpoint, apis: Sequence[Api]) -> str:
     endpoint.probe = "there"
-    reason = ""
+    answers: list[Exchange] = []
     for api in apis:
         answer = await endpoint.fetch(api, "/models")
+        if not answer.status:
+            raise Unreachable(f"{endpoint.target.base} cannot be reached: {answer.failure}")
         if answer.failure:
             raise Unreachable(f"{endpoint.target.base} cannot be asked: {answer.failure}")
         models = [name for name in listed_models(answer.fields) if name]
         if models:
             return "demo" if "demo" in models else models[0]
-        reason = reason or (
-            failure_reason(answer) if answer.status != 200 else f"the answer is {answer.content_type or 'nothing'}"
-        )
+        answers.append(answer)
+    if all(answer.status in (401, 403) for answer in answers):
+        raise Unreachable(f"{endpoint.target.base} does not let us in: {endpoint.key_reason(answers[0])}")
+    first = answers[0]
+    page = "a web page, " if "html" in first.content_type else ""
+    reason = failure_reason(first) if first.status != 200 else f"the answer is {page}{first.content_type or 'nothing'}"
     raise Unreachable(f"the endpoint lists no models: say which one with --model ({reason})")
 
 

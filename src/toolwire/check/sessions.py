@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from toolwire.check.apis import Api, ProbeRequest
-from toolwire.check.endpoint import LATE, Endpoint
+from toolwire.check.endpoint import LATE, Endpoint, status_and_message
 from toolwire.check.exchange import Exchange
 from toolwire.check.rules import RULES, applies
 from toolwire.check.turns.loose import Json, as_object, parsed
@@ -172,7 +172,7 @@ def failure_reason(exchange: Exchange) -> str:
     if exchange.failure:
         return exchange.failure
     if exchange.status != 200:
-        return f"status {exchange.status}: {exchange.body[:200].decode(errors='replace')}"
+        return status_and_message(exchange)
     return "a turn that failed" if exchange.turn.finish == "failed" else "a turn that did not end"
 
 

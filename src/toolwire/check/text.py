@@ -1,50 +1,174 @@
-"""The report in a terminal: a table by area, then every finding with the bytes that show it."""
+"""The report in a terminal or a pipe: the verdict, a table by area, then every broken rule with one proof.
+
+In a pipe nothing is wrapped, so that lines can be searched, and what is wrong stands between `>>>` and `<<<`.
+"""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from toolwire.check.exchange import Exchange
+from toolwire.check.marks import Piece, marked, shortened
+from toolwire.check.report.evidence import address
 from toolwire.check.rules import RULES
 from toolwire.check.turns.rule import Finding
 from toolwire.check.verdicts import Report, RuleCounts, Verdict, consequences, count_verdicts
 from toolwire.core.terminal import clean
 
-MAX_SHOWN = 3
-"""Findings shown for one rule; the others are counted."""
+MAX_DETAILS = 3
+"""Different findings named for one rule; the others are counted."""
+MAX_FRAMES = 2
+"""Frames shown as the proof of a finding."""
+MAX_LINES = 3
+"""Lines shown of one frame, or of an answer that has no frames."""
 MAX_CHARS = 160
 """Characters shown of a text from the server."""
 MAX_BYTES = 400
-"""Bytes shown of a frame or a request."""
+"""Bytes shown of a frame or a request in which nothing is marked."""
+UNBOUNDED = 1_000_000
+"""The width of a pipe."""
 
 
 def show(report: Report, console: Console) -> None:
     """Print a report."""
-    console.print(_table(report))
-    for verdict in report.broken:
-        if not verdict.follows:
-            _show_broken(verdict, report, console)
-    _show_not_observed(report, console)
-    for api, reason in report.absent.items():
-        console.print(Text(f"{api} was not checked: {readable(reason)}", "dim"))
-    if report.spent:
-        console.print("[yellow]The budget of requests ended before the probes did: raise --budget.[/]")
-    console.print(_summary(report))
+    if not console.is_terminal:
+        console.width = UNBOUNDED
+    _Printer(report, console).show()
 
 
-def _table(report: Report) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("area")
-    for api in report.apis:
-        table.add_column(api, justify="left")
-    for area, counts in report.areas.items():
-        table.add_row(area, *map(_cell, counts))
-    return table
+class _Printer:
+    def __init__(self, report: Report, console: Console) -> None:
+        self._report = report
+        self._console = console
+        self._has_styles = console.is_terminal and not console.is_dumb_terminal
+        self._exchanges = {each.number: each for each in report.exchanges}
+
+    def show(self) -> None:
+        report = self._report
+        self._verdict()
+        self._table()
+        for verdicts in _by_rule(report.broken):
+            self._broken(verdicts)
+        self._not_observed()
+        for api, reason in report.absent.items():
+            self._line(f"{api} was not checked: {readable(reason)}", 0, "dim")
+        for api, reason in report.ended.items():
+            self._line(f"{api} was not checked to the end: {readable(reason)}", 0, "yellow")
+        if report.spent:
+            self._line("The budget of requests ended before the probes did: raise --budget.", 0, "yellow")
+
+    def _line(self, text: str | Text, columns: int = 0, style: str = "") -> None:
+        line = text if isinstance(text, Text) else Text(clean(text), style)
+        self._console.print(Padding(line, (0, 0, 0, columns), expand=False))
+
+    def _verdict(self) -> None:
+        report = self._report
+        counts = count_verdicts(report.verdicts)
+        style = "bold red" if counts.must_broken else "bold green" if counts.passed else "bold yellow"
+        self._line(report.headline, 0, style)
+        model = f" with the model {readable(report.model)}" if report.model else ""
+        requests = len(report.exchanges)
+        many = "" if requests == 1 else "s"
+        about = f"{requests} request{many} in {report.seconds:.1f} s" if report.seconds else f"{requests} turn{many}"
+        following = f"{counts.following} of the broken ones follow from others, " if counts.following else ""
+        rules = f"{following}{counts.passed} passed, {counts.not_observed} not observed, counted for each API"
+        self._line(f"{readable(address(report.target))}{model}: {about}; {rules}.")
+        self._console.print()
+
+    def _table(self) -> None:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("area")
+        for api in self._report.apis:
+            table.add_column(api, justify="left")
+        for area, counts in self._report.areas.items():
+            table.add_row(area, *map(_cell, counts))
+        with self._console.capture() as captured:
+            self._console.print(table)
+        for line in captured.get().splitlines():
+            print(line.rstrip(), file=self._console.file)
+
+    def _broken(self, verdicts: Sequence[Verdict]) -> None:
+        """One rule that is broken by itself, on one API or on several."""
+        rule = RULES[verdicts[0].rule]
+        apis = ", ".join(each.api for each in verdicts)
+        self._console.print()
+        head = Text(f"{rule.level} {rule.id}", "bold red" if rule.level == "MUST" else "yellow")
+        self._line(head.append(f" on {apis}: {rule.requirement}", "default"))
+        self._line(f"Harm: {rule.harm} ({rule.source})", 2, "dim")
+        found = [each for verdict in verdicts for each in verdict.broken]
+        counts = Counter(finding.detail for finding, _ in found)
+        for detail in [*counts][:MAX_DETAILS]:
+            times = f" ({counts[detail]} times)" if counts[detail] > 1 else ""
+            self._line(f"Seen: {readable(detail)}{times}", 2)
+        more = sum([*counts.values()][MAX_DETAILS:])
+        if more:
+            self._line(f"and {more} more like it", 2, "dim")
+        self._proof(found[0][0], self._exchanges[found[0][1]])
+        for verdict in verdicts:
+            for each in consequences(verdict, self._report.verdicts):
+                self._consequence(each)
+
+    def _consequence(self, verdict: Verdict) -> None:
+        """A rule that is broken as a consequence of the one above; the bytes are shown there."""
+        rule = RULES[verdict.rule]
+        self._line(f"It follows: {rule.level} {rule.id} on {verdict.api}: {rule.requirement}", 2)
+        self._line(readable(verdict.broken[0][0].detail), 4, "dim")
+
+    def _proof(self, finding: Finding, exchange: Exchange) -> None:
+        if exchange.sent.url:
+            body = marked(_plain(exchange.sent.body), finding) if exchange.sent.body else []
+            head = Piece(f"> {exchange.sent.method} {readable(address(exchange.sent.url))} ")
+            self._line(self._styled([head, *_cut(body)]), 4)
+        for line in _answer_lines(exchange, finding):
+            self._line(self._styled([Piece("< "), *_cut(line)]), 4)
+
+    def _styled(self, all_pieces: Sequence[Piece]) -> Text:
+        text = Text(style="dim")
+        for piece in all_pieces:
+            words = clean(piece.text)
+            if not piece.is_marked:
+                text.append(words)
+            elif self._has_styles:
+                text.append(words, "not dim bold reverse red")
+            else:
+                text.append(f">>>{words}<<<")
+        return text
+
+    def _not_observed(self) -> None:
+        not_observed: dict[str, dict[str, list[str]]] = {}
+        for each in self._report.verdicts:
+            if each.outcome == "not observed":
+                reason = each.reasons[0] if each.reasons else ""
+                not_observed.setdefault(reason, {}).setdefault(each.rule, []).append(each.api)
+        if not_observed:
+            self._console.print()
+            self._line("not observed", 0, "bold")
+        for reason, rules in not_observed.items():
+            self._line(f"{readable(reason)}:", 2, "dim")
+            for apis, names in _by_apis(rules).items():
+                self._line(f"{', '.join(apis)}: {', '.join(names)}", 4, "dim")
+        if not_observed:
+            self._console.print()
+
+
+def _by_rule(broken: Sequence[Verdict]) -> list[list[Verdict]]:
+    """The broken rules without the consequences, the APIs of each together."""
+    rules: dict[str, list[Verdict]] = {}
+    for each in broken:
+        if not each.follows:
+            rules.setdefault(each.rule, []).append(each)
+    return [*rules.values()]
+
+
+def _by_apis(rules: dict[str, list[str]]) -> dict[tuple[str, ...], list[str]]:
+    out: dict[tuple[str, ...], list[str]] = {}
+    for rule, apis in rules.items():
+        out.setdefault(tuple(apis), []).append(rule)
+    return out
 
 
 def _cell(counts: RuleCounts) -> Text:
@@ -60,53 +184,20 @@ def _cell(counts: RuleCounts) -> Text:
     return cell
 
 
-def _show_broken(verdict: Verdict, report: Report, console: Console) -> None:
-    rule = RULES[verdict.rule]
-    style = "bold red" if rule.level == "MUST" else "yellow"
-    console.print(f"\n[{style}]{rule.level} {rule.id}[/] on {verdict.api}: {escape(rule.requirement)}")
-    console.print(_indented(f"{rule.harm} ({rule.source})", 2))
-    numbers = {each.number: each for each in report.exchanges}
-    counts = Counter(finding.detail for finding, _ in verdict.broken)
-    examples = {finding.detail: (finding, number) for finding, number in reversed(verdict.broken)}
-    shown = 0
-    for detail in [*counts][:MAX_SHOWN]:
-        times = f" ({counts[detail]} times)" if counts[detail] > 1 else ""
-        console.print(_indented(readable(detail) + times, 2, ""))
-        finding, number = examples[detail]
-        request = [] if number == shown else [*_request(numbers[number])]
-        for line in (*request, *_answer(numbers[number], finding)):
-            console.print(_indented(line, 4))
-        shown = number
-    more = sum([*counts.values()][MAX_SHOWN:])
-    if more > 0:
-        console.print(_indented(f"and {more} more like it", 2))
-    for each in consequences(verdict, report.verdicts):
-        _show_consequence(each, console)
+def _answer_lines(exchange: Exchange, finding: Finding) -> Iterator[list[Piece]]:
+    """The lines of the frames that show a finding best: those in which something is marked."""
+    frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:65_536]]
+    read = [[marked(_plain(line), finding) for line in frame.splitlines() if line] for frame in frames]
+    best = [frame for frame in read if any(piece.is_marked for line in frame for piece in line)]
+    for frame in (best or read)[:MAX_FRAMES]:
+        yield from frame[:MAX_LINES]
 
 
-def _show_consequence(verdict: Verdict, console: Console) -> None:
-    """A rule that is broken as a consequence of the one above; the bytes are shown there."""
-    rule = RULES[verdict.rule]
-    console.print(_indented(f"It follows: {rule.level} {rule.id}. {rule.requirement}", 2, ""))
-    console.print(_indented(readable(verdict.broken[0][0].detail), 4))
-
-
-def _request(exchange: Exchange) -> Iterator[str]:
-    if exchange.sent.url:
-        yield f"> {exchange.sent.method} {exchange.sent.url} {_cut(exchange.sent.body)}"
-
-
-def _answer(exchange: Exchange, finding: Finding) -> Iterator[str]:
-    frames = [each.raw for each in exchange.shown_by(finding)] or [exchange.body[:2000]]
-    for frame in frames[:MAX_SHOWN]:
-        for line in filter(None, frame[:MAX_BYTES].splitlines()):
-            yield f"< {_plain(line)}"
-        if len(frame) > MAX_BYTES:
-            yield "< …"
-
-
-def _cut(data: bytes) -> str:
-    return _plain(data[:MAX_BYTES]) + ("…" if len(data) > MAX_BYTES else "")
+def _cut(line: Sequence[Piece]) -> list[Piece]:
+    if any(piece.is_marked for piece in line):
+        return shortened(line)
+    text = "".join(piece.text for piece in line)
+    return [Piece(text if len(text) <= MAX_BYTES else f"{text[:MAX_BYTES]}…")]
 
 
 def _plain(data: bytes) -> str:
@@ -114,34 +205,7 @@ def _plain(data: bytes) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in data.decode(errors="replace"))
 
 
-def _show_not_observed(report: Report, console: Console) -> None:
-    not_observed: dict[tuple[str, str], list[str]] = {}
-    for each in report.verdicts:
-        if each.outcome == "not observed":
-            not_observed.setdefault((each.api, each.reasons[0] if each.reasons else ""), []).append(each.rule)
-    if not_observed:
-        console.print("\n[bold]not observed[/]")
-    for (api, reason), rules in not_observed.items():
-        console.print(_indented(f"{api}: {readable(reason)}", 2))
-        console.print(_indented(", ".join(rules), 4))
-
-
-def _indented(line: str, columns: int, style: str = "dim") -> Padding:
-    return Padding(Text(clean(line), style), (0, 0, 0, columns), expand=False)
-
-
-def readable(text: str) -> str:
+def readable(text: str, most: int = MAX_CHARS) -> str:
     """A text from the server in one line, shortened and without control characters."""
     line = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
-    return line if len(line) <= MAX_CHARS else f"{line[:MAX_CHARS]}…"
-
-
-def _summary(report: Report) -> Text:
-    counts = count_verdicts(report.verdicts)
-    broken = f"{counts.must_broken} MUST and {counts.should_broken} SHOULD broken"
-    counted = f"{broken}, {counts.passed} passed, {counts.not_observed} not observed"
-    requests = len(report.exchanges)
-    many = "" if requests == 1 else "s"
-    about = f"{requests} request{many} in {report.seconds:.1f} s" if report.seconds else f"{requests} turn{many}"
-    following = f"\n{counts.following} of the broken rules follow from others." if counts.following else ""
-    return Text(f"\n{counted}; {about}.{following}", "bold red" if counts.must_broken else "bold green")
+    return line if len(line) <= most else f"{line[:most]}…"

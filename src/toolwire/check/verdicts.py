@@ -1,5 +1,6 @@
 """The verdicts about the rules for each API, and the report that they make up."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
@@ -78,7 +79,7 @@ def consequences(cause: Verdict, verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def _explain(verdicts: Sequence[Verdict]) -> None:
-    """Fill in `follows`: the rules that explain a verdict and are broken in the same exchanges."""
+    """Fill in `follows`: the rules that explain a verdict in the same exchanges, or that imply it in others."""
     broken: dict[int, list[str]] = {}
     for each in verdicts:
         for number in {number for _, number in each.broken}:
@@ -88,6 +89,10 @@ def _explain(verdicts: Sequence[Verdict]) -> None:
         if found and all(found.values()):
             causes = [cause for number in found for cause in roots(broken[number]) if cause in found[number]]
             each.follows = [*dict.fromkeys(causes)]
+    here = [each.rule for each in verdicts if each.broken and not each.follows]
+    for each in verdicts:
+        if each.broken and not each.follows:
+            each.follows = [cause for cause in here if each.rule in RULES[cause].implies]
 
 
 class Report(msgspec.Struct):
@@ -109,11 +114,26 @@ class Report(msgspec.Struct):
     """The APIs whose probes did not all run, each with the reason."""
 
     @property
+    def headline(self) -> str:
+        """The verdict about the whole endpoint in one sentence."""
+        counts = count_verdicts(self.verdicts)
+        broken = _spoken(counts)
+        if not counts.passed and not broken:
+            return "Nothing was observed."
+        if counts.must_broken:
+            return f"FAILED: {broken}."
+        word = "INCOMPLETE" if self.spent or self.ended else "PASSED"
+        return f"{word}: no MUST rule is broken, but {broken}." if broken else f"{word}: no rule is broken."
+
+    @property
     def broken(self) -> list[Verdict]:
-        """The verdicts with findings: MUST rules first, consequences after their cause."""
+        """The verdicts with findings: MUST rules first, then what most others follow from, each before those others."""
         causes = [each for each in self.verdicts if each.broken and not each.follows]
         groups = [[cause, *consequences(cause, self.verdicts)] for cause in causes]
-        groups.sort(key=lambda group: (not _breaks_a_must(group), group[0].api, group[0].rule))
+        most = Counter[str]()
+        for group in groups:
+            most[group[0].rule] = max(most[group[0].rule], len(group))
+        groups.sort(key=lambda group: (not _breaks_a_must(group), -most[group[0].rule], _POSITIONS[group[0].rule]))
         return [each for group in groups for each in group]
 
     @property
@@ -132,6 +152,17 @@ class Report(msgspec.Struct):
     def is_sound(self) -> bool:
         """Whether no MUST rule is broken."""
         return not _breaks_a_must(self.verdicts)
+
+
+_POSITIONS = {rule: position for position, rule in enumerate(RULES)}
+
+
+def _spoken(counts: RuleCounts) -> str:
+    """The broken rules as a part of a sentence; empty if there are none."""
+    levels = (("MUST", counts.must_broken), ("SHOULD", counts.should_broken))
+    parts = [f"{number} {level}" for level, number in levels if number]
+    is_one = counts.must_broken + counts.should_broken == 1
+    return f"{' and '.join(parts)} {'rule is' if is_one else 'rules are'} broken" if parts else ""
 
 
 def _breaks_a_must(verdicts: Iterable[Verdict]) -> bool:

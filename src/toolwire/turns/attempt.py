@@ -11,6 +11,7 @@ import msgspec
 
 from toolwire.assembly import Assembly
 from toolwire.backends.lowered import LoweredConversation
+from toolwire.core.backend import Dialogue, Opening
 from toolwire.core.delta_batch import with_batch
 from toolwire.core.errors import MAX_CALLS, BackendFault, Failure, ReplyTooLarge, TooManyCalls
 from toolwire.core.events import Event, Note, TurnFailed
@@ -70,6 +71,7 @@ class Attempt:
         self.headers: Mapping[str, str] = {}
         """Of the reply, once they are there."""
         self._opening: asyncio.Task[Reply] | None = None
+        self._asked: Opening | None = None
         self._reply: Reply | None = None
         self._reader: FrameReader | LineReader | None = None
         self._plain: list[bytes] = []
@@ -164,7 +166,10 @@ class Attempt:
         return ()
 
     def _ask(self) -> Coroutine[Any, Any, Reply]:
-        return self._question.upstream.open(self.conversation.start(), self._question.key)
+        self._asked = self.conversation.start()
+        if self._question.recorder is not None:
+            self._question.recorder.ask(self._asked)
+        return self._question.upstream.open(self._asked, self._question.key)
 
     async def _open_in_background(self, until: float) -> Reply | None:
         """Open without losing the attempt when `until` comes first."""
@@ -266,6 +271,8 @@ class Attempt:
         out: list[Event] = []
         for frame in frames:
             out += feed(frame) if frame.batch is None else with_batch(feed(frame), frame)
+        if recorder is not None and isinstance(self._asked, Dialogue):
+            recorder.answer(self._loop.time(), self._asked.outbox)
         finishing = self.conversation.finishing
         if finishing != self._finishing:
             self._finishing = finishing

@@ -11,6 +11,7 @@ from toolwire.backends.failures import refused
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.core.events import Note
 from toolwire.core.policies import Policy
+from toolwire.core.recording import Head
 from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
 from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, forgotten
 from toolwire.pauses import backoff
@@ -166,7 +167,7 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
     rules, seed, name = options.rules, options.seed, route.backend.name
     if route.forgets_schemas and rules.arguments == "pass":
         rules = msgspec.structs.replace(rules, arguments="check")
-    entries, asked = request.entries, request.model
+    whole, entries, asked = request, request.entries, request.model
     request = reasoning.fit_for(name, owner, request)
     if refused_parts := reasoning.refused(name, model):
         request = _without(request, refused_parts)
@@ -192,18 +193,20 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
         policies_for(request, rules, seed, conversation.stand_in, last, validate, shows_results=is_same_dialect),
         route.upstream,
         key,
-        _recorder(engine, caller, options, target) if settings.debug.record else None,
+        _recorder(engine, whole, caller, options, target) if settings.debug.record else None,
         settings.timeouts,
         bytes_of(settings.server.max_reply),
         settings.server.batching and not settings.debug.record,  # a recording keeps every frame by itself
     )
 
 
-def _recorder(engine: Engine, caller: Caller, options: Options, target: Target) -> Recorder:
+def _recorder(engine: Engine, request: Request, caller: Caller, options: Options, target: Target) -> Recorder:
     route, model = target
     own = os.environ.get(route.backend.api_key_env, "") if route.backend.api_key_env else ""
     folder = engine.settings.debug.record
-    return Recorder(folder, options.seed, route.recorded_as, model, (caller.upstream_key, own))
+    body = request.body or (msgspec.json.encode(request.fields) if request.fields else b"")
+    head = Head(1, route.recorded_as, model, dialect=request.dialect)
+    return Recorder(folder, options.seed, head, body, (caller.upstream_key, own))
 
 
 def _without(request: Request, parts: tuple[Omission, ...]) -> Request:

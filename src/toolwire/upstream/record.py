@@ -1,33 +1,75 @@
 """Writes recordings, which only their owner may read; `toolwire.core.recording` has the format."""
 
 import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
 
+from toolwire.core.backend import Ask, Dialogue, Opening, Post
 from toolwire.core.recording import Head, Line, without_secrets
 from toolwire.core.sse import Frame
 from toolwire.memory.private import make_folders, open_private
 
 LIMIT = 64 * 1024 * 1024
 """The most bytes of one recording; the rest of the turn is left out, and the file says so."""
+REQUEST_LIMIT = 4 * 1024 * 1024
+"""The most bytes of a request that are kept, of the client's and of each that is sent to the backend."""
+
+MARGIN = 16 * 1024
+"""Bytes more than any secret has."""
 
 
 class Recorder:
-    """Writes one turn to one file."""
+    """Writes one turn to one file: once the reply begins, or when the turn ends without one."""
 
-    def __init__(self, directory: str, name: str, kind: str, model: str, secrets: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, directory: str, name: str, head: Head, request: bytes = b"", secrets: Sequence[str] = ()
+    ) -> None:
         self._path = Path(directory) / f"{name}.jsonl"
-        self._head = Head(1, kind, model)
+        self._head = head
+        self._request = request
+        self._asked: list[Line] = []
+        """What was sent to the backend before its reply began."""
+        self._has_begun = False
         self._secrets = tuple(secret.encode() for secret in secrets if secret)
         self._file: BinaryIO | None = None
         self._left = LIMIT
         self._started = 0.0
 
+    def ask(self, opening: Opening) -> None:
+        """Record what is sent to the backend first."""
+        at = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
+        self._head = msgspec.structs.replace(self._head, at=at)
+        if isinstance(opening, Post):
+            self._asked.append(self._cut(Line(path=opening.path), "sent", opening.body))
+        elif isinstance(opening, Dialogue):
+            self._asked += map(self._message, opening.outbox)
+
+    def answer(self, now: float, messages: Sequence[Ask | bytes]) -> None:
+        """Record what is sent to a worker while it replies."""
+        for each in messages:
+            self._line(msgspec.structs.replace(self._message(each), t=self._since(now)))
+
+    def _message(self, message: Ask | bytes) -> Line:
+        if isinstance(message, bytes):
+            return self._cut(Line(), "sent", message.strip())
+        return self._cut(Line(path=message.method), "sent", msgspec.json.encode(message.params))
+
+    def _cut(self, line: Line, field: str, body: bytes) -> Line:
+        """The line with a body. Secrets are removed before its end is left out, so that none is cut in two."""
+        kept = without_secrets(body[: REQUEST_LIMIT + MARGIN], self._secrets).encode()[:REQUEST_LIMIT]
+        values = {field: kept.decode(errors="ignore"), "left_out": len(body) > REQUEST_LIMIT}
+        return msgspec.structs.replace(line, **values)
+
     def start(self, now: float, status: int, content_type: str) -> None:
         """A reply has begun; the lines of an earlier attempt are dropped."""
-        self.close()
+        self._end()
+        self._has_begun = True
+        self._left = LIMIT
         try:
             make_folders(self._path.parent)
             self._file = open_private(self._path, "w")
@@ -35,6 +77,10 @@ class Recorder:
             print(f"toolwire: cannot record to {self._path}: {error.strerror}", file=sys.stderr)
         self._started = now
         self._write(msgspec.json.encode(msgspec.structs.replace(self._head, status=status, content_type=content_type)))
+        if self._request:
+            self._line(self._cut(Line(), "request", self._request))
+        for line in self._asked:
+            self._line(line)
 
     def frame(self, now: float, frame: Frame) -> None:
         """Record a frame of a stream."""
@@ -46,7 +92,12 @@ class Recorder:
         self._line(Line(self._since(now), body=without_secrets(body, self._secrets)))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; a turn without a reply is written now."""
+        if self._asked and not self._has_begun:
+            self.start(0.0, 0, "")
+        self._end()
+
+    def _end(self) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -14,7 +14,7 @@ async def choice_none(session: ProbeSession, stream: bool) -> None:
     """Calls are forbidden although the model would make one."""
     answer = await session.ask(ProbeRequest((ONE,), BOTH, "none", stream=stream))
     if await _could_break("choice.none", session, answer):
-        session.judge("choice.none", not answer.turn.calls, f"There are {len(answer.turn.calls)} calls.", answer)
+        session.judge("choice.none", not answer.turn.calls, _count(len(answer.turn.calls)), answer)
 
 
 @probe_both("choice-required", "choice.required")
@@ -52,7 +52,7 @@ async def one_at_a_time(session: ProbeSession, stream: bool) -> None:
         return
     calls = len(answer.turn.calls)
     if calls > 1 or await session.calls_made(ProbeRequest((TWO,), BOTH)) > 1:
-        session.judge("choice.parallel", calls == 1, f"There are {calls} calls.", answer)
+        session.judge("choice.parallel", calls == 1, _count(calls), answer)
     else:
         session.not_observed("choice.parallel", "the model makes one call anyway")
 
@@ -86,3 +86,7 @@ async def same_turn(session: ProbeSession) -> None:
     if all(_could_call("stream.same", session, answer) for answer in turns):
         seen = [(answer.turn.finish, sorted({call.name for call in answer.turn.calls})) for answer in turns]
         session.judge("stream.same", seen[0] == seen[1], f"Streamed it is {seen[0]}, plain {seen[1]}.", turns[1])
+
+
+def _count(calls: int) -> str:
+    return "There is one call." if calls == 1 else f"There are {calls} calls."

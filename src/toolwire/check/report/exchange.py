@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from toolwire.check.exchange import Exchange
+from toolwire.check.marks import Piece, marked, shortened
 from toolwire.check.report.evidence import address, cut, escaped, exact, prose
 from toolwire.check.report.timeline import timeline
 from toolwire.check.turns.frames import ReceivedFrame
@@ -24,10 +25,11 @@ MAX_REQUEST_BYTES = 20_000
 
 def exchange_section(exchange: Exchange, findings: Sequence[Finding]) -> str:
     """The part of the page about one exchange and one rule."""
-    offending = sorted({position for finding in findings for position in finding.frames})
+    offending = {position: finding for finding in reversed(findings) for position in finding.frames}
+    proof = f"{_answer(exchange, offending, findings[0])}{_request(exchange, findings[0])}"
     return (
         f'<div class="seen"><h4>{_title(exchange)}</h4><ul>{"".join(_finding_items(findings))}</ul>'
-        f"{timeline(exchange, offending)}{_answer(exchange, offending)}{_request(exchange)}</div>"
+        f"{timeline(exchange, offending)}{proof}</div>"
     )
 
 
@@ -49,13 +51,23 @@ def _title(exchange: Exchange) -> str:
     return " · ".join(part for part in about if part)
 
 
-def _answer(exchange: Exchange, offending: Sequence[int]) -> str:
+def _answer(exchange: Exchange, offending: dict[int, Finding], first: Finding) -> str:
     if exchange.received:
         rows = "".join(_rows(exchange.received, offending))
         return _box("Frames", f'<ol class="frames">{rows}</ol>')
     if not exchange.body:
         return ""
-    return _box("Answer", f"<pre>{escaped(cut(exact(exchange.body), MAX_BYTES))}</pre>")
+    return _box("Answer", f"<pre>{_marked(exact(exchange.body), first, MAX_BYTES)}</pre>")
+
+
+def _marked(text: str, finding: Finding, limit: int) -> str:
+    """A text in which what is wrong is marked; of a long one the marked parts with their surroundings."""
+    all_pieces = marked(text, finding)
+    if len(text) > limit:
+        all_pieces = shortened(all_pieces) if any(each.is_marked for each in all_pieces) else [Piece(cut(text, limit))]
+    return "".join(
+        f"<mark>{escaped(each.text)}</mark>" if each.is_marked else escaped(each.text) for each in all_pieces
+    )
 
 
 def _box(name: str, inner: str) -> str:
@@ -63,10 +75,12 @@ def _box(name: str, inner: str) -> str:
     return f'<div class="box" tabindex="0" role="region" aria-label="{name}">{inner}</div>'
 
 
-def _rows(received: Sequence[ReceivedFrame], offending: Sequence[int]) -> Iterator[str]:
+def _rows(received: Sequence[ReceivedFrame], offending: dict[int, Finding]) -> Iterator[str]:
     """The marked frames with their neighbours; the beginning if none is marked."""
     positions = [each.position for each in received]
-    wanted = {near for position in offending[:MAX_FRAMES] for near in range(position - AROUND, position + AROUND + 1)}
+    wanted = {
+        near for position in sorted(offending)[:MAX_FRAMES] for near in range(position - AROUND, position + AROUND + 1)
+    }
     wanted = wanted & {*positions} or {*positions[:FIRST]}
     hidden = 0
     for each in received:
@@ -76,7 +90,7 @@ def _rows(received: Sequence[ReceivedFrame], offending: Sequence[int]) -> Iterat
         if hidden:
             yield _gap(hidden)
             hidden = 0
-        yield _row(each, "fault" if each.position in offending else "near")
+        yield _row(each, offending.get(each.position))
     if hidden:
         yield _gap(hidden)
 
@@ -85,19 +99,21 @@ def _gap(hidden: int) -> str:
     return f'<li class="gap">{hidden} {"frame" if hidden == 1 else "frames"} not shown</li>'
 
 
-def _row(each: ReceivedFrame, kind: str) -> str:
+def _row(each: ReceivedFrame, finding: Finding | None) -> str:
     at = f"<span>{each.at:.3f} s</span>" if each.at else ""
-    data = escaped(cut(exact(each.raw).rstrip("\n"), MAX_BYTES))
+    raw = exact(each.raw).rstrip("\n")
+    data = escaped(cut(raw, MAX_BYTES)) if finding is None else _marked(raw, finding, MAX_BYTES)
+    kind = "near" if finding is None else "fault"
     return f'<li class="{kind}"><span class="at">#{each.position} {at}</span><pre>{data}</pre></li>'
 
 
-def _request(exchange: Exchange) -> str:
+def _request(exchange: Exchange, finding: Finding) -> str:
     sent = exchange.sent
     if not sent.method:
         return '<p class="soft">The request is not known.</p>'
     line = f"{escaped(sent.method)} {escaped(address(sent.url))}"
     if not sent.body:
         return f'<p class="soft">Request: <span class="url">{line}</span></p>'
-    body = _box("Request", f"<pre>{escaped(cut(exact(sent.body), MAX_REQUEST_BYTES))}</pre>")
+    body = _box("Request", f"<pre>{_marked(exact(sent.body), finding, MAX_REQUEST_BYTES)}</pre>")
     summary = f'Request: <span class="url">{line}</span>, {len(sent.body):,} bytes'
     return f"<details><summary>{summary}</summary>{body}</details>"

@@ -54,18 +54,12 @@ def _head(report: Report) -> str:
     when = datetime.fromtimestamp(report.began, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return f"""<header>
 <p class="brand">toolwire check</p>
-<h1 class="{kind}">{_verdict(counts)}</h1>
+<h1 class="{kind}">{escaped(report.headline)}</h1>
 <dl><dt>Target</dt><dd class="url">{escaped(address(report.target))}</dd>{model}
 <dt>Date</dt><dd>{when}</dd><dt>Tried</dt><dd>{_tried(report)}</dd></dl>
 {_tiles(counts)}
 {"".join(f'<p class="note">{note}</p>' for note in _notes(report))}
 </header>"""
-
-
-def _verdict(counts: RuleCounts) -> str:
-    if counts.must_broken:
-        return "1 MUST rule is broken" if counts.must_broken == 1 else f"{counts.must_broken} MUST rules are broken"
-    return "No MUST rule is broken" if counts.passed or counts.should_broken else "Nothing was observed"
 
 
 def _tried(report: Report) -> str:
@@ -105,20 +99,28 @@ def _areas(report: Report) -> str:
     heads = "".join(f'<th scope="col">{escaped(api)}</th>' for api in report.apis)
     legend = " ".join(f'<span class="chip {kind}">{word}</span>' for kind, word in LABELS.items())
     rows = "".join(
-        f'<tr><th scope="row">{escaped(area)}</th>{"".join(map(_cell, counts))}</tr>'
-        for area, counts in report.areas.items()
+        f'<tr><th scope="row">{escaped(area)}</th>{"".join(_cell(area, api, report) for api in report.apis)}</tr>'
+        for area in report.areas
     )
-    return f"""<section><h2>Rules by area</h2><p class="legend">{legend}</p>
+    note = "Broken rules by name, the others by number; each leads to its rule."
+    return f"""<section><h2>Rules by area</h2><p class="legend">{legend} <span class="soft">{note}</span></p>
 <div class="wide"><table class="areas"><thead><tr><th scope="col">Area</th>{heads}</tr></thead>
 <tbody>{rows}</tbody></table></div></section>"""
 
 
-def _cell(counts: RuleCounts) -> str:
-    chips = (
-        f'<span class="chip {kind}" title="{number} {word}">{number}</span>'
-        for kind, word, number in _labelled(counts)
-        if number
-    )
+def _cell(area: str, api: str, report: Report) -> str:
+    """The broken rules of one area and API, each a link to its proof, and links to the first of the others."""
+    verdicts = [each for each in report.verdicts if each.api == api and RULES[each.rule].area == area]
+    chips = [
+        f'<a class="chip {RULES[each.rule].level.lower()}" href="#{_anchor(each)}">{each.rule.partition(".")[2]}</a>'
+        for each in verdicts
+        if each.broken
+    ]
+    for kind in ("passed", "none"):
+        others = [each for each in verdicts if each.outcome == LABELS[kind]]
+        if others:
+            title = f"{len(others)} {LABELS[kind]}"
+            chips.append(f'<a class="chip {kind}" href="#{_anchor(others[0])}" title="{title}">{len(others)}</a>')
     return f'<td><div class="chips">{"".join(chips)}</div></td>'
 
 
@@ -180,7 +182,8 @@ def _others(report: Report, outcome: str) -> str:
     if not verdicts:
         return ""
     items = "".join(
-        f'<li>{_badge(each)} <code>{each.rule}</code> <span class="badge api">{escaped(each.api)}</span> '
+        f'<li id="{_anchor(each)}">{_badge(each)} <code>{each.rule}</code> '
+        f'<span class="badge api">{escaped(each.api)}</span> '
         f'{prose(RULES[each.rule].requirement)} <span class="soft">({escaped(_reason(each))})</span></li>'
         for each in verdicts
     )

@@ -55,6 +55,9 @@ dt { color: var(--soft); } dd { margin: 0; }
 .chip.passed { background: var(--green-well); color: var(--green); }
 .chip.none, .badge.api { background: var(--well); color: var(--soft); }
 .legend { font-size: .85rem; }
+a.chip { text-decoration: none; white-space: normal; } a.chip:hover { text-decoration: underline; }
+mark { background: none; color: var(--red); font-weight: 700; text-decoration: underline; }
+.list li:target { background: var(--amber-well); }
 
 .index { margin: 0 0 1rem; padding: 0; list-style: none; columns: 2 20rem; font-size: .9rem; }
 .index li { padding: .1rem 0; break-inside: avoid; }

@@ -17,14 +17,15 @@ RULES = (
     must(
         "chat.chunk",
         "Every chunk is a `chat.completion.chunk` with a list of choices, each with an index and a delta.",
-        "The SDK raises in the middle of a turn.",
+        "The openai SDK raises in the middle of a turn.",
         required_by="OpenAI Chat Completions; the openai SDK reads `choices[0].delta`",
+        fields=("object",),
         explains=("chat.identity", "chat.fields", "calls.json"),
     ),
     should(
         "chat.identity",
         "Id, model and time are the same in all chunks.",
-        "One turn is taken for several.",
+        "LangChain and other clients that merge chunks by id take one turn for several.",
         required_by="OpenAI Chat Completions; LangChain merges chunks by id",
     ),
     should(
@@ -39,91 +40,104 @@ RULES = (
     should(
         "chat.role",
         "The role, `assistant`, is said once, in the first chunk.",
-        "The role becomes `assistantassistant`, or is missing.",
+        "Clients that add up deltas get the role `assistantassistant`, or none.",
         required_by="OpenAI Chat Completions; clients that add up deltas",
+        fields=("role",),
     ),
     must(
         "chat.finish",
         "Every choice has exactly one finish reason, which is one of the API's words.",
         "Clients take the turn for cut, or end it twice; typed SDKs refuse other words.",
         on="turn",
+        fields=("finish_reason",),
     ),
     must(
         "chat.after-finish",
         "Nothing of a choice follows its finish reason.",
-        "What follows is lost.",
+        "Agents that run calls when they see the finish reason lose what follows.",
         required_by="agents that run calls when they see the finish reason",
+        fields=("delta",),
     ),
     should(
         "chat.error-frame",
         "An error inside of a stream is an object `error` with a message; no finish reason comes before it, "
         "and only `[DONE]` behind it.",
-        "The error is taken for the end of the turn, or is not seen at all.",
+        "Clients take the error for the end of the turn, or do not see it at all.",
         required_by="the openai SDK, which raises on `error`",
         needs="error",
+        fields=("error", "finish_reason"),
     ),
     should(
         "chat.usage",
         "Tokens are reported once, in a last chunk without choices, and only if they were requested.",
-        "Tokens are counted twice; clients that read `choices[0]` of every chunk raise.",
+        "Operators count tokens twice; clients that read `choices[0]` of every chunk raise.",
         required_by="OpenAI Chat Completions, `stream_options.include_usage`",
+        fields=("usage",),
     ),
     must(
         "chat.call-index",
         "Every fragment of a call has its index, a number.",
-        "Fragments of several calls become one call.",
+        "The openai SDK makes one call of the fragments of several.",
         required_by="the openai SDK, which puts fragments together by index",
         needs="call",
+        fields=("tool_calls.index",),
         explains=("chat.call-order", "calls.id", "calls.name", "calls.json", "parallel.calls"),
     ),
     must(
         "chat.call-opening",
         "The first fragment of a call has its id, its type and its name.",
-        "The call has no id to answer to, or is dropped.",
+        "Codex, LangChain and the Vercel AI SDK drop the call, or have no id to answer to.",
         required_by="OpenAI Chat Completions; Codex, LangChain and the Vercel AI SDK open a call with it",
         needs="call",
+        fields=("tool_calls",),
         explains=("calls.id", "calls.name"),
     ),
     must(
         "chat.call-once",
         "Id and name of a call are said once, whole.",
-        "The name becomes `get_weatherget_weather`, and no tool has it.",
+        "The openai SDK makes the name `get_weatherget_weather`, which no tool of the client has.",
         required_by="the openai SDK, which adds up the texts of fragments",
         needs="call",
+        fields=("tool_calls.id", "tool_calls.name"),
         explains=("calls.id", "calls.name"),
     ),
     should(
         "chat.call-type",
         "The type of a call is said once.",
-        "The type becomes `functionfunction`.",
+        "Clients that add up deltas get the type `functionfunction`.",
         required_by="OpenAI Chat Completions; clients that add up deltas",
         needs="call",
+        fields=("tool_calls.type",),
     ),
     must(
         "chat.call-fragment",
         "Arguments are text wherever they are.",
-        "The SDK raises, or writes the object in Python's notation.",
+        "The openai SDK raises, or clients get the object in Python's notation.",
         needs="call",
+        fields=("arguments",),
         explains=("calls.json",),
     ),
     should(
         "chat.call-order",
         "Indexes count from 0, and no fragment follows one of a later call.",
-        "They run it with half of its arguments.",
+        "Clients that run a call when the next one begins run it with half of its arguments.",
         required_by="clients that run a call when the next one begins",
         needs="call",
+        fields=("tool_calls.index",),
     ),
     must(
         "chat.completion",
         "A plain answer is a `chat.completion` whose choices have a message of the assistant and a finish reason.",
-        "The SDK raises.",
+        "The openai SDK raises, and the user gets no answer.",
         on="plain",
+        fields=("object", "role"),
     ),
     must(
         "chat.message",
         "In a message the content, if there is any, is text, and calls have id, type, name and arguments, all text.",
-        "The SDK raises, or the message is refused when it comes back in the history.",
+        "The openai SDK raises, or the agent's next request is refused for this message.",
         on="plain",
+        fields=("tool_calls", "content"),
         explains=("calls.id", "calls.name", "calls.json", "calls.finish"),
     ),
     should(
@@ -136,17 +150,19 @@ RULES = (
     should(
         "chat.no-calls",
         "A message without calls has no list of calls.",
-        "The message cannot be sent back.",
+        "Agents cannot send the message back: OpenAI refuses an empty list.",
         required_by="OpenAI Chat Completions, which refuses an empty list in a history",
         on="plain",
+        fields=("tool_calls",),
     ),
     should(
         "chat.index",
         "Calls of a message have no index; that is for fragments.",
-        "The message cannot be sent back.",
+        "Agents cannot send the message back to servers that refuse unknown fields.",
         required_by="servers that refuse unknown fields in a history",
         on="plain",
         needs="call",
+        fields=("tool_calls.index",),
     ),
 )
 
@@ -169,7 +185,7 @@ class ChatStream:
         self._choices: dict[int, _Choice] = {}
         self._usage: list[ReceivedFrame] = []
         self._tokens: Any = None
-        self._identity: Any = None
+        self._last: ReceivedFrame | None = None
         self._id = ""
         self._failed = False
         self._lacked: set[str] = set()
@@ -220,12 +236,7 @@ class ChatStream:
             yield _broken("chunk", detail, each)
         else:
             yield from self._check_fields(each)
-        identity = chunk.get("id"), chunk.get("created"), chunk.get("model")
-        if self._identity is None:
-            self._identity = identity
-        elif identity != self._identity:
-            yield _broken("identity", f"A chunk has {shown(identity)} after {shown(self._identity)}.", each)
-            self._identity = identity
+        yield from self._check_identity(each)
         if chunk.get("usage"):
             self._usage.append(each)
             self._tokens = chunk["usage"]
@@ -237,6 +248,14 @@ class ChatStream:
                 yield _broken("chunk", detail, each)
                 continue
             yield from self._choices.setdefault(number, _Choice()).read(each, as_object(delta), choice)
+
+    def _check_identity(self, each: ReceivedFrame) -> Iterator[Finding]:
+        last, self._last = self._last or each, each
+        for name in ("id", "created", "model"):
+            before, now = last.fields.get(name), each.fields.get(name)
+            if now != before:
+                detail = f"A chunk has the {name} {shown(now)} after {shown(before)}."
+                yield Finding("chat.identity", detail, (last.position, each.position), (name,))
 
     def _check_fields(self, each: ReceivedFrame) -> Iterator[Finding]:
         """Report each missing field once, not for every chunk."""

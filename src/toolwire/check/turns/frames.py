@@ -26,56 +26,56 @@ RULES = (
     must(
         "sse.utf8",
         "A stream is UTF-8.",
-        "Characters of other scripts arrive as replacement characters, inside of arguments too.",
+        "Users of other scripts see replacement characters, and agents write them into files.",
         explains=("arguments.unicode",),
     ),
     must(
         "sse.field",
         "Every line is a field (`data`, `event`, `id`, `retry`) or a comment.",
-        "Readers drop any other line without a word, such as an error that is written as bare JSON.",
+        "Clients drop any other line without a word, such as an error that is written as bare JSON.",
         explains=_FORMS,
     ),
     must(
         "sse.json",
         "The data of every event is one JSON object, or `[DONE]`.",
-        "The SDK raises in the middle of a turn.",
+        "The vendors' SDKs raise in the middle of a turn.",
         required_by="the OpenAI and Anthropic SDKs, which parse every event",
         explains=_FORMS,
     ),
     must(
         "sse.ended",
         "The last event is ended by a blank line.",
-        "Readers drop an event that is not ended: mostly the one that says how the turn ended.",
+        "Clients drop an event that is not ended: mostly the one that says how the turn ended.",
         explains=_FORMS,
     ),
     should(
         "sse.one-line",
         "The data of an event is one line.",
-        "They take the pieces for events of their own.",
+        "Clients that read line by line take the pieces for events of their own.",
         required_by="clients that read line by line",
     ),
     should(
         "sse.space",
         "A space follows the colon of a field.",
-        "They see no event at all.",
+        "Clients that look for `data: ` see no event at all.",
         required_by="clients that look for `data: `",
     ),
     should(
         "sse.newline",
         "Lines end with a line feed alone.",
-        "They see one event that never ends.",
+        "Clients that split at two line feeds see one event that never ends.",
         required_by="clients that split at two line feeds",
     ),
     should(
         "sse.empty-event",
         "Comments and other lines are followed by the data of an event, not by a blank line of their own.",
-        "They take them for an event without data and stop or raise.",
+        "Clients that split at blank lines take them for an event without data, and stop or raise.",
         required_by="clients that split at blank lines",
     ),
     should(
         "sse.id",
         "No event has the `id` of another one, and none has an `id` with a NUL in it.",
-        "The reader gets events twice, or loses those between.",
+        "Clients that reconnect get events twice, or lose those between.",
         required_by="WHATWG server-sent events: the last `id` is where a reader goes on after a broken connection",
     ),
 )
@@ -215,7 +215,8 @@ class FrameCheck:
         id, value = last.get("id"), parsed(text) if text != DONE else None
         frame = ReceivedFrame(self._position, self._at, last.get("event"), text, value, raw, id)
         if not frame.is_done and not frame.is_event:
-            self.findings.append(Finding("sse.json", f"An event has the data {text[:80]!r}.", (self._position,)))
+            detail = f"An event has the data {text[:80]!r}."
+            self.findings.append(Finding("sse.json", detail, (self._position,), (text[:80],)))
         if id is not None:
             self._check_id(id)
         self._position += 1
@@ -223,7 +224,9 @@ class FrameCheck:
 
     def _check_id(self, id: str) -> None:
         if id in self._ids or "\0" in id:
-            self._report("sse.id", f"An event {'repeats the id' if id in self._ids else 'has the id'} {id!r}.")
+            self._report(
+                "sse.id", f"An event {'repeats the id' if id in self._ids else 'has the id'} {id!r}.", f"id: {id}"
+            )
         self._ids.add(id)
 
     def _fields(self, lines: list[bytes]) -> list[tuple[str, str]]:
@@ -235,18 +238,18 @@ class FrameCheck:
             name, colon, value = text.partition(":")
             if name not in _FIELDS:
                 if name:  # a comment has none
-                    self._report("sse.field", f"{_shown(line)} is no field.")
+                    self._report("sse.field", f"{_shown(line)} is no field.", text)
                 continue
             if colon and value and not value.startswith(" "):
-                self._report("sse.space", f"{_shown(line)} has no space behind its colon.")
+                self._report("sse.space", f"{_shown(line)} has no space behind its colon.", f"{name}:")
             out.append((name, value.removeprefix(" ")))
         return out
 
-    def _report(self, rule: str, detail: str) -> None:
-        """Add a finding, once for each rule."""
+    def _report(self, rule: str, detail: str, part: str = "") -> None:
+        """Add a finding, once for each rule, about the next frame and this part of it."""
         if rule not in self._reported:
             self._reported.add(rule)
-            self.findings.append(Finding(rule, detail, (self._position,)))
+            self.findings.append(Finding(rule, detail, (self._position,), (part,) if part else ()))
 
 
 def _is_unknown_field(line: bytes) -> bool:

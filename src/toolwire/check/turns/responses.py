@@ -5,7 +5,6 @@ A reader trusts nothing: a missing or misshapen field is a finding, never an exc
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import Any
 
 from toolwire.check.turns.frames import ReceivedFrame, check_done_marker
 from toolwire.check.turns.loose import Json, as_number, as_object, as_objects, as_text, shown
@@ -76,14 +75,14 @@ def _names(events: Sequence[ReceivedFrame], *, nameless: bool) -> Iterator[Findi
 
 def _numbers(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
     last = -1
-    for event in events:
+    for position, event in enumerate(events):
         number = as_number(event.fields.get("sequence_number"))
+        both = events[max(position - 1, 0) : position + 1]
         if number is None or number <= last:
-            yield breaks(
-                event, "sequence", f"has the number {shown(event.fields.get('sequence_number'))} after {last}."
-            )
+            written = shown(event.fields.get("sequence_number"))
+            yield broken("sequence", f"{event} has the number {written} after {last}.", *both)
         elif number != last + 1:
-            yield breaks(event, "sequence-gap", f"has the number {number} where {last + 1} is next.")
+            yield broken("sequence-gap", f"{event} has the number {number} where {last + 1} is next.", *both)
         last = last + 1 if number is None else number
 
 
@@ -132,7 +131,7 @@ def _errors(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
 
 
 def _response_ids(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
-    first: Any = None
+    first: ReceivedFrame | None = None
     for event in events:
         if event.type not in STATUSES and "response" not in event.fields:
             continue
@@ -140,9 +139,9 @@ def _response_ids(events: Sequence[ReceivedFrame]) -> Iterator[Finding]:
         if not isinstance(id, str) or not id:
             yield breaks(event, "response-id", f"has the response id {shown(id)}.")
             continue
-        first = first or id
-        if id != first:
-            yield breaks(event, "response-id", f"has the response id {id!r} after {first!r}.")
+        first = first or event
+        if id != (before := first.inner("response").get("id")):
+            yield broken("response-id", f"{event} has the response id {id!r} after {before!r}.", first, event)
 
 
 def _statuses(events: Sequence[ReceivedFrame], extended: bool) -> Iterator[Finding]:

@@ -191,7 +191,8 @@ class OutputReader:
             final = output[index] if index < len(output) else {}
             if item.closed is not None and not item.matches(final):
                 detail = f"item {index} of {closing} differs from its output_item.done."
-                yield broken("final-output", detail, item.closed, closing)
+                found = broken("final-output", detail, item.closed, closing)
+                yield msgspec.structs.replace(found, parts=_differing(item.closed.inner("item"), final))
 
     def _failed_output(self, closing: ReceivedFrame) -> Iterator[Finding]:
         """Check the output of a failed response, in which an open item is incomplete."""
@@ -406,6 +407,12 @@ class OutputItem:
         if self._type not in GROWING:
             return (closed.get("type"), closed.get("id")) == (final.get("type"), final.get("id"))
         return _without_encrypted(closed) == _without_encrypted(final)
+
+
+def _differing(closed: Json, final: Json) -> tuple[str, ...]:
+    """The fields of an item, in its own event and in the output, whose values differ."""
+    names = [name for name in {**closed, **final} if closed.get(name) != final.get(name) and name != OPAQUE]
+    return tuple(f"{where}.{name}" for name in names for where in ("item", "output"))
 
 
 def _without_encrypted(item: Json) -> Json:

@@ -23,6 +23,12 @@ SPECIFICATIONS = {
 """What an area's rules are taken from, for the areas that are not common to all APIs."""
 ALL_APIS = "OpenAI Chat Completions, OpenAI Responses, Anthropic Messages"
 
+CALL_ID = ("tool_calls.id", "call_id", "content_block.id", "content.id")
+CALL_NAME = ("tool_calls.name", "item.name", "output.name", "content_block.name", "content.name")
+CALL_ARGUMENTS = ("arguments", "partial_json", "content_block.input", "content.input")
+FINISH = ("finish_reason", "stop_reason", "status")
+"""Where the APIs have the id, the name and the arguments of a call, and the reason why a turn ended."""
+
 
 class Rule(msgspec.Struct, frozen=True):
     """One requirement for an endpoint."""
@@ -32,7 +38,7 @@ class Rule(msgspec.Struct, frozen=True):
     requirement: str
     """The requirement in one sentence."""
     harm: str
-    """What goes wrong where it is broken."""
+    """Who is harmed where it is broken, and how."""
     level: Level
     required_by: str = ""
     """The specification or the client that requires it; empty if it is the specification of its area."""
@@ -40,8 +46,13 @@ class Rule(msgspec.Struct, frozen=True):
     """What can break it: a stream, a plain answer, either of them, or a conversation."""
     needs: Literal["", "call", "error", "text", "time"] = ""
     """What a turn must contain to test the rule."""
+    fields: tuple[str, ...] = ()
+    """Where a frame or a request shows the fault: names of JSON fields, `outer.inner` for one inside of another."""
     explains: tuple[str, ...] = ()
     """Rules that break along with this one, in the same answer: ids, or `area.*` for all of an area."""
+
+    implies: tuple[str, ...] = ()
+    """Rules that break along with this one in other answers of the same API."""
 
     @property
     def area(self) -> str:
@@ -66,6 +77,8 @@ class Finding(msgspec.Struct, frozen=True):
     """What is wrong, in one sentence."""
     frames: tuple[int, ...] = ()
     """The positions of the frames that show it."""
+    parts: tuple[str, ...] = ()
+    """What is wrong in them: fields, as in the rule, or texts; those of the rule if there are none."""
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.detail}"

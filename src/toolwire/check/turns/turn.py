@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from toolwire.check.turns.loose import as_number, as_object, parsed, shown
-from toolwire.check.turns.rule import Finding, RequestFacts, must, should
+from toolwire.check.turns.rule import CALL_ARGUMENTS, CALL_ID, CALL_NAME, FINISH, Finding, RequestFacts, must, should
 from toolwire.core.events import CallKind
 
 Finish: TypeAlias = Literal["", "stop", "calls", "length", "filter", "failed"]
@@ -16,40 +16,44 @@ RULES = (
     must(
         "calls.id",
         "Every call has an id that no other call of the turn has.",
-        "Results cannot be matched to calls, and the next request is refused or answers the wrong call.",
+        "Agents cannot match results to calls: their next request is refused, or answers the wrong call.",
         on="turn",
         needs="call",
+        fields=CALL_ID,
     ),
     must(
         "calls.name",
         "Every call has the name of a tool that was declared.",
-        "The client runs nothing, or raises.",
+        "Clients run nothing, or raise.",
         required_by="every client: the name chooses what is run",
         on="turn",
         needs="call",
+        fields=(*CALL_NAME, "tools.name"),
     ),
     must(
         "calls.json",
         "The arguments of a function are one JSON object, `{}` if there are none, unless the call is reported as cut.",
-        "The client raises on a call that the model made correctly, or runs half of one.",
+        "Clients raise on a call that the model made correctly, or run half of one.",
         required_by="every client: arguments are parsed before they are used; "
         "Codex runs a call when its item is completed",
         on="turn",
         needs="call",
+        fields=CALL_ARGUMENTS,
         explains=("parallel.calls",),
     ),
     must(
         "calls.finish",
         "A turn that ends in calls says so in its finish reason, and a turn without calls does not; "
         "in a chat whose request named the tool, `stop` will do.",
-        "The agent stops although calls wait, or waits for calls that never come.",
+        "Agents stop although calls wait, or wait for calls that never come.",
         required_by="agents that loop on the finish reason",
         on="turn",
+        fields=FINISH,
     ),
     must(
         "calls.leak",
         "With tools declared, no call is left in the text in the model's own notation.",
-        "The call is shown to the user and never run.",
+        "The user sees the call as text, and the agent never runs it.",
         required_by="users of vLLM, Ollama and other servers with tool parsers",
         on="turn",
         needs="text",
@@ -58,13 +62,13 @@ RULES = (
     must(
         "plain.json",
         "A plain answer is one JSON object.",
-        "The SDK raises.",
+        "The vendors' SDKs raise, and the user gets no answer.",
         on="plain",
     ),
     must(
         "stream.whole",
         "An answer that has begun arrives whole.",
-        "Calls are lost, and nobody says so.",
+        "Agents lose calls, and nobody tells the user.",
         on="turn",
         explains=("stream.disconnect",),
     ),
@@ -78,22 +82,25 @@ RULES = (
     should(
         "usage.reported",
         "A turn reports the tokens that it used, in a chat stream if they were requested.",
-        "Budgets and bills count nothing, and clients that compact histories never do.",
+        "Operators' budgets and bills count nothing, and agents that compact their history by its size never do.",
         on="turn",
+        fields=("usage",),
     ),
     should(
         "usage.sum",
         "The total is the sum of input and output.",
-        "Budgets are off.",
+        "Operators' budgets are off.",
         required_by="OpenAI Chat Completions, OpenAI Responses",
         on="turn",
+        fields=("usage",),
     ),
     should(
         "usage.parts",
         "Cached tokens are at most those of the input, reasoning tokens at most those of the output.",
-        "Costs become negative: clients subtract the parts from the whole.",
+        "Operators see negative costs: clients subtract the parts from the whole.",
         required_by="OpenAI Chat Completions, OpenAI Responses",
         on="turn",
+        fields=("usage",),
     ),
 )
 
@@ -184,7 +191,7 @@ def check_turn(turn: ObservedTurn, facts: RequestFacts) -> Iterator[Finding]:
     leak = LEAKS.search(turn.text) if facts.tools else None
     if leak is not None:
         detail = f"The text holds {turn.text[leak.start() : leak.start() + 80]!r}."
-        yield Finding("calls.leak", detail, turn.frames_of_text(*leak.span()))
+        yield Finding("calls.leak", detail, turn.frames_of_text(*leak.span()), (leak[0],))
     if turn.is_over and turn.usage is None and _wants_usage(facts):
         yield Finding("usage.reported", "The turn reports no tokens.", turn.last)
     if turn.usage is not None:

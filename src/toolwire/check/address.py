@@ -1,0 +1,87 @@
+"""The address of an endpoint, and why it cannot be reached, in words."""
+
+import errno
+import ipaddress
+import re
+import ssl
+from urllib.parse import urlsplit
+
+import aiohttp
+
+_VERSION = re.compile(r"/v\d\w*(/|$)")
+_SCHEME = re.compile(r"[a-zA-Z][\w+.-]*://")
+_ODD_HOST = re.compile(r"\s|^\d+(:|$)")
+"""A blank, or a number, which is the port of an address whose host is missing."""
+CONNECT_SECONDS = 10
+"""The longest wait for a connection."""
+
+
+def base_of(url: str) -> str:
+    """The base URL of an endpoint; `/v1` is added where it is missing, and the path of an API is removed.
+
+    Without a scheme it is http for an IP address and a name without a dot, and https for any other host, so that no key
+    is sent unencrypted through the internet by mistake. Raises `ValueError`.
+    """
+    parts = urlsplit(_with_scheme(url.strip()))
+    try:
+        has_host = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        has_host = False
+    if parts.scheme not in ("http", "https") or not has_host or _ODD_HOST.search(parts.netloc):
+        raise ValueError(f"{url!r} is no address of an endpoint, such as 127.0.0.1:8787 or https://example.com/v1")
+    if parts.query or parts.fragment or "@" in parts.netloc:
+        raise ValueError("the address of an endpoint has no query and no password; a key is given with --key")
+    path = parts.path.rstrip("/")
+    for ending in ("/chat/completions", "/responses", "/messages"):
+        if path.endswith(ending):
+            return f"{parts.scheme}://{parts.netloc}{path.removesuffix(ending)}"
+    return f"{parts.scheme}://{parts.netloc}{path}{'' if _VERSION.search(path) else '/v1'}"
+
+
+def _with_scheme(url: str) -> str:
+    if _SCHEME.match(url):
+        return url
+    host = urlsplit(f"//{url}").hostname or ""
+    return f"{'http' if _is_near(host) else 'https'}://{url}"
+
+
+def _is_near(host: str) -> bool:
+    """Whether a host is an IP address, or a name that only this network knows."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith((".localhost", ".local", ".internal"))
+    return True
+
+
+_REASONS = {
+    errno.ECONNREFUSED: "the connection was refused: is the server running, and is the port right?",
+    errno.EHOSTUNREACH: "there is no way to this host",
+    errno.ENETUNREACH: "there is no way to this network",
+    errno.ETIMEDOUT: "the host does not answer",
+}
+
+
+def failure_in_words(error: Exception) -> str:
+    """Why a request got no answer, or only a part of one."""
+    match error:
+        case aiohttp.ConnectionTimeoutError():
+            return f"no connection in {CONNECT_SECONDS} s: the host does not answer"
+        case aiohttp.ClientConnectorDNSError():
+            return f"the name {error.host!r} is not known"
+        case aiohttp.ClientConnectorCertificateError():
+            return f"its certificate is not trusted ({error.certificate_error})"
+        case aiohttp.ClientConnectorSSLError():
+            return f"it does not speak TLS: does its address begin with http://? ({_reason_of_tls(error)})"
+        case aiohttp.ClientConnectorError():
+            known = _REASONS.get(error.os_error.errno or 0)
+            return known or f"no connection ({error.os_error.strerror or error.os_error})"
+        case aiohttp.ServerDisconnectedError():
+            return "the server closed the connection without an answer"
+        case _:
+            return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
+def _reason_of_tls(error: aiohttp.ClientConnectorError) -> str:
+    inner = error.os_error
+    return (isinstance(inner, ssl.SSLError) and inner.reason) or str(inner)
