@@ -599,7 +599,8 @@ def test_a_prompt_that_cannot_be(run: Run, prompt: str, line: str) -> None:
 
 def test_a_prompt_from_standard_input(run: Run) -> None:
     ran = run("-", "--tools", "none", stdin="Grüße,\nund mehr\n".encode())
-    assert (ran.code, ran.out) == (0, "This is the demo model. You said: Grüße,\nund mehr\n")
+    assert ran.code == 0
+    assert ran.out.startswith("This is the demo model. You said: Grüße,\nund mehr\n")
 
 
 @pytest.mark.parametrize(

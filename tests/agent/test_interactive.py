@@ -84,10 +84,10 @@ def test_an_edit_is_shown_as_a_diff_before_it_is_approved(tmp_path: Path) -> Non
         terminal.until(ASK)
         assert "a.txt (changed)" in terminal.text
         assert terminal.colours_of("-old") == {"red"}
-        assert terminal.colours_of("+a.txt") == {"green"}
+        assert terminal.colours_of("+Write") == {"green"}
         answer(terminal, "y")
         terminal.until("✓ Write a.txt")
-    assert (tmp_path / "a.txt").read_text() == "a.txt"
+    assert (tmp_path / "a.txt").read_text() == "Write the file `a.txt`"
 
 
 def test_commands_and_files_are_completed(tmp_path: Path) -> None:

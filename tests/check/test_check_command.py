@@ -212,10 +212,10 @@ def test_what_a_server_says_does_not_steer_the_terminal(checker: CheckRunner, fa
 
 def test_a_rule_has_one_proof_for_all_apis_and_no_line_is_wrapped(checker: CheckRunner, faulty: Faulty):
     ran = checker.check(faulty.add(no_choice()), "--only", "choice")
-    assert ran.out.startswith("FAILED: 7 MUST and 2 SHOULD rules are broken.\n")
-    assert ran.findings == ["choice.none", "choice.named", "choice.parallel"]
+    assert ran.out.startswith("FAILED: 10 MUST and 2 SHOULD rules are broken.\n")
+    assert ran.findings == ["choice.none", "choice.required", "choice.named", "choice.parallel"]
     assert "MUST choice.none on chat, responses, messages: `tool_choice` none gives no call." in ran.out
-    assert len(re.findall(r"^ +> ", ran.out, re.MULTILINE)) == 3, "one request for each rule"
+    assert len(re.findall(r"^ +> ", ran.out, re.MULTILINE)) == 4, "one request for each rule"
     assert all(line == line.rstrip() for line in ran.out.splitlines())
 
 

@@ -101,7 +101,7 @@ def test_claude_code_on_a_gateway_that_runs_with_a_key_and_a_model_that_was_name
     user.configure(int(running.url.rpartition(":")[2]), KEY)
     done = user.launch("claude", "-p", "hi", "--output-format", "json", "--model", "demo-slow")
     assert set(result_of(done)["modelUsage"]) == {"demo-slow"}
-    assert {turn["key"] for turn in running.turns()} == {"me"}
+    assert {turn["key"] for turn in running.wait_for_turns(1)} == {"me"}
     assert {turn["dialect"] for turn in running.turns()} == {"messages"}
 
 

@@ -144,7 +144,7 @@ def test_a_tool_loop_runs_in_a_session(base_url: str, way: Way):
 def test_an_agent_hands_over_to_another(base_url: str, way: Way):
     async def use(agent: Any, client: openai.AsyncOpenAI) -> Any:
         desk = agents.Agent(name="Desk", model=agent.model, handoffs=[agent])
-        return await way(desk, "Transfer me to the Forecaster.")
+        return await way(desk, "Call transfer_to_forecaster.")
 
     result = run(base_url, "demo", use, tools=[])
     assert result.last_agent.name == "Forecaster"

@@ -153,7 +153,7 @@ def test_every_parallel_call_gets_its_result(ask: Ask):
 
 
 def test_a_custom_tool_runs(ask: Ask):
-    question = HumanMessage(QUESTION)
+    question = HumanMessage("Use the tool run in Paris.")
     message = ask("demo", [question], tools=(run,))
     [call] = message.tool_calls
     assert ask("demo", [question, message, run.invoke(call)], tools=(run,)).text == "According to run: ran Paris"

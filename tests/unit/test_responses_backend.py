@@ -510,7 +510,7 @@ def test_done_alone_ends_a_turn_with_a_note_and_what_is_open_is_incomplete():
         (b'{"error":{"message":"M","type":"T","code":"C","param":"p"}}', "M", "C"),
         (b'{"detail":"Unsupported parameter: user"}', "Unsupported parameter: user", ""),
         (b'{"error":"plain"}', "plain", ""),
-        (b"<html>down</html>", "<html>down</html>", ""),
+        (b"<html>down</html>", "The backend answered with status 400 and a web page.", ""),
         (b"", "The backend answered with status 400.", ""),
     ],
 )

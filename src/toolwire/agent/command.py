@@ -40,7 +40,7 @@ EXIT_CODES = {"failed": FAILED, REPEATED_CALLS: FAILED, "cancelled": CANCELLED}
 
 def run(options: Options) -> int:
     """Run the agent and return the exit code."""
-    if sys.stdout is None:
+    if sys.__stdout__ is None:
         raise UsageError("stdout is closed")
     try:
         prompt = chosen_prompt(options)

@@ -4,7 +4,6 @@ A concept is the first word of a row below, or a word by itself without its endi
 """
 
 import re
-from functools import lru_cache
 
 _LOOKING = """
 get fetch retrieve load obtain give
@@ -118,7 +117,6 @@ _CONCEPTS = {**_rows(_THINGS), **_rows(_LOOKING), **_rows(_CHANGING)}
 _ENDINGS = (("ies", "y"), ("es", ""), ("s", ""), ("ing", ""), ("ing", "e"), ("ed", ""), ("ed", "e"), ("er", ""))
 
 
-@lru_cache(maxsize=4096)
 def concept(word: str) -> str:
     """What a word means, in its simplest form; nothing for a word without a meaning of its own."""
     low = word.lower()

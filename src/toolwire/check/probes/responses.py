@@ -46,25 +46,26 @@ async def continued(session: ProbeSession) -> None:
 def _judge_memory(session: ProbeSession, rule: str, first: Exchange, next: Exchange) -> None:
     """Judge whether a response knows the one that it continues: by its text, or by its token counts.
 
-    The name of the tool is no proof: its own request declares it."""
+    The name of the tool is no proof, unless it knows no tools of its own request."""
     before, after = first.turn.usage, next.turn.usage
-    if any(word in next.turn.text.lower() for word in ("paris", WORD)):
+    proofs = ("paris", WORD) if _response(next).get("tools") else ("paris", WORD, "get_weather")
+    if any(word in next.turn.text.lower() for word in proofs):
         session.judge(rule, True, "", next)
     elif before is not None and after is not None and before.input > 0:
         detail = (
             f"It read {after.input} tokens, the response that it continues {before.input}: that was not read again."
         )
         session.judge(rule, after.input > before.input, detail, next)
-    elif _previous(next):
+    elif _response(next).get("previous_response_id"):
         session.not_observed(rule, "the answer does not show that it knows of the first response")
     else:
         session.judge(rule, False, "The response knows nothing of the one that it continues.", next)
 
 
-def _previous(answer: Exchange) -> str:
-    """The `previous_response_id` in an answer."""
+def _response(answer: Exchange) -> Json:
+    """The response in an answer, as it was told last."""
     responses = [as_object(each.fields.get("response")) for each in answer.received if "response" in each.fields]
-    return as_text((responses or [answer.fields])[-1].get("previous_response_id"))
+    return (responses or [answer.fields])[-1]
 
 
 @probe("resumed", "state.resume")

@@ -7,7 +7,6 @@ look-around, back references, `\p{…}` and flags; such a pattern is None.
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from itertools import repeat
 from typing import TypeAlias
 
@@ -91,7 +90,6 @@ class _Unread(Exception):
     """The pattern has something that is not read here."""
 
 
-@lru_cache(maxsize=256)
 def read(pattern: str) -> Node | None:
     """The pattern, or None if it cannot be read."""
     try:
@@ -287,7 +285,6 @@ class _Writer:
         return text
 
 
-@lru_cache(maxsize=256)
 def _usual(chars: Chars) -> str:
     """The usual characters among these, or else the first."""
     return "".join(filter(chars.has, _USUAL)) or "".join(chr(low) for low, _ in chars.ranges[:1])
