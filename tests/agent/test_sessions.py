@@ -68,7 +68,9 @@ class Model:
     async def write_until(self, session: int, chars: str, word: str) -> Answer:
         """Write, and read on until a word has come; the machine may be slow."""
         answer = await self.write(session, chars)
+        deadline = time.monotonic() + 60
         while word not in answer.output and answer.code is None:
+            assert time.monotonic() < deadline, answer
             more = await self.write(session, "", yield_time_ms=5000)
             answer = msgspec.structs.replace(more, output=answer.output + more.output)
         return answer
@@ -170,7 +172,10 @@ class TestTerminal:
 
     def test_control_c_stops_what_runs(self, loop: Loop, tmp_path: Path):
         async def work(model: Model) -> None:
-            session = (await model.start("trap 'echo caught; exit 9' INT; echo ready; sleep 1000", tty=True)).session
+            started = await model.start("trap 'echo caught; exit 9' INT; echo ready; sleep 1000", tty=True)
+            session = started.session
+            if "ready" not in started.output:
+                await model.write_until(session, "", "ready")
             answer = await model.write_until(session, "\x03", "caught")
             assert (await model.poll(session) if answer.code is None else answer).code == 9
 
