@@ -14,6 +14,7 @@ ASK = "allow? [y]es / [a]lways for"
 def session(folder: Path, *args: str) -> TypedTerminal:
     terminal = TypedTerminal((*PROGRAM, "run", *args), environment(folder), folder)
     terminal.until("/help")
+    terminal.until(lambda: any(line.startswith(">") for line in terminal.lines))  # the input line
     return terminal
 
 
