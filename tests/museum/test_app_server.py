@@ -47,7 +47,7 @@ CALL = ("c1", "look", '{"path":"a"}')
 
 _HEAD = """
 [server]
-commit_after = 0.2
+commit_after = 1.0
 keepalive = 0.2
 
 [timeouts]
