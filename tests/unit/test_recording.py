@@ -116,6 +116,16 @@ def test_secrets_are_blanked(data, kept):
 
 
 @pytest.mark.parametrize(
+    "piece",
+    [b"-----BEGIN PRIVATE KEY-----", b"eyJaaaaaaaaaaaa-", b'"headers":{', b"https://user", b'\\"api_key\\":\\"'],
+)
+def test_what_only_begins_like_a_secret_is_looked_at_once(piece: bytes):
+    """With 2 MB of it a search that begins anew at every piece would not come to an end."""
+    data = piece * (2_000_000 // len(piece))
+    assert without_secrets(data)
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         (b"", "not a Toolwire recording"),

@@ -19,13 +19,12 @@ from toolwire.core.backend import Break, Refuse, Script, Step, Wait
 from toolwire.core.jsonrpc import JSON_LINES
 
 _SECRET = re.compile(
-    rb"\b(?:sk-[\w-]{8,}|eyJ[\w-]{10,}\.[\w-]+\.[\w-]+|Bearer\s+[\w.~+/=-]{8,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}"
+    rb"(?<![\w-])eyJ[\w-]{10,}\.[\w-]+\.[\w-]+|\b(?:sk-[\w-]{8,}|Bearer\s+[\w.~+/=-]{8,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}"
     rb"|gh[pousr]_\w{20,}|github_pat_\w{20,}|gsk_\w{20,}|hf_\w{20,}|xox[abprs]-[\w-]{10,})"
-    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----"
-    rb"|(?<=://)[^/\s\"\\@]+(?=@)",
-    re.DOTALL,
+    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^-]|-(?!----))*-----END [A-Z ]*PRIVATE KEY-----"
+    rb"|(?<=://)[^/\s\"\\@]+(?=@)"
 )
-"""Keys of vendors, tokens, private keys, and the user of a URL."""
+"""Keys of vendors, tokens, private keys, and the user of a URL. No text is looked at more than a few times."""
 _NAMES = (
     rb"(?:[\w-]*api[_-]?key|(?:proxy-)?authorization|pass(?:word|wd|phrase)|(?:client_)?secret"
     rb"|(?:access|refresh|id|auth|session)[_-]token|cookie|private_key)"
