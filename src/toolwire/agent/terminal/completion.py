@@ -63,13 +63,17 @@ class Files:
         self._read = float("-inf")
 
     def matching(self, typed: str) -> list[str]:
-        """The best matches: paths that begin so, names that begin so, then what has the letters in this order."""
+        """The best matches: paths that begin so, names that begin so, then what has the characters in this order."""
         if time.monotonic() - self._read > FRESH_SECONDS:
             self._names = ["/".join(parts) for parts in islice(walk(self._cwd), MAX_FILES)]
             self._read = time.monotonic()
-        letters = re.compile(".*?".join(map(re.escape, typed.lower())))
-        found = [name for name in self._names if letters.search(name.lower()) and _is_plain(name)]
+        found = [name for name in self._names if _has_in_order(name.lower(), typed.lower()) and _is_plain(name)]
         return sorted(found, key=lambda name: _rank(typed.lower(), name.lower()))[:MAX_SHOWN]
+
+
+def _has_in_order(name: str, characters: str) -> bool:
+    rest = iter(name)
+    return all(character in rest for character in characters)  # each is looked for behind the one before
 
 
 def _is_plain(name: str) -> bool:
