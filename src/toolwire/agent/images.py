@@ -32,7 +32,8 @@ def data_url(data: bytes, name: str) -> str:
 def image_url(image: str | Path) -> str:
     """A URL as it is, or an image file as a URL."""
     if isinstance(image, Path):
-        return data_url(image.read_bytes(), image.name)
+        with image.open("rb") as file:
+            return data_url(file.read(MAX_BYTES + 1), image.name)
     if not image.startswith(("data:", "http://", "https://")):
         raise ValueError(f"{image[:80]!r} is no URL; a file is given as a Path")
     return image

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from toolwire.agent.images import data_url
+from toolwire.agent.images import image_url
 from toolwire.agent.tools import files
 from toolwire.agent.tools.confine import confined
 from toolwire.turns.tools.call import ToolError
@@ -35,7 +35,7 @@ def with_files(text: str, cwd: Path) -> Prompt:
     for name, path in dict(_mentioned(text, context)).items():
         try:
             if path.suffix.lower() in _IMAGES:
-                data_url(path.read_bytes(), name)
+                image_url(path)  # whether it is one, and not too large
                 images.append(path)
             else:
                 parts.append(f'<file path="{name}">\n{files.read(name, context=context)}\n</file>')

@@ -73,7 +73,7 @@ class Questions:
         """Show a call; whether the user has seen all of it."""
         self._show([Text.assemble((escaped(call.name), "bold yellow"), " wants to run:")])
         rows, count = await asyncio.to_thread(self._rows, tool, call), 0
-        while some := [*islice(rows, MAX_ROWS)]:
+        while some := await asyncio.to_thread(lambda: [*islice(rows, MAX_ROWS)]):  # to compare files takes time
             if count == MAX_ROWS:
                 self._show([Text(f"This is not all of it: the call has {len(call.text):,} characters.")])
                 if (await self._ask("show the rest? [s/N] ")).strip().lower() not in ("s", "show"):
