@@ -14,7 +14,6 @@ from toolwire.cli.choice import own_key, own_key_variable
 from toolwire.cli.health_codex import codex_of
 from toolwire.core.backend import Post
 from toolwire.turns.checks import OPERATIONS
-from toolwire.turns.explain import reach_hint
 from toolwire.turns.routes import Route, Router, names_in
 from toolwire.turns.settings import Backend, Settings
 from toolwire.upstream.http import HttpUpstream, SmallAnswer, make_session
@@ -42,8 +41,8 @@ async def ask_backend(settings: Settings, backend: Backend) -> tuple[bool, str]:
             async with asyncio.timeout(PATIENCE):
                 good, said = await _ask(route, route.upstream)
         except Broken as error:
-            message = error.failure.message
-            good, said = False, f"{message.replace('The backend', 'it', 1)} {reach_hint(message)}".rstrip()
+            message = error.failure.message.replace("The backend", "it", 1)
+            good, said = False, f"{message} {error.failure.hint}".rstrip()
         except TimeoutError:
             good, said = False, f"no answer in {PATIENCE:.0f} seconds; is base_url right, or a proxy needed?"
         return good, f"{route.upstream.url}: {said}"

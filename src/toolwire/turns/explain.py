@@ -26,23 +26,11 @@ class AskedBackend(msgspec.Struct, frozen=True):
     """Whether clients may see the address: on a gateway without keys they are whoever runs it."""
 
 
-_IS_IT_RUNNING = "Is the server running, and is base_url right?"
-_HINTS = {
-    "connection refused": _IS_IT_RUNNING,
-    "unknown host": "Check base_url.",
-    "TLS failed": "Check base_url: does the server speak https?",
-    "certificate": "If it is your own certificate authority, name its file in SSL_CERT_FILE.",
-    "in time": "Check base_url and the network; timeouts.connect sets how long to wait.",
-    "proxy": "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY.",
-}
-"""What to do, by words of the messages in `upstream/http.py`."""
-
-
 def explained(failure: Failure, backend: AskedBackend) -> Failure:
     """The failure with the name of its backend and a hint, where there is one."""
     name = f"Backend `{backend.name}`"
     where = f" ({backend.url})" if backend.url and backend.shows_url else ""
-    status, code, message, hint = failure.status, failure.code, failure.message, ""
+    status, code, message, hint = failure.status, failure.code, failure.message, failure.hint
     if code in (NO_SUCH_ENDPOINT, WEB_PAGE):
         answer = "a web page" if code == WEB_PAGE else f"status {status}"
         message = f"base_url of backend `{backend.name}`{where} looks wrong: the server answered with {answer}."
@@ -51,17 +39,11 @@ def explained(failure: Failure, backend: AskedBackend) -> Failure:
     elif status == 401 and failure.quoted:
         message = f"{name}{where} refused {_whose_key(backend)}: {message}"
         hint = _KEY_HINTS[backend.key].format(backend.key_variable)
-    elif message.startswith("The backend"):
+    elif not failure.quoted and message.startswith("The backend"):
         message = f"{name}{where}{message.removeprefix('The backend')}"
-        hint = reach_hint(failure.message)
     if hint:
         message = f"{message.rstrip('.')}. {hint}"
     return msgspec.structs.replace(failure, status=status, message=message, hint=hint, url=backend.url)
-
-
-def reach_hint(message: str) -> str:
-    """What to do where a backend cannot be reached; nothing if that is not what the message says."""
-    return next((hint for words, hint in _HINTS.items() if words in message), "")
 
 
 _KEY_HINTS: dict[KeySource, str] = {

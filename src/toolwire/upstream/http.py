@@ -10,6 +10,7 @@ import os
 import re
 import ssl
 from collections.abc import Callable, Mapping
+from errno import ECONNREFUSED
 from io import BytesIO
 from typing import ClassVar, Protocol
 from urllib.request import getproxies, proxy_bypass
@@ -275,20 +276,27 @@ def _broken(error: Exception) -> Broken:
     if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
         refused = getattr(error, "certificate_error", error)
         reason = str(getattr(refused, "verify_message", "")).partition(",")[0]  # what follows a comma names the host
-        return broken("backend_certificate", f"The backend's certificate was refused{f': {reason}' if reason else ''}.")
+        message = f"The backend's certificate was refused{f': {reason}' if reason else ''}."
+        hint = "If it is your own certificate authority, name its file in SSL_CERT_FILE."
+        return broken("backend_certificate", message, hint=hint)
     if isinstance(error, TimeoutError):
-        return broken("backend_unreachable", "The backend cannot be reached in time.", 504)
+        hint = "Check base_url and the network; timeouts.connect sets how long to wait."
+        return broken("backend_unreachable", "The backend cannot be reached in time.", 504, hint)
     if isinstance(error, aiohttp.ClientConnectionError) and isinstance(error, OSError):
-        reason = _reason(error)
-        return broken("backend_unreachable", f"The backend cannot be reached{f': {reason}' if reason else ''}.")
+        reason, hint = _reason(error)
+        message = f"The backend cannot be reached{f': {reason}' if reason else ''}."
+        return broken("backend_unreachable", message, hint=hint)
     return broken("backend_broke_off", "The connection to the backend broke.")
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError) -> tuple[str, str]:
+    """Why there is no connection, and what to do about it."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "unknown host"
+        return "unknown host", "Check base_url."
     if isinstance(error, aiohttp.ClientSSLError):
-        return "TLS failed"
+        return "TLS failed", "Check base_url: does the server speak https?"
     cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     reason = os.strerror(cause.errno).lower() if cause.errno and cause.errno > 0 else ""
-    return f"proxy: {reason}" if reason and isinstance(error, aiohttp.ClientProxyConnectionError) else reason
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return f"proxy: {reason}" if reason else "", "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY."
+    return reason, "Is the server running, and is base_url right?" if cause.errno == ECONNREFUSED else ""

@@ -86,6 +86,6 @@ class Upstream(Protocol):
         ...
 
 
-def broken(code: str, message: str, status: int = 502) -> Broken:
-    """A retryable failure of the connection."""
-    return Broken(Failure(status, code, message, retryable=True))
+def broken(code: str, message: str, status: int = 502, hint: str = "") -> Broken:
+    """A retryable failure of the connection, and what its user can do about it."""
+    return Broken(Failure(status, code, message, retryable=True, hint=hint))
