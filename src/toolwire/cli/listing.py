@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from toolwire.cli.choice import own_key
-from toolwire.cli.masks import without_secrets
+from toolwire.cli.masks import bare_url
 from toolwire.core.terminal import clean
 from toolwire.turns.routes import Route, Router, names_in
 from toolwire.turns.settings import Settings, is_glob
@@ -49,7 +49,7 @@ async def _listing(route: Route, *, everything: bool) -> Listing:
             names.append(name)
         elif everything and name not in names:
             names.append(f"{backend.name}/{name}")
-    url = without_secrets(backend.base_url)
+    url = bare_url(backend.base_url)
     return Listing(backend.name, backend.kind, url, tuple(dict.fromkeys(names)), backend.aliases, globs, error)
 
 

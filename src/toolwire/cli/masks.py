@@ -23,10 +23,10 @@ def masked(value: Any, name: str = "", *, hidden: bool = False) -> Any:
         return value
     if hidden or (any(word in name.upper() for word in SECRET_WORDS) and not name.endswith(_NOT_SECRET)):
         return MASK
-    return without_secrets(value) if "://" in value else value
+    return bare_url(value) if "://" in value else value
 
 
-def without_secrets(url: str) -> str:
+def bare_url(url: str) -> str:
     """An address without the user and the query in it, which may hold keys."""
     try:
         parsed = urlsplit(url)

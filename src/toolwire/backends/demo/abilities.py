@@ -47,12 +47,12 @@ class Ability:
     def senses(self) -> list[Sense]:
         """By the name, and by the description."""
         verb, nouns = self._named
-        told_verb, told = self._described
-        usual = verb or told_verb or ("run" if "command" in nouns else "")
+        described_verb, described = self._described
+        usual = verb or described_verb or ("run" if "command" in nouns else "")
         # What is searched for is the object of a search, and what is read is a file.
-        objects = nouns or (() if verb == "search" else told) or (("file",) if verb == "read" else ())
+        objects = nouns or (() if verb == "search" else described) or (("file",) if verb == "read" else ())
         by_name = Sense(usual, objects, strictly=not usual)
-        return [by_name, Sense(told_verb, told, strictly=True)] if told_verb and told else [by_name]
+        return [by_name, Sense(described_verb, described, strictly=True)] if described_verb and described else [by_name]
 
     @cached_property
     def _named(self) -> tuple[str, tuple[str, ...]]:

@@ -9,11 +9,11 @@ from toolwire.backends.demo.history import Result
 
 def from_results(results: Sequence[Result]) -> str:
     """The results, with the name of their tool, and said to be failures where they are."""
-    told: list[str] = []
+    lines: list[str] = []
     for (name, failed), group in groupby(results, lambda result: (result.name, result.failed)):
         text = " ".join(result.text for result in group)
-        told.append(f"{name} failed: {text}" if failed else f"According to {name}: {text}")
-    return "\n".join([*(text.rstrip("\n") for text in told[:-1]), *told[-1:]])
+        lines.append(f"{name} failed: {text}" if failed else f"According to {name}: {text}")
+    return "\n".join([*(text.rstrip("\n") for text in lines[:-1]), *lines[-1:]])
 
 
 def introduction(words: str, abilities: Sequence[Ability]) -> str:
