@@ -335,7 +335,8 @@ def test_a_background_run_that_cannot_be_stored_says_so_to_whoever_asks(place, u
     assert place.gateway.turns()[-1]["notes"] == {"not_stored": 1}
 
 
-def test_a_cancelled_background_run_that_cannot_be_stored_is_cancelled(place, upstream):
+def test_a_cancelled_background_run_that_cannot_be_stored_is_cancelled(start, upstream):
+    place = start(CONFIG + "lease = 120\n")  # a process that cannot say for long that it is there loses its runs
     upstream.replies["slow"] = Reply(Gate(stream(created(), text("Once "))))
     id = place.api.create("up/slow", background=True)["id"]
     place.api.wait_for(id, "in_progress")
@@ -347,25 +348,36 @@ def test_a_cancelled_background_run_that_cannot_be_stored_is_cancelled(place, up
 # The file
 
 
+def stored_again(place: Place) -> dict[str, Any]:
+    """A response that is stored, and can be read. The first use on each side of the store may find its file gone."""
+    for _ in range(10):
+        response = place.api.create("up/hi")
+        if response["store"] and place.api.get(response["id"]).status_code == 200:
+            return response
+    raise AssertionError("nothing is stored any more")
+
+
 def test_a_file_that_vanishes_is_noticed_and_begun_anew(fresh):
     first = fresh.api.create("up/hi")
     fresh.file.unlink()
     assert fresh.ready() == (200, "failing")
     fresh.gateway.wait_until(lambda: bool(fresh.log("store")))
     assert fresh.log("store")[0]["reason"] == "missing"
-    second = fresh.api.create("up/hi")
+    second = stored_again(fresh)
     assert fresh.api.retrieve(second["id"]) == second
     assert fresh.api.get(first["id"]).status_code == 404
     assert fresh.ready() == (200, "ok")
     assert fresh.file.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_turn_that_finds_the_file_gone_is_not_stored(place):
+def test_a_turn_that_finds_the_file_gone_is_not_stored(place):
+    """The heartbeat may find out first."""
     place.file.unlink()
     response, notes = ask_plain(place)
-    not_stored(response, notes)
-    assert notes[0]["subject"] == "missing"
-    assert place.api.create("up/hi")["store"] is True
+    if not response["store"]:
+        not_stored(response, notes)
+        assert notes[0]["subject"] == "missing"
+    stored_again(place)
 
 
 def test_a_file_that_is_replaced_is_noticed_and_used(fresh, tmp_path):
@@ -381,11 +393,9 @@ def test_a_file_that_is_replaced_is_noticed_and_used(fresh, tmp_path):
         (tmp_path / name).unlink()
     shutil.copy(copy, tmp_path / "new.db")
     os.replace(tmp_path / "new.db", fresh.file)
-    unavailable(fresh.api.get(first["id"]))
+    third = stored_again(fresh)
     assert fresh.api.retrieve(first["id"]) == first
     assert fresh.api.get(second["id"]).status_code == 404
-    assert fresh.api.create("up/hi")["store"] is False
-    third = fresh.api.create("up/hi")
     assert fresh.api.retrieve(third["id"]) == third
 
 
@@ -395,24 +405,17 @@ def serve(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=given, timeout=60, check=False)
 
 
-def test_a_second_gateway_on_the_same_file_is_refused_and_the_first_goes_on(fresh, tmp_path):
-    result = serve(tmp_path)
-    assert result.returncode == 2
-    [line] = result.stderr.splitlines()
-    assert "kept.db" in line
-    assert "another gateway uses this file" in line
-    assert fresh.api.create("up/hi")["store"] is True
+def test_two_gateways_on_one_file_see_what_the_other_keeps(fresh, start):
+    other = start()
+    first = fresh.api.create("up/hi")
+    assert other.api.retrieve(first["id"]) == first
+    second = other.api.create("up/hi", previous_response_id=first["id"])
+    assert fresh.api.retrieve(second["id"]) == second
 
 
 def test_a_gateway_that_was_killed_leaves_no_lock(fresh, start):
     fresh.gateway.kill()
     assert start().api.create("up/hi")["store"] is True
-
-
-def test_a_second_gateway_is_refused_before_there_is_a_file(start, tmp_path):
-    start()
-    assert not (tmp_path / "kept.db").exists()
-    assert serve(tmp_path).returncode == 2
 
 
 def modes(folder: Path) -> dict[str, int]:
@@ -428,7 +431,7 @@ def test_without_a_setting_the_store_lies_in_the_state_directory_for_nobody_else
         os.umask(before)
     place.api.create("up/hi")
     assert (state / "toolwire").stat().st_mode & 0o777 == 0o700
-    names = {"toolwire.db", "toolwire.db-wal", "toolwire.db-shm", "toolwire.db-lock"}
+    names = {"toolwire.db", "toolwire.db-wal", "toolwire.db-shm", "toolwire.db-lock", "console-token"}
     assert modes(state / "toolwire") == dict.fromkeys(names, 0o600)
     assert not list(tmp_path.glob("*.db"))
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 DAY = 86_400.0
 
@@ -11,6 +12,14 @@ def steady() -> float:
     """Seconds since the machine was started; time asleep counts, where the system can tell."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.clock_gettime(clock) if clock is not None else time.monotonic()
+
+
+def boot_id() -> str:
+    """What tells this start of the machine from another one; nothing where the system does not say."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 class StoreClock:

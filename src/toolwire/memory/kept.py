@@ -1,6 +1,7 @@
-"""Tables of what is kept between turns: at hand in memory, and in the store for whoever asks after a restart.
+"""Tables of what is kept between turns: at hand in memory, and in the store for other processes and later ones.
 
-What is put is written in the background, and what memory does not have is asked for once.
+What is put is written in the background, before its turn ends. What memory does not have is asked for each time: other
+processes may have put it meanwhile.
 """
 
 import asyncio
@@ -17,8 +18,6 @@ PATIENCE = 1.0
 """Seconds for which a turn waits for the store. It can do without."""
 UNWRITTEN_BYTES = 32 * 1024 * 1024
 """Most bytes that wait to be written; what comes beyond is at hand in memory only."""
-ABSENT_BYTES = 4 * 1024 * 1024
-"""Most bytes of keys of one table that are known not to be in the store."""
 
 OBJECTS = 512
 """Bytes that a key and a value take in memory beside those of their JSON."""
@@ -77,7 +76,6 @@ class KeptTable(Generic[Key, Value]):
         self.kind = kind
         self._decode = msgspec.json.Decoder(type).decode
         self._values: Shares[Key, Value] = Shares(most)
-        self._absent: Shares[Key, bool] = Shares(ABSENT_BYTES)
         self._behind = behind
 
     def __len__(self) -> int:
@@ -91,7 +89,6 @@ class KeptTable(Generic[Key, Value]):
         with suppress(UnicodeEncodeError):
             name, encoded = stored(key), _encode(value)
             self._hold(key, value, len(name) + len(encoded))
-            self._absent.pop(key)
             self._behind.put(str(key[0]), self.kind, name, encoded)
 
     def hold(self, key: Key, value: Value) -> None:
@@ -102,22 +99,18 @@ class KeptTable(Generic[Key, Value]):
     def _hold(self, key: Key, value: Value, size: int) -> None:
         self._values.put(str(key[0]), key, value, size + OBJECTS)
 
-    def is_unknown(self, key: Key) -> bool:
-        """Whether the store must be asked."""
-        return self._values.get(key) is None and self._absent.get(key) is None
+    def forget(self, key: Key) -> None:
+        """A value is out of date; the store is asked the next time."""
+        self._values.pop(key)
 
     def take(self, key: Key, found: bytes | None) -> None:
         """Use what the store answered, unless a newer value was put while it was asked.
 
         A value that cannot be read counts as absent: another version may have written it.
         """
-        if self._values.get(key) is not None:
-            return
-        if found is not None:
+        if found is not None and self._values.get(key) is None:
             with suppress(msgspec.DecodeError):
                 self._hold(key, self._decode(found), len(stored(key)) + len(found))
-                return
-        self._absent.put(str(key[0]), key, True, len(stored(key)))
 
 
 Wanted: TypeAlias = tuple[KeptTable[Any, Any], "tuple[Any, ...]"]
@@ -126,7 +119,7 @@ Wanted: TypeAlias = tuple[KeptTable[Any, Any], "tuple[Any, ...]"]
 
 async def load(store: Store, owner: str, wanted: Sequence[Wanted]) -> Sequence[Wanted]:
     """Ask the store for what is not at hand; returns what it had. One that fails or takes long has nothing."""
-    unknown = [(table, key) for table, key in wanted if table.is_unknown(key)]
+    unknown = [(table, key) for table, key in wanted if table.get(key) is None]
     if not unknown:
         return ()
     try:

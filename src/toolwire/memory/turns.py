@@ -5,17 +5,23 @@ from toolwire.memory.kept import WriteBehind, load
 from toolwire.memory.reasoning import OF_ONE_BACKEND, ReasoningCache
 from toolwire.memory.results import KeptResults
 from toolwire.memory.store import Store
+from toolwire.memory.threads import KeptThreads
 
 
 class TurnMemory:
-    """Reasoning by call and results that wait. Without a store they last as long as the process."""
+    """Reasoning by call, results that wait, threads that wait. Without a store they last as long as the process."""
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store
-        behind = WriteBehind(store)
-        self.reasoning = ReasoningCache(behind)
-        self.results = KeptResults(behind)
-        self.settled = behind.settled
+        self._behind = WriteBehind(store)
+        self.reasoning = ReasoningCache(self._behind)
+        self.results = KeptResults(self._behind)
+        self.threads = KeptThreads(store, self._behind)
+
+    async def settled(self) -> None:
+        """Wait until what was put so far is written, or cannot be, but not for long."""
+        await self.threads.settled()
+        await self._behind.settled()
 
     async def load(self, owner: str, entries: tuple[Entry, ...]) -> None:
         """Get from the store what belongs to the calls and signatures of a history, before its request is planned."""
@@ -29,8 +35,9 @@ class TurnMemory:
 
     async def _load(self, store: Store, owner: str, entries: tuple[Entry, ...]) -> None:
         calls, wanted = self.reasoning.wanted(owner, entries)
-        self.reasoning.know_origins(await load(store, owner, [*self.results.wanted(calls), *wanted]))
+        beside = [*self.results.wanted(calls), *self.threads.wanted(calls, entries)]
+        self.reasoning.know_origins(await load(store, owner, [*beside, *wanted]))
         whole = self.results.added_to(entries, owner)
         if whole is not entries:
-            _, wanted = self.reasoning.wanted(owner, whole)
-            self.reasoning.know_origins(await load(store, owner, wanted))
+            calls, wanted = self.reasoning.wanted(owner, whole)
+            self.reasoning.know_origins(await load(store, owner, [*self.threads.wanted(calls, whole), *wanted]))

@@ -1,11 +1,10 @@
 """Settings as they may be shown: without keys, and without what may be one."""
 
 from typing import Any, cast
-from urllib.parse import urlsplit, urlunsplit
 
+from toolwire.core.urls import MASK, bare_url
 from toolwire.upstream.environment import SECRET_WORDS
 
-MASK = "***"
 _SECRET_TABLES = ("headers", "http_headers", "env_http_headers", "env")
 """Tables whose values are hidden whatever their names are."""
 _NOT_SECRET = ("_env", "env_key", "key_header", "api_key_env", "max_tokens", "counts_tokens")
@@ -23,14 +22,7 @@ def masked(value: Any, name: str = "", *, hidden: bool = False) -> Any:
         return value
     if hidden or (any(word in name.upper() for word in SECRET_WORDS) and not name.endswith(_NOT_SECRET)):
         return MASK
-    return bare_url(value) if "://" in value else value
-
-
-def bare_url(url: str) -> str:
-    """An address without the user and the query in it, which may hold keys."""
-    try:
-        parsed = urlsplit(url)
-    except ValueError:
-        return MASK
-    host = parsed.netloc.rpartition("@")[2]
-    return urlunsplit((parsed.scheme, host, parsed.path, "", ""))
+    if "://" in value:
+        return bare_url(value)
+    # An address with a slip in it may hold a password all the same.
+    return MASK if name == "url" and "@" in value and not value.startswith("sqlite:") else value

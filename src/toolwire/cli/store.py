@@ -1,0 +1,80 @@
+"""`toolwire store`: what is in the store, its version, and copies of it for another store."""
+
+from typing import Annotated, TypeAlias
+
+import typer
+
+from toolwire.cli.options import AsJson, Config, say, stop, stops_on
+
+store_app = typer.Typer(no_args_is_help=True)
+
+Place: TypeAlias = Annotated[str, typer.Argument(metavar="FILE", help="A file of JSON lines, or - for a pipe.")]
+
+
+@store_app.callback()
+def store() -> None:
+    """Look at the store, bring it to this version, and copy it to another one."""
+
+
+@store_app.command()
+def check(json: AsJson = False, config: Config = None) -> None:
+    """Show the engine, the version, what is kept, which processes use it and their leases. Nothing is changed."""
+    import asyncio
+
+    import msgspec
+
+    from toolwire.cli.store_report import as_text, report_on
+    from toolwire.memory.store import StoreFailed
+    from toolwire.turns.settings import SettingsError, load
+
+    with stops_on(SettingsError, StoreFailed):
+        report = asyncio.run(report_on(load(config)))
+    print(msgspec.json.format(msgspec.json.encode(report)).decode() if json else as_text(report))
+    raise typer.Exit(0 if report.is_ready else 1)
+
+
+@store_app.command()
+def migrate(config: Config = None) -> None:
+    """Bring the schema to this version. Gateways of the version before may go on meanwhile; `serve` does it too."""
+    import asyncio
+
+    from toolwire.memory.store import StoreFailed
+    from toolwire.turns.settings import SettingsError, load, make_store, opened_store
+
+    with stops_on(SettingsError, StoreFailed):
+        settings = load(config)
+        before = asyncio.run(make_store(settings).inspect())
+        after = asyncio.run(opened_store(settings, say).inspect())
+    changed = f"version {before} is now version {after}" if before != after else f"version {after}"
+    print(f"{settings.store.shown}: {changed if after else 'there is no store yet'}")
+
+
+@store_app.command(name="export")
+def export_(file: Place, config: Config = None) -> None:
+    """Write everything that is kept to a file that only you can read, or to a pipe."""
+    import asyncio
+
+    from toolwire.cli.store_copy import exported
+    from toolwire.memory.store import StoreFailed
+    from toolwire.turns.settings import SettingsError, load
+
+    with stops_on(SettingsError, StoreFailed, OSError):
+        rows = asyncio.run(exported(load(config), file))
+    say(f"exported {rows} rows")
+
+
+@store_app.command(name="import")
+def import_(file: Place, config: Config = None) -> None:
+    """Add what `export` wrote to the store of the settings. What is there already stays."""
+    import asyncio
+
+    from toolwire.cli.store_copy import BadExport, imported
+    from toolwire.memory.store import StoreFailed
+    from toolwire.turns.settings import SettingsError, load, opened_store
+
+    with stops_on(SettingsError, StoreFailed, OSError, BadExport):
+        settings = load(config)
+        if not opened_store(settings, say).outlives_process:
+            raise stop("store.url: a store in memory ends with its process; nothing was imported")
+        rows = asyncio.run(imported(settings, file))
+    say(f"imported {rows} rows")

@@ -1,0 +1,71 @@
+"""This process among those that use a store: it has an id, a heartbeat, and learns when it was taken for dead.
+
+Whoever was taken for dead joins anew under another id. Its runs and leases may be somebody else's by then, so those who
+have any are told. They cannot write by what they had: the store refuses that in any case.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from secrets import token_hex
+from socket import gethostname
+
+from toolwire.memory.store import Member, Store, StoreFailed
+
+BEATS = 4
+"""Heartbeats in the time after which a process without one counts as dead."""
+
+
+class Membership:
+    """The id of this process, from its first heartbeat to its last."""
+
+    def __init__(self, store: Store, lease: float, socket: str = "") -> None:
+        self._store = store
+        self._pause = lease / BEATS
+        self._socket = socket
+        self._host = gethostname()
+        self._id = ""  # none while this process is no member
+        self._joining = asyncio.Lock()
+        self._beating: asyncio.Task[None] | None = None
+        self.on_lost: list[Callable[[], None]] = []
+        """Called when this process was taken for dead."""
+
+    @property
+    def member(self) -> Member | None:
+        """This process, while it is a member."""
+        return Member(self._id, self._host, self._socket) if self._id else None
+
+    async def start(self) -> None:
+        """Join, now or as soon as the store can be used, and beat from then on."""
+        with suppress(StoreFailed):
+            await self.id()
+        self._beating = asyncio.get_running_loop().create_task(self._beat())
+
+    async def id(self) -> str:
+        """The id under which this process is a member; it joins if it is none."""
+        if not self._id:
+            async with self._joining:
+                if not self._id:
+                    id = f"m_{token_hex(12)}"
+                    await self._store.join(Member(id, self._host, self._socket))
+                    self._id = id
+        return self._id
+
+    async def leave(self) -> None:
+        """What this process still has is free for others at once."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait((self._beating,))
+        if self._id:
+            with suppress(StoreFailed):
+                await self._store.leave(self._id)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause)
+            with suppress(StoreFailed):
+                if self._id and not await self._store.beat(self._id):
+                    self._id = ""
+                    for tell in self.on_lost:
+                        tell()
+                await self.id()

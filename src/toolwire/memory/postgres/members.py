@@ -1,0 +1,124 @@
+"""Members and leases in PostgreSQL. The only clock is that of the database."""
+
+import secrets
+
+from toolwire.memory.postgres.database import Database
+from toolwire.memory.postgres.statements import Statement
+from toolwire.memory.postgres.values import ALIVE, key_of
+from toolwire.memory.store import Lease, Member
+
+_JOIN = Statement(
+    """
+    INSERT INTO toolwire.members (id, host, socket, lasts, until)
+    VALUES (:id, :host, :socket, :lasts, now() + :lasts * interval '1 second')
+    ON CONFLICT (id) DO UPDATE
+        SET host = excluded.host, socket = excluded.socket, lasts = excluded.lasts, until = excluded.until
+    """
+)
+
+_BEAT = Statement(
+    f"""
+    UPDATE toolwire.members m SET until = now() + m.lasts * interval '1 second'
+    WHERE id = :member AND {ALIVE} RETURNING 1
+    """
+)
+
+_LEAVE = Statement(
+    """
+    WITH gone AS (DELETE FROM toolwire.members WHERE id = :member)
+    DELETE FROM toolwire.leases WHERE member = :member
+    """
+)
+
+_MEMBER = Statement(f"SELECT id, host, socket FROM toolwire.members m WHERE id = :id AND {ALIVE}")
+
+_MEMBERS = Statement(f"SELECT id, host, socket FROM toolwire.members m WHERE {ALIVE} ORDER BY id LIMIT :most")
+
+_LEASES = Statement(
+    f"""
+    SELECT l.name, l.member, l.epoch, l.step FROM toolwire.leases l JOIN toolwire.members m ON m.id = l.member
+    WHERE {ALIVE} ORDER BY l.name LIMIT :most
+    """
+)
+
+TAKE_LEASE = Statement(
+    f"""
+    INSERT INTO toolwire.leases AS l (name, member, epoch)
+    SELECT :name, id, nextval('toolwire.epochs') FROM toolwire.members m WHERE id = :member AND {ALIVE}
+    ON CONFLICT (name) DO UPDATE SET
+        member = excluded.member,
+        epoch = CASE WHEN l.member = excluded.member THEN l.epoch ELSE excluded.epoch END,
+        step = CASE WHEN l.member = excluded.member THEN l.step ELSE 0 END
+    WHERE l.member = excluded.member
+        OR NOT EXISTS (SELECT 1 FROM toolwire.members m WHERE m.id = l.member AND {ALIVE})
+    RETURNING epoch, step
+    """
+)
+"""Epochs come from a sequence, so that none is granted twice, although leases that are dropped leave no row."""
+
+_HOLDER = Statement(
+    f"""
+    SELECT l.member, l.epoch, l.step FROM toolwire.leases l JOIN toolwire.members m ON m.id = l.member
+    WHERE l.name = :name AND {ALIVE}
+    """
+)
+
+ADVANCE = Statement(
+    """
+    UPDATE toolwire.leases SET step = :step + 1, moved_by = :token
+    WHERE name = :name AND member = :member AND epoch = :epoch
+        AND (step = :step OR step = :step + 1 AND moved_by = :token) RETURNING step
+    """
+)
+"""Made again, it knows by the token that it was itself that moved the lease."""
+
+_DROP_LEASE = Statement("DELETE FROM toolwire.leases WHERE name = :name AND member = :member AND epoch = :epoch")
+
+
+class PostgresMembers:
+    """The part of the store for members and leases."""
+
+    _database: Database
+    _lease: float
+
+    async def join(self, member: Member) -> None:
+        await self._database.write(_JOIN, id=member.id, host=member.host, socket=member.socket, lasts=self._lease)
+
+    async def beat(self, member: str) -> bool:
+        return bool(await self._database.flush(_BEAT, member=member))
+
+    async def leave(self, member: str) -> None:
+        await self._database.write(_LEAVE, member=member)
+
+    async def member(self, id: str) -> Member | None:
+        rows = await self._database.read(_MEMBER, id=id)
+        return Member(*rows[0]) if rows else None
+
+    async def members(self, most: int) -> list[Member]:
+        return [Member(*row) for row in await self._database.read(_MEMBERS, most=most)]
+
+    async def leases(self, most: int) -> list[Lease]:
+        """A long name is shown as the store knows it."""
+        return [Lease(*row) for row in await self._database.read(_LEASES, most=most)]
+
+    async def take_lease(self, name: str, member: str) -> Lease | None:
+        rows = await self._database.write(TAKE_LEASE, name=key_of(name), member=member)
+        return Lease(name, member, *rows[0]) if rows else None
+
+    async def holder(self, name: str) -> Lease | None:
+        rows = await self._database.read(_HOLDER, name=key_of(name))
+        return Lease(name, *rows[0]) if rows else None
+
+    async def advance(self, lease: Lease) -> Lease | None:
+        rows = await self._database.write(
+            ADVANCE,
+            name=key_of(lease.name),
+            member=lease.member,
+            epoch=lease.epoch,
+            step=lease.step,
+            token=secrets.token_hex(8),
+        )
+        return Lease(lease.name, lease.member, lease.epoch, rows[0][0]) if rows else None
+
+    async def drop_lease(self, lease: Lease) -> None:
+        await self._database.write(_DROP_LEASE, name=key_of(lease.name), member=lease.member, epoch=lease.epoch)

@@ -1,0 +1,182 @@
+"""The tables, and how those of an earlier version become those of this one.
+
+Every step is made once, by whichever process comes first, and only adds: processes of the version before go on beside
+those of the new one. A step that they cannot live with raises `needs`, and they refuse to start.
+
+All names are in the schema `toolwire`, which is named in every statement: a pooler may give each to another connection.
+"""
+
+from typing import NamedTuple
+
+from toolwire.memory.postgres.database import Connection
+from toolwire.memory.postgres.faults import NotUsable
+
+LOCK = 7_306_084_411
+"""Held by who makes the tables, until its transaction ends."""
+
+
+class Step(NamedTuple):
+    statements: str
+    needs: int
+    """The lowest version that can use the tables afterwards."""
+
+
+STEPS = (
+    Step(
+        """
+        CREATE TABLE toolwire.holders (
+            id text COLLATE "C" PRIMARY KEY,
+            owner text COLLATE "C" NOT NULL,
+            kind text NOT NULL,
+            created float8 NOT NULL,
+            used timestamptz NOT NULL DEFAULT now(),
+            size bigint NOT NULL,
+            status text NOT NULL,
+            previous text COLLATE "C" NOT NULL,
+            conversation text COLLATE "C" NOT NULL,
+            continuation text COLLATE "C" NOT NULL,
+            fields bytea NOT NULL,
+            body bytea NOT NULL,
+            places bigint NOT NULL DEFAULT 0,
+            written_by text NOT NULL DEFAULT ''
+        );
+        CREATE INDEX holders_by_use ON toolwire.holders (used);
+        CREATE INDEX holders_by_owner ON toolwire.holders (owner, used) INCLUDE (size);
+
+        CREATE TABLE toolwire.items (
+            holder text COLLATE "C" NOT NULL,
+            made smallint NOT NULL,
+            place bigint NOT NULL,
+            id text COLLATE "C" NOT NULL,
+            whole_id bytea,
+            owner text COLLATE "C" NOT NULL,
+            call text COLLATE "C",
+            item bytea NOT NULL,
+            PRIMARY KEY (holder, made, place)
+        );
+        CREATE INDEX items_by_id ON toolwire.items (owner, id);
+        CREATE INDEX items_by_call ON toolwire.items (owner, call) WHERE call IS NOT NULL;
+
+        CREATE TABLE toolwire.runs (
+            id text COLLATE "C" PRIMARY KEY,
+            owner text COLLATE "C" NOT NULL,
+            member text COLLATE "C" NOT NULL,
+            epoch bigint NOT NULL,
+            is_over boolean NOT NULL DEFAULT false,
+            is_started boolean NOT NULL DEFAULT false,
+            is_cancelled boolean NOT NULL DEFAULT false,
+            claimed text NOT NULL DEFAULT '',
+            plan bytea NOT NULL
+        ) WITH (fillfactor = 50);
+        CREATE INDEX runs_by_member ON toolwire.runs (member) WHERE NOT is_over;
+        CREATE INDEX runs_cancelled ON toolwire.runs (member) WHERE is_cancelled AND NOT is_over;
+
+        CREATE TABLE toolwire.journal (
+            response text COLLATE "C" NOT NULL,
+            first bigint NOT NULL,
+            count bigint NOT NULL,
+            epoch bigint NOT NULL,
+            frames bytea NOT NULL,
+            PRIMARY KEY (response, first)
+        );
+
+        CREATE TABLE toolwire.members (
+            id text COLLATE "C" PRIMARY KEY,
+            host text NOT NULL,
+            socket text NOT NULL,
+            lasts float8 NOT NULL,
+            until timestamptz NOT NULL
+        ) WITH (fillfactor = 50);
+
+        CREATE SEQUENCE toolwire.epochs;
+        CREATE TABLE toolwire.leases (
+            name text COLLATE "C" PRIMARY KEY,
+            member text COLLATE "C" NOT NULL,
+            epoch bigint NOT NULL,
+            step bigint NOT NULL DEFAULT 0,
+            moved_by text NOT NULL DEFAULT ''
+        ) WITH (fillfactor = 50);
+        CREATE INDEX leases_by_member ON toolwire.leases (member);
+
+        CREATE TABLE toolwire.kept (
+            owner text COLLATE "C" NOT NULL,
+            kind text COLLATE "C" NOT NULL,
+            digest bytea NOT NULL,
+            key bytea NOT NULL,
+            value bytea NOT NULL,
+            size bigint NOT NULL,
+            used timestamptz NOT NULL DEFAULT now(),
+            PRIMARY KEY (owner, kind, digest)
+        );
+        CREATE INDEX kept_by_use ON toolwire.kept (used);
+        CREATE INDEX kept_by_owner ON toolwire.kept (owner, used) INCLUDE (size);
+
+        CREATE TABLE toolwire.dropped (
+            holder text COLLATE "C" PRIMARY KEY,
+            dropped_by text NOT NULL
+        );
+        CREATE TABLE toolwire.probes (id text PRIMARY KEY, data bytea NOT NULL);
+        """,
+        needs=1,
+    ),
+)
+"""Step n makes version n, counted from 1."""
+
+VERSION = len(STEPS)
+
+_FOUND = """
+SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = 'toolwire'),
+    EXISTS (SELECT 1 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = 'toolwire' AND c.relname = 'schema_version')
+"""
+"""Read from the catalogue itself: what to_regclass says may be older than the lock that was waited for."""
+_CURRENT = "SELECT version, needs FROM toolwire.schema_version"
+_BEGUN = """
+CREATE TABLE toolwire.schema_version (version int NOT NULL, needs int NOT NULL);
+INSERT INTO toolwire.schema_version VALUES (0, 0);
+"""
+
+
+async def prepare(connection: Connection) -> None:
+    """Make sure that the tables are there and of this version, or of a later one that can be used."""
+    if await version_of(connection) < VERSION:
+        await _migrate(connection)
+
+
+async def version_of(connection: Connection) -> int:
+    """The version of the tables, 0 if there are none; raises if this Toolwire cannot use them."""
+    version, needs = await _version(connection)
+    if needs > VERSION:
+        raise NotUsable("newer", f"its tables are of version {version}, and this Toolwire knows those of {VERSION}")
+    return version
+
+
+async def _version(connection: Connection) -> tuple[int, int]:
+    [[_, has_tables]] = await connection.fetch(_FOUND)
+    if not has_tables:
+        return 0, 0
+    [[version, needs]] = await connection.fetch(_CURRENT)
+    return version, needs
+
+
+async def _migrate(connection: Connection) -> None:
+    """Every step that is missing, in one transaction; of many processes that begin at once, one makes them."""
+    await connection.execute("BEGIN")
+    try:
+        await connection.execute("SET LOCAL statement_timeout = 0")
+        await connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+        [[has_schema, has_tables]] = await connection.fetch(_FOUND)
+        if not has_schema:
+            await connection.execute("CREATE SCHEMA toolwire")
+        if not has_tables:
+            await connection.execute(_BEGUN)
+        version, _ = await _version(connection)
+        for number, step in enumerate(STEPS[version:], version + 1):
+            await connection.execute(step.statements)
+            change = "UPDATE toolwire.schema_version SET version = $1, needs = greatest(needs, $2)"
+            await connection.fetch(change, number, step.needs)
+    except BaseException:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")

@@ -1,0 +1,200 @@
+"""Members and leases: a process is alive while its heart beats, and one process at a time may do what one may do."""
+
+from tests.store.examples import ANN, held, items, joined, put, record
+from tests.store.place import Place, Users, call, wait_until
+from toolwire.memory.store import Lease, Member, Overtaken
+
+
+def refused(store: Users, lease: Lease) -> bool:
+    """Whether somebody who writes with this lease is refused; what he writes is not there then."""
+    try:
+        store.save(ANN, record(f"by-{lease.epoch}"), items("in"), (), guard=lease)
+    except Overtaken:
+        assert store.load(ANN, f"by-{lease.epoch}") is None
+        return True
+    return False
+
+
+# Members
+
+
+def test_a_member_is_known_by_all_until_it_leaves(store):
+    one = Member("one", "host", "/run/one.sock")
+    assert store.member("one") is None
+    store.join(one)
+    store.join(one)
+    assert store.member("one") == one
+    assert store.stats().members == 1
+    store.leave("one")
+    store.leave("one")
+    assert store.member("one") is None
+    assert store.stats().members == 0
+
+
+def test_a_heart_that_beats_in_time_keeps_a_member_alive(store):
+    joined(store, "one")
+    for _ in range(3):
+        assert store.beat("one") is True
+    assert store.member("one") is not None
+
+
+def test_a_member_whose_heartbeat_is_overdue_is_dead_for_good(place: Place):
+    store = place.open()
+    place.join_briefly(Member("one"))
+    wait_until(lambda: store.member("one") is None)
+    assert store.beat("one") is False
+    assert store.member("one") is None
+
+
+def test_who_never_joined_or_has_left_has_no_heartbeat(store):
+    assert store.beat("nobody") is False
+    joined(store, "one")
+    store.leave("one")
+    assert store.beat("one") is False
+
+
+def test_the_living_members_and_their_leases_are_listed(store):
+    joined(store, "one", "two", "three")
+    leases = [held(store, name, "one") for name in ("a", "b")]
+    lost = held(store, "c", "three")
+    store.leave("three")
+    assert [member.id for member in store.members(10)] == ["one", "two"]
+    assert store.leases(10) == leases
+    assert lost not in store.leases(10)
+    assert len(store.members(1)) == len(store.leases(1)) == 1
+
+
+# Leases
+
+
+def test_one_member_at_a_time_has_a_lease(store):
+    joined(store, "one", "two")
+    lease = held(store, "name", "one")
+    assert (lease.name, lease.member, lease.step) == ("name", "one", 0)
+    assert store.take_lease("name", "two") is None
+    assert store.take_lease("name", "one") == lease
+    assert store.holder("name") == lease
+    assert store.holder("other") is None
+    assert held(store, "other", "two").member == "two"
+
+
+def test_many_that_take_a_lease_at_once_get_it_once(store):
+    members = [f"m{place}" for place in range(9)]
+    joined(store, *members)
+    for name in ("a", "b", "c"):
+        granted = [lease for lease in store.at_once(*(call("take_lease", name, member) for member in members)) if lease]
+        assert len(granted) == 1
+        assert store.holder(name) == granted[0]
+
+
+def test_a_dropped_lease_is_free_and_drops_nothing_of_the_next(store):
+    joined(store, "one", "two")
+    first = held(store, "name", "one")
+    store.drop_lease(first)
+    store.drop_lease(first)
+    assert store.holder("name") is None
+    second = held(store, "name", "two")
+    store.drop_lease(first)
+    assert store.holder("name") == second
+
+
+def test_a_member_that_leaves_frees_its_leases(store):
+    joined(store, "one", "two")
+    lost = held(store, "name", "one")
+    store.leave("one")
+    assert store.holder("name") is None
+    assert held(store, "name", "two").epoch > lost.epoch
+
+
+def test_the_lease_of_a_dead_member_is_free_to_take(place: Place):
+    store = place.open()
+    joined(store, "two")
+    place.join_briefly(Member("one"))
+    lost = held(store, "name", "one")
+    taken = wait_until(lambda: store.take_lease("name", "two"))
+    assert taken.epoch > lost.epoch
+    assert refused(store, lost)
+    assert not refused(store, taken)
+
+
+def test_who_is_not_alive_gets_no_lease(store):
+    joined(store, "one")
+    store.leave("one")
+    assert store.take_lease("name", "one") is None
+    assert store.take_lease("name", "nobody") is None
+    assert store.holder("name") is None
+
+
+def test_no_epoch_of_a_lease_is_granted_twice(store):
+    """Also when it is dropped, when its member leaves, and when the next one is the same member."""
+    joined(store, "one", "two")
+    epochs: list[int] = []
+    for place in range(4):
+        lease = held(store, "name", "one")
+        epochs.append(lease.epoch)
+        if place % 2:
+            store.drop_lease(lease)
+        else:
+            store.leave("one")
+            joined(store, "one")
+        between = held(store, "name", "two")
+        epochs.append(between.epoch)
+        store.drop_lease(between)
+    assert epochs == sorted(set(epochs))
+
+
+def test_who_lost_a_lease_writes_nothing_with_it(store):
+    joined(store, "one", "two")
+    lost = held(store, "name", "one")
+    assert not refused(store, lost)
+    store.drop_lease(lost)
+    put(store, "other")
+    again = held(store, "name", "one")
+    stale = Lease("name", "one", lost.epoch)
+    assert refused(store, Lease("name", "two", again.epoch))
+    store.drop_lease(again)
+    assert refused(store, again)
+    assert stale.epoch != again.epoch
+
+
+def test_what_was_saved_with_a_lease_can_be_saved_again_without_it(store):
+    """What became of the first attempt was not known, and the lease was lost since."""
+    joined(store, "one")
+    lease = held(store, "name", "one")
+    store.save(ANN, record("r1", response=b"1"), items("in"), (), guard=lease)
+    store.drop_lease(lease)
+    store.save(ANN, record("r1", response=b"1"), items("in"), (), guard=lease)
+    assert store.load(ANN, "r1").response == b"1"
+
+
+# Steps
+
+
+def test_a_lease_moves_on_by_one_step_once(store):
+    joined(store, "one", "two")
+    lease = held(store, "thread", "one")
+    results = store.at_once(*(call("advance", lease) for _ in range(6)))
+    moved = [each for each in results if each is not None]
+    assert moved == [Lease("thread", "one", lease.epoch, 1)]
+    assert store.holder("thread") == moved[0]
+    assert store.advance(moved[0]) == Lease("thread", "one", lease.epoch, 2)
+    assert store.advance(lease) is None
+
+
+def test_a_lost_lease_does_not_move_on(store):
+    joined(store, "one", "two")
+    lost = held(store, "thread", "one")
+    store.leave("one")
+    assert store.advance(lost) is None
+    taken = held(store, "thread", "two")
+    assert store.advance(lost) is None
+    assert store.holder("thread") == taken
+
+
+def test_steps_do_not_take_a_lease_away(store):
+    joined(store, "one")
+    lease = held(store, "thread", "one")
+    moved = store.advance(lease)
+    assert not refused(store, lease)
+    store.drop_lease(moved)
+    assert store.holder("thread") is None
