@@ -42,7 +42,13 @@ class AppServer(Routes):
     """The running gateway, with the backends of `backends` or others; `{url}` is where the scripted model is."""
 
     def __init__(
-        self, folder: Path, http: httpx.Client, config: str = "", login: Json | None = None, **environment: str
+        self,
+        folder: Path,
+        http: httpx.Client,
+        config: str = "",
+        login: Json | None = None,
+        start: Callable[..., Gateway] = Gateway,
+        **environment: str,
     ) -> None:
         self.folder = folder
         for name in ("home", "tmp"):
@@ -57,7 +63,7 @@ class AppServer(Routes):
             **NOWHERE,
             "MODEL_KEY": "sk-of-the-model",
         }
-        super().__init__(Gateway(folder, tables, **around, **environment), upstream, http)
+        super().__init__(start(folder, tables, **around, **environment), upstream, http)
         self._given = 0
 
     def stop(self) -> None:
@@ -86,7 +92,7 @@ class AppServer(Routes):
     @contextmanager
     def stream(self, dialect: Name, body: Json) -> Iterator[Iterator[str]]:
         """The lines of an answer while it comes."""
-        with httpx.Client(timeout=30, trust_env=False) as http:
+        with httpx.Client(timeout=120, trust_env=False) as http:
             with http.stream("POST", self.gateway.url + PATHS[dialect], json=body) as response:
                 yield response.iter_lines()
 

@@ -166,11 +166,14 @@ class Workers:
         self._since += len(self.rows())
 
     def rows(self) -> "Rows":
-        lines = self._log.read_bytes().splitlines() if self._log.exists() else []
-        rows = [row for line in lines if (row := _row(line)) is not None]
-        return Rows(rows[self._since :])
+        return Rows(self.all_rows()[self._since :])
 
-    def wait_for(self, holds: "Callable[[Rows], Any]", seconds: float = 10) -> "Rows":
+    def all_rows(self) -> "Rows":
+        """Those of no interest too."""
+        lines = self._log.read_bytes().splitlines() if self._log.exists() else []
+        return Rows(row for line in lines if (row := _row(line)) is not None)
+
+    def wait_for(self, holds: "Callable[[Rows], Any]", seconds: float = 60) -> "Rows":
         """The rows once this holds of them; fails if it never does."""
         end = time.monotonic() + seconds
         while True:

@@ -30,7 +30,7 @@ from tests.unit.codex_lines import (
 )
 from toolwire.adapt.history import NO_RESULT, repair_pairs
 from toolwire.assembly import ToolRules, policies_for
-from toolwire.backends.codex import awaited
+from toolwire.backends.codex import awaited, read_turn, write_turn
 from toolwire.backends.codex.resume import WITHHELD
 from toolwire.core.backend import PendingTurn
 from toolwire.core.collect import Turn, collect
@@ -671,3 +671,32 @@ def test_a_textual_call_without_a_twin_gives_a_new_thread_that_is_told_of_it():
     calls = (Call(textual, "f", '{"n": 1}'), TWO)
     answers = (Result(textual, "one"), Result("c2", "two"))
     assert not is_same(Talk(asked_by("chat", STORY.then(Round(calls, answers))), first.dialogue.waiting))
+
+
+# Other processes
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_turn_that_waits_is_the_same_when_another_process_has_read_it(dialect: Name):
+    waiting = parked(asked_by(dialect, STORY))
+    written = write_turn(waiting)
+    assert written is not None
+    read = read_turn(written)
+    assert read == waiting
+    assert is_same(Talk(asked_by(dialect, NEXT), read))
+
+
+def test_what_is_written_of_a_turn_does_not_grow_with_its_history():
+    long = msgspec.structs.replace(STORY, user="long " * 10_000, system="words " * 10_000)
+    assert len(write_turn(parked(asked_by("chat", long))) or b"") < 2_000
+
+
+def test_half_a_character_cannot_be_written_for_another_process():
+    waiting = parked(asked_by("chat", STORY))
+    state = msgspec.structs.replace(waiting.state, text="\ud800")
+    assert write_turn(msgspec.structs.replace(waiting, state=state)) is None
+
+
+@pytest.mark.parametrize("written", [b"{}", b"[1]", b'{"thread":"t","calls":[],"state":{"turn":1}}', b"\xff"])
+def test_what_another_version_has_written_is_nothing(written: bytes):
+    assert read_turn(written) is None

@@ -8,7 +8,7 @@ from toolwire import __version__
 from toolwire.backends.codex import Profile, config
 from toolwire.core.terminal import clean
 from toolwire.turns.settings import Backend, Settings
-from toolwire.upstream.codex.upstream import CodexUpstream
+from toolwire.upstream.codex.upstream import CodexUpstream, Sharing
 from toolwire.upstream.codex.worker import WorkerSpec
 from toolwire.upstream.credentials import login_file
 from toolwire.upstream.environment import inherited
@@ -16,8 +16,10 @@ from toolwire.upstream.environment import inherited
 CATALOGUE = "models.json"
 
 
-def codex_upstream(backend: Backend, profile: Profile, settings: Settings) -> CodexUpstream:
-    """The workers of a backend, none of them started yet."""
+def codex_upstream(
+    backend: Backend, profile: Profile, settings: Settings, sharing: Sharing | None = None
+) -> CodexUpstream:
+    """The workers of a backend, none of them started yet. With `sharing` other processes can go on with its threads."""
     allowed = frozenset((*backend.inherit, backend.api_key_env, *config.key_variables(backend.overrides)))
     spec = WorkerSpec(
         command=(*backend.command, "app-server", *config.arguments(backend.overrides)),
@@ -27,7 +29,8 @@ def codex_upstream(backend: Backend, profile: Profile, settings: Settings) -> Co
         version=__version__,
     )
     models = frozenset((*backend.literal_models, *backend.aliases.values()))
-    return CodexUpstream(spec, backend.workers, profile, models, partial(_say, backend.name))
+    say = partial(_say, backend.name)
+    return CodexUpstream(backend.name, spec, backend.workers, profile, models, say, sharing)
 
 
 def _files(backend: Backend, idle: float, home: str, models: Sequence[str]) -> Mapping[str, bytes]:

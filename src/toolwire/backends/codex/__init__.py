@@ -14,7 +14,7 @@ from toolwire.backends.codex.decode import Decoder
 from toolwire.backends.codex.encode import PROVIDER, opening
 from toolwire.backends.codex.failures import request_failure
 from toolwire.backends.codex.profile import LIMITS, Profile
-from toolwire.backends.codex.resume import ThreadState, continuation, digest, without_reasoning
+from toolwire.backends.codex.resume import ThreadState, continuation, digest, read_turn, without_reasoning, write_turn
 from toolwire.backends.codex.wire import Line, Result
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Dialogue, PendingTurn
@@ -23,7 +23,7 @@ from toolwire.core.request import CallEntry, Request, ResultEntry
 from toolwire.core.sse import Frame
 from toolwire.memory.keys import CallKey, CallKeys
 
-__all__ = ["PROVIDER", "Conversation", "Profile", "awaited", "profile_from"]
+__all__ = ["PROVIDER", "Conversation", "Profile", "awaited", "profile_from", "read_turn", "write_turn"]
 
 _USUAL = Profile()
 

@@ -5,6 +5,7 @@ depends on who spoke last, and no limit on the length of a message applies.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -54,8 +55,8 @@ class Opening(msgspec.Struct, frozen=True):
 
     @property
     def setting(self) -> bytes:
-        """All that cannot be changed while a turn runs, for comparison."""
-        return msgspec.json.encode((self.start, self.turn))
+        """A digest of all that cannot be changed while a turn runs."""
+        return sha256(msgspec.json.encode((self.start, self.turn))).digest()
 
 
 def opening(request: Request, profile: Profile, provider: str = PROVIDER) -> Opening:

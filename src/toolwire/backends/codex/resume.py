@@ -9,6 +9,7 @@ import msgspec
 
 from toolwire.backends.codex.protocol import failed_call
 from toolwire.core import jsonrpc
+from toolwire.core.backend import PendingTurn
 from toolwire.core.events import Usage
 from toolwire.core.jsonrpc import Id
 from toolwire.core.request import (
@@ -23,6 +24,7 @@ from toolwire.core.request import (
     TextPart,
 )
 from toolwire.core.text import is_blank, same_json
+from toolwire.memory.keys import CallKey
 
 WITHHELD = "Error: the call was not carried out. Call the tool again, by itself."
 """What a model reads about a call that its client was not shown."""
@@ -39,7 +41,7 @@ class ThreadState(msgspec.Struct, frozen=True):
 
     turn: str
     setting: bytes
-    """What the thread was started with."""
+    """A digest of what the thread was started with."""
     length: int
     history: bytes
     """How many entries the request had that led here, and their digest."""
@@ -51,6 +53,34 @@ class ThreadState(msgspec.Struct, frozen=True):
     """The tokens that were reported to clients so far."""
     stand_ins: dict[str, str] = {}
     """Calls that clients know by another id: that id, and the thread's own."""
+
+
+class _WrittenTurn(msgspec.Struct, frozen=True):
+    """A turn that waits, as another process reads it."""
+
+    thread: str
+    calls: tuple[CallKey, ...]
+    state: ThreadState
+
+
+_read_turn = msgspec.json.Decoder(_WrittenTurn).decode
+
+
+def write_turn(turn: PendingTurn) -> bytes | None:
+    """A turn that waits, for another process; None if it holds half a character, which cannot be written."""
+    try:
+        return msgspec.json.encode(turn)
+    except UnicodeEncodeError:
+        return None
+
+
+def read_turn(written: bytes) -> PendingTurn | None:
+    """A turn of another process; None if another version has written it."""
+    try:
+        read = _read_turn(written)
+    except msgspec.DecodeError:
+        return None
+    return PendingTurn(read.thread, read.calls, read.state)
 
 
 class Continuation(msgspec.Struct, frozen=True):

@@ -5,13 +5,15 @@ requests are declined, and its slot is free when it has ended or has had time en
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias
 
 from toolwire.backends.codex import Profile
 from toolwire.backends.codex.protocol import Envelope, ThreadTracker
 from toolwire.core.backend import Ask, PendingTurn
-from toolwire.core.errors import BackendFault, Failure
+from toolwire.core.errors import BackendFault
+from toolwire.memory.store import Lease
+from toolwire.upstream.codex.inbox import Inbox
 from toolwire.upstream.codex.pool import Pool
 from toolwire.upstream.codex.worker import Worker
 
@@ -19,9 +21,6 @@ LEAVING = 2.0
 """Seconds that a turn has to end once it is interrupted, before its slot is free."""
 FORGETTING = 30.0
 """Seconds after which nobody waits for its end any more."""
-
-INBOX_LIMIT = 64 * 1024 * 1024
-"""Most bytes that may wait for a slow client."""
 
 State: TypeAlias = Literal["served", "waiting", "left", "over"]
 
@@ -32,6 +31,9 @@ class Thread:
     def __init__(self, worker: Worker, pool: Pool, profile: Profile, expire: "Callable[[Thread], None]") -> None:
         self.worker = worker
         self.waiting: PendingTurn | None = None
+        self.lease: Lease | None = None
+        """The right to go on with it, once other processes know of it."""
+        self.inbox = Inbox(b"\n")
         self._tracker = ThreadTracker()
         self._pool = pool
         self._profile = profile
@@ -40,10 +42,6 @@ class Thread:
         self._loop = asyncio.get_running_loop()
         self._state: State = "served"
         self._channel = worker.open_channel(self)
-        self._inbox: list[bytes] = []
-        self._size = 0
-        self._fault: BackendFault | None = None
-        self._reader: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         worker.started += 1
         self.resume()
@@ -54,22 +52,21 @@ class Thread:
         self._tracker.sent(ask)
         self.worker.ask(self._channel, ask)
 
+    def write(self, line: bytes) -> None:
+        self.worker.write(line)
+
     def take(self) -> bytes:
         """The lines that have come."""
-        if not self._inbox:
-            if self._fault is not None:
-                raise self._fault
-            return b""
-        lines, self._inbox, self._size = self._inbox, [], 0
-        lines.append(b"")
-        return b"\n".join(lines)
+        return self.inbox.take()
 
     async def arrived(self) -> bytes:
         """The next lines."""
-        while not self._inbox and self._fault is None:
-            self._reader = self._loop.create_future()
-            await self._reader
-        return self.take()
+        return await self.inbox.arrived()
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The rate limits of the account."""
+        return self.worker.limit_headers
 
     @property
     def is_running(self) -> bool:
@@ -97,8 +94,8 @@ class Thread:
             return
         self._state = "left"
         self.stop_timer()
-        self._inbox.clear()
-        if not self.is_running and (self._tracker.thread or self._fault is not None):
+        self.inbox.clear()
+        if not self.is_running and (self._tracker.thread or self.inbox.fault is not None):
             self._finish()
             return
         self._timer = self._loop.call_later(LEAVING, self._leave_late)
@@ -144,7 +141,7 @@ class Thread:
         if tracker.thread and not was_known:
             self.worker.threads[tracker.thread] = self
         if self._state == "served":
-            self._keep(line)
+            self.inbox.put(line)
         elif refusal := envelope.refusal:
             self.worker.write(refusal)
         if self._state == "waiting" and (not self.is_running or envelope.is_call):
@@ -155,22 +152,9 @@ class Thread:
             else:
                 self._finish()  # with its id, if it has got one only now
 
-    def _keep(self, line: bytes) -> None:
-        self._inbox.append(line)
-        self._size += len(line)
-        if self._size > INBOX_LIMIT:
-            self._fault = BackendFault(Failure(502, "client_too_slow", "The client reads too slowly."))
-            self._inbox.clear()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
-
     def lose(self, fault: BackendFault) -> None:
-        self._fault = fault
         self._tracker.is_running = False
-        self._wake()
+        self.inbox.fail(fault)
         if self._state == "waiting":
             self._expire(self)
         elif self._state != "served":

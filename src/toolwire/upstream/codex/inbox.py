@@ -1,0 +1,70 @@
+"""The lines of a thread that have come and were not read yet, bounded in bytes."""
+
+import asyncio
+
+from toolwire.core.errors import BackendFault, Failure
+
+INBOX_LIMIT = 64 * 1024 * 1024
+"""Most bytes that may wait for a slow client."""
+
+
+class Inbox:
+    """Pieces of a reply in their order, each followed by `end` when they are read, and the fault that ends it."""
+
+    def __init__(self, end: bytes) -> None:
+        self._end = end
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._reader: asyncio.Future[None] | None = None
+        self._is_stopped = False
+        self.fault: BackendFault | None = None
+
+    def put(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._size += len(piece)
+        if self._size > INBOX_LIMIT:
+            self.clear()
+            self.fault = BackendFault(Failure(502, "client_too_slow", "The client reads too slowly."))
+        self._wake()
+
+    def put_back(self, data: bytes) -> None:
+        """Let what was read be read once more, before all else."""
+        if data:
+            self._pieces.insert(0, data.removesuffix(self._end))
+            self._size += len(data)
+
+    def fail(self, fault: BackendFault) -> None:
+        """Nothing more comes."""
+        self.fault = fault
+        self._wake()
+
+    def clear(self) -> None:
+        self._pieces, self._size = [], 0
+
+    def take(self) -> bytes:
+        """What has come. Raises the fault once all was read."""
+        if not self._pieces:
+            if self.fault is not None:
+                raise self.fault
+            return b""
+        pieces = self._pieces
+        self.clear()
+        pieces.append(b"")
+        return self._end.join(pieces)
+
+    async def arrived(self) -> bytes:
+        """What comes next; nothing once after `stop`."""
+        while not self._pieces and self.fault is None and not self._is_stopped:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        self._is_stopped = False
+        return self.take()
+
+    def stop(self) -> None:
+        """Let whoever waits go on, though nothing has come."""
+        self._is_stopped = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
