@@ -520,7 +520,7 @@ def test_a_client_that_leaves_cancels_its_turn(gateway, upstream, http):
         id = socket.receive()["response"]["id"]
         while socket.receive()["type"] != "response.output_text.delta":
             pass
-    assert upstream.gone.wait(5)
+    assert upstream.gone.wait(60)
     left = Responses(http, gateway).wait_for(id, "cancelled")
     assert (left["status"], text_of(left)) == ("cancelled", "Once upon")
 
@@ -536,7 +536,7 @@ def test_a_client_that_leaves_takes_its_waiting_requests_along(gateway, upstream
         socket.send("up/later")
         while socket.receive()["type"] != "response.output_text.delta":
             pass
-    assert upstream.gone.wait(5)
+    assert upstream.gone.wait(60)
     gateway.wait_for_turns(turns + 1)
     assert len(upstream.of("later")) == before
 
@@ -550,7 +550,7 @@ def test_a_client_that_leaves_is_noticed_however_many_requests_wait(gateway, ups
             pass
         for _ in range(200):
             socket.send("demo", store=False)
-    assert upstream.gone.wait(5)
+    assert upstream.gone.wait(60)
 
 
 def test_many_connections_do_not_disturb_each_other(gateway):

@@ -640,7 +640,7 @@ def test_of_different_outputs_submitted_at_once_the_first_count(gateway, api, up
     got: dict[str, list[httpx.Response]] = {"x": [], "y": []}
 
     def submit(output: str, streamed: bool) -> None:
-        with httpx.Client(trust_env=False, timeout=20) as client:
+        with httpx.Client(trust_env=False, timeout=120) as client:
             got[output].append(Responses(client, gateway).submit(first, {"c1": output}, stream=streamed))
 
     threads = [threading.Thread(target=submit, args=("xy"[n % 2], n % 4 < 2)) for n in range(8)]
@@ -675,7 +675,7 @@ def test_outputs_submitted_by_many_at_once_run_once(gateway, api, upstream):
     got: list[Any] = []
 
     def submit(streamed: bool) -> None:
-        with httpx.Client(trust_env=False, timeout=20) as client:
+        with httpx.Client(trust_env=False, timeout=120) as client:
             response = good(Responses(client, gateway).submit(first["id"], {"c1": "x"}, stream=streamed))
             got.append(read_events(response).response if streamed else response.json())
 
@@ -718,12 +718,12 @@ def test_outputs_can_be_submitted_again_by_a_client_that_left(api, upstream):
     upstream.gone.clear()
     first = api.create("up/calls", tools=FIND)
     body = {"tool_outputs": [{"call_id": "c1", "output": "x"}], "stream": True}
-    with httpx.Client(trust_env=False, timeout=20) as client:
+    with httpx.Client(trust_env=False, timeout=120) as client:
         with client.stream("POST", f"{api.url}/{first['id']}/submit_tool_outputs", json=body) as response:
             for name, _ in iter_events(response, Events()):
                 if name == "response.output_text.delta":
                     break
-    assert upstream.gone.wait(5)
+    assert upstream.gone.wait(60)
     assert text_of(good(api.submit(first["id"], {"c1": "x"})).json()) == "hi"
 
 
@@ -740,7 +740,7 @@ def test_only_outputs_end_the_waiting(api, upstream):
 # Background
 
 
-def wait_until(condition: Any, seconds: float = 10) -> None:
+def wait_until(condition: Any, seconds: float = 60) -> None:
     pause = threading.Event()
     for _ in range(int(seconds / 0.01)):
         if condition():
@@ -760,7 +760,7 @@ class Begun(Events):
 def begin(gateway: Gateway, body: dict[str, Any], until: str) -> Begun:
     """Read a stream up to this event, and leave."""
     begun = Begun()
-    with httpx.Client(trust_env=False, timeout=20) as client:
+    with httpx.Client(trust_env=False, timeout=120) as client:
         with client.stream("POST", f"{gateway.base_url}/responses", json=body) as response:
             assert response.status_code == 200, response.read()
             for frame in iter_events(response, begun):
@@ -833,7 +833,7 @@ def test_two_clients_follow_the_same_run(api, gateway, gate):
     got: list[Events] = []
 
     def follow() -> None:
-        with httpx.Client(trust_env=False, timeout=20) as client:
+        with httpx.Client(trust_env=False, timeout=120) as client:
             got.append(Responses(client, gateway).replay(id))
 
     threads = [threading.Thread(target=follow) for _ in range(2)]
@@ -857,7 +857,7 @@ def test_a_background_response_can_be_cancelled(api, upstream, gate):
     wait_for_text(api, id)
     cancelled = good(api.post({}, f"/{id}/cancel")).json()
     assert (cancelled["status"], cancelled["error"]) == ("cancelled", None)
-    assert upstream.gone.wait(5)
+    assert upstream.gone.wait(60)
     assert api.retrieve(id) == cancelled
     assert good(api.post({}, f"/{id}/cancel")).json() == cancelled, "once more changes nothing"
     assert response_errors(cancelled) == []
@@ -870,7 +870,7 @@ def test_whoever_follows_a_cancelled_response_is_told(api, gateway, gate):
     got: list[Events] = []
 
     def follow() -> None:
-        with httpx.Client(trust_env=False, timeout=20) as client:
+        with httpx.Client(trust_env=False, timeout=120) as client:
             got.append(Responses(client, gateway).replay(id))
 
     thread = threading.Thread(target=follow)
@@ -897,7 +897,7 @@ def test_a_running_response_that_is_deleted_is_stopped(api, upstream, gate):
     id = api.create("up/slow", background=True)["id"]
     wait_for_text(api, id)
     good(api.delete(id))
-    assert upstream.gone.wait(5)
+    assert upstream.gone.wait(60)
     is_missing(api.get(id))
 
 
@@ -957,7 +957,7 @@ class Ended:
         upstream.replies["never"] = Reply([stream(created(), text("Once ")), Hold()])
         config = '[server]\ndrain = 1\n[store]\nurl = "sqlite:kept.db"\n' + backend(upstream.url)
         first = Gateway(folder, config)
-        with httpx.Client(trust_env=False, timeout=20) as client:
+        with httpx.Client(trust_env=False, timeout=120) as client:
             api = Responses(client, first)
             self.finished, self.broken_off = (
                 api.create(model, background=True)["id"] for model in ("up/finishing", "up/never")
@@ -968,7 +968,7 @@ class Ended:
         begun = threading.Event()
         reader = threading.Thread(target=self._read, args=(first, begun))
         reader.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
         first.process.terminate()
         finishing.open()
         self.code = first.stop()
@@ -977,7 +977,7 @@ class Ended:
 
     def _read(self, gateway: Gateway, begun: threading.Event) -> None:
         body = response_body("up/never", stream=True)
-        with httpx.Client(trust_env=False, timeout=20) as client:
+        with httpx.Client(trust_env=False, timeout=120) as client:
             with client.stream("POST", f"{gateway.base_url}/responses", json=body) as response:
                 for name, data in iter_events(response, self.stream):
                     self.stream.frames.append((name, data))
@@ -1358,6 +1358,7 @@ def test_the_store_is_bounded_and_the_latest_stay(peculiar):
     for _ in range(12):
         latest = peculiar.create("demo", "x" * 10_000, store=True)
         assert peculiar.retrieve(latest["id"]) == latest
+    wait_until(lambda: peculiar.get(first["id"]).status_code == 404, 60)
     is_missing(peculiar.get(first["id"]))
 
 

@@ -99,7 +99,7 @@ def test_a_textual_call_is_stopped_after_where_tools_went_upstream_too(http, sta
     message, comment = asked_of(http, gateway, "up/talks on")
     assert ([made["function"]["name"] for made in message["tool_calls"]], message["content"]) == (["look"], None)
     assert comment["stop_after_tools_mode"] == mode
-    assert upstream.gone.wait(3)
+    assert upstream.gone.wait(60)
     assert [turn["stop_after_tools_mode"] for turn in gateway.wait_for_turns(1)] == [mode]
 
 

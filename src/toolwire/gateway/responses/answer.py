@@ -1,7 +1,8 @@
 """The answer to a request of the Responses API: it is kept before its last event leaves."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import msgspec
 
@@ -14,8 +15,8 @@ from toolwire.dialects import responses
 from toolwire.dialects.responses import StreamEncoder
 from toolwire.gateway.answer import Answer
 from toolwire.gateway.exchange import Exchange
-from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest
-from toolwire.memory.store import EventChunk, StoreFailed
+from toolwire.gateway.responses.history import KeptTurn, ResponseHistory, ResumedRequest
+from toolwire.memory.store import StoreFailed
 from toolwire.turns.source import TurnSource
 
 CLAIMED_AT_ONCE = 64 * 1024
@@ -35,12 +36,17 @@ class ResponsesAnswer(Answer):
         extended: bool = False,
         socket: bool = False,
         whole: Callable[[bytes], bytes] | None = None,
+        created: int | None = None,
     ) -> None:
-        """`request` is what is asked of the model; `whole` changes a response that is sent in one piece."""
+        """`request` is what is asked of the model; `whole` changes a response that is sent in one piece; `created` is
+        when it was, if that was earlier."""
         super().__init__(responses, request, exchange.seed, exchange.shared.memory)
+        if created is not None:
+            self.created = created
         self._history = history
         self._resumed = resumed
         self._claim = exchange.claim
+        self._metrics = exchange.shared.metrics
         self._max = exchange.shared.max_reply
         self._whole = whole
         self._claimed = 0  # bytes of the turn
@@ -83,20 +89,30 @@ class ResponsesAnswer(Answer):
         last = self._own.unstored(pieces)
         return last if self.request.stream else [bytes(self.response.encoded())]
 
-    async def settle_log(self, events: Iterable[EventChunk], last: Sequence[bytes]) -> Sequence[bytes]:
-        """The same for a turn that is kept with all its events, of which only these last ones were not shown."""
-        return last if await self._is_kept(events) else self._own.unstored(last)
+    async def settle_memory(self) -> None:
+        """Wait until what later turns need of this one is kept, beside the turn itself."""
+        await self._memory.settled()
+
+    def turn(self) -> KeptTurn:
+        """The turn of a background run that is over, as it is kept."""
+        return self._history.turn(self._resumed, self.response, self._own.output)
+
+    def unstored(self, last: Sequence[bytes], error: StoreFailed) -> list[bytes]:
+        """The last events of a turn that could not be kept for this reason."""
+        self._own.stats.note(Note("not_stored", error.reason))
+        return self._own.unstored(last)
 
     async def cancel(self) -> None:
         if self._is_begun and self.response.status == "in_progress":
             self._own.cancel()
             await self._is_kept()
 
-    async def _is_kept(self, events: Iterable[EventChunk] = ()) -> bool:
+    async def _is_kept(self) -> bool:
         """Keep the turn. The answer is worth more than its copy: it goes out also if it cannot be kept."""
         await self._memory.settled()
         try:
-            await self._history.keep(self._resumed, self.response, self._own.output, events)
+            with self._metrics.using_store("save") if self._resumed.store else nullcontext():
+                await self._history.keep(self._resumed, self.response, self._own.output)
         except StoreFailed as error:
             self._own.stats.note(Note("not_stored", error.reason))
             return False

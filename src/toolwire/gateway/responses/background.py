@@ -1,47 +1,68 @@
-"""Runs that the application owns: they go on when the client is gone, and can be polled, followed and cancelled."""
+"""Runs that the application owns: they go on when the client is gone, and can be polled, followed and cancelled.
+
+Each is in the store, and this process has its fence. Whoever loses that stops at once: the run is somebody else's.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any
 
-import msgspec
-
-from toolwire.core import sse
 from toolwire.core.errors import Failure, ReplyTooLarge
 from toolwire.core.events import TurnFailed
 from toolwire.core.shares import Shares
 from toolwire.gateway.answer import Answer
 from toolwire.gateway.flight import Claim
-from toolwire.gateway.http import slices
+from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.responses.answer import ResponsesAnswer
-from toolwire.gateway.responses.event_log import EventLog, StoredEventLog
+from toolwire.gateway.responses.event_log import RunLog, count_events
+from toolwire.gateway.responses.flusher import UNCOMMITTED, Flusher
+from toolwire.gateway.responses.follower import Follower, RunReader
+from toolwire.gateway.responses.history import KeptTurn
+from toolwire.gateway.responses.unfinished import CANCELLED, OWNER_LOST
 from toolwire.gateway.sinks import upstream_request_id
+from toolwire.memory.store import EventChunk, Fence, Overtaken, Store, StoreFailed
 from toolwire.turns.source import TurnSource
+from toolwire.turns.trace import TurnTrace
 
-_GOING_ON = {"status": "in_progress", "completed_at": None, "error": None, "incomplete_details": None, "usage": None}
+END_PATIENCE = 4.0
+"""Seconds for which a run that has come to its end waits for a store that fails."""
+PAUSE = 0.2
+"""Seconds between two attempts to keep it."""
+
+EndEarly = Callable[[Failure], Coroutine[Any, Any, None]]
+"""Ends a run of which there is no answer yet."""
 
 
 class LogSink:
-    """Takes a turn to an event log, whoever reads that."""
+    """Takes a turn to the log of its run, whoever reads that."""
 
-    def __init__(self, answer: ResponsesAnswer, claim: Claim, max_reply: int) -> None:
-        self.answer = answer
+    def __init__(self, runs: "Background", log: RunLog, claim: Claim, max_reply: int) -> None:
+        self._runs = runs
+        self.log = log
         self._claim = claim
         self._max = max_reply
-        self.log = EventLog()
+        self._held = 0  # bytes of the log that are claimed
+        self.answer: ResponsesAnswer | None = None
+        """What the events are made by, once it is there."""
+        self.end_early: EndEarly | None = None
+        """What ends the run before that."""
         self.headers: list[tuple[bytes, bytes]] = []
+        self.trace: TurnTrace | None = None
         self.status = 200
         self.upstream_id = ""
         self.committed = True
-        self._ended = False
+        self.is_ending = False
         self.is_cancelled = False
-        self.is_lost = False
-        """The turn is over and could not be stored: what is known of it is here."""
+        self.unkept: UnkeptRun | None = None
+        """The turn is over and could not be kept: what is known of it is here."""
 
     @property
     def facts(self) -> dict[str, Any]:
         """What the application's log says of it."""
-        return {"status": self.status, "outcome": self.answer.response.status}
+        lost = "lost" if self.log.is_lost else ""
+        return {"status": self.status, "outcome": lost or (self.answer.response.status if self.answer else "failed")}
 
     async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
         """The same as a stream: a reader may ask for either."""
@@ -49,7 +70,13 @@ class LogSink:
 
     async def stream(self, run: TurnSource, answer: Answer) -> None:
         """Write the turn's events into the log as they come."""
-        self.log.add(self.answer.encoder(run).begin())
+        assert self.answer is not None
+        opening = self.answer.encoder(run).begin()
+        if not self.log.next:
+            await self._add(opening)
+        elif sum(map(count_events, opening)) != self.log.next:
+            await self._end_early(OWNER_LOST)  # a process of another version has begun it in another way
+            return
         while not run.finished:
             events = await run.read(float("inf"))
             self.upstream_id = self.upstream_id or upstream_request_id(run.headers)
@@ -58,161 +85,248 @@ class LogSink:
             if run.finished:
                 await self._end_with(pieces)
                 return
-            before = self.log.size
-            self.log.add(pieces)
+            await self._add(pieces)
             self.answer.check()
-            self._claim.grow(self.log.size - before)
-            if self.log.size > self._max:
-                raise ReplyTooLarge(self._max)
+
+    async def _add(self, pieces: Sequence[bytes]) -> None:
+        """Have events committed. The more of them wait for that, the longer the backend is not read."""
+        if self.trace is not None:
+            self.trace.wrote(pieces)
+        self.log.add(pieces)
+        self._hold(self.log.uncommitted)
+        if self.log.size > self._max:
+            raise ReplyTooLarge(self._max)
+        self._runs.flusher.flush(self.log)
+        if self.log.uncommitted > UNCOMMITTED:
+            await self._runs.flusher.room(self.log)
+
+    def _hold(self, size: int) -> None:
+        if size > self._held:
+            self._claim.grow(size - self._held)
+        else:
+            self._claim.shrink(self._held - size)
+        self._held = size
 
     async def fail(self, failure: Failure, run: TurnSource | None) -> None:
         """End the response as failed, or as cancelled if that is why."""
-        if self._ended:
+        if self.is_ending or self.log.is_lost:
             return
-        if self.is_cancelled:
-            failure = Failure(499, "cancelled", "The response was cancelled.")
+        failure = CANCELLED if self.is_cancelled else failure
+        if self.answer is None:
+            await self._end_early(failure)
+            return
         encoder = self.answer.encoder(run)
         pieces = encoder.feed(TurnFailed(failure))
         if self.is_cancelled:
             encoder.cancel()
         await self._end_with(pieces)
-        if self.is_cancelled:
-            encoder.cancel()
+
+    async def _end_early(self, failure: Failure) -> None:
+        """End a run that cannot be continued; its readers find the end in the store."""
+        assert self.end_early is not None
+        self.is_ending = True
+        await self.end_early(failure)
+        self.log.lose()
 
     async def give_up(self) -> None:
         """Not even the failure could be encoded."""
-        await self._end_with(self.answer.encoder(None).break_off())
+        if not self.log.is_lost and self.answer is not None:
+            await self._end_with(self.answer.encoder(None).break_off())
 
-    def close(self) -> None:
-        """Nothing more comes."""
-        self.log.close()
-
-    async def _end_with(self, pieces: Sequence[bytes]) -> None:
+    async def _end_with(self, last: Sequence[bytes]) -> None:
         """Keep the turn with its last events, then show them."""
-        last = await self.answer.settle_log(self.log.chunks(pieces), pieces)
-        self._ended = True
-        self.is_lost = last is not pieces
-        self.log.add(last)
+        self.is_ending = True
+        if self.trace is not None:
+            self.trace.wrote(last)
+        try:
+            await self._keep(last)
+        except Overtaken:
+            self._runs.lose(self.log.fence)
+        except StoreFailed as error:
+            self._leave_unkept(last, error)
+
+    async def _keep(self, last: Sequence[bytes]) -> None:
+        assert self.answer is not None
+        until = time.monotonic() + END_PATIENCE
+        await self._runs.flusher.settle(self.log, until)
+        await self.answer.settle_memory()
+        turn, rest = self.answer.turn(), self.log.rest(last)
+        while not self.log.is_lost:
+            try:
+                await self._runs.keep(turn, self.log.fence, rest)
+            except Overtaken:
+                raise
+            except StoreFailed:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(PAUSE)
+            else:
+                self.log.end(rest, last)
+                return
+
+    def _leave_unkept(self, last: Sequence[bytes], error: StoreFailed) -> None:
+        """Show the end of a turn that cannot be kept now; it says so itself."""
+        assert self.answer is not None
+        last = self.answer.unstored(last, error)
+        if self.is_cancelled:
+            self.answer.encoder(None).cancel()
+        rest = self.log.rest(last)
+        self.log.end(rest, last)
+        response = bytes(self.answer.response.encoded())
+        self.unkept = UnkeptRun(self.log, self.answer.turn(), rest, response)
 
 
 class BackgroundRun:
     """One response being produced, whoever listens."""
 
-    def __init__(self, sink: LogSink) -> None:
-        self._sink = sink
-        self.id = sink.answer.id
+    def __init__(self, id: str, sink: LogSink) -> None:
+        self.id = id
+        self.sink = sink
         self.log = sink.log
         self.task: asyncio.Task[None] | None = None
-
-    @property
-    def is_lost(self) -> bool:
-        return self._sink.is_lost
-
-    async def is_over(self) -> bool:
-        """Whether the turn has ended and is kept. This waits for the second: nobody may hear of the first before."""
-        if self._sink.answer.response.status in ("queued", "in_progress") or self.task is None:
-            return False
-        await asyncio.wait((self.task,))
-        return True
-
-    def snapshot(self) -> bytes:
-        """The response as it is now. That it has ended is not said before it is kept."""
-        response = self._sink.answer.response
-        now = response.encoded(self._sink.answer.output)
-        if response.status in ("queued", "in_progress") or self.is_lost:
-            return bytes(now)
-        going_on: dict[str, object] = {**msgspec.json.decode(now, type=dict[str, msgspec.Raw]), **_GOING_ON}
-        going_on.pop("required_action", None)
-        return msgspec.json.encode(going_on)
-
-    async def run(self, exchange: Coroutine[Any, Any, None]) -> None:
-        try:
-            await exchange
-        finally:
-            self._sink.close()
+        self._is_stopped = False
 
     async def cancel(self) -> None:
         """Stop the run and wait until it is kept as cancelled."""
-        self._sink.is_cancelled = True
+        if not self._is_stopped:
+            self.sink.is_cancelled = True
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stop the run, unless it is about to end by itself, and wait for its end."""
+        self._break_off()
         assert self.task is not None
-        self.task.cancel()
         await asyncio.wait((self.task,))
 
+    def lose(self) -> None:
+        """Stop the run: it is somebody else's."""
+        self.log.lose()
+        self._break_off()
 
-class LostRun:
-    """What is left of a run that has ended and could not be stored."""
+    def _break_off(self) -> None:
+        """Break the task off, once, and not before it has begun: what it does then would not be done."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            asyncio.get_running_loop().call_soon(self._cancel_task)
 
-    def __init__(self, run: BackgroundRun) -> None:
-        self.log = run.log
-        self._response = run.snapshot()
+    def _cancel_task(self) -> None:
+        if self.task is not None and not self.sink.is_ending:
+            self.task.cancel()
+
+
+class UnkeptRun:
+    """A run that has ended and could not be kept. That is tried again as long as it is remembered."""
+
+    def __init__(self, log: RunLog, turn: KeptTurn, rest: EventChunk, response: bytes) -> None:
+        self.log = log
+        self.turn = turn
+        self.rest = rest
+        self.response = response
 
     @property
     def size(self) -> int:
-        return self.log.size + len(self._response)
-
-    async def is_over(self) -> bool:
-        return False  # nothing of it is in the store
-
-    def snapshot(self) -> bytes:
-        return self._response
-
-    async def cancel(self) -> None:
-        pass
+        return len(self.rest.frames) + 2 * len(self.response)
 
 
 class Background:
-    """All background runs of this process; those that could not be stored in at most so many bytes."""
+    """All background runs of this process; those that could not be kept in at most so many bytes."""
 
-    def __init__(self, most_lost: int) -> None:
+    def __init__(self, store: Store, metrics: Metrics, most_unkept: int) -> None:
+        self._store = store
+        self._metrics = metrics
         self._runs: dict[tuple[str, str], BackgroundRun] = {}
-        self._lost: Shares[tuple[str, str], LostRun] = Shares(most_lost)
+        self._by_fence: dict[Fence, BackgroundRun] = {}
+        self._unkept: Shares[tuple[str, str], UnkeptRun] = Shares(most_unkept)
+        self._unkept_keys: dict[tuple[str, str], UnkeptRun] = {}
+        self._cancelling: set[asyncio.Task[None]] = set()
+        self.flusher = Flusher(store, metrics, self.lose, self.cancel)
+        self.follower = Follower(store, metrics)
 
-    def start(self, owner: str, run: BackgroundRun, exchange: Coroutine[Any, Any, None]) -> None:
+    @property
+    def count(self) -> int:
+        return len(self._by_fence)
+
+    def start(self, run: BackgroundRun, exchange: Coroutine[Any, Any, None]) -> None:
         """Begin a run, whose exchange ends it whatever happens."""
-        self._runs[owner, run.id] = run
-        run.task = asyncio.create_task(run.run(exchange))
-        run.task.add_done_callback(lambda _: self._end(owner, run))
+        self._runs[run.log.owner, run.id] = self._by_fence[run.log.fence] = run
+        run.task = asyncio.create_task(exchange)
+        run.task.add_done_callback(lambda _: self._end(run))
 
-    def _end(self, owner: str, run: BackgroundRun) -> None:
-        self._runs.pop((owner, run.id), None)
-        if run.is_lost:
-            lost = LostRun(run)
-            self._lost.put(owner, (owner, run.id), lost, lost.size)
+    def _end(self, run: BackgroundRun) -> None:
+        key = run.log.owner, run.id
+        self._by_fence.pop(run.log.fence, None)
+        if self._runs.get(key) is run:  # the same run may have come back to this process by a later claim
+            del self._runs[key]
+        unkept = run.sink.unkept
+        if unkept is not None:
+            self._unkept.put(run.log.owner, key, unkept, unkept.size)
+            self._unkept_keys[key] = unkept
 
-    def get(self, owner: str, id: str) -> BackgroundRun | LostRun | None:
-        return self._runs.get((owner, id)) or self._lost.get((owner, id))
+    def get(self, owner: str, id: str) -> BackgroundRun | None:
+        return self._runs.get((owner, id))
 
-    def forget(self, owner: str, id: str) -> None:
-        self._lost.pop((owner, id))
+    def unkept(self, owner: str, id: str) -> UnkeptRun | None:
+        return self._unkept.get((owner, id))
+
+    def forget(self, owner: str, id: str) -> bool:
+        """Forget a run that could not be kept; whether there was one."""
+        is_known = self._unkept.get((owner, id)) is not None
+        self._unkept.pop((owner, id))
+        return is_known
+
+    def log(self, owner: str, id: str) -> RunLog | None:
+        """The log of a run that this process produces, or knows the end of."""
+        found = self._runs.get((owner, id)) or self._unkept.get((owner, id))
+        return found.log if found is not None and not found.log.is_lost else None
+
+    def reader(self, owner: str, id: str, number: int) -> RunReader:
+        """A way to read the events of a run from this number on."""
+        return RunReader(self.follower, lambda: self.log(owner, id), owner, id, number)
+
+    async def note_start(self, fence: Fence) -> None:
+        """Commit that a run begins something that must not be done twice."""
+        if not await self._store.start(fence):
+            self.lose(fence)
+            raise Overtaken(fence)
+
+    async def keep(self, turn: KeptTurn, fence: Fence, rest: EventChunk) -> None:
+        """Keep the end of a run."""
+        with self._metrics.using_store("save"):
+            await self._store.save(turn.owner, turn.record, turn.given, turn.made, turn.effects, guard=fence, last=rest)
+
+    async def keep_rest(self) -> None:
+        """Try once more to keep what could not be kept."""
+        for key, unkept in tuple(self._unkept_keys.items()):
+            if self._unkept.get(key) is unkept and unkept.log.is_settled:
+                with suppress(Overtaken):
+                    await self.keep(unkept.turn, unkept.log.fence, unkept.rest)
+                self._unkept.pop(key)
+            if self._unkept.get(key) is not unkept:
+                self._unkept_keys.pop(key, None)
+
+    def lose(self, fence: Fence) -> None:
+        """This run is somebody else's by now, or was deleted."""
+        run = self._by_fence.get(fence)
+        if run is not None:
+            run.lose()
+
+    def lose_all(self) -> None:
+        """This process was taken for dead: all its runs are free to take."""
+        for run in tuple(self._by_fence.values()):
+            run.lose()
+
+    def cancel(self, fence: Fence) -> None:
+        """Somebody wants this run to end."""
+        run = self._by_fence.get(fence)
+        if run is not None and not run.sink.is_cancelled:
+            task = asyncio.create_task(run.cancel())
+            self._cancelling.add(task)
+            task.add_done_callback(self._cancelling.discard)
 
     async def close(self, patience: float) -> None:
         """Let the runs end by themselves for a while, then stop them."""
-        tasks = [run.task for run in self._runs.values() if run.task is not None]
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=patience)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late)
-
-
-async def event_log_bytes(log: EventLog | StoredEventLog, after: int, keepalive: float) -> AsyncIterator[bytes]:
-    """The bytes of a stream that holds the events after number `after`, and those to come."""
-    sent = after + 1
-    while True:
-        frames = await log.since(sent)
-        sent += len(frames)
-        for piece in slices(frames):
-            yield piece
-        if frames:
-            continue
-        if log.closed:
-            break
-        else:
-            try:
-                async with asyncio.timeout(keepalive or None):
-                    await log.more()
-            except TimeoutError:
-                yield sse.write_comment(b"keepalive")
-    yield log.comment + sse.DONE
+        tasks = [run.task for run in self._by_fence.values() if run.task is not None]
+        if tasks:
+            await asyncio.wait(tasks, timeout=patience)
+        for run in tuple(self._by_fence.values()):
+            await run.stop()

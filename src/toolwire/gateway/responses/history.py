@@ -5,7 +5,7 @@ do. A response is kept when its turn is over, before its last event leaves.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -17,7 +17,8 @@ from toolwire.dialects.responses.response import ResponseObject
 from toolwire.gateway.body import stepped
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.responses.memory import Memory
-from toolwire.memory.store import Effects, EventChunk, KeptItem, Record, Store, TooLarge
+from toolwire.gateway.responses.ordering import FREE, Permit
+from toolwire.memory.store import Effects, Fence, KeptItem, Record, Store, TooLarge
 
 Raw = msgspec.Raw
 
@@ -62,6 +63,8 @@ class ResumedRequest(msgspec.Struct, frozen=True):
     store: bool
     conversation: str
     memory: Memory | None = None
+    permit: Permit = FREE
+    """By which its turn may be kept."""
 
     @property
     def previous(self) -> str:
@@ -73,6 +76,21 @@ class ResumedRequest(msgspec.Struct, frozen=True):
         added = self.request.entries[max(0, len(self.request.entries) - len(self.asked.items)) :]
         return [entry.call_id for entry in added if isinstance(entry, ResultEntry)]
 
+    @property
+    def answers_calls(self) -> bool:
+        """Whether it brings results for calls of the response that it continues."""
+        return bool(self.previous and self.answered)
+
+
+class KeptTurn(msgspec.Struct, frozen=True):
+    """A turn that is over, as it is kept."""
+
+    owner: str
+    record: Record
+    given: Sequence[KeptItem] | None
+    made: Sequence[KeptItem]
+    effects: Effects
+
 
 class ResponseHistory:
     """Opens requests and keeps responses."""
@@ -82,8 +100,17 @@ class ResponseHistory:
         self._bounds = bounds
         self._default = keeps_by_default
 
+    def keeps(self, asked: ParsedRequest) -> bool:
+        """Whether the turn of a request is to be kept."""
+        return self._default if asked.body.store is None else asked.body.store
+
     async def open(
-        self, owner: str, asked: ParsedRequest, claim: Claim, memory: Memory | None = None
+        self,
+        owner: str,
+        asked: ParsedRequest,
+        claim: Claim,
+        memory: Memory | None = None,
+        permit: Permit = FREE,
     ) -> ResumedRequest:
         """The request behind what was asked, with all earlier items in front; the claim grows by what these have."""
         body = asked.body
@@ -102,11 +129,11 @@ class ResponseHistory:
             message += f"{self._bounds.body} bytes (server.max_body). Compact the conversation, or begin a new one."
             raise BadRequest(message, field, "request_too_large", status=413) from None
         asked = msgspec.structs.replace(asked, items=items)
-        store = self._default if body.store is None else body.store
+        store = self.keeps(asked)
         size = sum(map(len, earlier)) + sum(map(len, asked.items))
         claim.grow(max(0, size - own))
         request = await stepped(asked.decoding(earlier, self._bounds, store=store), size)
-        return ResumedRequest(owner, asked, request, earlier, store, asked.conversation, memory)
+        return ResumedRequest(owner, asked, request, earlier, store, asked.conversation, memory, permit)
 
     async def _chain(self, owner: str, id: str, memory: Memory | None, room: int) -> Sequence[Raw]:
         items = memory.get(id) if memory is not None else None
@@ -151,28 +178,30 @@ class ResponseHistory:
                 out.append(found.get(read.id or "", item))
         return tuple(out)
 
-    async def keep(
-        self, opened: ResumedRequest, response: ResponseObject, output: list[Raw], events: Iterable[EventChunk] = ()
-    ) -> None:
+    async def keep(self, opened: ResumedRequest, response: ResponseObject, output: list[Raw]) -> None:
         """Keep a turn that is over."""
-        seed = response.id.partition("_")[2]
         if opened.memory is not None and response.status in ("completed", "incomplete"):
             # An item is a view of the message it came in, which is not to be kept for its sake.
             items = (*opened.earlier, *(item.copy() for item in opened.asked.items), *output)
             opened.memory.put(response.id, items)
         if not opened.store:
             return
-        given = given_items(opened.asked.items, seed)
-        made = [KeptItem(_known(item).id or "", item) for item in output]
-        effects = _effects(opened, response)
-        await self._store.save(opened.owner, self.record(opened, response), given, made, effects, events)
+        turn, guard = self.turn(opened, response, output), opened.permit.guard()
+        await self._store.save(turn.owner, turn.record, turn.given, turn.made, turn.effects, guard=guard)
 
-    async def queue(self, opened: ResumedRequest, response: ResponseObject) -> None:
-        """Keep a response whose turn has yet to run."""
-        seed = response.id.partition("_")[2]
-        link = (opened.previous, response.id) if opened.previous and opened.answered else None
-        given = given_items(opened.asked.items, seed)
-        await self._store.save(opened.owner, self.record(opened, response), given, (), Effects(link))
+    def turn(self, opened: ResumedRequest, response: ResponseObject, output: list[Raw]) -> KeptTurn:
+        """A turn that is over. What was given to a background run is kept since it was queued."""
+        is_known = opened.asked.body.background and not opened.conversation
+        given = None if is_known else given_items(opened.asked.items, response.id.partition("_")[2])
+        made = [KeptItem(_known(item).id or "", item) for item in output]
+        return KeptTurn(opened.owner, self.record(opened, response), given, made, _effects(opened, response))
+
+    async def queue(self, opened: ResumedRequest, response: ResponseObject, plan: bytes, member: str) -> Fence:
+        """Keep a response whose turn has yet to run, and its run, which is the member's."""
+        record, guard = self.record(opened, response), opened.permit.guard()
+        given = given_items(opened.asked.items, response.id.partition("_")[2])
+        effects = Effects((opened.previous, response.id) if opened.answers_calls else None)
+        return await self._store.queue(opened.owner, record, given, effects, plan=plan, member=member, guard=guard)
 
     def record(self, opened: ResumedRequest, response: ResponseObject) -> Record:
         return Record(

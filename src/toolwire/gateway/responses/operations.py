@@ -1,12 +1,11 @@
 """What the Responses endpoints do with an exchange: create, submit tool outputs, compact."""
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
 import msgspec
-from starlette.types import Message, Receive
+from starlette.types import Receive
 
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Usage
@@ -18,13 +17,22 @@ from toolwire.gateway.body import stepped
 from toolwire.gateway.exchange import Exchange, Shared, UntilClientGone
 from toolwire.gateway.keys import Caller
 from toolwire.gateway.responses.answer import ResponsesAnswer
-from toolwire.gateway.responses.background import Background, BackgroundRun, LogSink, event_log_bytes
-from toolwire.gateway.responses.event_log import EventLog, StoredEventLog
+from toolwire.gateway.responses.background import Background, BackgroundRun, LogSink
+from toolwire.gateway.responses.event_log import RunLog
+from toolwire.gateway.responses.follower import live_stream, replayed_stream
 from toolwire.gateway.responses.history import ResponseHistory, ResumedRequest, not_found
 from toolwire.gateway.responses.memory import Remembered
+from toolwire.gateway.responses.ordering import FREE, PATIENCE, Permit, wait_turn
 from toolwire.gateway.responses.outputs import are_the_same, tool_outputs
+from toolwire.gateway.responses.plan import ClaimedCaller, Plan, written_plan
 from toolwire.gateway.responses.replay import full_response, replayed
+from toolwire.gateway.responses.take_over import TakeOver, never, read_plan
+from toolwire.gateway.responses.unfinished import progress_of, unfinished_response
 from toolwire.gateway.sinks import HttpSink, Pace
+from toolwire.memory.leases import Leases
+from toolwire.memory.membership import Membership
+from toolwire.memory.store import ClaimedRun, Fence, Record, StoreFailed
+from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.source import TurnSource
 
 _encode = msgspec.json.Encoder().encode
@@ -32,6 +40,10 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 PING = 2.0
 """Seconds of silence before a `ping`, where a client asked for extended events."""
+
+
+LONG_PATIENCE = 600.0
+"""Seconds for which a background run that was taken over waits for its conversation."""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -42,8 +54,9 @@ class State(msgspec.Struct, frozen=True):
     background: Background
     remembered: Remembered
     """The latest responses of WebSocket connections."""
-    submitting: dict[tuple[str, str], asyncio.Event] = {}
-    """Submissions under way, by owner and response: a second one waits for the first."""
+    membership: Membership
+    leases: Leases
+    take_over: TakeOver
 
 
 class Operations:
@@ -71,15 +84,29 @@ class Operations:
         caller = exchange.enter()
         body = await exchange.read_body(receive)
         id = exchange.scope["path_params"]["response_id"]
-        submitting, key = self._state().submitting, (caller.owner, id)
-        while key in submitting:
-            await submitting[key].wait()
-        submitting[key] = over = asyncio.Event()
-        try:
-            await self._submit(exchange, id, body, caller, receive)
-        finally:
-            del submitting[key]
-            over.set()
+        record = await exchange.shared.store.load(caller.owner, id)
+        if record is None:
+            raise not_found(id)
+        if record.conversation:
+            permit = await in_conversation(self._state(), exchange, caller.owner, record.conversation)
+        else:
+            permit = await wait_turn(self._state().leases, exchange, "submission", caller.owner, id)
+        await self._submit(exchange, id, body, caller, receive, permit)
+
+    async def ask_again(self, exchange: Exchange, claimed: ClaimedRun, plan: Plan, sink: LogSink) -> None:
+        """Produce the turn of a run whose process is gone before it showed anything."""
+        parsed = await read_plan(exchange, plan)
+        permit = FREE
+        if plan.conversation:
+            permit = await in_conversation(self._state(), exchange, claimed.owner, plan.conversation, LONG_PATIENCE)
+        exchange.starting = Start(self._state().background, claimed.fence)
+        caller = ClaimedCaller(claimed.owner)
+        _, run, answer = await self._begun(
+            exchange, parsed, caller, permit, conversation=plan.conversation, created=int(claimed.record.created)
+        )
+        answer.response.status = "queued"
+        sink.answer = answer
+        await exchange.deliver(run, answer, never)
 
     async def _read(self, exchange: Exchange, body: bytes) -> ParsedRequest:
         return await stepped(responses.reading_request(body, exchange.shared.bounds), len(body))
@@ -90,46 +117,85 @@ class Operations:
         parsed: ParsedRequest,
         caller: Caller,
         receive: Receive,
+        permit: Permit = FREE,
         *,
         conversation: str = "",
         whole: Callable[[bytes], bytes] | None = None,
     ) -> None:
         """Answer a request, whose turn also belongs to a conversation if one is given."""
-        resumed = await self._state().history.open(caller.owner, parsed, exchange.claim)
+        if parsed.conversation and self._state().history.keeps(parsed):
+            permit = await in_conversation(self._state(), exchange, caller.owner, parsed.conversation)
+        start = exchange.starting = Start(self._state().background) if parsed.body.background else None
+        resumed, run, answer = await self._begun(
+            exchange, parsed, caller, permit, conversation=conversation, whole=whole
+        )
+        if start is not None:
+            queued = await self._in_background(exchange, run, answer, resumed, caller, start)
+            await self._send_kept(exchange, queued, receive)
+        else:
+            await exchange.pause()
+            await exchange.deliver(run, answer, receive)
+
+    async def _begun(
+        self,
+        exchange: Exchange,
+        parsed: ParsedRequest,
+        caller: Asker,
+        permit: Permit,
+        *,
+        conversation: str = "",
+        whole: Callable[[bytes], bytes] | None = None,
+        created: int | None = None,
+    ) -> tuple[ResumedRequest, TurnSource, ResponsesAnswer]:
+        """A request with all that it continues, its run and its answer."""
+        history = self._state().history
+        resumed = await history.open(caller.owner, parsed, exchange.claim, permit=permit)
         if conversation:
             resumed = msgspec.structs.replace(resumed, conversation=conversation)
         extended = is_extended(exchange)
         await exchange.shared.memory.load(caller.owner, resumed.request.entries)
         await exchange.pause()
         request, run = begin(exchange, resumed.request, caller)
-        answer = ResponsesAnswer(exchange, self._state().history, resumed, request, extended=extended, whole=whole)
-        if parsed.body.background:
-            await self._in_background(exchange, run, answer, resumed, receive)
-        else:
-            await exchange.pause()
-            await exchange.deliver(run, answer, receive)
+        answer = ResponsesAnswer(exchange, history, resumed, request, extended=extended, whole=whole, created=created)
+        return resumed, run, answer
 
     async def _in_background(
-        self, exchange: Exchange, run: TurnSource, answer: ResponsesAnswer, resumed: ResumedRequest, receive: Receive
-    ) -> None:
+        self,
+        exchange: Exchange,
+        run: TurnSource,
+        answer: ResponsesAnswer,
+        resumed: ResumedRequest,
+        caller: Caller,
+        start: "Start",
+    ) -> AsyncIterator[bytes] | bytes:
+        """Queue the run, and begin it in the application's name; returns what its client gets."""
         state = self._state()
         answer.response.status = "queued"
-        sink = LogSink(answer, exchange.claim, exchange.shared.max_reply)
-        await state.history.queue(resumed, answer.response)
+        needs_key = exchange.shared.engine.router.passes_key(answer.request.model, caller.upstream_key)
+        plan = written_plan(exchange, resumed, caller, needs_key=needs_key)
+        start.fence = await state.history.queue(resumed, answer.response, plan, await state.membership.id())
+        sink = LogSink(state.background, RunLog(resumed.owner, start.fence), exchange.claim, exchange.shared.max_reply)
+        sink.answer = answer
         queued = bytes(answer.response.encoded())
         other = exchange.hand_over(sink)
-        state.background.start(resumed.owner, BackgroundRun(sink), other.serve(partial(_deliver, run, answer), _never))
-        await self._send_kept(exchange, sink.log if answer.request.stream else queued, receive)
+        if resumed.conversation:  # the run has its conversation to itself, also when this request is over
+            other.closing, exchange.closing = exchange.closing, []
+        state.background.start(BackgroundRun(answer.id, sink), other.serve(partial(_deliver, run, answer), never))
+        await exchange.close()
+        if not answer.request.stream:
+            return queued
+        return live_stream(state.background.reader(resumed.owner, answer.id, 0), state.shared)
 
-    async def _send_kept(self, exchange: Exchange, kept: EventLog | StoredEventLog | bytes, receive: Receive) -> None:
+    async def _send_kept(self, exchange: Exchange, kept: AsyncIterator[bytes] | bytes, receive: Receive) -> None:
         """Answer with something that does not depend on this connection."""
         sink = exchange.sink
         assert isinstance(sink, HttpSink)
         with UntilClientGone(receive, exchange.shared):
-            keepalive = exchange.shared.pace.keepalive
-            await sink.send_kept(kept if isinstance(kept, bytes) else event_log_bytes(kept, -1, keepalive))
+            await sink.send_kept(kept)
 
-    async def _submit(self, exchange: Exchange, id: str, body: bytes, caller: Caller, receive: Receive) -> None:
+    async def _submit(
+        self, exchange: Exchange, id: str, body: bytes, caller: Caller, receive: Receive, permit: Permit
+    ) -> None:
         store = exchange.shared.store
         record = await store.load(caller.owner, id)
         if record is None:
@@ -151,25 +217,64 @@ class Operations:
         if _forces_a_call(fields.get("tool_choice")):
             del fields["tool_choice"]  # it had its call; forcing another would never end
         parsed = await self._read(exchange, _encode(fields))
-        await self._answer(exchange, parsed, caller, receive, conversation=record.conversation)
+        await self._answer(exchange, parsed, caller, receive, permit, conversation=record.conversation)
 
     async def _is_sent_again(
         self, exchange: Exchange, id: str, caller: Caller, receive: Receive, *, stream: bool
     ) -> bool:
         """Answer with a response that is there already; False if it is not."""
-        store = exchange.shared.store
-        running = self._state().background.get(caller.owner, id)
-        if running is not None and not await running.is_over():
-            await self._send_kept(exchange, running.log if stream else running.snapshot(), receive)
-            return True
-        record = await store.load(caller.owner, id)
+        record = await exchange.shared.store.load(caller.owner, id)
         if record is None:
             return False
         if stream:
-            await self._send_kept(exchange, await replayed(store, caller.owner, record), receive)
+            await self._send_kept(exchange, await kept_stream(self._state(), caller.owner, record), receive)
         else:
-            await self._send_kept(exchange, full_response(record, await store.output(caller.owner, id)), receive)
+            await self._send_kept(exchange, await kept_response(self._state(), caller.owner, record), receive)
         return True
+
+
+class Start:
+    """Commits that a background run begins something that must not be done twice."""
+
+    def __init__(self, background: Background, fence: Fence | None = None) -> None:
+        self._background = background
+        self.fence = fence
+        """That of the run, once it is queued."""
+
+    async def __call__(self) -> None:
+        assert self.fence is not None
+        await self._background.note_start(self.fence)
+
+
+async def in_conversation(state: State, exchange: Exchange, owner: str, id: str, patience: float = PATIENCE) -> Permit:
+    """Wait for the other turns of a conversation. A run in it whose process is gone cannot be kept after this."""
+    permit = await wait_turn(state.leases, exchange, "conversation", owner, id, patience)
+    if permit.lease is not None:
+        try:
+            await state.take_over.look()
+        except StoreFailed as error:
+            return Permit(refusal=error)
+    return permit
+
+
+async def kept_response(state: State, owner: str, record: Record) -> bytes:
+    """A response as it is now."""
+    unkept = state.background.unkept(owner, record.id)
+    if unkept is not None:
+        return unkept.response
+    store = state.shared.store
+    if not record.is_over:
+        return unfinished_response(record, await progress_of(store, owner, record.id))
+    return full_response(record, await store.output(owner, record.id))
+
+
+async def kept_stream(state: State, owner: str, record: Record, number: int = 0) -> AsyncIterator[bytes]:
+    """The events of a response from this number on, and those to come."""
+    store = state.shared.store
+    if record.is_over and await store.events(owner, record.id, 0) is None:
+        return replayed_stream(await replayed(store, owner, record), number)
+    reader = state.background.reader(owner, record.id, number)
+    return live_stream(reader, state.shared)
 
 
 def is_extended(exchange: Exchange) -> bool:
@@ -180,7 +285,7 @@ def is_extended(exchange: Exchange) -> bool:
     return extended
 
 
-def begin(exchange: Exchange, request: Request, caller: Caller) -> tuple[Request, TurnSource]:
+def begin(exchange: Exchange, request: Request, caller: Asker) -> tuple[Request, TurnSource]:
     """The run of a request, and what it asks. Where the backend does not compact by itself, its summary is made into
     a compaction."""
     if not compaction.is_asked(request) or exchange.shared.engine.router.find(request.model)[0].compacts:
@@ -192,12 +297,6 @@ def begin(exchange: Exchange, request: Request, caller: Caller) -> tuple[Request
 async def _deliver(run: TurnSource, answer: ResponsesAnswer, exchange: Exchange, receive: Receive) -> None:
     """Deliver a run that was begun already."""
     await exchange.deliver(run, answer, receive)
-
-
-async def _never() -> Message:
-    """No client is there that could leave."""
-    await asyncio.Event().wait()
-    return {"type": "http.disconnect"}
 
 
 def _compaction(response: bytes) -> bytes:

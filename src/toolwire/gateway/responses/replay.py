@@ -9,7 +9,6 @@ from toolwire.core.errors import Failure
 from toolwire.core.events import Event, TurnFailed
 from toolwire.core.notes import TurnStats
 from toolwire.dialects import responses
-from toolwire.gateway.responses.event_log import EventLog, StoredEventLog
 from toolwire.memory.store import Record, Store
 
 _encode = msgspec.json.Encoder().encode
@@ -25,10 +24,8 @@ def full_response(record: Record, output: list[msgspec.Raw]) -> bytes:
     return _encode(fields)
 
 
-async def replayed(store: Store, owner: str, record: Record) -> EventLog | StoredEventLog:
-    """The events of a response that is over: those that were kept, or new ones that say the same."""
-    if await store.events(owner, record.id, 0) is not None:
-        return StoredEventLog(store, owner, record.id)
+async def replayed(store: Store, owner: str, record: Record) -> list[bytes]:
+    """Events that say the same as a response that is over, for one whose own were not kept."""
     response = full_response(record, await store.output(owner, record.id))
     read = msgspec.json.decode(response, type=_Over)
     asked = _encode({**_fields(record.fields), "input": []})
@@ -42,10 +39,7 @@ async def replayed(store: Store, owner: str, record: Record) -> EventLog | Store
     for event in _events(read, response):
         stats.feed(event)
         pieces += encoder.feed(event)
-    journal = EventLog()
-    journal.add(pieces)
-    journal.close()
-    return journal
+    return pieces
 
 
 class _Error(msgspec.Struct):
@@ -72,10 +66,3 @@ def _events(read: _Over, response: bytes) -> list[Event]:
         return events
     error = read.error or _Error("cancelled", "The response was cancelled.")
     return [*events[:-1], TurnFailed(Failure(500, error.code, error.message))]
-
-
-def as_failed(record: Record) -> Record:
-    """A response that an earlier process left unfinished."""
-    error = {"code": "server_error", "message": "The gateway was restarted before this response was finished."}
-    fields: dict[str, Any] = {**_fields(record.response), "status": "failed", "error": error}
-    return msgspec.structs.replace(record, status="failed", response=_encode(fields))

@@ -1,7 +1,9 @@
 """Reading and changing what is kept: responses, their input, and conversations."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from secrets import token_hex
 from typing import Any
 
@@ -18,17 +20,19 @@ from toolwire.gateway.body import read_body, stepped
 from toolwire.gateway.exchange import Endpoint, Exchange
 from toolwire.gateway.http import number
 from toolwire.gateway.keys import Caller
-from toolwire.gateway.responses.background import LostRun, event_log_bytes
 from toolwire.gateway.responses.history import given_items, not_found
-from toolwire.gateway.responses.operations import State
-from toolwire.gateway.responses.replay import full_response, replayed
+from toolwire.gateway.responses.operations import State, kept_response, kept_stream
 from toolwire.gateway.sinks import SSE_HEADERS, HttpSink
-from toolwire.memory.store import Conversation, KeptItem, Page, Record
+from toolwire.memory.store import Conversation, KeptItem, Page, Record, StoreFailed
 from toolwire.turns.routes import counted
 
 Raw = msgspec.Raw
 MOST_ITEMS = 100
 """Items of one page, at most."""
+STOP_PATIENCE = 20.0
+"""Seconds for which whoever stops a run of another process waits for its end."""
+STOP_POLL = 0.05
+"""Seconds between two looks."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -103,47 +107,58 @@ class Resources:
         return record
 
     async def _full(self, record: Record, caller: Caller) -> bytes:
-        return full_response(record, await self._state.shared.store.output(caller.owner, record.id))
+        return await kept_response(self._state, caller.owner, record)
 
     async def _retrieve(self, request: Request, caller: Caller) -> Response:
-        running = self._state.background.get(caller.owner, request.path_params["response_id"])
         streamed = request.query_params.get("stream", "").lower() in ("true", "1")
-        if not streamed and running is not None:
-            return _json_bytes(running.snapshot())
+        record = await self._record(request, caller)
         if not streamed:
-            return _json_bytes(await self._full(await self._record(request, caller), caller))
-        if running is not None:
-            log = running.log
-        else:
-            record = await self._record(request, caller)
-            log = await replayed(self._state.shared.store, caller.owner, record)
+            return _json_bytes(await self._full(record, caller))
         after = number(request, "starting_after", -1, -1)
-        keepalive = self._state.shared.pace.keepalive
+        stream = await kept_stream(self._state, caller.owner, record, after + 1)
         headers = {name.decode(): value.decode() for name, value in SSE_HEADERS}
-        return StreamingResponse(event_log_bytes(log, after, keepalive), headers=headers)
+        return StreamingResponse(stream, headers=headers)
 
     async def _delete(self, request: Request, caller: Caller) -> Response:
-        id = request.path_params["response_id"]
-        running = self._state.background.get(caller.owner, id)
-        if running is not None:
-            await running.cancel()
-        self._state.background.forget(caller.owner, id)
-        if not await self._state.shared.store.delete(caller.owner, id):
+        id, store = request.path_params["response_id"], self._state.shared.store
+        with suppress(StoreFailed):  # it is tried again by what follows
+            await self._stop(caller.owner, id)
+        is_known = self._state.background.forget(caller.owner, id)
+        if not await store.delete(caller.owner, id) and not is_known:
             raise not_found(id)
         return _json({"id": id, "object": "response", "deleted": True})
 
     async def _cancel(self, request: Request, caller: Caller) -> Response:
-        running = self._state.background.get(caller.owner, request.path_params["response_id"])
-        if running is not None:
-            await running.cancel()
-        running = self._state.background.get(caller.owner, request.path_params["response_id"])
-        if isinstance(running, LostRun):
-            return _json_bytes(running.snapshot())
+        id = request.path_params["response_id"]
+        await self._stop(caller.owner, id)
+        unkept = self._state.background.unkept(caller.owner, id)
+        if unkept is not None:
+            return _json_bytes(unkept.response)
         record = await self._record(request, caller)
         if not msgspec.json.decode(record.fields, type=_Background).background:
             message = "Only a response that was created with background: true can be cancelled."
             raise BadRequest(message, "response_id", "not_cancellable")
         return _json_bytes(await self._full(record, caller))
+
+    async def _stop(self, owner: str, id: str) -> None:
+        """Stop a background run, in whichever process it is, and wait until it is over, but not forever."""
+        store, running = self._state.shared.store, self._state.background.get(owner, id)
+        if self._state.background.unkept(owner, id) is not None:
+            return
+        try:
+            is_running = await store.cancel(owner, id)
+        except StoreFailed:
+            if running is None:
+                raise
+            is_running = False
+        if running is not None:
+            await running.cancel()
+            return
+        ends = time.monotonic() + STOP_PATIENCE
+        while is_running and time.monotonic() < ends:
+            await asyncio.sleep(STOP_POLL)
+            record = await store.load(owner, id)
+            is_running = record is not None and not record.is_over
 
     async def _input_items(self, request: Request, caller: Caller) -> Response:
         record = await self._record(request, caller)

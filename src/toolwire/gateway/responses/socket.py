@@ -29,7 +29,8 @@ from toolwire.gateway.http import ClientGone, send_json
 from toolwire.gateway.keys import Caller, Unauthorized
 from toolwire.gateway.responses.answer import ResponsesAnswer
 from toolwire.gateway.responses.memory import Memory
-from toolwire.gateway.responses.operations import State, begin, is_extended
+from toolwire.gateway.responses.operations import State, begin, in_conversation, is_extended
+from toolwire.gateway.responses.ordering import FREE
 from toolwire.gateway.sinks import HttpSink
 from toolwire.turns.source import TurnSource
 
@@ -222,6 +223,8 @@ class SocketSink(HttpSink):
         frame = error_frame(failure, self.lane, self.upstream_id)
         self._commit(failure.status)
         self.ended = True
+        if self.trace is not None:
+            self.trace.wrote((frame.encode(),))
         await self._say(frame)
 
     async def at_once(self, events: Sequence[Event], answer: ResponsesAnswer) -> None:
@@ -235,6 +238,8 @@ class SocketSink(HttpSink):
         self._passed_on(run)
 
     async def _put(self, pieces: Sequence[bytes], *, last: bool = False) -> None:
+        if self.trace is not None:
+            self.trace.wrote(pieces)
         head = b'{"stream_id":%b,' % _encode(self.lane) if self.lane else b""
         for piece in pieces:
             text = head + piece[1:] if head else piece
@@ -261,6 +266,8 @@ class SocketTurn:
         caller = exchange.enter()
         exchange.size = len(self._message)
         exchange.claim.grow(exchange.size)
+        if exchange.trace is not None:
+            exchange.trace.asked(self._message)
         await check_body(self._message, exchange.shared.bounds)
         create = read(_decode_create, self._message, "The message")
         self._sink.lane = self._memory.lane = create.stream_id
@@ -275,8 +282,10 @@ class SocketTurn:
 
     async def _turn(self, exchange: Exchange, create: _Create, caller: Caller, receive: Receive) -> None:
         parsed = await self._read(exchange, create)
-        history = self._state.history
-        resumed = await history.open(caller.owner, parsed, exchange.claim, self._memory)
+        history, permit = self._state.history, FREE
+        if parsed.conversation and history.keeps(parsed):
+            permit = await in_conversation(self._state, exchange, caller.owner, parsed.conversation)
+        resumed = await history.open(caller.owner, parsed, exchange.claim, self._memory, permit)
         extended = is_extended(exchange)
         if parsed.body.generate is False:
             self._answer = ResponsesAnswer(exchange, history, resumed, resumed.request, extended=extended, socket=True)

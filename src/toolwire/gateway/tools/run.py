@@ -5,6 +5,7 @@ A turn that also calls a tool of the client ends the run: the gateway's results 
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -31,10 +32,13 @@ from toolwire.core.policies import Policies
 from toolwire.core.request import CallEntry, Entry, Message, ReasoningEntry, Request, ResultEntry, TextPart
 from toolwire.gateway.tools.deferred import is_done, take_notes
 from toolwire.gateway.tools.separator import TextSeparator
+from toolwire.memory.store import StoreFailed
+from toolwire.turns.attempt import Starting
 from toolwire.turns.source import TurnSource
+from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished, TurnCalls
 from toolwire.turns.tools.loop import Limits, ToolLoop
-from toolwire.turns.tools.registry import Context, Inherit, Registry
+from toolwire.turns.tools.registry import Context, Inherit, Registry, Tool
 from toolwire.turns.tools.router import tool_call_from
 
 Begin: TypeAlias = Callable[[Request], TurnSource]
@@ -57,6 +61,8 @@ class OfferedTools(msgspec.Struct, frozen=True):
     inherit: Inherit
     max_reply: int
     """Bytes that the turns of one request may hold together until they are sent back to the model."""
+    starting: Starting | None = None
+    """Called before a tool begins, if what it does must not be done twice."""
 
 
 class _ModelTurn:
@@ -117,7 +123,8 @@ class RunWithTools:
         self._request = request
         self._initial_length = len(request.entries)
         self._begin = begin
-        hooks = CallHooks(lambda _: Context(Path.cwd(), inherit=tools.inherit), finished=self._report)
+        approve = partial(_noted, tools.starting) if tools.starting is not None else None
+        hooks = CallHooks(lambda _: Context(Path.cwd(), inherit=tools.inherit), finished=self._report, approve=approve)
         self._loop = ToolLoop(tools.registry, hooks, Limits(max_turns=tools.max_turns))
         self._separator = TextSeparator(several_messages=request.several_messages)
         self._size = 0  # characters of the text, reasoning and arguments of all turns
@@ -261,6 +268,15 @@ class RunWithTools:
         self.finished = True
         usage = self._loop.usage
         return (usage, event) if usage is not None and isinstance(event, TurnEnded) else (event,)
+
+
+async def _noted(starting: Starting, tool: Tool, call: ToolCall) -> str:
+    """Note down that a tool begins; why it cannot, or nothing."""
+    try:
+        await starting()
+    except StoreFailed as error:
+        return f"{tool.name} was not run: {error.failure.message}"
+    return ""
 
 
 def _result_entry(call: CallEntry, done: Finished) -> ResultEntry:

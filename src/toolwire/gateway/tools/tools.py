@@ -20,6 +20,7 @@ from toolwire.dialects.responses import compaction
 from toolwire.gateway.tools.deferred import DeferredRun
 from toolwire.gateway.tools.run import Begin, OfferedTools, Ran, RunWithTools
 from toolwire.memory.results import KeptResults
+from toolwire.turns.attempt import Starting
 from toolwire.turns.settings import Settings, SettingsError, bytes_of
 from toolwire.turns.source import TurnSource
 from toolwire.turns.tools.call import ToolCall, ToolError
@@ -67,16 +68,16 @@ class GatewayTools:
             return False
         return not _is_about_compaction(request)
 
-    def run(self, owner: str, request: Request, begin: Begin, ran: Ran) -> TurnSource:
+    def run(self, owner: str, request: Request, begin: Begin, ran: Ran, starting: Starting | None = None) -> TurnSource:
         """The run of a request with the gateway's tools, for whoever has a request and can begin a turn of the model.
 
         It begins when every MCP server has listed its tools or has failed. `ran` is called for every call of a gateway
-        tool with its outcome.
+        tool with its outcome, `starting` before its tool begins.
         """
-        start = partial(self._begin, owner, request, begin, ran)
+        start = partial(self._begin, owner, request, begin, ran, starting)
         return start() if self._listing is None or self._listing.done() else DeferredRun(self._listing, start)
 
-    def _begin(self, owner: str, request: Request, begin: Begin, ran: Ran) -> TurnSource:
+    def _begin(self, owner: str, request: Request, begin: Begin, ran: Ran, starting: Starting | None) -> TurnSource:
         self._registry.refresh()
         client_names = {each.name for each in request.tools}
         offered = {each.name: each for each in self._registry if each.name not in client_names}
@@ -89,7 +90,9 @@ class GatewayTools:
         entries = self._kept.added_to(request.entries, owner)
         extended = msgspec.structs.replace(request, tools=declared, entries=entries, dialect="")
         keep = partial(self._kept.keep, owner, entries)
-        tools = OfferedTools(self._registry, offered.keys(), self._max_turns, keep, ran, self._inherit, self._max_reply)
+        tools = OfferedTools(
+            self._registry, offered.keys(), self._max_turns, keep, ran, self._inherit, self._max_reply, starting
+        )
         return RunWithTools(tools, extended, begin)
 
 
