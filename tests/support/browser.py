@@ -42,6 +42,6 @@ def browse(script: str, given: Any, *options: str) -> Any:
             environment["FONTCONFIG_PATH"] = "/etc/fonts"
         whole = OPEN + script + CLOSE
         command = ["node", "--input-type=module", "--eval", whole, json.dumps(given), json.dumps(options)]
-        ended = subprocess.run(command, cwd=PACKAGES, env=environment, capture_output=True, timeout=120, check=False)
+        ended = subprocess.run(command, cwd=PACKAGES, env=environment, capture_output=True, timeout=600, check=False)
     assert ended.returncode == 0, ended.stderr.decode()
     return json.loads(ended.stdout)

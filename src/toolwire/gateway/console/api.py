@@ -1,0 +1,239 @@
+"""What the page asks for, as JSON. Who looks is known, and is shown what they may see."""
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from toolwire import __version__
+from toolwire.core.errors import BadRequest
+from toolwire.core.notes import CODES
+from toolwire.gateway.console.access import Viewer
+from toolwire.gateway.console.checks import Checks, CheckState
+from toolwire.gateway.console.conversations import Member, first_difference, grouped, overview, timeline
+from toolwire.gateway.console.everyone import Everyone
+from toolwire.gateway.console.http import HEADERS, PassedOn, address_of, as_json, body_of, given_in
+from toolwire.gateway.console.local import Local
+from toolwire.gateway.console.numbers import Report
+from toolwire.gateway.console.numbers import shown as shown_numbers
+from toolwire.gateway.console.own_turns import OwnTurns
+from toolwire.gateway.console.prompts import Prompt
+from toolwire.gateway.console.rows import Row
+from toolwire.gateway.exchange import Shared
+from toolwire.gateway.keys import Caller
+
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
+MOST_BODY = 4 * 1024 * 1024
+"""Bytes of a request that the page puts together."""
+PROMPTS = 2000
+"""Turns among which conversations are looked for."""
+
+Handler = Callable[[Request, Viewer], Awaitable[Response]]
+
+
+class Api:
+    """The handlers."""
+
+    def __init__(self, shared: Shared, endpoints: Mapping[str, ASGIApp]) -> None:
+        assert shared.watch is not None
+        self._shared = shared
+        self._watch = shared.watch
+        self._own = OwnTurns(endpoints)
+        self._checks = Checks(shared.settings)
+        self._everyone = Everyone(Local(shared.watch, shared.engine.router, self._checks), shared.process)
+        self.table: tuple[tuple[str, str, Handler], ...] = (
+            ("GET", "/me", self._me),
+            ("GET", "/turns", self._turns),
+            ("GET", "/turns/{id}", self._turn),
+            ("GET", "/turns/{id}/recording", self._recording),
+            ("POST", "/turns/{id}/pin", self._pin),
+            ("POST", "/turns/{id}/replay", self._replay),
+            ("POST", "/capture", self._capture),
+            ("POST", "/try", self._try),
+            ("GET", "/conversations", self._conversations),
+            ("GET", "/conversations/{id}", self._conversation),
+            ("GET", "/backends", self._backends),
+            ("POST", "/backends/{name}/check", self._check),
+            ("GET", "/check", self._check_state),
+            ("GET", "/check/report", self._check_report),
+            ("GET", "/numbers", self._numbers),
+        )
+
+    async def close(self) -> None:
+        await self._checks.stop()
+
+    # Turns
+
+    async def _me(self, request: Request, viewer: Viewer) -> Response:
+        shared = self._shared
+        backends = shared.settings.backends
+        return as_json(
+            {
+                "version": __version__,
+                "key": viewer.key,
+                "sees_all": viewer.sees_all,
+                "has_keys": bool(shared.settings.keys),
+                "keeps_everything": self._watch.keeps_everything,
+                "max_size": str(shared.settings.console.max_size),
+                "notes": CODES,
+                "models": [*shared.settings.model_names],
+                "backends": [{"name": each.name, "kind": each.kind, "models": each.models} for each in backends],
+            }
+        )
+
+    async def _turns(self, request: Request, viewer: Viewer) -> Response:
+        try:
+            after: Any = msgspec.json.decode(request.query_params.get("after", "{}"), type=dict[str, int])
+        except msgspec.DecodeError:
+            raise BadRequest("after must be what the last answer gave.", "after") from None
+        answers = await self._everyone.ask("rows", viewer, after=after)
+        return as_json({"now": time.time(), "workers": answers})
+
+    async def _turn(self, request: Request, viewer: Viewer) -> Response:
+        return as_json(await self._everyone.one("turn", viewer, id=request.path_params["id"]))
+
+    async def _recording(self, request: Request, viewer: Viewer) -> Response:
+        id = request.path_params["id"]
+        data = await self._everyone.one("recording", viewer, id=id)
+        named = {"content-disposition": f'attachment; filename="{_file_name(id)}.jsonl"'}
+        return Response(data, 200, {**HEADERS, **named}, "application/jsonl")
+
+    async def _pin(self, request: Request, viewer: Viewer) -> Response:
+        given = await given_in(request)
+        return as_json(
+            await self._everyone.one("pin", viewer, id=request.path_params["id"], pinned=bool(given.get("pinned")))
+        )
+
+    async def _capture(self, request: Request, viewer: Viewer) -> Response:
+        count: Any = (await given_in(request)).get("count")
+        if type(count) is not int or count < 0:
+            raise BadRequest("count must be a number of turns.", "count")
+        await self._everyone.ask("capture", viewer, count=count)
+        return as_json({"count": count})
+
+    async def _replay(self, request: Request, viewer: Viewer) -> Response:
+        id = request.path_params["id"]
+        model: Any = (await given_in(request)).get("model")
+        if not isinstance(model, str) or not model:
+            raise BadRequest("model must name a model.", "model")
+        kept = await self._everyone.one("request", viewer, id=id)
+        return as_json(await self._own.again(kept, id, model))
+
+    async def _try(self, request: Request, viewer: Viewer) -> Response:
+        body = await body_of(request, MOST_BODY)
+        caller = Caller(viewer.key or ("console" if self._shared.settings.keys else ""))
+        return PassedOn(self._own, request.query_params.get("dialect", ""), body, caller)
+
+    # Conversations
+
+    async def _members(self, viewer: Viewer) -> list[list[Member]]:
+        prompts: dict[str, Prompt] = {}
+        rows: dict[str, Row] = {}
+        for found in await self._everyone.ask("prompts", viewer, most=PROMPTS):
+            for row, prompt in msgspec.convert(found, list[tuple[Row, Prompt]]):
+                rows[row.id], prompts[row.id] = row, prompt
+        return grouped(Member(rows[id], prompt) for id, prompt in prompts.items())
+
+    async def _conversations(self, request: Request, viewer: Viewer) -> Response:
+        return as_json([overview(members) for members in await self._members(viewer)])
+
+    async def _conversation(self, request: Request, viewer: Viewer) -> Response:
+        id = request.path_params["id"]
+        for members in await self._members(viewer):
+            if any(member.row.id == id for member in members):
+                turns = timeline(members)
+                for turn in turns:
+                    await self._locate(turn, viewer)
+                return as_json({"overview": overview(members), "turns": turns})
+        raise BadRequest("There is no such conversation here.", status=404)
+
+    async def _locate(self, turn: dict[str, Any], viewer: Viewer) -> None:
+        """The very byte at which the prompt cache broke, and what stands there."""
+        cache = turn["cache"]
+        if cache is None or not cache["broken"]:
+            return
+        index = cache["segment"]
+        own = await self._everyone.ask("segment", viewer, id=turn["row"]["id"], index=index)
+        other = await self._everyone.ask("segment", viewer, id=cache["against"], index=index)
+        if own and other:
+            at = first_difference(own[0], other[0])
+            cache["byte"] += at
+            cache["now"], cache["was"] = (_excerpt(text, at) for text in (own[0], other[0]))
+
+    # Backends and numbers
+
+    async def _backends(self, request: Request, viewer: Viewer) -> Response:
+        shared = self._shared
+        workers = await self._everyone.ask("backends", viewer)
+        listed: dict[str, list[str]] = {}
+        for model, name in await shared.engine.router.models("", "openai"):
+            listed.setdefault(name, []).append(model)
+        out: list[dict[str, Any]] = []
+        for backend in shared.settings.backends:
+            found = [worker[backend.name] for worker in workers]
+            out.append(
+                {
+                    "name": backend.name,
+                    "kind": backend.kind,
+                    "url": shared.engine.router.url_of(backend.name) if viewer.sees_all else "",
+                    "models": listed.get(backend.name) or list(backend.models),
+                    "cooling": max(each["cooling"] for each in found),
+                    "failovers": sum(each["failovers"] for each in found),
+                    "turns": sorted(turn for each in found for turn in each["turns"]),
+                    "checkable": viewer.sees_all,
+                }
+            )
+        return as_json(out)
+
+    async def _check(self, request: Request, viewer: Viewer) -> Response:
+        _everybody(viewer)
+        settings = self._shared.settings
+        backend = next((each for each in settings.backends if each.name == request.path_params["name"]), None)
+        if backend is None:
+            raise BadRequest("There is no such backend.", code="not_found", status=404)
+        model: Any = (await given_in(request)).get("model") or next(iter(backend.literal_models), "")
+        keys = {key.name: key for key in settings.keys}
+        key = settings.key_of(keys[viewer.key]) if viewer.key in keys else ""
+        is_busy = (await self._state_of_check(viewer)).running
+        if is_busy or not self._checks.start(backend, str(model), address_of(request), key):
+            raise BadRequest("A check is running already.", code="busy", status=409)
+        return as_json(self._checks.state)
+
+    async def _state_of_check(self, viewer: Viewer) -> CheckState:
+        """The latest check of any process."""
+        found = [msgspec.convert(each, CheckState) for each in await self._everyone.ask("check", viewer)]
+        return max(found, key=lambda each: each.began, default=CheckState())
+
+    async def _check_state(self, request: Request, viewer: Viewer) -> Response:
+        _everybody(viewer)
+        return as_json(await self._state_of_check(viewer))
+
+    async def _check_report(self, request: Request, viewer: Viewer) -> Response:
+        _everybody(viewer)
+        found = await self._everyone.ask("report", viewer)
+        if not found:
+            raise BadRequest("There is no report.", code="not_found", status=404)
+        headers = {**HEADERS, "content-security-policy": REPORT_POLICY}
+        return Response(max(found)[1], 200, headers, "text/html; charset=utf-8")
+
+    async def _numbers(self, request: Request, viewer: Viewer) -> Response:
+        found = await self._everyone.ask("numbers", viewer)
+        reports = [msgspec.convert(each, Report) for each in found]
+        return as_json({**shown_numbers(reports), "own": not viewer.sees_all})
+
+
+def _everybody(viewer: Viewer) -> None:
+    if not viewer.sees_all:
+        raise BadRequest('This needs the token, or a key with console = "all".', code="forbidden", status=403)
+
+
+def _file_name(id: str) -> str:
+    return "".join(char for char in id if char.isalnum())
+
+
+def _excerpt(text: str, at: int) -> str:
+    return text.encode()[max(0, at - 40) : at + 80].decode(errors="replace")

@@ -1,0 +1,160 @@
+"""What one process answers about its own turns. Whoever asks is asked for nothing: `routes.py` has let them in.
+
+The same questions are asked of every process of a gateway, so arguments and answers are plain values. What takes long
+is done in a thread, on turns that nothing changes any more.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from toolwire.gateway.console.access import Viewer
+from toolwire.gateway.console.checks import Checks
+from toolwire.gateway.console.keep import unpack
+from toolwire.gateway.console.numbers import Counts, Report
+from toolwire.gateway.console.prompts import Prompts
+from toolwire.gateway.console.ring import Kept
+from toolwire.gateway.console.views import as_recording, turn_view
+from toolwire.gateway.console.watch import Watch
+from toolwire.turns.routes import Router
+
+ROWS = 2000
+"""Rows of one answer."""
+LATENCIES = 200
+"""Turns of one backend whose times are drawn."""
+
+Question: TypeAlias = Callable[[Viewer, dict[str, Any]], Awaitable[Any]]
+
+
+class Local:
+    """The turns of this process."""
+
+    def __init__(self, watch: Watch, router: Router, checks: Checks) -> None:
+        self._watch = watch
+        self._router = router
+        self._checks = checks
+        self._prompts = Prompts()
+        self._questions: dict[str, Question] = {
+            "rows": self._rows,
+            "turn": self._turn,
+            "recording": self._recording,
+            "request": self._request,
+            "pin": self._pin,
+            "capture": self._capture,
+            "prompts": self._all_prompts,
+            "segment": self._segment,
+            "numbers": self._numbers,
+            "backends": self._backends,
+            "check": self._check,
+            "report": self._report,
+        }
+
+    async def answer(self, question: str, viewer: Viewer, given: dict[str, Any]) -> Any:
+        """The answer for somebody who sees so much; None if there is nothing to say."""
+        return await self._questions[question](viewer, given)
+
+    def _seen(self, viewer: Viewer) -> Iterable[Kept]:
+        return (kept for kept in self._watch.ring if viewer.sees(kept.row.key))
+
+    async def _find(self, viewer: Viewer, id: str) -> Kept | None:
+        kept = self._watch.ring.get(id)
+        return await self._watch.prepared(id) if kept is not None and viewer.sees(kept.row.key) else None
+
+    async def _whole(self, viewer: Viewer, id: str) -> Kept | None:
+        kept = await self._find(viewer, id)
+        return kept if kept is not None and kept.packed else None
+
+    async def _rows(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        watch, ring = self._watch, self._watch.ring
+        rows = ring.since(given["after"].get(watch.process, 0), ROWS)
+        return {
+            "process": watch.process,
+            "seq": rows[-1].seq if rows else ring.seq,
+            "more": len(rows) == ROWS,
+            "rows": [msgspec.to_builtins(row) for row in rows if viewer.sees(row.key)],
+            "running": [msgspec.to_builtins(row) for row in watch.running() if viewer.sees(row.key)],
+            "kept_bytes": ring.size,
+            "busy": watch.busy,
+            "capturing": watch.next.get("*" if viewer.sees_all else viewer.key, 0),
+        }
+
+    async def _turn(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        kept = await self._find(viewer, given["id"])
+        return await asyncio.to_thread(turn_view, kept) if kept is not None else None
+
+    async def _recording(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        kept = await self._whole(viewer, given["id"])
+        return await asyncio.to_thread(as_recording, kept) if kept is not None else None
+
+    async def _request(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        """What is needed to ask the same again."""
+        kept = await self._whole(viewer, given["id"])
+        if kept is None:
+            return None
+        body = unpack(kept.packed).request
+        return {"owner": kept.owner, "key": kept.row.key, "dialect": kept.row.dialect, "body": body}
+
+    async def _pin(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        kept = await self._find(viewer, given["id"])
+        if kept is None:
+            return None
+        if given["pinned"]:
+            return {"pinned": self._watch.ring.pin(kept.row.id)}
+        self._watch.ring.unpin(kept.row.id)
+        return {"pinned": False}
+
+    async def _capture(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        self._watch.capture("*" if viewer.sees_all else viewer.key, given["count"])
+        return True
+
+    async def _all_prompts(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        for kept in [kept for kept in self._seen(viewer) if kept.row.kept == "waiting"]:
+            await self._watch.prepared(kept.row.id)
+        whole = [kept for kept in self._seen(viewer) if kept.packed][-given["most"] :]
+
+        def made() -> Any:
+            return [msgspec.to_builtins((kept.row, self._prompts.of(kept))) for kept in whole]
+
+        return await asyncio.to_thread(made)
+
+    async def _segment(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        kept = await self._whole(viewer, given["id"])
+        return await asyncio.to_thread(self._prompts.segment, kept, given["index"]) if kept is not None else None
+
+    async def _numbers(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        if viewer.sees_all:
+            return msgspec.to_builtins(self._watch.numbers.report())
+        counts = Counts()
+        oldest = 0.0
+        for kept in self._seen(viewer):
+            counts.add(kept.row)
+            oldest = min(oldest or kept.row.at, kept.row.at)
+        return msgspec.to_builtins(Report(oldest, counts, []))
+
+    async def _check(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        return msgspec.to_builtins(self._checks.state) if self._checks.state.backend else None
+
+    async def _report(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        return [self._checks.state.began, self._checks.report] if self._checks.report else None
+
+    async def _backends(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        """How the backends do, as far as this process knows."""
+        failed: Counter[str] = Counter()
+        turns: dict[str, list[Any]] = {}
+        for kept in self._seen(viewer):
+            row = kept.row
+            tried = row.tried[:-1]
+            failed.update(each.rpartition(" ")[0] for each in tried if not each.startswith(f"{row.backend} "))
+            if row.backend:
+                turns.setdefault(row.backend, []).append([row.at, row.first_ms, row.ms, row.status, row.error])
+        return {
+            route.backend.name: {
+                "cooling": self._router.cooling(route),
+                "failovers": failed[route.backend.name],
+                "turns": sorted(turns.get(route.backend.name, []))[-LATENCIES:],
+            }
+            for route in self._router.routes
+        }

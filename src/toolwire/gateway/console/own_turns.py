@@ -1,0 +1,98 @@
+"""Turns that the console asks for itself: a kept request once more, or one from its form.
+
+They take the same way as a client's: the endpoint of the dialect, in this process, in the name of whoever looks.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolwire.core.errors import BadRequest
+from toolwire.dialects import chat, messages, responses
+from toolwire.gateway.exchange import FACTS
+from toolwire.gateway.keys import CALLER, Acting, Caller
+
+PATHS = {"chat": chat.PATH, "responses": responses.PATH, "messages": messages.PATH}
+TURN_HEADER = b"x-toolwire-turn"
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class OwnTurns:
+    """Asks the endpoints of this process."""
+
+    def __init__(self, endpoints: Mapping[str, ASGIApp]) -> None:
+        self._endpoints = endpoints
+
+    async def again(self, kept: dict[str, Any], id: str, model: str) -> dict[str, Any]:
+        """Ask a kept request once more, of another model; what came of it."""
+        body = changed(kept["body"], model)
+        caller = Acting(kept["key"], "", kept["owner"])
+        heard = _Heard()
+        await self._ask(kept["dialect"], body, caller, {"replay_of": id}, _no_more, heard.send)
+        return {"status": heard.status, "turn": heard.turn, "error": heard.error}
+
+    async def from_form(self, dialect: str, body: bytes, caller: Caller, receive: Receive, send: Send) -> None:
+        """Ask what the page has put together, and send the answer to it as it comes."""
+        await self._ask(dialect, body, caller, {"replay_of": "form"}, receive, send)
+
+    async def _ask(
+        self, dialect: str, body: bytes, caller: Caller, facts: dict[str, Any], receive: Receive, send: Send
+    ) -> None:
+        if dialect not in PATHS:
+            raise BadRequest(f"dialect must be one of {', '.join(PATHS)}.", "dialect")
+        scope: Scope = {
+            "type": "http",
+            "method": "POST",
+            "path": PATHS[dialect],
+            "headers": [(b"content-type", b"application/json"), (b"user-agent", b"toolwire console")],
+            "query_string": b"",
+            CALLER: caller,
+            FACTS: facts,
+        }
+        given = iter((body,))
+
+        async def request() -> Message:
+            for part in given:
+                return {"type": "http.request", "body": part, "more_body": False}
+            return await receive()
+
+        await self._endpoints[PATHS[dialect]](scope, request, send)
+
+
+async def _no_more() -> Message:
+    """Nobody is there who could leave."""
+    await asyncio.Event().wait()
+    return {"type": "http.disconnect"}
+
+
+class _Heard:
+    """An answer of which nothing is needed but how it went; what it says is kept as that of every turn."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.turn = ""
+        self.error = ""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.turn = dict(message["headers"]).get(TURN_HEADER, b"").decode()
+        elif self.status >= 400:
+            self.error = (self.error + message.get("body", b"").decode(errors="replace"))[:2000]
+
+
+def changed(body: bytes, model: str) -> bytes:
+    """A request for another model, which leaves nothing behind."""
+    try:
+        fields: dict[str, Any] = dict(_fields(body))
+    except msgspec.DecodeError:
+        raise BadRequest("The request was not kept whole, so it cannot be sent again.") from None
+    for name in ("type", "stream_id", "background"):
+        fields.pop(name, None)
+    fields["model"] = model
+    if "input" in fields:
+        fields["store"] = False
+    return msgspec.json.encode(fields)

@@ -1,0 +1,131 @@
+"""The paths of the console. Every one of them but the sign-in page and the files of the page asks who looks.
+
+Whatever changes something or asks a backend is a POST from the console's own page.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from html import escape
+from importlib.resources import files
+from urllib.parse import parse_qs
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from toolwire import __version__
+from toolwire.core.errors import BadRequest, Failure, ToolwireError
+from toolwire.gateway.console.access import Access, Viewer, cookie_name, foreign_post, load_token
+from toolwire.gateway.console.api import Api, Handler
+from toolwire.gateway.console.http import HEADERS, as_failure, as_html, body_of, port_of
+from toolwire.gateway.exchange import Shared
+
+TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
+API = "/console/api"
+_FORM = 64 * 1024
+"""Bytes of the sign-in form."""
+
+
+class Console:
+    """The console as an ASGI application for `/` and everything below `/console`."""
+
+    def __init__(self) -> None:
+        self._access: Access | None = None
+        self._router: Router | None = None
+        folder = files("toolwire.gateway.console") / "static"
+        self._files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    @asynccontextmanager
+    async def opened(self, shared: Shared, endpoints: Mapping[str, ASGIApp]) -> AsyncGenerator[None]:
+        """Answer, for as long as the gateway serves."""
+        self._access = Access(shared.settings, shared.keys, load_token())
+        api = Api(shared, endpoints)
+        self._router = Router(
+            [
+                Route("/", self._page),
+                Route("/console", self._page),
+                Route("/console/sign-in", self._sign_in, methods=["POST"]),
+                Route("/console/sign-out", self._sign_out, methods=["POST"]),
+                Route("/console/static/{name}", self._file),
+                *(Route(API + path, self._admitting(handler), methods=[way]) for way, path, handler in api.table),
+            ],
+            redirect_slashes=False,
+        )
+        try:
+            yield
+        finally:
+            await api.close()
+
+    @staticmethod
+    def serves(path: str) -> bool:
+        """Whether a path is the console's."""
+        return path in ("/", "/console") or path.startswith("/console/")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self._router is not None
+        try:
+            await self._router({**scope, "app": self}, receive, send)
+        except HTTPException as error:
+            failure = Failure(error.status_code, "not_found", "There is no such page, or not by this method.")
+            await as_failure(failure)(scope, receive, send)
+        except ToolwireError as error:
+            await as_failure(error.failure)(scope, receive, send)
+
+    @property
+    def _doors(self) -> Access:
+        assert self._access is not None
+        return self._access
+
+    def _admitting(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def answered(request: Request) -> Response:
+            return await handler(request, self._admitted(request))
+
+        return answered
+
+    def _admitted(self, request: Request) -> Viewer:
+        """Who looks, if they may do what they ask for."""
+        headers = dict(request.scope["headers"])
+        viewer = self._doors.viewer(headers, port_of(request))
+        if viewer is None:
+            raise BadRequest("Sign in to the console first.", code="unauthorized", status=401)
+        refusal = foreign_post(headers, viewer) if request.method == "POST" else None
+        if refusal is not None:
+            raise BadRequest(refusal.message, code=refusal.code, status=refusal.status)
+        return viewer
+
+    async def _page(self, request: Request) -> Response:
+        token = request.query_params.get("token")
+        if token is not None:
+            return self._let_in(request, token)
+        if self._doors.viewer(dict(request.scope["headers"]), port_of(request)) is None:
+            return as_html(self._files["sign-in.html"].replace(b"{said}", b""))
+        return as_html(self._files["index.html"].replace(b"{version}", __version__.encode()))
+
+    async def _sign_in(self, request: Request) -> Response:
+        refusal = foreign_post(dict(request.scope["headers"]), Viewer(by_cookie=True))
+        if refusal is not None:
+            return as_failure(refusal)
+        form = (await body_of(request, _FORM)).decode(errors="replace")
+        return self._let_in(request, parse_qs(form).get("secret", [""])[0])
+
+    def _let_in(self, request: Request, secret: str) -> Response:
+        viewer = self._doors.by_secret(secret)
+        if viewer is None:
+            said = "That is neither this gateway's token nor a key that may look at the console."
+            return as_html(self._files["sign-in.html"].replace(b"{said}", escape(said).encode()), 403)
+        cookie = self._doors.cookie(viewer, port_of(request))
+        return RedirectResponse("/", 303, {**HEADERS, "set-cookie": cookie})
+
+    async def _sign_out(self, request: Request) -> Response:
+        self._admitted(request)
+        ended = f"{cookie_name(port_of(request))}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
+        return RedirectResponse("/", 303, {**HEADERS, "set-cookie": ended})
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        kind = TYPES.get(name.rpartition(".")[2])
+        if name not in self._files or kind is None:
+            raise HTTPException(404)
+        return Response(self._files[name], 200, {**HEADERS, "cache-control": "no-cache"}, kind)

@@ -1,0 +1,181 @@
+"""One turn as the page shows it, and as a recording."""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from toolwire.core.bounds import run_steps
+from toolwire.core.jsonrpc import JSON_LINES, LineReader
+from toolwire.core.notes import CODES
+from toolwire.core.recording import Head, Line
+from toolwire.core.sse import FrameReader
+from toolwire.gateway.console.keep import KeptAttempt, Stream, WholeTurn, unpack
+from toolwire.gateway.console.reading import ReadCall, Reading, reading
+from toolwire.gateway.console.ring import Kept
+
+AROUND = 400
+"""Characters of a text that are shown around a call that was written in it."""
+
+
+def turn_view(kept: Kept) -> dict[str, Any]:
+    """All that is kept of a turn."""
+    row = msgspec.to_builtins(kept.row)
+    if not kept.packed:
+        return {"row": row, "whole": None}
+    turn = unpack(kept.packed)
+    replies = [_read(each.kind, each.content_type, each.reply) for each in turn.attempts]
+    answer = _read(kept.row.dialect, JSON_LINES if turn.is_socket else "", turn.answer)
+    made = [call for each, found in zip(turn.attempts, replies, strict=True) if _is_good(each) for call in found.calls]
+    texts = "\n".join(found.text for found in replies)
+    notes = [{"code": code, "subject": subject, "says": CODES.get(code, "")} for code, subject in turn.notes]
+    whole = {
+        "request": {"headers": turn.request_headers, "body": _text(turn.request)},
+        "attempts": [_attempt(each, found) for each, found in zip(turn.attempts, replies, strict=True)],
+        "answer": {"headers": turn.answer_headers, **_stream(turn.answer, answer)},
+        "calls": list(_calls(made, answer.calls, texts)),
+        "notes": notes,
+        "cut": turn.is_cut,
+    }
+    return {"row": row, "whole": whole}
+
+
+def _is_good(attempt: KeptAttempt) -> bool:
+    return 200 <= attempt.status < 300
+
+
+def _read(kind: str, content_type: str, stream: Stream) -> Reading:
+    return run_steps(reading(kind, content_type, stream.parts()))
+
+
+def _attempt(attempt: KeptAttempt, found: Reading) -> dict[str, Any]:
+    return {
+        "backend": attempt.backend,
+        "kind": attempt.kind,
+        "model": attempt.model,
+        "asked": attempt.asked,
+        "replied": attempt.replied,
+        "status": attempt.status,
+        "headers": attempt.headers,
+        "sent_headers": attempt.sent_headers,
+        "sent": [{"t": each.t, "path": each.path, "body": _text(each.body)} for each in attempt.sent],
+        **_stream(attempt.reply, found),
+    }
+
+
+def _stream(stream: Stream, found: Reading) -> dict[str, Any]:
+    return {
+        "withheld": stream.withheld,
+        "parts": [(t, _text(data)) for t, data in stream.parts()],
+        "frames": [(each.t, each.event or _type(each.data), each.lane, each.call) for each in found.frames],
+        "calls": msgspec.to_builtins(found.calls),
+        "text": found.text,
+        "reasoning": found.reasoning,
+        "failure": found.failure,
+    }
+
+
+class _Typed(msgspec.Struct):
+    type: str = ""
+    method: str = ""
+
+
+_typed = msgspec.json.Decoder(_Typed).decode
+
+
+def _type(data: str) -> str:
+    """What a frame without a name is, by its data."""
+    try:
+        found = _typed(data)
+    except msgspec.DecodeError:
+        return data if data == "[DONE]" else ""
+    return found.type or found.method
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def _calls(made: Sequence[ReadCall], delivered: Sequence[ReadCall], text: str) -> Iterator[dict[str, Any]]:
+    """The calls of the model beside those of the client, in the client's order; withheld ones come last."""
+    left = list(made)
+    for call in delivered:
+        twin = _twin(call, left, in_order=len(made) == len(delivered))
+        if twin is not None:
+            left.remove(twin)
+        written = _around(text, call.name) if twin is None else ""
+        yield {"model": _built(twin), "client": _built(call), "written": written, "same": _is_same(twin, call)}
+    for call in left:
+        yield {"model": _built(call), "client": None, "written": "", "same": False}
+
+
+def _built(call: ReadCall | None) -> Any:
+    return msgspec.to_builtins(call) if call is not None else None
+
+
+def _is_same(made: ReadCall | None, call: ReadCall) -> bool:
+    return made is not None and (made.id, made.name, made.arguments) == (call.id, call.name, call.arguments)
+
+
+def _twin(call: ReadCall, made: Sequence[ReadCall], *, in_order: bool) -> ReadCall | None:
+    """The model's own form of a call that was delivered."""
+    alike = (
+        [each for each in made if each.id == call.id],
+        [each for each in made if (each.name, each.arguments) == (call.name, call.arguments)],
+        [each for each in made if each.name == call.name],
+        [*made] if in_order else [],
+    )
+    return next((found[0] for found in alike if found), None)
+
+
+_BLOCK = re.compile(r"<use_tool|<tool_call|<function|<invoke|<\||\[TOOL_CALLS\]")
+"""How calls begin that are written in a text."""
+
+
+def _around(text: str, name: str) -> str:
+    """The part of a text in which a call was written."""
+    at = text.find(name)
+    if at < 0:
+        return ""
+    begins = [found.start() for found in _BLOCK.finditer(text, max(0, at - AROUND), at)]
+    return text[begins[-1] if begins else text.rfind("\n", 0, at) + 1 : at + AROUND].strip()
+
+
+def as_recording(kept: Kept) -> bytes:
+    """The last attempt of a turn, in the format of recordings."""
+    turn = unpack(kept.packed)
+    return b"\n".join(map(msgspec.json.encode, _lines(turn, kept))) + b"\n"
+
+
+def _lines(turn: WholeTurn, kept: Kept) -> Iterator[Head | Line]:
+    last = turn.attempts[-1] if turn.attempts else None
+    at = datetime.fromtimestamp(kept.row.at, UTC).isoformat(timespec="milliseconds")
+    if last is None:
+        yield Head(1, "demo", kept.row.model, 0, dialect=kept.row.dialect, at=at)
+    else:
+        yield Head(1, last.kind, last.model, last.status, last.content_type, kept.row.dialect, at)
+    if turn.request:
+        yield Line(request=_text(turn.request))
+    if last is None:
+        return
+    for each in last.sent:
+        yield Line(max(0.0, round(each.t - last.replied, 4)), path=each.path, sent=_text(each.body))
+    yield from _reply_lines(last)
+    if turn.is_cut or last.reply.withheld:
+        yield Line(left_out=True)
+
+
+def _reply_lines(attempt: KeptAttempt) -> Iterator[Line]:
+    parts = attempt.reply.parts()
+    whole = attempt.reply.data.lstrip()
+    lines = attempt.content_type == JSON_LINES
+    if whole.startswith(b"{") and not lines:
+        yield Line(round(parts[-1][0] - attempt.replied, 4), body=_text(whole))
+        return
+    reader = LineReader() if lines else FrameReader()
+    for t, data in parts:
+        for frame in reader.feed(data):
+            event = frame.event.decode(errors="replace")
+            yield Line(max(0.0, round(t - attempt.replied, 4)), event=event, data=_text(frame.data))

@@ -1,0 +1,155 @@
+"""What a turn leaves for whoever watches it: references to bytes that exist anyway, and when they passed.
+
+Nothing is copied, joined or looked at here, because every read and every write of a turn comes by. What is done with a
+trace later is the watcher's affair. A trace that has taken all it may take has the beginning, and says that it was cut.
+"""
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter, time
+
+import msgspec
+
+from toolwire.core.backend import Ask, Dialogue, Opening, Post
+
+MOST = 8 * 1024 * 1024
+"""Bytes of one turn that are held for the watcher."""
+
+
+class Held:
+    """Bytes that all traces hold together: from `limit` on no further turn is held, and `most` is never exceeded."""
+
+    def __init__(self, limit: int, most: int) -> None:
+        self.limit = limit
+        self.most = most
+        self.size = 0
+
+    @property
+    def has_room(self) -> bool:
+        return self.size < self.limit
+
+
+class TurnTrace:
+    """One turn, from the client's request to the last byte of the answer."""
+
+    __slots__ = (
+        "answer_headers", "attempts", "began", "first", "held", "is_cut", "keeps", "request", "request_headers",
+        "seed", "size", "wall", "written",
+    )  # fmt: skip
+
+    def __init__(self, seed: str, request_headers: Mapping[bytes, bytes], held: Held) -> None:
+        self.seed = seed
+        self.began = perf_counter()
+        """All times are of this clock: that of the event loop counts milliseconds."""
+        self.wall = time()
+        self.request_headers = request_headers
+        self.held = held
+        self.keeps = False
+        """Whether bytes are held, and not only counted."""
+        self.is_cut = False
+        self.size = 0
+        self.request = b""
+        self.attempts: list[AttemptTrace] = []
+        self.first = 0.0
+        """When the first bytes of the answer left."""
+        self.answer_headers: Sequence[tuple[bytes, bytes]] = ()
+        self.written: list[tuple[float, Sequence[bytes]]] = []
+
+    def asked(self, body: bytes) -> None:
+        """The client's request."""
+        if self.takes(len(body)):
+            self.request = body
+
+    def attempt(self, backend: str, kind: str, model: str) -> "AttemptTrace":
+        """An attempt begins."""
+        made = AttemptTrace(self, backend, kind, model)
+        self.attempts.append(made)
+        return made
+
+    def head(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """The headers of the answer."""
+        self.answer_headers = headers
+
+    def wrote(self, pieces: Sequence[bytes]) -> None:
+        """A part of the answer leaves."""
+        if not self.first:
+            self.first = perf_counter()
+        if self.keeps and self.takes(sum(map(len, pieces))):
+            self.written.append((perf_counter(), pieces))
+
+    def takes(self, size: int) -> bool:
+        """Whether so many bytes more are held."""
+        if not self.keeps or self.is_cut:
+            return False
+        if self.size + size > MOST or self.held.size + size > self.held.most:
+            self.is_cut = True
+            return False
+        self.size += size
+        self.held.size += size
+        return True
+
+    def release(self) -> None:
+        """Hold nothing any more. Attempts know their turn, and would stay with it until the collector finds them."""
+        self.held.size -= self.size
+        self.size = 0
+        self.keeps = False
+        self.request = b""
+        self.written = []
+        self.attempts = []
+
+
+class AttemptTrace:
+    """One attempt: what a backend was sent, and what it said."""
+
+    __slots__ = (
+        "asked_at", "backend", "headers", "kind", "model", "reads", "replied_at", "sent", "sent_headers",
+        "status", "turn",
+    )  # fmt: skip
+
+    def __init__(self, turn: TurnTrace, backend: str, kind: str, model: str) -> None:
+        self.turn = turn
+        self.backend = backend
+        self.kind = kind
+        self.model = model
+        self.asked_at = self.replied_at = 0.0
+        self.sent: list[tuple[float, str, bytes]] = []
+        """What the backend was sent, each with its path or method: one body, or the messages of a dialogue."""
+        self.status = 0
+        self.headers: Mapping[str, str] = {}
+        self.sent_headers: Mapping[str, str] = {}
+        self.reads: list[tuple[float, bytes]] = []
+
+    def ask(self, opening: Opening) -> None:
+        """The backend is asked."""
+        self.asked_at = perf_counter()
+        if not self.turn.keeps:
+            return
+        if isinstance(opening, Post):
+            self.sent_headers = opening.headers
+            self._send(opening.path, opening.body)
+        elif isinstance(opening, Dialogue):
+            self.answer(opening.outbox)
+
+    def answer(self, messages: Sequence[Ask | bytes]) -> None:
+        """Messages go to a worker."""
+        if not self.turn.keeps:
+            return
+        for message in messages:
+            if isinstance(message, bytes):
+                self._send("", message)
+            else:
+                self._send(message.method, msgspec.json.encode(message.params))
+
+    def _send(self, path: str, body: bytes) -> None:
+        if self.turn.takes(len(body)):
+            self.sent.append((perf_counter(), path, body))
+
+    def reply(self, status: int, headers: Mapping[str, str]) -> None:
+        """The head of the reply is here."""
+        self.replied_at = perf_counter()
+        self.status = status
+        self.headers = headers
+
+    def read(self, data: bytes) -> None:
+        """Some more of the reply is here."""
+        if self.turn.keeps and self.turn.takes(len(data)):
+            self.reads.append((perf_counter(), data))

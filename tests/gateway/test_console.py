@@ -1,0 +1,320 @@
+"""What the console knows of turns of every kind, and what it can do with them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from tests.support.app_server import Workers, done, say
+from tests.support.app_server import calls as codex_calls
+from tests.support.console import ConsoleClient
+from tests.support.fleet import Fleet, until
+from tests.support.frames import call, completed, created, stream, text
+from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
+from tests.support.upstream import Reply, Upstream
+
+WEATHER = [tool("get_weather", city={"type": "string"})]
+USAGE = {"input_tokens": 30, "output_tokens": 7, "input_tokens_details": {"cached_tokens": 20}}
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Workers:
+    return Workers(tmp_path_factory.mktemp("console-codex"))
+
+
+@pytest.fixture(scope="module")
+def gateway(upstream: Upstream, workers: Workers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    config = "\n".join(
+        (
+            backend(upstream.url, "first", models='["shared"]'),
+            backend(upstream.url, "second", models='["shared"]', aliases='{ shared = "shared-second" }'),
+            backend(upstream.url),
+            workers.backend(),
+        )
+    )
+    server = Gateway(tmp_path_factory.mktemp("console"), config, PROXY_TOOL_ARGUMENTS="repair")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def console(gateway: Gateway) -> Iterator[ConsoleClient]:
+    with ConsoleClient(gateway) as client:
+        yield client
+
+
+def ask(gateway: Gateway, body: dict[str, Any], path: str = "/v1/chat/completions", **headers: str) -> httpx.Response:
+    return httpx.post(gateway.url + path, json=body, headers=headers, timeout=90, trust_env=False)
+
+
+def test_a_streamed_turn_has_its_facts_and_every_byte(gateway, upstream, console):
+    said = stream(
+        created(), text("Let me look."), call("c1", "get_weather", '{"city":', '"Paris"}'), completed(usage=USAGE)
+    )
+    upstream.replies["streamed"] = Reply([said])
+    answer = ask(gateway, chat_body("up/streamed", stream=True, tools=WEATHER), **{"user-agent": "tester/1"})
+    found = console.turn(model="up/streamed")
+    row, whole = found["row"], found["whole"]
+    assert (row["status"], row["backend"], row["client"], row["dialect"]) == (200, "up", "tester/1", "chat")
+    assert (row["input"], row["output"], row["cached"]) == (30, 7, 20)
+    assert (row["calls"], row["call_ids"]) == (["get_weather"], ["c1"])
+    assert 0 < row["first_ms"] <= row["ms"]
+    [attempt] = whole["attempts"]
+    assert "".join(part for _, part in attempt["parts"]) == said.decode()
+    assert "".join(part for _, part in whole["answer"]["parts"]) == answer.text
+    assert json.loads(attempt["sent"][0]["body"])["model"] == "streamed"
+    assert json.loads(whole["request"]["body"])["messages"][0]["content"] == "Go."
+    [made] = whole["calls"]
+    assert made["same"]
+    assert made["model"]["arguments"] == made["client"]["arguments"] == '{"city":"Paris"}'
+    assert [lane for _, _, lane, _ in attempt["frames"]].count("call") == 4
+
+
+def test_a_plain_turn_is_kept_too(gateway, upstream, console):
+    body = {"id": "r", "status": "completed", "output": [], "usage": USAGE}
+    upstream.replies["plain"] = Reply([json.dumps(body).encode()], content_type="application/json")
+    ask(gateway, chat_body("up/plain"))
+    whole = console.turn(model="up/plain")["whole"]
+    assert json.loads(whole["attempts"][0]["parts"][0][1]) == body
+    assert json.loads(whole["answer"]["parts"][0][1])["object"] == "chat.completion"
+
+
+def test_a_repaired_call_shows_what_was_changed(gateway, upstream, console):
+    upstream.replies["repaired"] = Reply(
+        [stream(created(), call("c1", "get_weather", "{'city': 'Oslo',}"), completed())]
+    )
+    ask(gateway, chat_body("up/repaired", tools=WEATHER))
+    whole = console.turn(model="up/repaired")["whole"]
+    [made] = whole["calls"]
+    assert (made["model"]["arguments"], made["client"]["arguments"]) == ("{'city': 'Oslo',}", '{"city": "Oslo"}')
+    assert not made["same"]
+    assert [note["code"] for note in whole["notes"]] == ["arguments_repaired"]
+
+
+def test_a_call_written_in_text_shows_the_text(gateway, console):
+    ask(gateway, chat_body("demo-use-tool", tools=WEATHER, stream=True))
+    [made] = console.turn(model="demo-use-tool")["whole"]["calls"]
+    assert made["model"] is None
+    assert made["written"].startswith("<use_tool>")
+    assert made["client"]["name"] == "get_weather"
+
+
+def test_a_failover_shows_both_attempts(gateway, upstream, console):
+    upstream.replies["shared"] = Reply([b'{"error":{"message":"Down."}}'], 503, "application/json")
+    upstream.replies["shared-second"] = Reply([stream(created(), text("Here."), completed())])
+    ask(gateway, chat_body("shared", stream=True))
+    found = console.turn(model="shared")
+    assert found["row"]["tried"] == ["first 503", "second 200"]
+    assert [(each["backend"], each["status"]) for each in found["whole"]["attempts"]] == [
+        ("first", 503),
+        ("second", 200),
+    ]
+    backends = {each["name"]: each for each in console.get("backends")}
+    assert backends["first"]["failovers"] >= 1
+    assert backends["first"]["cooling"] > 0
+    assert backends["second"]["turns"]
+
+
+def test_a_failure_is_kept_with_its_reason(gateway, upstream, console):
+    upstream.replies["refused"] = Reply([b'{"error":{"message":"No.","code":"nope"}}'], 400, "application/json")
+    ask(gateway, chat_body("up/refused"))
+    found = console.turn(model="up/refused")
+    assert found["row"]["status"] == 400
+    assert "No." in found["whole"]["attempts"][0]["parts"][0][1]
+
+
+def test_a_background_turn_is_kept(gateway, upstream, console):
+    upstream.replies["later"] = Reply([stream(created(), text("Done."), completed())])
+    ask(gateway, response_body("up/later", background=True), "/v1/responses")
+    found = console.turn(model="up/later", background=True)
+    assert found["whole"]["answer"]["text"] == "Done."
+
+
+def test_a_turn_over_a_websocket_is_kept(gateway, upstream, console):
+    upstream.replies["socket"] = Reply([stream(created(), call("c9", "get_weather", '{"city":"Rome"}'), completed())])
+    with connect(gateway.url.replace("http", "ws") + "/v1/responses") as socket:
+        socket.send(json.dumps({"type": "response.create", **response_body("up/socket", tools=WEATHER)}))
+        while json.loads(socket.recv(timeout=90))["type"] != "response.completed":
+            pass
+    found = console.turn(model="up/socket")
+    assert found["row"]["transport"] == "websocket"
+    [made] = found["whole"]["calls"]
+    assert made["client"]["arguments"] == '{"city":"Rome"}'
+
+
+def test_a_codex_turn_is_kept_with_what_its_worker_was_sent(gateway, workers, console):
+    model = workers.script([*codex_calls(("c1", "get_weather", '{"city":"Bonn"}')), *say("ok"), *done()])
+    ask(gateway, chat_body(model, tools=WEATHER, stream=True))
+    whole = console.turn(model=model)["whole"]
+    [attempt] = whole["attempts"]
+    assert attempt["kind"] == "codex"
+    assert "turn/start" in [each["path"] for each in attempt["sent"]]
+    [made] = whole["calls"]
+    assert made["client"]["arguments"] == '{"city":"Bonn"}'
+
+
+def test_a_recording_can_be_replayed(gateway, upstream, console, tmp_path):
+    upstream.replies["recorded"] = Reply([stream(created(), call("c1", "get_weather", '{"city":"Kiel"}'), completed())])
+    ask(gateway, chat_body("up/recorded", tools=WEATHER, stream=True))
+    row = console.wait_for(model="up/recorded")
+    answer = console.http.get(f"/console/api/turns/{row['id']}/recording")
+    assert answer.headers["content-disposition"] == f'attachment; filename="{row["id"]}.jsonl"'
+    path = tmp_path / "turn.jsonl"
+    path.write_bytes(answer.content)
+    shown = subprocess.run(
+        [sys.executable, "-m", "toolwire", "replay", str(path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "get_weather" in shown.stdout
+    assert "Kiel" in shown.stdout
+
+
+def test_a_turn_can_be_asked_again_of_another_model(gateway, console):
+    ask(gateway, chat_body("demo", tools=WEATHER, messages=[{"role": "user", "content": "Weather in Rome?"}]))
+    row = console.wait_for(model="demo", status=200)
+    done = console.post(f"turns/{row['id']}/replay", model="demo-parallel")
+    assert done["status"] == 200
+    other = console.get(f"turns/{done['turn']}")
+    assert (other["row"]["model"], other["row"]["replay_of"]) == ("demo-parallel", row["id"])
+    assert len(other["whole"]["calls"]) == 3
+
+
+def test_the_form_gets_the_answer_as_it_is(console):
+    body = chat_body("demo", tools=WEATHER, stream=True)
+    answer = console.http.post("/console/api/try?dialect=chat", json=body)
+    assert answer.status_code == 200
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    assert console.wait_for(id=answer.headers["x-toolwire-turn"])["model"] == "demo"
+
+
+def conversation(console: ConsoleClient, title: str, turns: int) -> list[dict[str, Any]]:
+    """The turns of a conversation that begins so, once it has so many."""
+
+    def found() -> Any:
+        mine = [each for each in console.get("conversations") if (each["title"], each["turns"]) == (title, turns)]
+        return mine[0] if mine else None
+
+    return console.get(f"conversations/{until(found)['id']}")["turns"]
+
+
+def test_turns_of_one_history_are_a_conversation_and_the_broken_cache_is_found(gateway, console):
+    system = "You are helpful. It is {} o'clock."
+    history: list[dict[str, Any]] = [
+        {"role": "system", "content": system.format(1)},
+        {"role": "user", "content": "Weather in Turin?"},
+    ]
+    first = ask(gateway, chat_body("demo", messages=history, tools=WEATHER)).json()["choices"][0]["message"]
+    [made] = first["tool_calls"]
+    history += [first, {"role": "tool", "tool_call_id": made["id"], "content": "Sunny in Turin"}]
+    second = ask(gateway, chat_body("demo", messages=history, tools=WEATHER)).json()["choices"][0]["message"]
+    history += [second, {"role": "user", "content": "And later?"}]
+    history[0] = {"role": "system", "content": system.format(2)}
+    ask(gateway, chat_body("demo", messages=history, tools=WEATHER))
+    turns = conversation(console, "Weather in Turin?", 3)
+    assert [turn["row"].get("call_count", 0) for turn in turns] == [1, 0, 0]
+    assert turns[0]["calls"][0]["result"] == "Sunny in Turin"
+    assert turns[0]["cache"] is None
+    assert not turns[1]["cache"]["broken"]
+    cache = turns[2]["cache"]
+    assert cache["broken"]
+    assert (cache["part"], cache["now"].find("2 o'clock") >= 0, cache["was"].find("1 o'clock") >= 0) == (
+        "system",
+        True,
+        True,
+    )
+    tools = turns[2]["context"]["tools"]
+    assert cache["byte"] == tools + len('{"role":"system","content":"You are helpful. It is ')
+    assert turns[2]["context"]["results"] > 0
+
+
+def test_turns_are_joined_by_response_and_by_session(gateway, console):
+    first = ask(gateway, response_body("demo", "A chain begins."), "/v1/responses").json()
+    ask(gateway, response_body("demo", "It goes on.", previous_response_id=first["id"]), "/v1/responses")
+    for words in ("one thing", "another thing"):
+        ask(gateway, chat_body("demo", messages=[{"role": "user", "content": words}]), session_id="codex-session-7")
+    conversation(console, "A chain begins.", 2)
+    conversation(console, "one thing", 2)
+
+
+def test_a_failed_result_counts_against_its_tool(gateway, upstream, console):
+    tools = [tool("break_things", what={"type": "string"})]
+    upstream.replies["breaks"] = [
+        Reply([stream(created(), call("c-broken", "break_things", "{}"), completed())]),
+        Reply([stream(created(), text("It holds."), completed())]),
+    ]
+    history: list[dict[str, Any]] = [{"role": "user", "content": "Break things, please."}]
+    message = ask(gateway, chat_body("up/breaks", messages=history, tools=tools)).json()["choices"][0]["message"]
+    made = message["tool_calls"][0]
+    history += [message, {"role": "tool", "tool_call_id": made["id"], "content": "Error: it holds."}]
+    ask(gateway, chat_body("up/breaks", messages=history, tools=tools))
+    row = console.wait_for(results=[f"{made['id']} failed"])
+    assert console.get(f"turns/{row['id']}")["whole"] is not None
+    numbers = console.get("numbers")["start"]["tools"]["break_things"]
+    assert numbers == {"calls": 1, "results": 1, "failed": 1}
+
+
+def test_a_turn_is_listed_while_it_runs(gateway, upstream, console):
+    from tests.support.upstream import Hold
+
+    upstream.replies["slow"] = Reply([created(), text("…"), Hold()])
+    with httpx.stream(
+        "POST", f"{gateway.url}/v1/chat/completions", json=chat_body("up/slow", stream=True), timeout=90
+    ) as answer:
+        next(answer.iter_bytes())
+        running = [row for worker in console.get("turns")["workers"] for row in worker["running"]]
+        assert [(row["model"], row["kept"]) for row in running] == [("up/slow", "running")]
+    assert console.wait_for(model="up/slow")["status"] == 499
+
+
+def test_a_kept_turn_stays_until_it_is_let_go(gateway, console):
+    ask(gateway, chat_body("demo-short"))
+    row = console.wait_for(model="demo-short")
+    assert console.post(f"turns/{row['id']}/pin", pinned=True) == {"pinned": True}
+    assert console.wait_for(id=row["id"])["pinned"]
+    assert console.post(f"turns/{row['id']}/pin", pinned=False) == {"pinned": False}
+
+
+def test_a_backend_can_be_checked_and_its_report_is_shown(gateway, console):
+    import time
+
+    console.post("backends/demo/check")
+    end = time.monotonic() + 300
+    while (state := console.get("check"))["running"]:
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    assert state["has_report"], state
+    report = console.http.get("/console/api/check/report")
+    assert b"toolwire check" in report.content
+    assert "sandbox" in report.headers["content-security-policy"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are looked at in /proc")
+def test_every_worker_shows_the_turns_of_all(tmp_path: Path):
+    fleet = Fleet(tmp_path)
+    try:
+        with ConsoleClient(fleet) as console:
+            _ask_until_both_answered(fleet, console)
+            total = len(console.rows())
+            for _ in range(8):  # whichever of them answers
+                with ConsoleClient(fleet) as other:
+                    rows = other.rows()
+                    assert len(rows) == total
+                    assert other.get(f"turns/{rows[0]['id']}")["whole"] is not None
+                    assert other.get("numbers")["start"]["turns"] == total
+                    assert len(other.get("backends")[0]["turns"]) == total
+    finally:
+        fleet.stop()
+
+
+def _ask_until_both_answered(fleet: Fleet, console: ConsoleClient) -> None:
+    for number in range(200):
+        ask(fleet, chat_body("demo", messages=[{"role": "user", "content": f"number {number}"}]))
+        if {row["worker"] for row in console.rows()} == {"0", "1"}:
+            return
+    raise AssertionError("one worker has answered everything")

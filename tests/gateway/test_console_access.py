@@ -1,0 +1,303 @@
+"""Who sees what in the console, what is never kept, and how much is."""
+
+import json
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.console import ConsoleClient
+from tests.support.frames import completed, created, stream, text
+from tests.support.gateway import Gateway, backend, chat_body
+from tests.support.upstream import Reply, Upstream
+from toolwire.core import recording
+from toolwire.core.bounds import run_steps
+from toolwire.core.notes import TurnStats
+from toolwire.gateway.console import keep
+from toolwire.gateway.console.keep import pack, whole_turn
+from toolwire.turns.trace import Held, TurnTrace
+
+KEYS = "\n".join(
+    f'[[keys]]\nname = "{name}"\nkey = "{name}-key-123456"\nconsole = {console}\n'
+    for name, console in (("ann", "true"), ("bob", "true"), ("eve", '"all"'), ("mum", "false"))
+)
+
+
+@pytest.fixture(scope="module")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("console-state")
+
+
+@pytest.fixture(scope="module")
+def keyless(upstream: Upstream, state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    folder = tmp_path_factory.mktemp("console-keyless")
+    config = backend(upstream.url, api_key_env='"UPSTREAM_KEY"')
+    gateway = Gateway(folder, config, XDG_STATE_HOME=str(state), UPSTREAM_KEY="the-upstreams-own-key")
+    yield gateway
+    gateway.stop()
+
+
+@pytest.fixture(scope="module")
+def keyed(state: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    gateway = Gateway(tmp_path_factory.mktemp("console-keyed"), KEYS, XDG_STATE_HOME=str(state))
+    yield gateway
+    gateway.stop()
+
+
+def ask(gateway: Gateway, key: str = "", words: str = "Go.", model: str = "demo", **fields: Any) -> httpx.Response:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    body = chat_body(model, messages=[{"role": "user", "content": words}], **fields)
+    return httpx.post(f"{gateway.url}/v1/chat/completions", json=body, headers=headers, timeout=90, trust_env=False)
+
+
+# Coming in
+
+
+def test_the_link_is_good_for_a_cookie_that_scripts_and_other_sites_cannot_use(keyless: Gateway):
+    with httpx.Client(trust_env=False, timeout=90) as browser:
+        answer = browser.get(keyless.console)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert keyless.console.partition("token=")[2] not in cookie
+        page = browser.get(keyless.url)
+        assert "<nav" in page.text
+        assert browser.get(f"{keyless.url}/console/api/me").status_code == 200
+
+
+def test_the_token_is_kept_where_only_its_owner_can_read_it(keyless: Gateway, keyed: Gateway, state: Path):
+    path = state / "toolwire" / "console-token"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    token = path.read_text().strip()
+    assert keyless.console.endswith(f"?token={token}")
+    assert keyed.console.endswith(f"?token={token}")
+
+
+@pytest.mark.parametrize("path", ["me", "turns", "turns/x", "conversations", "backends", "numbers", "check"])
+def test_nobody_looks_without_token_or_key(keyless: Gateway, path: str):
+    for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "toolwire_console_1=*.9999999999.00"}):
+        answer = httpx.get(f"{keyless.url}/console/api/{path}", headers=headers, timeout=90, trust_env=False)
+        assert answer.status_code == 401
+
+
+def test_a_wrong_token_leads_to_the_sign_in_page(keyless: Gateway):
+    answer = httpx.get(f"{keyless.url}/?token=wrong", timeout=90, trust_env=False)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+    assert "Sign in" in answer.text
+    assert httpx.get(keyless.url, timeout=90, trust_env=False).text.count('type="password"') == 1
+
+
+def test_a_changed_cookie_is_worth_nothing(keyed: Gateway):
+    with httpx.Client(base_url=keyed.url, trust_env=False, timeout=90) as browser:
+        browser.post("/console/sign-in", data={"secret": "ann-key-123456"}, headers={"origin": keyed.url})
+        [(name, value)] = browser.cookies.items()
+        _, until, signature = value.split(".")
+        forged = httpx.get(
+            f"{keyed.url}/console/api/me", cookies={name: f"*.{until}.{signature}"}, timeout=90, trust_env=False
+        )
+        assert forged.status_code == 401
+        assert browser.get("/console/api/me").json()["key"] == "ann"
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1", None])
+def test_only_the_consoles_own_page_may_change_something(keyed: Gateway, origin: str | None):
+    with httpx.Client(base_url=keyed.url, trust_env=False, timeout=90) as browser:
+        browser.get(keyed.console)
+        headers = {"origin": origin} if origin else {}
+        for path in ("capture", "turns/x/replay", "turns/x/pin", "backends/demo/check", "try?dialect=chat"):
+            answer = browser.post(f"/console/api/{path}", json={"count": 1}, headers=headers)
+            assert answer.status_code == 403, path
+        good = browser.post("/console/api/capture", json={"count": 0}, headers={"origin": keyed.url})
+        assert good.status_code == 200
+
+
+def test_a_foreign_host_reaches_nothing_of_a_keyless_console(keyless: Gateway):
+    answer = httpx.get(keyless.console, headers={"host": "evil.example"}, timeout=90, trust_env=False)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+
+
+def test_every_answer_forbids_frames_scripts_from_elsewhere_and_caches(keyless: Gateway):
+    with ConsoleClient(keyless) as console:
+        for path in ("/", "/console/api/me", "/console/static/app.js", "/console/nothing"):
+            headers = console.http.get(path).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert "access-control-allow-origin" not in headers
+
+
+def test_one_setting_switches_all_of_it_off(tmp_path: Path, state: Path):
+    gateway = Gateway(tmp_path, "[console]\nenabled = false\n", XDG_STATE_HOME=str(state))
+    try:
+        assert ask(gateway).status_code == 200
+        for path in ("/", "/console", "/console/api/me", "/console/static/app.js"):
+            assert httpx.get(gateway.url + path, timeout=90, trust_env=False).status_code == 404
+    finally:
+        gateway.stop()
+    assert gateway._console == []
+
+
+# Whose turns
+
+
+def test_a_key_sees_its_own_turns_and_nobody_elses(keyed: Gateway):
+    for name in ("ann", "bob"):
+        with ConsoleClient(keyed, "eve-key-123456") as all_of_them:
+            all_of_them.post("capture", count=1)
+        assert ask(keyed, f"{name}-key-123456", f"a secret of {name}").status_code == 200
+    with ConsoleClient(keyed, "eve-key-123456") as eve:
+        theirs = {name: eve.wait_for(key=name) for name in ("ann", "bob")}
+        assert {row["key"] for row in eve.rows()} >= {"ann", "bob"}
+    with ConsoleClient(keyed, "ann-key-123456") as ann:
+        assert {row["key"] for row in ann.rows()} == {"ann"}
+        assert ann.get(f"turns/{theirs['ann']['id']}")["whole"] is not None
+        for path in ("", "/recording"):
+            assert ann.http.get(f"/console/api/turns/{theirs['bob']['id']}{path}").status_code == 404
+        for action in ("pin", "replay"):
+            answer = ann.http.post(f"/console/api/turns/{theirs['bob']['id']}/{action}", json={"model": "demo"})
+            assert answer.status_code == 404
+        said = json.dumps([ann.get(path) for path in ("turns", "conversations", "numbers", "backends")])
+        assert "bob" not in said
+        assert ann.get("numbers")["start"]["turns"] == len(ann.rows())
+        for answer in (ann.http.post("/console/api/backends/demo/check"), ann.http.get("/console/api/check")):
+            assert answer.status_code == 403
+
+
+def test_a_key_without_the_right_does_not_look(keyed: Gateway):
+    with ConsoleClient(keyed, "mum-key-123456") as mum:
+        assert mum.http.get("/console/api/turns").status_code == 401
+
+
+def test_where_there_are_keys_only_facts_are_kept_until_somebody_asks_for_more(keyed: Gateway):
+    with ConsoleClient(keyed, "bob-key-123456") as bob:
+        before = {row["id"] for row in bob.rows()}
+        ask(keyed, "bob-key-123456", model="demo-short")
+        facts = bob.wait_for(model="demo-short")
+        assert (facts.get("kept", "facts"), bob.get(f"turns/{facts['id']}")["whole"]) == ("facts", None)
+        assert facts["id"] not in before
+        bob.post("capture", count=1)
+        ask(keyed, "ann-key-123456", model="demo-parallel")  # another's turn does not count
+        ask(keyed, "bob-key-123456", model="demo-length")
+        ask(keyed, "bob-key-123456", model="demo-refusal")
+        row = bob.wait_for(model="demo-length")
+        assert bob.get(f"turns/{row['id']}")["whole"] is not None
+        assert bob.wait_for(model="demo-refusal").get("kept", "facts") == "facts"
+
+
+# Secrets
+
+VENDOR = "sk-proj-abcdefghijklmnop1234"
+NAMED = "hunter2hunter2"
+OWN = "the-upstreams-own-key"
+CLIENTS = "client-key-of-my-own"
+
+
+def leaks(everything: str) -> list[str]:
+    return [secret for secret in (VENDOR, NAMED, OWN, CLIENTS) if secret in everything]
+
+
+def secret_turn(upstream: Upstream) -> dict[str, Any]:
+    """A request with secrets, to a model that repeats them, one of them in small pieces."""
+    pieces = [text(part) for part in re.findall("..", VENDOR)]
+    upstream.replies["whole-secrets"] = Reply(
+        [stream(created(), text(f"key {VENDOR} and {OWN}, {CLIENTS}"), completed())]
+    )
+    upstream.replies["spelt-secrets"] = Reply([stream(created(), *pieces, completed())])
+    return {"words": f'Keep {VENDOR} and {{"password": "{NAMED}"}} for me, and {CLIENTS}'}
+
+
+@pytest.mark.parametrize("model", ["whole-secrets", "spelt-secrets"])
+def test_secrets_are_out_of_what_is_kept(keyless: Gateway, upstream: Upstream, model: str):
+    given = secret_turn(upstream)
+    answer = ask(keyless, CLIENTS, model=f"up/{model}", stream=True, **given)
+    assert answer.status_code == 200
+    with ConsoleClient(keyless) as console:
+        found = console.turn(model=f"up/{model}")
+        assert found["row"]["kept"] == "whole"
+        everything = json.dumps(found) + console.http.get(f"/console/api/turns/{found['row']['id']}/recording").text
+        spelt = "".join(part for attempt in found["whole"]["attempts"] for _, part in attempt["parts"])
+        assert not leaks(everything)
+        assert "[removed]" in found["whole"]["request"]["body"]
+        headers = dict(found["whole"]["request"]["headers"])
+        assert headers["authorization"] == "(not kept)"
+    if model == "spelt-secrets":
+        assert found["whole"]["attempts"][0]["withheld"]
+        assert found["whole"]["answer"]["withheld"]
+        assert spelt == ""
+
+
+def packed_secrets() -> bytes:
+    """What would be kept of a turn that holds secrets."""
+    trace = TurnTrace("seed", {b"authorization": f"Bearer {CLIENTS}".encode()}, Held(10**9, 10**9))
+    trace.keeps = True
+    trace.asked(f'{{"messages":[{{"content":"{VENDOR} {CLIENTS}"}}],"password":"{NAMED}"}}'.encode())
+    attempt = trace.attempt("up", "responses", "m")
+    attempt.reply(200, {"content-type": "text/event-stream"})
+    attempt.read(stream(created(), text(f"{VENDOR} {OWN}"), completed()))
+    trace.wrote([f'data: {{"choices":[{{"index":0,"delta":{{"content":"{OWN}"}}}}]}}\n\n'.encode()])
+    turn = run_steps(whole_turn(trace, "chat", TurnStats().notes, (OWN.encode(), CLIENTS.encode()), is_socket=False))
+    return zlib.decompress(run_steps(pack(turn)))
+
+
+def test_nothing_secret_is_in_the_bytes_of_the_ring():
+    assert leaks(packed_secrets().decode(errors="replace")) == []
+
+
+def _finds_none(*_: Any) -> list[tuple[int, int]]:
+    return []
+
+
+@pytest.mark.parametrize("where", [keep, recording])
+def test_the_look_for_secrets_is_what_keeps_them_out(where: Any, monkeypatch: pytest.MonkeyPatch):
+    """The same check finds them in a gateway that does not look."""
+    if where is keep:
+        monkeypatch.setattr(keep, "secret_spans", _finds_none)
+        assert set(leaks(packed_secrets().decode(errors="replace"))) == {VENDOR, NAMED, OWN, CLIENTS}
+    else:
+        monkeypatch.setattr(recording, "_SECRETS", ())
+        assert leaks(packed_secrets().decode(errors="replace")) == [VENDOR]
+
+
+# Bounds
+
+
+def test_what_is_kept_is_bounded_in_bytes(tmp_path: Path, state: Path):
+    gateway = Gateway(tmp_path, '[console]\nmax_size = "60KB"\n', XDG_STATE_HOME=str(state))
+    try:
+        with ConsoleClient(gateway) as console:
+            for number in range(60):
+                noise = os.urandom(600).hex()
+                assert ask(gateway, words=f"{number} {noise}").status_code == 200
+            rows = console.rows()
+            worker = console.get("turns")["workers"][0]
+            assert worker["kept_bytes"] <= 60_000
+            assert 5 < len(rows) < 60
+            assert console.get("numbers")["start"]["turns"] == 60
+    finally:
+        gateway.stop()
+
+
+def test_a_wrong_setting_is_one_clear_line(tmp_path: Path):
+    import subprocess
+    import sys
+
+    path = tmp_path / "toolwire.toml"
+    path.write_text('[console]\nmax_size = "much"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "toolwire", "serve", "--config", str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "console.max_size" in done.stderr

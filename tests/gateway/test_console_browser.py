@@ -1,0 +1,334 @@
+"""A real browser looks at every view of the console, wide and narrow, light and dark."""
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from tests.support.app_server import Workers, done, say
+from tests.support.app_server import calls as codex_calls
+from tests.support.browser import browse
+from tests.support.console import ConsoleClient
+from tests.support.frames import call, completed, created, stream, text
+from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
+from tests.support.upstream import Reply, Upstream
+
+WEATHER = [tool("get_weather", city={"type": "string"})]
+HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">\u202eevil\x1b[31mred'
+SHOTS = os.environ.get("TOOLWIRE_SCREENSHOTS", "")
+"""A folder for pictures of all views, for docs/images; none are taken without it."""
+
+DRIVE = r"""
+import { readFileSync } from "node:fs";
+const axe = readFileSync("node_modules/axe-core/axe.min.js", "utf-8");
+const PATIENCE = 120000;
+let seen = { said: [], elsewhere: [], axe: [], wide: [], turns: {}, shots: {} };
+
+async function open(width, scheme) {
+  const context = await browser.newContext({ viewport: { width, height: 800 }, colorScheme: scheme, reducedMotion: "reduce", acceptDownloads: true });
+  await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: given.url });
+  context.setDefaultTimeout(PATIENCE);
+  const page = await context.newPage();
+  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) seen.said.push(`${message.type()}: ${message.text()}`); });
+  page.on("pageerror", (error) => seen.said.push(String(error)));
+  page.on("request", (request) => { if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(given.url)) seen.elsewhere.push(request.url()); });
+  return page;
+}
+async function go(page, hash, view) {
+  await page.evaluate((wanted) => { document.getElementById("main").dataset.view = ""; location.hash = wanted; }, hash);
+  await page.waitForSelector(`main[data-view="${view}"]`);
+}
+async function judge(page, name) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  for (const each of violations) if (["serious", "critical"].includes(each.impact)) seen.axe.push(`${name}: ${each.id} ${each.nodes[0].html.slice(0, 200)} ${each.nodes[0].failureSummary}`);
+  const [wide, shown] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
+  if (wide > shown) seen.wide.push(`${name}: ${wide} in ${shown}`);
+}
+async function shoot(page, name) {
+  if (given.shots) seen.shots[name] = (await page.screenshot({ fullPage: !name.startsWith("turns") })).toString("base64");
+}
+const VIEWS = [["turns", "#/turns", "turns"], ["turn", `#/turn/${given.turns.repaired}`, "turn"], ["conversations", "#/conversations", "conversations"],
+  ["conversation", `#/conversation/${given.conversation}`, "conversation"], ["backends", "#/backends", "backends"], ["try", "#/try", "try"], ["numbers", "#/numbers", "numbers"], ["notes", "#/notes/retried", "notes"]];
+"""
+
+WIDE = r"""
+let page = await open(1280, "light");
+await page.goto(given.link);
+await page.waitForSelector("a.row");
+seen.address = page.url();
+seen.rows = await page.locator("a.row").count();
+await page.fill("#filter", "note:arguments_repaired");
+await page.waitForFunction(() => document.querySelectorAll("a.row").length === 1);
+seen.filtered = await page.locator("a.row").innerText();
+await page.fill("#filter", "");
+await page.waitForFunction((count) => document.querySelectorAll("a.row").length >= count, seen.rows);
+await page.click("text=Pause");
+seen.paused = await page.getAttribute("button[aria-pressed]", "aria-pressed");
+await page.click("text=Go on");
+await page.focus("a.row");
+await page.keyboard.press("ArrowDown");
+seen.second = await page.evaluate(() => document.activeElement.getAttribute("aria-rowindex"));
+await page.keyboard.press("Enter");
+await page.waitForSelector('main[data-view="turn"]');
+
+for (const [name, id] of Object.entries(given.turns)) {
+  await go(page, `#/turn/${id}`, "turn");
+  await page.evaluate(() => document.querySelectorAll("main details").forEach((each) => { each.open = true; }));
+  seen.turns[name] = await page.evaluate(() => ({
+    text: document.querySelector("main").innerText, ticks: document.querySelectorAll(".timeline .tick").length, bars: document.querySelectorAll(".timeline .bar").length,
+    injected: document.querySelectorAll("main img, main script, main iframe").length, hacked: Boolean(window.hacked), columns: document.querySelectorAll(".call .columns.three > div").length,
+    marked: [...document.querySelectorAll("ins, del")].map((each) => each.textContent), gone: document.querySelectorAll(".line.gone, .line.new").length }));
+}
+await go(page, `#/turn/${given.turns.repaired}`, "turn");
+await page.click("text=Copy as curl");
+await page.waitForFunction(() => document.getElementById("said").textContent);
+seen.curl = await page.evaluate(() => navigator.clipboard.readText());
+const [saved] = await Promise.all([page.waitForEvent("download"), page.click("text=Save as HTML")]);
+seen.saved = readFileSync(await saved.path(), "utf-8");
+const [recorded] = await Promise.all([page.waitForEvent("download"), page.click("text=Download recording")]);
+seen.recorded = readFileSync(await recorded.path(), "utf-8");
+await page.fill("#model", "demo-parallel");
+await page.click("button:text-is('Replay')");
+await page.waitForSelector(".replayed table");
+seen.replayed = await page.locator(".replayed").innerText();
+await go(page, "#/conversations", "conversations");
+await page.click(`a[href="#/conversation/${given.conversation}"]`);
+await page.waitForSelector('main[data-view="conversation"] .stack');
+seen.conversation = await page.locator("main").innerText();
+await go(page, "#/try", "try");
+await page.fill("#try-model", "demo");
+for (const dialect of ["chat", "responses", "messages"]) {
+  await page.selectOption("#try-dialect", dialect);
+  await page.click("button:text-is('Ask')");
+  await page.waitForSelector(".tried .chip.good");
+  await page.waitForSelector(".tried .call");
+  seen[`try ${dialect}`] = await page.locator(".tried").innerText();
+  await page.evaluate(() => document.querySelector(".tried").replaceChildren());
+}
+await go(page, "#/backends", "backends");
+seen.backends = await page.locator("main").innerText();
+await go(page, "#/numbers", "numbers");
+seen.numbers = await page.locator("main").innerText();
+for (const [name, hash, view] of VIEWS) {
+  await go(page, hash, view);
+  await judge(page, `${name} 1280 light`);
+  await shoot(page, `${name}-1280-light`);
+}
+await page.context().close();
+"""
+
+NARROW = r"""
+page = await open(390, "dark");
+await page.goto(given.link);
+for (const [name, hash, view] of VIEWS) {
+  await go(page, hash, view);
+  await judge(page, `${name} 390 dark`);
+  await shoot(page, `${name}-390-dark`);
+}
+await page.click("text=Sign out");
+await page.waitForSelector("#secret");
+await judge(page, "sign-in 390 dark");
+await page.context().close();
+
+page = await open(1280, "dark");
+await page.goto(given.link);
+await page.waitForSelector("a.row");
+if (given.shots) for (const [name, hash, view] of VIEWS) { await go(page, hash, view); await shoot(page, `${name}-1280-dark`); }
+const rows = Array.from({ length: 10000 }, (_, index) => ({ id: `t${index}`, seq: index + 1, at: 1700000000 + index, dialect: "chat", backend: "up", model: `model-${index}`, status: 200, ms: 5, first_ms: 1, call_count: 0 }));
+const many = { now: 1700010000, workers: [{ process: "x", seq: 10000, more: false, rows, running: [], kept_bytes: 1, busy: 0, capturing: 0 }] };
+const none = { ...many, workers: [{ ...many.workers[0], rows: [] }] };
+let sent = false;
+await page.route("**/console/api/turns?*", (route) => { route.fulfill({ json: sent ? none : many }); sent = true; });
+await go(page, "#/notes", "notes");
+await go(page, "#/turns", "turns");
+await page.waitForFunction(() => /^10,0\d\d turns/.test(document.querySelector(".about").textContent));
+await page.evaluate(() => { const list = document.querySelector(".scroller"); list.scrollTop = list.scrollHeight; });
+await page.waitForFunction(() => document.querySelector('[data-id="t0"]'));
+seen.many = await page.evaluate(() => ({ inPage: document.querySelectorAll("a.row").length, last: document.querySelector('[data-id="t0"]').getBoundingClientRect().bottom <= document.querySelector(".scroller").getBoundingClientRect().bottom + 1 }));
+await page.context().close();
+"""
+
+
+class Turns:
+    """Real turns of every kind, and their ids."""
+
+    def __init__(self, gateway: Gateway, upstream: Upstream, workers: Workers, console: ConsoleClient) -> None:
+        self._gateway, self._upstream, self._workers, self._console = gateway, upstream, workers, console
+        self.ids: dict[str, str] = {}
+
+    def post(self, name: str, body: dict[str, Any], path: str = "/v1/chat/completions") -> Any:
+        answer = httpx.post(self._gateway.url + path, json=body, timeout=120, trust_env=False)
+        self.ids[name] = self._console.wait_for(model=body["model"])["id"]
+        return answer
+
+    def make(self) -> None:
+        replies = self._upstream.replies
+        looks = call("c1", "get_weather", '{"city":', '"Paris"}')
+        replies["b-streamed"] = Reply([created(), text("Let me look."), looks, completed()])
+        replies["b-repaired"] = Reply([stream(created(), call("c2", "get_weather", "{'city': 'Oslo',}"), completed())])
+        replies["b-shared"] = Reply([b'{"error":{"message":"Down."}}'], 503, "application/json")
+        replies["b-shared-second"] = Reply([stream(created(), text("Here."), completed())])
+        replies["b-later"] = Reply([stream(created(), text("Done."), completed())])
+        replies["b-socket"] = Reply([stream(created(), call("c3", "get_weather", '{"city":"Rome"}'), completed())])
+        hostile = call("c4", "get_weather", json.dumps({"city": HOSTILE}))
+        replies["b-hostile"] = Reply([stream(created(), text(HOSTILE), hostile, completed())])
+        self.post("streamed", chat_body("up/b-streamed", stream=True, tools=WEATHER))
+        self.post("repaired", chat_body("up/b-repaired", tools=WEATHER))
+        self.post("failed over", chat_body("b-shared", stream=True))
+        self.post("textual", chat_body("demo-use-tool", stream=True, tools=WEATHER))
+        codex = self._workers.script([*codex_calls(("c1", "get_weather", '{"city":"Bonn"}')), *say("ok"), *done()])
+        self.post("codex", chat_body(codex, stream=True, tools=WEATHER))
+        self.post("background", response_body("up/b-later", background=True), "/v1/responses")
+        self._over_socket()
+        self.post("hostile", chat_body("up/b-hostile", stream=True, tools=WEATHER))
+
+    def _over_socket(self) -> None:
+        with connect(self._gateway.url.replace("http", "ws") + "/v1/responses") as socket:
+            socket.send(json.dumps({"type": "response.create", **response_body("up/b-socket", tools=WEATHER)}))
+            while json.loads(socket.recv(timeout=120))["type"] != "response.completed":
+                pass
+        self.ids["websocket"] = self._console.wait_for(model="up/b-socket")["id"]
+
+    def conversation(self) -> str:
+        """A conversation whose cache breaks; its id."""
+        history: list[dict[str, Any]] = [
+            {"role": "system", "content": "You are helpful. It is 1 o'clock."},
+            {"role": "user", "content": "What is the weather in Rome?"},
+        ]
+        first = self.post("asks", chat_body("demo", messages=history, tools=WEATHER)).json()["choices"][0]["message"]
+        result = {"role": "tool", "tool_call_id": first["tool_calls"][0]["id"], "content": "Sunny, 24 degrees"}
+        second = self.post("answers", chat_body("demo", messages=[*history, first, result], tools=WEATHER)).json()
+        history[0] = {"role": "system", "content": "You are helpful. It is 2 o'clock."}
+        history += [first, result, second["choices"][0]["message"], {"role": "user", "content": "And in Oslo?"}]
+        self.post("goes on", chat_body("demo", messages=history, tools=WEATHER))
+        [found] = [each for each in self._console.get("conversations") if each["turns"] == 3]
+        return found["id"]
+
+
+@pytest.fixture(scope="module")
+def seen(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What the browser saw, in one visit."""
+    workers = Workers(tmp_path_factory.mktemp("console-browser-codex"))
+    config = "\n".join(
+        (
+            backend(upstream.url, "first", models='["b-shared"]'),
+            backend(upstream.url, "second", aliases='{ b-shared = "b-shared-second" }'),
+            backend(upstream.url),
+            workers.backend(),
+        )
+    )
+    gateway = Gateway(tmp_path_factory.mktemp("console-browser"), config, PROXY_TOOL_ARGUMENTS="repair")
+    try:
+        with ConsoleClient(gateway) as console:
+            turns = Turns(gateway, upstream, workers, console)
+            turns.make()
+            conversation = turns.conversation()
+        given = {
+            "link": gateway.console,
+            "url": gateway.url,
+            "turns": {name: turns.ids[name] for name in list(turns.ids)[:8]},
+            "conversation": conversation,
+            "shots": bool(SHOTS),
+        }
+        found = browse(DRIVE + WIDE + NARROW, given)
+        for name, picture in found["shots"].items():
+            (Path(SHOTS) / f"{name}.png").write_bytes(base64.b64decode(picture))
+        yield found
+    finally:
+        gateway.stop()
+
+
+def test_nothing_is_said_in_the_browsers_console_and_nothing_is_fetched_from_elsewhere(seen):
+    assert (seen["said"], seen["elsewhere"]) == ([], [])
+
+
+def test_no_view_has_a_serious_fault_of_accessibility(seen):
+    assert seen["axe"] == []
+
+
+def test_no_view_is_wider_than_its_window(seen):
+    assert seen["wide"] == []
+
+
+def test_the_list_filters_pauses_and_goes_by_keyboard(seen):
+    assert "token" not in seen["address"]
+    assert seen["rows"] >= 11
+    assert "arguments_repaired" in seen["filtered"]
+    assert (seen["paused"], seen["second"]) == ("true", "3")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("streamed", ["up/b-streamed", "get_weather", "Nothing.", "Let me look."]),
+        ("failed over", ["first 503", "second 200", "failed_over", "Attempt 1", "status 503"]),
+        ("repaired", ["arguments_repaired", "{'city': 'Oslo',}", "As the client got it"]),
+        ("textual", ["Written in its text:", "<use_tool>", "Text became a call."]),
+        ("codex", ["codex", "turn/start", "Bonn"]),
+        ("background", ["background", "Done."]),
+        ("websocket", ["websocket", "Rome"]),
+    ],
+)
+def test_a_turn_shows_what_happened(seen, name: str, words: list[str]):
+    found = seen["turns"][name]
+    assert [word for word in words if word not in found["text"]] == []
+    assert found["ticks"] >= 2
+
+
+def test_a_repaired_call_has_its_difference_marked(seen):
+    found = seen["turns"]["repaired"]
+    assert (found["columns"], found["bars"]) == (3, 1)
+    assert found["marked"]
+    assert found["gone"] > 0
+
+
+def test_what_a_hostile_model_writes_is_text(seen):
+    found = seen["turns"]["hostile"]
+    assert (found["hacked"], found["injected"]) == (False, 0)
+    assert "<script>window.hacked = 1</script>" in found["text"]
+    assert "⟨U+202E⟩evil⟨U+001B⟩[31mred" in found["text"]
+    assert "\u202e" not in found["text"]
+
+
+def test_a_copied_curl_has_no_key_and_a_saved_page_no_script(seen):
+    assert "YOUR_KEY" in seen["curl"]
+    assert "/v1/chat/completions" in seen["curl"]
+    assert "<script" not in seen["saved"]
+    assert "default-src 'none'" in seen["saved"]
+    assert "get_weather" in seen["saved"]
+    assert json.loads(seen["recorded"].splitlines()[0])["kind"] == "responses"
+
+
+def test_a_replay_is_compared(seen):
+    assert "Status 200" in seen["replayed"]
+    assert "differs" in seen["replayed"]
+
+
+def test_a_conversation_shows_results_and_where_the_cache_broke(seen):
+    assert "The prompt cache broke at byte" in seen["conversation"]
+    assert "result, 17 characters" in seen["conversation"]
+    assert "3 turns" in seen["conversation"]
+
+
+@pytest.mark.parametrize("dialect", ["chat", "responses", "messages"])
+def test_a_turn_can_be_tried_in_every_dialect(seen, dialect: str):
+    assert "status 200" in seen[f"try {dialect}"]
+    assert "get_weather" in seen[f"try {dialect}"]
+
+
+def test_backends_and_numbers_say_how_it_goes(seen):
+    assert "cooling down" in seen["backends"] or "failing" in seen["backends"] or "Failed over" in seen["backends"]
+    assert "get_weather" in seen["numbers"]
+    assert "arguments_repaired" in seen["numbers"]
+
+
+def test_ten_thousand_turns_scroll(seen):
+    assert seen["many"]["inPage"] < 200
+    assert seen["many"]["last"]
