@@ -7,25 +7,17 @@ are not comparable; ratios are, within about five per cent.
 
 import argparse
 import json
-import os
-import shutil
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import codex
+import console
 import fixtures
+import fleet
+from programs import CORES, HERE, WORK, Program, load, prepare
 
-HERE = Path(__file__).parent
-WORK = Path(tempfile.gettempdir()) / "toolwire-bench-own"
 UPSTREAM_PORT, BARE_PORT, GATEWAY_PORT = 9400, 9412, 9411
-CORES = sorted(os.sched_getaffinity(0))
 
 # name: fixture, pacing, streamed, connections, requests, most that CPU may be relative to bare
 SCENARIOS = {
@@ -36,63 +28,6 @@ SCENARIOS = {
     "first-token": ("tiny", "b", True, 1, 300, None),
     "big-arguments": ("big", "b", True, 4, 24, None),
 }
-
-
-class Program:
-    """A process on a core of its own."""
-
-    def __init__(self, command: list[str], core: int, ready: str) -> None:
-        began = time.monotonic()
-        log = (WORK / f"{Path(command[1] if len(command) > 1 else command[0]).name}.log").open("ab")
-        self._process = subprocess.Popen(
-            ["taskset", "-c", str(core), *command], stdout=log, stderr=log, start_new_session=True
-        )
-        while not self._answers(ready):
-            if self._process.poll() is not None or time.monotonic() - began > 30:
-                sys.exit(f"{command} did not start; see {WORK}")
-            time.sleep(0.005)
-        self.cold_start = time.monotonic() - began
-
-    @staticmethod
-    def _answers(url: str) -> bool:
-        try:
-            with urllib.request.urlopen(url, timeout=5) as response:
-                return response.status == 200
-        except (OSError, urllib.error.URLError):
-            return False
-
-    def cpu(self) -> float:
-        """Seconds of CPU so far: the process clock, which counts every thread."""
-        return time.clock_gettime((~self._process.pid << 3) | 2)
-
-    def memory(self) -> float:
-        """Megabytes that belong to it."""
-        lines = Path(f"/proc/{self._process.pid}/smaps_rollup").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("Pss:")).split()[1]) / 1024
-
-    def stop(self) -> None:
-        os.killpg(self._process.pid, signal.SIGTERM)
-        self._process.wait(40)
-
-
-def prepare() -> dict[str, dict[str, int]]:
-    """Compile the tools and write the fixtures; returns how many events each has."""
-    if not shutil.which("gcc") or not shutil.which("taskset"):
-        sys.exit("make bench needs gcc and taskset (Debian: apt install gcc util-linux)")
-    WORK.mkdir(exist_ok=True)
-    for name in ("upstream", "load"):
-        subprocess.run(["gcc", "-O2", "-o", WORK / name, HERE / f"{name}.c"], check=True)
-    subprocess.run([sys.executable, HERE / "fixtures.py", WORK / "fx"], check=True, stdout=subprocess.DEVNULL)
-    return json.loads((WORK / "fx" / "meta.json").read_text())
-
-
-def load(port: int, body: Path, connections: int, requests: int) -> dict[str, float]:
-    command = ["taskset", "-c", str(CORES[0]), WORK / "load", "--port", str(port), "--path", "/v1/chat/completions"]
-    command += ["--body", body, "--conc", str(connections), "--n", str(requests), "--timeout", "90"]
-    result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    if result["errors"] or result["timed_out"]:
-        sys.exit(f"the load on port {port} met errors: {result}")
-    return result
 
 
 def body_for(model: str, streamed: bool) -> Path:
@@ -112,12 +47,18 @@ def cost(program: Program, port: int, prefix: str, scenario: str) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("section", nargs="?", choices=("http", "codex"), default="http")
+    parser.add_argument("section", nargs="?", choices=("http", "codex", "fleet", "console"), default="http")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="")
     chosen = parser.parse_args()
     if chosen.section == "codex":
         codex.main(chosen.rounds, chosen.only)
+        return
+    if chosen.section == "fleet":
+        fleet.main(chosen.rounds, chosen.only)
+        return
+    if chosen.section == "console":
+        console.main(chosen.rounds, chosen.only)
         return
     events = prepare()
     config = WORK / "toolwire.toml"
@@ -134,7 +75,7 @@ def main() -> None:
         command = [str(Path(sys.executable).parent / "toolwire"), "serve", "--config", str(config)]
         gateway = Program(command, core, f"http://127.0.0.1:{GATEWAY_PORT}/healthz")
         programs += [bare, gateway]
-        idle = gateway.memory()
+        idle = sum(gateway.memories())
         for prefix, port in (("", BARE_PORT), ("up/", GATEWAY_PORT)):
             load(port, body_for(f"{prefix}mock-tool-b", streamed=True), 16, 100)
         measured: dict[str, list[tuple[float, float]]] = {}
@@ -143,7 +84,8 @@ def main() -> None:
                 pair = cost(bare, BARE_PORT, "", name), cost(gateway, GATEWAY_PORT, "up/", name)
                 measured.setdefault(name, []).append(pair)
         report(measured, events)
-        print(f"\ncold start {gateway.cold_start:.2f} s · memory {idle:.0f} MB idle, {gateway.memory():.0f} MB after")
+        after = sum(gateway.memories())
+        print(f"\ncold start {gateway.cold_start:.2f} s · memory {idle:.0f} MB idle, {after:.0f} MB after")
     finally:
         for program in reversed(programs):
             program.stop()

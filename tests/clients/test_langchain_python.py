@@ -33,7 +33,7 @@ def stream(model: Any, messages: list[Any]) -> AIMessage:
 @pytest.fixture(params=[invoke, stream])
 def ask(request: pytest.FixtureRequest, base_url: str) -> Ask:
     def ask(model: str, messages: list[Any] | None = None, **fields: Any) -> AIMessage:
-        client = ChatOpenAI(model=model, base_url=base_url, api_key="test", max_retries=0, timeout=30, **fields)
+        client = ChatOpenAI(model=model, base_url=base_url, api_key="test", max_retries=0, timeout=120, **fields)
         return request.param(client.bind_tools([WEATHER, TIME]), messages or [HumanMessage(QUESTION)])
 
     return ask
@@ -94,7 +94,7 @@ def test_every_parallel_call_gets_its_result(ask: Ask):
 
 
 def test_structured_output_is_read_from_a_forced_call(base_url: str):
-    client = ChatOpenAI(model="demo", base_url=base_url, api_key="test", max_retries=0, timeout=30)
+    client = ChatOpenAI(model="demo", base_url=base_url, api_key="test", max_retries=0, timeout=120)
     assert client.with_structured_output(Weather, method="function_calling").invoke(QUESTION) == Weather(city="Paris")
 
 

@@ -23,7 +23,7 @@ class Weather(BaseModel):
 
 @pytest.fixture(scope="module")
 def client(base_url: str) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=base_url, api_key="test", max_retries=0, timeout=30) as client:
+    with openai.OpenAI(base_url=base_url, api_key="test", max_retries=0, timeout=120) as client:
         yield client
 
 

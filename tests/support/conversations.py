@@ -84,7 +84,7 @@ class Agent:
     dialect: Name
 
     def __init__(self, routes: Routes, model: str, conversation: ScriptedConversation, *, stream: bool) -> None:
-        self._routes = routes
+        self.routes = routes
         self._key = model
         self._body: Json = {"model": model, "stream": stream}
         if conversation.tools:
@@ -94,7 +94,7 @@ class Agent:
 
     def take(self, step: Step) -> Seen:
         """Send what the step says and keep what comes back."""
-        held = self._routes.ask(self.dialect, self.request(step), self._key)
+        held = self.routes.ask(self.dialect, self.request(step), self._key)
         self._keep(held.own)
         return held.seen
 

@@ -18,10 +18,16 @@ from tests.support.upstream import Pause
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
+CONSOLE = "toolwire: console "
+"""How the line begins that has the link to the console; it holds a token, and is not part of `log`."""
+
+
 class Gateway:
     """`toolwire serve` on a free port. `log` holds its stderr lines."""
 
     program: tuple[str, ...] = (sys.executable, "-m", "toolwire")
+    own_session = False
+    """Whether it has no terminal, also where the tests have one."""
 
     def __init__(self, folder: Path, config: str = "", args: tuple[str, ...] = (), **environment: str) -> None:
         path = folder / "toolwire.toml"
@@ -35,14 +41,22 @@ class Gateway:
             stdout=subprocess.DEVNULL,
             cwd=folder,
             text=True,
+            start_new_session=self.own_session,
         )
         self.log: list[str] = []
+        self._console: list[str] = []
         self.url = ""
         self._started = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self._started.wait(30), self.log
-        assert self.url, self.log
+        assert self._started.wait(120), self.log
+        assert self.url, (self.process.wait(60), self.log)
+
+    @property
+    def console(self) -> str:
+        """The link to the console, which is said right after the address."""
+        self.wait_until(lambda: bool(self._console))
+        return self._console[0]
 
     @property
     def base_url(self) -> str:
@@ -50,14 +64,18 @@ class Gateway:
 
     def turns(self) -> list[dict[str, Any]]:
         """The log lines of turns so far."""
-        lines = [json.loads(line) for line in self.log if line.startswith("{")]
-        return [line for line in lines if line.get("event") == "turn"]
+        return self.lines("turn")
 
-    def wait_for_turns(self, count: int, seconds: float = 10) -> list[dict[str, Any]]:
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        """The log lines of this event so far."""
+        lines = [json.loads(line) for line in self.log if line.startswith("{")]
+        return [line for line in lines if line.get("event") == event]
+
+    def wait_for_turns(self, count: int, seconds: float = 60) -> list[dict[str, Any]]:
         self.wait_until(lambda: len(self.turns()) >= count, seconds)
         return self.turns()
 
-    def wait_until(self, holds: Callable[[], bool], seconds: float = 10) -> None:
+    def wait_until(self, holds: Callable[[], bool], seconds: float = 60) -> None:
         """Wait for the gateway to have written something."""
         end = time.monotonic() + seconds
         while not holds() and time.monotonic() < end:
@@ -80,6 +98,9 @@ class Gateway:
     def _read(self) -> None:
         assert self.process.stderr is not None
         for line in self.process.stderr:
+            if line.startswith(CONSOLE):
+                self._console.append(line.removeprefix(CONSOLE).strip())
+                continue
             self.log.append(line.rstrip("\n"))
             if line.startswith("toolwire ready on "):
                 self.url = line.split()[-1]
@@ -240,7 +261,7 @@ class Responses:
         given = [{"tool_call_id": call, "output": output} for call, output in outputs.items()]
         return self.post({"tool_outputs": given, **fields}, f"/{id}/submit_tool_outputs")
 
-    def wait_for(self, id: str, *statuses: str, seconds: float = 10) -> dict[str, Any]:
+    def wait_for(self, id: str, *statuses: str, seconds: float = 60) -> dict[str, Any]:
         """The response once it has one of these statuses; whatever it is when that takes too long."""
         end = time.monotonic() + seconds
         while True:

@@ -21,6 +21,7 @@ from toolwire.cli.replay import replay
 from toolwire.cli.run import run
 from toolwire.cli.serve import serve
 from toolwire.cli.sessions import sessions
+from toolwire.cli.store import store_app
 from toolwire.imports import without_working_directory
 
 app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option_names": ["--help", "-h"]})
@@ -51,6 +52,7 @@ app.command(context_settings=_PASSED_ON)(launch)
 for command in (env, init, models, doctor, run, sessions, check, replay):
     app.command()(command)
 app.add_typer(config_app, name="config")
+app.add_typer(store_app, name="store")
 
 
 def main() -> None:

@@ -10,13 +10,10 @@ import signal
 import sys
 import threading
 
-import msgspec
-
 from toolwire.cli.options import stop
 from toolwire.gateway.serve import serve
 from toolwire.imports import without_working_directory
-from toolwire.memory.store import StoreFailed
-from toolwire.turns.settings import Settings, SettingsError, load, make_store, with_address
+from toolwire.turns.settings import SettingsError, load, with_address, with_workers
 
 
 def main() -> None:
@@ -24,7 +21,7 @@ def main() -> None:
     threading.Thread(target=_end_with_starter, daemon=True).start()
     try:
         settings = load(sys.argv[1] if len(sys.argv) > 1 else None)
-        serve(with_address(_with_store(settings), "127.0.0.1", 0))
+        serve(with_workers(with_address(settings, "127.0.0.1", 0), 1))
     except SettingsError as error:
         sys.exit(stop(error).exit_code)
 
@@ -33,19 +30,6 @@ def _end_with_starter() -> None:
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _with_store(settings: Settings) -> Settings:
-    """The settings with a store in memory if another gateway uses the file."""
-    store = make_store(settings)
-    try:
-        store.claim()
-    except StoreFailed as error:
-        if error.reason == "in_use":
-            return msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url="memory:"))
-    else:
-        store.release()
-    return settings
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 import stat
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,8 @@ from toolwire.cli.health_codex import codex_here
 from toolwire.cli.reach import access, version_at
 from toolwire.core.terminal import clean
 from toolwire.memory.file import FileInUse, StoreFile
-from toolwire.memory.private import state_folder
+from toolwire.memory.sqlite.schema import version_of
+from toolwire.memory.store import StoreFailed
 from toolwire.turns.checks import backend_faults, general_faults
 from toolwire.turns.files import user_path, why_untrusted
 from toolwire.turns.routes import check_backends
@@ -51,7 +53,7 @@ async def examine(config: str | None) -> list[Finding]:
         *_configuration(settings),
         Finding("keys", True, _keys(settings)),
         *backends,
-        _store(settings, runs=bool(version)),
+        await _database(settings) if settings.store.is_database else _store(settings),
         Finding("codex", *codex),
         _port(settings, version),
     ]
@@ -91,41 +93,57 @@ async def _backend(settings: Settings, backend: Backend) -> Finding:
 
 def store_place(settings: Settings) -> str:
     """Where the gateway keeps what outlives a turn."""
-    file = _store_file(settings)
-    return str(file.path) if file is not None else "in memory"
+    return settings.store.shown
 
 
 def _store_file(settings: Settings) -> StoreFile | None:
-    url = settings.store.url
-    if url.startswith("memory:"):
+    place = settings.store.place
+    if place.startswith("memory:") or settings.store.is_database:
         return None
-    return StoreFile(url.partition(":")[2] or str(state_folder() / "toolwire.db"))
+    return StoreFile(place.partition(":")[2])
 
 
-def _store(settings: Settings, *, runs: bool) -> Finding:
+async def _database(settings: Settings) -> Finding:
+    """A database is asked, and nothing in it is changed."""
+    place = settings.store.shown
+    try:
+        from toolwire.memory.postgres import PostgresStore
+
+        version = await PostgresStore(settings.store.place, 0, 0, pooler=settings.store.pooler).inspect()
+    except ImportError:
+        return Finding("store", False, f"{place}: pip install 'toolwire[postgres]'")
+    except StoreFailed as error:
+        return Finding("store", False, f"{place}: {error}")
+    return Finding("store", True, f"{place}, {f'tables of version {version}' if version else 'made when it is needed'}")
+
+
+def _store(settings: Settings) -> Finding:
     file = _store_file(settings)
     if file is None:
         return Finding("store", True, store_place(settings))
-    fault = _store_fault(file, runs=runs)
+    fault = _store_fault(file)
     if fault:
         return Finding("store", False, f"{file.path}: {fault}")
     return Finding("store", True, f"{file.path}, {_size(file.path) if file.exists else 'made when it is needed'}")
 
 
-def _store_fault(file: StoreFile, *, runs: bool) -> str:
+def _store_fault(file: StoreFile) -> str:
     folder = next(each for each in file.path.parents if each.exists())
     if not os.access(folder, os.W_OK | os.X_OK) or (file.exists and not os.access(file.path, os.W_OK)):
         return "it cannot be written; give it another place with store.url"
-    if not file.exists:
-        return ""
     try:
-        with sqlite3.connect(f"{file.path.as_uri()}?mode=ro", uri=True, timeout=1) as database:
-            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        file.check_disk()
+        if not file.exists:
+            return ""
+        with closing(sqlite3.connect(f"{file.path.as_uri()}?mode=ro", uri=True, timeout=1)) as database:
+            version_of(database)
         file.claim()
         file.release()
     except FileInUse:
-        return "" if runs else "another gateway uses it; stop that, or give this one a file of its own with store.url"
-    except (sqlite3.Error, OSError) as error:
+        return "a gateway of an older version uses it; stop that, or give this one a file of its own with store.url"
+    except OSError as error:
+        return f"{error.strerror}"
+    except (sqlite3.Error, StoreFailed) as error:
         return f"it cannot be used: {error}; move it away, or choose another with store.url"
     return ""
 

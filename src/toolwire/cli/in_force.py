@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import msgspec
 
-from toolwire.cli.masks import masked
 from toolwire.turns.files import user_path
+from toolwire.turns.masks import masked
 from toolwire.turns.sources import Setting
 
 InForce = Mapping[str, dict[str, Setting] | list[dict[str, Setting]]]

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from toolwire.cli.choice import own_key
-from toolwire.cli.masks import bare_url
 from toolwire.core.terminal import clean
+from toolwire.core.urls import bare_url
 from toolwire.turns.routes import Route, Router, names_in
 from toolwire.turns.settings import Settings, is_glob
 from toolwire.upstream.http import make_session

@@ -17,15 +17,18 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option("--port", "-p", help="Port to listen on; 0 takes a free one.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes.")] = 1,
+    workers: Annotated[int | None, typer.Option("--workers", "-w", help="Processes that serve together.")] = None,
 ) -> None:
     """Run the gateway."""
     from toolwire.turns import settings
 
+    def read_again() -> settings.Settings:
+        found = settings.with_address(settings.load_for_serving(config), host, port)
+        return settings.with_workers(found, workers)
+
     with stops_on(settings.SettingsError):
         read = settings.load_for_serving(config)
-        chosen = settings.with_address(read, host, port)
-        settings.check_workers(workers)
+        chosen = settings.with_workers(settings.with_address(read, host, port), workers)
         tell_more = None
         if sys.stderr.isatty():
             from toolwire.cli.banner import Banner
@@ -35,4 +38,4 @@ def serve(
             tell_more = banner.ready
         from toolwire.gateway.serve import serve as run
 
-        run(chosen, tell_more)
+        run(chosen, tell_more, read_again)

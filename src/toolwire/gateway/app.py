@@ -1,11 +1,8 @@
 """The gateway as an ASGI application: which path leads where."""
 
-import asyncio
 import re
-import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 import msgspec
 from starlette.applications import Starlette
@@ -18,41 +15,26 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolwire.core.errors import Failure, ToolwireError
-from toolwire.core.shares import Shares
-from toolwire.core.terminal import clean
 from toolwire.dialects import chat, messages, responses
 from toolwire.gateway.answer import DialectModule
 from toolwire.gateway.body import read_body, stepped
+from toolwire.gateway.console.routes import Console
 from toolwire.gateway.exchange import Endpoint, Shared, turn_of
 from toolwire.gateway.flight import OVERLOADED, Claim, Flight
 from toolwire.gateway.guard import Guard
 from toolwire.gateway.health import Health
 from toolwire.gateway.http import EXPOSED, send_json
-from toolwire.gateway.keys import Keys
-from toolwire.gateway.log import Format, Log
-from toolwire.gateway.metrics import Metrics
+from toolwire.gateway.lifespan import opened_state
 from toolwire.gateway.models import Models, is_anthropic
-from toolwire.gateway.paths import nearest_path, served_path
-from toolwire.gateway.responses.background import Background
-from toolwire.gateway.responses.history import ResponseHistory
+from toolwire.gateway.paths import nearest_path, path_below, served_path
+from toolwire.gateway.process import Process
 from toolwire.gateway.responses.operations import Operations, State
-from toolwire.gateway.responses.replay import as_failed
 from toolwire.gateway.responses.resources import Resources
 from toolwire.gateway.responses.socket import Socket, refuse
-from toolwire.gateway.sinks import Pace
-from toolwire.memory.results import KeptResults
-from toolwire.memory.sqlite import SqliteStore
-from toolwire.memory.store import StoreFailed
-from toolwire.memory.turns import TurnMemory
 from toolwire.turns.flags import MODES
-from toolwire.turns.prepare import Engine
-from toolwire.turns.routes import Router, counted
-from toolwire.turns.settings import Settings, bounds_of, bytes_of, make_store
-from toolwire.upstream.alarm import Ticker
-from toolwire.upstream.http import make_session
-
-if TYPE_CHECKING:
-    from toolwire.gateway.tools import GatewayTools
+from toolwire.turns.routes import counted
+from toolwire.turns.settings import AnyStore, Settings
+from toolwire.turns.version import version_of
 
 
 class Gateway:
@@ -67,15 +49,21 @@ class Gateway:
         endpoints: dict[str, ASGIApp],
         submit: ASGIApp,
         sockets: dict[str, ASGIApp],
-        rest: ASGIApp,
+        rest: Starlette,
         count_running: Callable[[], int],
+        console: Console | None,
     ) -> None:
         self._guard = guard
+        self._console = console
         self._count_running = count_running
         self._endpoints = endpoints
         self._submit = submit
         self._sockets = sockets
         self._rest = rest
+
+    def lifespan(self) -> AbstractAsyncContextManager[object]:
+        """What starts the application, and ends it; a server that speaks the lifespan protocol does that itself."""
+        return self._rest.router.lifespan_context(self._rest)
 
     @property
     def running(self) -> int:
@@ -85,6 +73,8 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await self._rest(scope, receive, send)
+        if scope.get("root_path"):
+            scope = {**scope, "path": path_below(scope["path"], scope["root_path"]), "root_path": ""}
         if scope["path"] not in self._endpoints:
             prefix, slash, rest = scope["path"][1:].partition("/")
             if slash and prefix in MODES:
@@ -103,6 +93,8 @@ class Gateway:
             submitted = _SUBMIT.fullmatch(path)
             if submitted:
                 return await self._submit({**scope, "path_params": submitted.groupdict()}, receive, send)
+        if self._console is not None and self._console.serves(path):
+            return await self._console(scope, receive, send)
         return await self._rest(scope, receive, send)
 
 
@@ -123,10 +115,16 @@ async def _no_socket(scope: Scope, receive: Receive, send: Send) -> None:
     await refuse(send, _UPGRADE)
 
 
-def make_app(settings: Settings, opened: SqliteStore | None = None, flight: Flight | None = None) -> Gateway:
-    """The application for these settings, with a store that was opened for it or one of its own, and with what else
-    counts the bytes in flight."""
+def make_app(
+    settings: Settings,
+    opened: "AnyStore | None" = None,
+    flight: Flight | None = None,
+    process: Process | None = None,
+) -> Gateway:
+    """The application for these settings, with a store that was opened for it or one of its own, with what else
+    counts the bytes in flight, and with what else knows of this process."""
     states: dict[str, State] = {}
+    this = process or Process(version_of(settings), settings.server.drain)
     guard = Guard(settings)
 
     def state() -> State:
@@ -137,42 +135,11 @@ def make_app(settings: Settings, opened: SqliteStore | None = None, flight: Flig
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        loop = asyncio.get_running_loop()
-        store = opened or make_store(settings)
-        memory = TurnMemory(store if store.outlives_process else None)
-        async with make_session(settings.timeouts) as session, _gateway_tools(settings, memory.results) as own:
-            router = Router(settings, session)
-            everything = Shared(
-                settings,
-                Engine(settings, router, memory.reasoning),
-                guard,
-                Keys(settings),
-                log := Log(settings.debug.level, loop, log_format(settings)),
-                Metrics(),
-                bounds := bounds_of(settings),
-                flight or Flight(bytes_of(settings.server.max_in_flight)),
-                Pace(settings.server.commit_after, settings.server.keepalive),
-                loop,
-                Ticker(loop),
-                store,
-                memory,
-                own,
-                bytes_of(settings.server.max_reply),
-            )
-            store.watch = watch_of(everything)
-            await store.fail_unfinished(as_failed)
-            background = Background(everything.max_reply)
-            ledger = ResponseHistory(store, bounds, keeps_by_default=settings.store.default)
-            states["state"] = State(
-                everything, ledger, background, Shares(bytes_of(settings.server.max_in_flight) // 2)
-            )
-            router.start()
-            yield
-            await background.close(settings.server.drain)
-            await router.stop()
-            await memory.settled()
-            await store.close()
-            log.flush()
+        async with opened_state(settings, guard, this, operations.ask_again, opened, flight) as state:
+            states["state"] = state
+            async with console.opened(state.shared, endpoints) if console is not None else nullcontext():
+                this.condition = "ready"
+                yield
 
     async def no_such_thing(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -187,6 +154,8 @@ def make_app(settings: Settings, opened: SqliteStore | None = None, flight: Flig
         f"{responses.PATH}/compact": Endpoint(shared, "responses", responses, operations.compact),
         messages.PATH: Endpoint(shared, "messages", messages, turn_of(messages)),
     }
+
+    console = Console() if settings.console.enabled else None
 
     async def count_tokens(request: Request) -> Response:
         given = dict(request.scope["headers"])
@@ -224,48 +193,7 @@ def make_app(settings: Settings, opened: SqliteStore | None = None, flight: Flig
         lifespan=lifespan,
     )
     rest.router.redirect_slashes = False  # a redirect would repeat whatever host the client named
-    return Gateway(guard, endpoints, submit, sockets, rest, lambda: shared().metrics.running if states else 0)
-
-
-def log_format(settings: Settings) -> Format:
-    """Words for people at a terminal, JSON for everything else, unless the settings say otherwise."""
-    if settings.debug.format != "auto":
-        return settings.debug.format
-    return "text" if sys.stderr.isatty() else "json"
-
-
-def watch_of(shared: Shared) -> Callable[[StoreFailed | None], None]:
-    """What counts the failures of the store, and tells in the log when they begin and when they are over."""
-    reported: list[str] = [""]
-
-    def watch(failed: StoreFailed | None) -> None:
-        reason = failed.reason if failed is not None else ""
-        shared.metrics.store(reason)
-        if reported[0] != reason:
-            reported[0] = reason
-            shared.log.store(reason, str(failed or ""))
-
-    return watch
-
-
-@asynccontextmanager
-async def _gateway_tools(settings: Settings, kept: KeptResults) -> "AsyncGenerator[GatewayTools | None]":
-    """The gateway's own tools, if it has any; without any, what they need is not loaded."""
-    if not settings.gateway_tools.tools and not settings.gateway_tools.mcp:
-        yield None
-        return
-    from toolwire.gateway.tools import GatewayTools  # noqa: PLC0415
-
-    own = GatewayTools(settings, _say, kept)
-    await own.open()
-    try:
-        yield own
-    finally:
-        await own.close()
-
-
-def _say(server: str, message: str) -> None:
-    print(clean(f"toolwire: MCP server {server}: {message}"), file=sys.stderr, flush=True)
+    return Gateway(guard, endpoints, submit, sockets, rest, lambda: shared().metrics.running if states else 0, console)
 
 
 async def _wrong_method(request: Request) -> Response:

@@ -42,6 +42,9 @@ long frame. uvloop reads up to 32 times before anybody else has a turn."""
 CONTINUE = b"HTTP/1.1 100 "
 """What uvicorn may write before the head of an answer."""
 
+LAST_CHANCE = 1.0
+"""Seconds that a connection may wait for a request when the gateway is about to end."""
+
 DRAIN = "websocket.drain"
 """A message of our own to the application: finish the turn that runs, then close."""
 
@@ -53,6 +56,17 @@ class Connections(ServerState):
         super().__init__()
         self.limits = server
         self.flight = flight
+        self.draining = False
+        """Whether connections end with the answer that comes next."""
+        self.idle = server.idle_timeout
+        """Seconds that a connection may wait for the next request."""
+
+    def drain(self, *, is_replaced: bool) -> None:
+        """Answer what is being asked, and then close. What was accepted may still be asked: a client cannot know that
+        nobody listens. If nobody will take this process's place, it may not take long."""
+        self.draining = True
+        if not is_replaced:
+            self.idle = min(self.idle, LAST_CHANCE)
 
     def check(self, now: float) -> None:
         """End those that took too long."""
@@ -143,6 +157,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._is_request:
             self.headers = _TRAILERS
             self.cycle.transport = cast("asyncio.Transport", self)
+            self.cycle.keep_alive = self.cycle.keep_alive and not self._all.draining
 
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
@@ -179,9 +194,10 @@ class HttpConnection(HttpToolsProtocol):
         self._refuse(400, "invalid_request", msg)
 
     def shutdown(self) -> None:
+        """End with the answer to what is being asked, or to what comes next; `check` ends who asks nothing."""
         if self._phase is Phase.CLOSING:
             self.transport.close()
-        else:
+        elif self._is_answering:
             super().shutdown()
 
     # What an answer needs of its transport
@@ -235,7 +251,9 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
             return
         match self._phase:
-            case Phase.WAITING if now - self._since > limits.idle_timeout:
+            case Phase.WAITING if now - self._since > self._all.idle:
+                self.transport.close()
+            case Phase.HEADERS if self._all.draining and not self._overhead and now - self._since > self._all.idle:
                 self.transport.close()
             case Phase.HEADERS if now - self._since > limits.header_timeout and not self._is_answering:
                 if self._overhead:
@@ -297,7 +315,9 @@ class SocketConnection(WebSocketsSansIOProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         assert isinstance(server_state, Connections)
+        self._all = server_state
         self._limits = server_state.limits
+        self._told_to_drain = False
         self._claim = Claim(server_state.flight)  # of a message that is not whole yet
         self._message = bytearray()  # its fragments
         self._is_text = False
@@ -361,14 +381,15 @@ class SocketConnection(WebSocketsSansIOProtocol):
             self.transport.write(pong)
 
     def shutdown(self) -> None:
-        """Have the application close the socket when its turn is over."""
-        if self.handshake_complete and not self.close_sent:
+        """Have the application close the socket when its turn is over; one that is not open yet, when it is."""
+        if self.handshake_complete and not self.close_sent and not self._told_to_drain:
+            self._told_to_drain = True
             self.queue.put_nowait(cast("Any", {"type": DRAIN}))
-        else:
-            super().shutdown()
 
     def check(self, now: float) -> None:
         """End the connection if the client stops in the middle of a message, or takes nothing any more."""
+        if self._all.draining:
+            self.shutdown()
         if self._blocked and now - self._blocked > self._limits.write_timeout:
             self.transport.abort()
         elif self.read_paused or (self.conn.current_size is None and not self._unfinished):

@@ -24,23 +24,31 @@ from toolwire.core.policies import Policy
 from toolwire.core.request import Request
 from toolwire.gateway.answer import Answer, DialectModule, StatelessDialect
 from toolwire.gateway.body import read_body, stepped
+from toolwire.gateway.console.watch import Watch
 from toolwire.gateway.flight import OVERLOADED, Claim, Flight
 from toolwire.gateway.guard import Guard
 from toolwire.gateway.http import ClientGone
 from toolwire.gateway.ids import random_hex
-from toolwire.gateway.keys import Caller, Keys
+from toolwire.gateway.keys import CALLER, Caller, Keys
 from toolwire.gateway.log import Log
 from toolwire.gateway.metrics import Metrics
+from toolwire.gateway.process import Process
 from toolwire.gateway.sinks import HttpSink, Pace, upstream_request_id
 from toolwire.memory.store import Store
 from toolwire.memory.turns import TurnMemory
+from toolwire.turns.attempt import Starting
 from toolwire.turns.flags import HEADERS, MODE_HEADER, FlagError, with_flags
+from toolwire.turns.prepare import Caller as Asker
 from toolwire.turns.prepare import Engine, Options, prepare
 from toolwire.turns.run import Run
 from toolwire.turns.settings import Settings
 from toolwire.turns.source import TurnSource
+from toolwire.turns.trace import TurnTrace
 from toolwire.upstream.alarm import Alarm, Ticker
 from toolwire.upstream.fairness import give_way
+
+FACTS = "toolwire.facts"
+"""Where the scope of a request that this process makes itself has more to say of the turn."""
 
 _FLAGS = {name.encode(): name for name in HEADERS}
 
@@ -51,9 +59,15 @@ class Toolbox(Protocol):
     def may_join(self, request: Request) -> bool: ...
 
     def run(
-        self, owner: str, request: Request, begin: Callable[[Request], Run], ran: Callable[[str, str], None]
+        self,
+        owner: str,
+        request: Request,
+        begin: Callable[[Request], Run],
+        ran: Callable[[str, str], None],
+        starting: Starting | None,
     ) -> TurnSource:
-        """A run with these tools. `ran` is called with the name and the outcome of each call of them."""
+        """A run with these tools. `ran` is called with the name and the outcome of each call of them, `starting` before
+        each."""
         ...
 
 
@@ -74,14 +88,18 @@ class Shared(msgspec.Struct, frozen=True):
     ticker: Ticker
     store: Store
     memory: TurnMemory
+    process: Process
     tools: Toolbox | None = None
     max_reply: int = 64_000_000
+    watch: Watch | None = None
+    """For the console; None where it is switched off."""
 
 
 class Sink(Protocol):
     """Where an answer goes."""
 
     headers: list[tuple[bytes, bytes]]
+    trace: TurnTrace | None
     status: int
     upstream_id: str
     committed: bool
@@ -112,10 +130,17 @@ class Exchange:
         self.facts: dict[str, Any] = {"turn": self.seed, "request_id": request_id, "dialect": name}
         """What the log will say of the turn."""
         self.is_reported = True
+        self.trace = shared.watch.begin(self.seed, self.headers) if shared.watch is not None else None
+        sink.trace = self.trace
         self.claim = Claim(shared.flight, OVERLOADED.get(name, 503))
         self.size = 0
         """Bytes of the body."""
+        self.closing: list[Callable[[], Awaitable[None]]] = []
+        """What is to be done when the exchange is over."""
+        self.starting: Starting | None = None
+        """Called before something is begun that must not be done twice."""
         self._began = time.perf_counter()
+        self._owner = ""
         self._run: TurnSource | None = None
         self._answer: Answer | None = None
         self._failure: Failure | None = None
@@ -147,24 +172,47 @@ class Exchange:
             with suppress(ClientGone):
                 await self.sink.give_up()
         finally:
-            metrics.running -= 1
-            if self._run is not None:
-                await self._run.finish()
-            self.claim.release()
-            if self.is_reported:
-                self._report()
-            if self.sink.status == 499 and self._answer is not None:
-                await self._answer.cancel()
+            try:
+                await self._end()
+            finally:
+                await self.close()
+
+    async def _end(self) -> None:
+        """The answer is on its way: end the run, give back what was held, and report the turn."""
+        self.shared.metrics.running -= 1
+        if self._run is not None:
+            await self._run.finish()
+        self.claim.release()
+        if self.is_reported:
+            self._report()
+        elif self.trace is not None and self.shared.watch is not None:
+            self.shared.watch.forget(self.trace)
+        if self.sink.status == 499 and self._answer is not None:
+            await self._answer.cancel()
+
+    async def close(self) -> None:
+        """Do what is to be done when the exchange is over, now."""
+        closing, self.closing = self.closing, []
+        for close in closing:
+            await close()
 
     def enter(self) -> Caller:
         """Who asks, if they may."""
-        caller = self.shared.keys.check(self.headers)
+        caller: Caller = self.scope.get(CALLER) or self.shared.keys.check(self.headers)
         self.facts["key"] = caller.name
+        self._owner = caller.owner
+        if self.is_reported and self.trace is not None and self.shared.watch is not None:
+            if FACTS in self.scope:
+                self.facts |= self.scope[FACTS]
+                self.sink.headers.append((b"x-toolwire-turn", self.seed.encode()))
+            self.shared.watch.enter(self.trace, self.facts)
         return caller
 
     async def read_body(self, receive: Receive) -> bytes:
         body = await read_body(self.headers, receive, self.shared.bounds, self.claim)
         self.size = len(body)
+        if self.trace is not None:
+            self.trace.asked(body)
         return body
 
     async def pause(self) -> None:
@@ -172,7 +220,7 @@ class Exchange:
         if self.size >= LARGE:
             await give_way()
 
-    def begin(self, request: Request, caller: Caller, *policies: Callable[[], Policy]) -> TurnSource:
+    def begin(self, request: Request, caller: Asker, *policies: Callable[[], Policy]) -> TurnSource:
         """The run of this request. The given policies come after all others, new ones for each attempt."""
         shared = self.shared
         if self.size >= LARGE:
@@ -186,7 +234,8 @@ class Exchange:
 
         def begin(asked: Request) -> Run:
             turn = next(turns)  # of the model; each makes ids of its own
-            options = Options(rules, f"{self.seed}{turn:02x}" if turn else self.seed, policies)
+            seed = f"{self.seed}{turn:02x}" if turn else self.seed
+            options = Options(rules, seed, policies, starting=self.starting, trace=self.trace)
             job = prepare(shared.engine, asked, caller, options)
             return Run(job, shared.loop, Alarm(shared.ticker), claim.grow)
 
@@ -195,7 +244,7 @@ class Exchange:
             self._run = begin(request)
         else:
             self.facts |= {"gateway_calls": 0, "gateway_calls_failed": 0}
-            self._run = tools.run(caller.owner, request, begin, self._count_gateway_call)
+            self._run = tools.run(caller.owner, request, begin, self._count_gateway_call, self.starting)
         return self._run
 
     def _count_gateway_call(self, tool: str, outcome: str) -> None:
@@ -216,9 +265,11 @@ class Exchange:
         """An exchange that goes on with the request in the application's name, with another sink."""
         other = copy.copy(self)
         other.sink = sink
+        sink.trace = self.trace
         self.facts["background"] = True
         self.claim = Claim(self.shared.flight)  # the bytes are the other's now, and so is the run
-        self._run = None
+        self._run = self.trace = None
+        other.closing = []
         self.is_reported = False
         return other
 
@@ -267,6 +318,8 @@ class Exchange:
         self.facts["stream"] = self._answer is not None and self._answer.request.stream
         self.shared.log.turn(self.facts, stats, seconds, self._failure)
         self.shared.metrics.turn(self.facts, stats, seconds)
+        if self.trace is not None and self.shared.watch is not None:
+            self.shared.watch.end(self.trace, self.facts, stats, seconds, self._owner)
 
 
 Operation: TypeAlias = Callable[[Exchange, Receive], Awaitable[None]]

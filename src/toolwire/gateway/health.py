@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from toolwire import __version__
 from toolwire.gateway.exchange import Shared
+from toolwire.gateway.process import Unanswered
 
 
 class Health:
@@ -26,16 +27,22 @@ class Health:
     async def _ready(self, request: Request) -> Response:
         shared = self._shared()
         works = await shared.store.probe()
-        ready = works or not shared.settings.store.required
-        body: dict[str, object] = {"status": "ready" if ready else "not ready", "store": "ok" if works else "failing"}
+        condition = shared.process.condition
+        if condition == "ready" and shared.settings.store.required and not works:
+            condition = "not ready"
+        body: dict[str, object] = {"status": condition, "store": "ok" if works else "failing", **shared.process.facts}
         if shared.keys.knows(dict(request.scope["headers"])):
             body["backends"] = [backend.name for backend in shared.settings.backends]
-        return _json(body, 200 if ready else 503)
+        return _json(body, 200 if condition == "ready" else 503)
 
     async def _metrics(self, request: Request) -> Response:
         shared = self._shared()
         shared.keys.check(dict(request.scope["headers"]))
-        return Response(shared.metrics.text(), media_type="text/plain; version=0.0.4")
+        try:
+            numbers = await shared.process.numbers()
+        except Unanswered as error:
+            return Response(f"{error}\n", 503, media_type="text/plain")
+        return Response(numbers, media_type="text/plain; version=0.0.4")
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -25,6 +25,20 @@ class Caller(msgspec.Struct, frozen=True):
         return _owner_of(self.upstream_key)
 
 
+class Acting(Caller, frozen=True):
+    """Somebody who looks at the console and repeats a turn: what is stored for it belongs to the turn's owner."""
+
+    acts_for: str = ""
+
+    @property
+    def owner(self) -> str:
+        return self.acts_for
+
+
+CALLER = "toolwire.caller"
+"""Where the scope of a request that this process makes itself says who asks; nothing from outside gets there."""
+
+
 @lru_cache(maxsize=256)
 def _owner_of(key: str) -> str:
     return "key:" + hashlib.sha256(b"toolwire owner:" + key.encode()).hexdigest()[:32]
@@ -50,19 +64,20 @@ class Keys:
 
     def check(self, headers: Mapping[bytes, bytes]) -> Caller:
         """The caller behind a request. Without keys everybody may come in, and keeps their own key."""
-        presented = _presented(headers)
+        presented = presented_key(headers)
         if not self._keys:
             return Caller(upstream_key=_text(presented))
-        found = self._name_of(presented)
+        found = self.name_of(presented)
         if not found:
             raise Unauthorized(is_sent=bool(presented))
         return Caller(found)
 
     def knows(self, headers: Mapping[bytes, bytes]) -> bool:
         """Whether `check` would let a request in."""
-        return not self._keys or bool(self._name_of(_presented(headers)))
+        return not self._keys or bool(self.name_of(presented_key(headers)))
 
-    def _name_of(self, presented: bytes) -> str:
+    def name_of(self, presented: bytes) -> str:
+        """The name of a key; empty if there is none like it."""
         found = ""
         for name, key in self._keys:
             if hmac.compare_digest(presented, key):
@@ -70,7 +85,8 @@ class Keys:
         return found
 
 
-def _presented(headers: Mapping[bytes, bytes]) -> bytes:
+def presented_key(headers: Mapping[bytes, bytes]) -> bytes:
+    """The key that a client sends, as it sends it."""
     authorization = headers.get(b"authorization", b"")
     if authorization[:7].lower() == b"bearer ":
         return authorization[7:].strip()

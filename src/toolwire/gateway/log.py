@@ -32,8 +32,11 @@ _encode = msgspec.json.Encoder().encode
 class Log:
     """The gateway's log. Lines are encoded here, without a chain of processors: every turn pays for it."""
 
-    def __init__(self, level: str, loop: asyncio.AbstractEventLoop, format: Format = "json") -> None:
+    def __init__(
+        self, level: str, loop: asyncio.AbstractEventLoop, format: Format = "json", worker: int | None = None
+    ) -> None:
         self._level = LEVELS.index(level)
+        self._who = {} if worker is None else {"worker": worker}
         self._loop = loop
         self._format: Format = format
         self._out = structlog.BytesLogger(sys.stderr.buffer)
@@ -112,11 +115,16 @@ class Log:
             return
         if not self._lines:
             self._loop.call_later(DELAY, self.flush)
-        written = _encode(line)
-        if not _is_harmless(written) or self._format == "text":
-            line = {field: _clean(field, value) for field, value in line.items()}
-            written = _encode(line) if self._format == "json" else text_line(line).encode()
-        self._lines.append(written)
+        self._lines.append(written_line({**line, **self._who} if self._who else line, self._format))
+
+
+def written_line(line: dict[str, Any], format: Format) -> bytes:
+    """A line as it is written, without its end."""
+    written = _encode(line)
+    if not _is_harmless(written) or format == "text":
+        line = {field: _clean(field, value) for field, value in line.items()}
+        written = _encode(line) if format == "json" else text_line(line).encode()
+    return written
 
 
 def _explanation(failure: Failure) -> dict[str, str]:

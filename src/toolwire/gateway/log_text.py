@@ -2,6 +2,7 @@
 
 12:04:31 chat → openai gpt-5-mini · 200 · 1.2 s · calls get_weather, read_file · notes retried
 12:04:33 messages → local qwen3-coder · 502 · 3 ms · Backend `local` cannot be reached: connection refused. …
+12:04:35 chat → openai gpt-5-mini · 200 · 0.8 s · worker 2
 """
 
 import os
@@ -32,6 +33,8 @@ def _turn(line: dict[str, Any]) -> Iterator[str]:
         yield f"notes {_listed(list(line['notes']))}"
     if line.get("failure"):
         yield _failure(line)
+    if "worker" in line:
+        yield f"worker {line['worker']}"
 
 
 def _other(line: dict[str, Any]) -> Iterator[str]:

@@ -5,7 +5,9 @@ Turns count into plain dicts; the library's own families are made from them when
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from time import monotonic
 from typing import Any, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -14,8 +16,10 @@ from prometheus_client.registry import Collector
 
 from toolwire.core.notes import TurnStats
 from toolwire.gateway.stderr import dropped_lines
+from toolwire.memory.store import StoreStats
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+SHORT_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 Labels: TypeAlias = tuple[str, ...]
 
 _WHERE = ("dialect", "backend")
@@ -25,9 +29,41 @@ _COUNTERS = {
     "toolwire_truncated_turns": ("Turns with calls withheld", _WHERE),
     "toolwire_gateway_calls": ("Calls that the gateway ran itself, by outcome", ("tool", "outcome")),
     "toolwire_store_failures": ("Attempts to use the store that failed, by reason", ("reason",)),
+    "toolwire_take_overs": ("Background runs taken over from a process that is gone, by outcome", ("outcome",)),
     "toolwire_notes": ("Deviations, by code", ("code",)),
     "toolwire_tokens": ("Tokens", (*_WHERE, "direction")),
 }
+_HISTOGRAMS: dict[str, tuple[str, Labels, tuple[float, ...]]] = {
+    "toolwire_turn_seconds": ("Duration of turns", _WHERE, SECONDS),
+    "toolwire_flush_seconds": ("How long events of background runs waited until they were kept", (), SHORT_SECONDS),
+    "toolwire_store_seconds": ("Duration of operations of the store", ("operation",), SHORT_SECONDS),
+}
+
+
+class Histogram:
+    """Durations in buckets, by labels."""
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._buckets: dict[Labels, list[int]] = {}
+        self._sums: defaultdict[Labels, float] = defaultdict(float)
+
+    def add(self, labels: Labels, seconds: float) -> None:
+        if labels not in self._buckets:
+            self._buckets[labels] = [0] * (len(self._bounds) + 1)
+        self._buckets[labels][bisect_left(self._bounds, seconds)] += 1
+        self._sums[labels] += seconds
+
+    def family(self, name: str, says: str, labels: Labels) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(name, says, labels=labels)
+        for values, buckets in self._buckets.items():
+            total = 0
+            shown: list[tuple[str, float]] = []
+            for bound, count in zip((*map(str, self._bounds), "+Inf"), buckets, strict=True):
+                total += count
+                shown.append((bound, total))
+            family.add_metric(values, shown, self._sums[values])
+        return family
 
 
 class Metrics(Collector):
@@ -35,20 +71,20 @@ class Metrics(Collector):
         self._registry = CollectorRegistry()
         self._registry.register(self)
         self._counts: dict[str, defaultdict[Labels, float]] = {name: defaultdict(float) for name in _COUNTERS}
-        self._buckets: dict[Labels, list[int]] = {}
-        self._seconds: defaultdict[Labels, float] = defaultdict(float)
+        self._durations = {name: Histogram(bounds) for name, (_, _, bounds) in _HISTOGRAMS.items()}
         self._store_fails = False
         self.running = 0
         """Turns that are being answered now."""
+        self.follows = 0
+        """Streams of background runs that are being read now."""
+        self.stored = StoreStats()
+        """What the store held when it was last asked."""
 
     def turn(self, facts: dict[str, Any], stats: TurnStats, seconds: float) -> None:
         where = (facts["dialect"], facts.get("backend", ""))
         counts = self._counts
         counts["toolwire_turns"][*where, str(facts["status"])] += 1
-        if where not in self._buckets:
-            self._buckets[where] = [0] * (len(SECONDS) + 1)
-        self._buckets[where][bisect_left(SECONDS, seconds)] += 1
-        self._seconds[where] += seconds
+        self._durations["toolwire_turn_seconds"].add(where, seconds)
         if stats.call_count:
             counts["toolwire_calls"][where] += stats.call_count
         if stats.truncated:
@@ -69,6 +105,21 @@ class Metrics(Collector):
         if reason:
             self._counts["toolwire_store_failures"][reason,] += 1
 
+    def took_over(self, outcome: str) -> None:
+        """A background run whose process is gone was asked again, or ended."""
+        self._counts["toolwire_take_overs"][outcome,] += 1
+
+    def flushed(self, seconds: float) -> None:
+        """Events of a background run were kept, of which the oldest had waited for so long."""
+        self._durations["toolwire_flush_seconds"].add((), seconds)
+
+    @contextmanager
+    def using_store(self, operation: str) -> Generator[None]:
+        """Measure an operation of the store, if it succeeds."""
+        began = monotonic()
+        yield
+        self._durations["toolwire_store_seconds"].add((operation,), monotonic() - began)
+
     def collect(self) -> Iterator[Metric]:
         for name, (says, labels) in _COUNTERS.items():
             family = CounterMetricFamily(name, says, labels=labels)
@@ -78,15 +129,12 @@ class Metrics(Collector):
         yield CounterMetricFamily("toolwire_log_lines_dropped", "Lines nobody read in time", value=dropped_lines())
         yield GaugeMetricFamily("toolwire_turns_running", "Turns being answered now", float(self.running))
         yield GaugeMetricFamily("toolwire_store_failing", "Whether the store fails", float(self._store_fails))
-        seconds = HistogramMetricFamily("toolwire_turn_seconds", "Duration of turns", labels=_WHERE)
-        for where, buckets in self._buckets.items():
-            total = 0
-            shown: list[tuple[str, float]] = []
-            for bound, count in zip((*map(str, SECONDS), "+Inf"), buckets, strict=True):
-                total += count
-                shown.append((bound, total))
-            seconds.add_metric(where, shown, self._seconds[where])
-        yield seconds
+        yield GaugeMetricFamily("toolwire_follows", "Background runs being read as streams now", float(self.follows))
+        for what in StoreStats.__struct_fields__:
+            says = f"What the store holds: {what}"
+            yield GaugeMetricFamily(f"toolwire_store_{what}", says, float(getattr(self.stored, what)))
+        for name, (says, labels, _) in _HISTOGRAMS.items():
+            yield self._durations[name].family(name, says, labels)
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

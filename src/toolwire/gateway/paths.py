@@ -1,4 +1,4 @@
-"""Paths that clients write otherwise than they are served here, because their base URL is not quite right."""
+"""Paths that clients write otherwise than they are served here: below a prefix, or with a base URL that is wrong."""
 
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
@@ -7,6 +7,12 @@ _OPERATIONS = (["chat", "completions"], ["responses"], ["messages"], ["models"],
 _BASE_WORDS = frozenset(("api", "openai", "anthropic", "v1"))
 """What base URLs end in."""
 _LONGEST = 1000
+
+
+def path_below(path: str, prefix: str) -> str:
+    """The rest of a path below the prefix that an application is mounted at."""
+    rest = path.removeprefix(prefix.rstrip("/"))
+    return rest if rest.startswith("/") else path if rest else "/"
 
 
 def served_path(path: str) -> str:

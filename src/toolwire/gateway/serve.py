@@ -1,10 +1,9 @@
-"""Runs the application: one socket, one process, signals that drain."""
+"""Runs the application: in this process, or in several workers; signals drain it."""
 
 import asyncio
 import contextlib
 import gc
 import logging
-import os
 import signal
 import socket
 import sys
@@ -17,12 +16,15 @@ import uvicorn
 
 from toolwire.gateway.app import Gateway, make_app
 from toolwire.gateway.connections import Connections, HttpConnection, SocketConnection
+from toolwire.gateway.console.access import console_line
 from toolwire.gateway.flight import Flight
-from toolwire.gateway.http import PIECE
+from toolwire.gateway.process import Process
 from toolwire.gateway.stderr import written_aside
+from toolwire.gateway.workers.sockets import address_of, listen
 from toolwire.memory.results import KeptResults
 from toolwire.turns.routes import check_backends
-from toolwire.turns.settings import Server, Settings, SettingsError, bytes_of, opened_store
+from toolwire.turns.settings import AnyStore, Server, Settings, SettingsError, bytes_of, opened_store
+from toolwire.turns.version import version_of
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 
@@ -34,21 +36,15 @@ class GatewayServer(uvicorn.Server):
     """uvicorn, with limits for connections, a line when it is ready, and an end by signal that counts as success."""
 
     def __init__(
-        self,
-        config: uvicorn.Config,
-        address: str,
-        gateway: Gateway,
-        limits: Server,
-        flight: Flight,
-        tell_more: Callable[[], Coroutine[None, None, None]] | None,
+        self, config: uvicorn.Config, gateway: Gateway, limits: Server, flight: Flight, process: Process
     ) -> None:
         super().__init__(config)
-        self._address = address
+        self.process = process
         self._gateway = gateway
-        self._tell_more = tell_more
         self._telling: asyncio.Task[None] | None = None
-        self._drain = limits.drain
         self.server_state: Connections = Connections(limits, flight)
+        self.tell: Callable[[], Coroutine[None, None, None]] | None = None
+        """What is said once it is ready, beside serving."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -58,15 +54,29 @@ class GatewayServer(uvicorn.Server):
             gc.collect()
             gc.freeze()
             gc.set_threshold(20_000, 20, 20)
-            print(f"toolwire ready on {self._address}", file=sys.stderr, flush=True)
-            if self._tell_more is not None:
-                self._telling = asyncio.create_task(self._tell_more())
+            if self.tell is not None:
+                self._telling = asyncio.create_task(self.tell())
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.process.condition = "draining"
         if self._telling is not None:
             self._telling.cancel()
             await asyncio.wait((self._telling,))
+        if self.process.retired:
+            await self._finish_turns(sockets or [])
+        self.server_state.drain(is_replaced=False)
         await super().shutdown(sockets)
+
+    async def _finish_turns(self, sockets: list[socket.socket]) -> None:
+        """Let all that runs take as long as it needs: others accept what is new. Ends when that is no longer so."""
+        state = self.server_state
+        state.drain(is_replaced=True)
+        for listening in (*self.servers, *sockets):
+            listening.close()
+        for connection in tuple(state.connections):
+            connection.shutdown()
+        while self.process.retired and (state.connections or state.tasks) and not self.force_exit:  # noqa: ASYNC110
+            await asyncio.sleep(CHECKED_EVERY)
 
     def _check_connections(self, loop: asyncio.AbstractEventLoop) -> None:
         self.server_state.check(loop.time())
@@ -79,8 +89,7 @@ class GatewayServer(uvicorn.Server):
             # uvicorn would log that its lifespan was cancelled, with a traceback.
             logging.getLogger("uvicorn.error").disabled = True
         elif running := self._gateway.running:
-            turns = "turn is" if running == 1 else "turns are"
-            _tell(f"{running} {turns} still running; waiting up to {self._drain:g} s. Ctrl-C again ends at once.")
+            _tell(turns_running(running, self.process.drain))
         self.should_exit = True
 
     @contextlib.contextmanager
@@ -98,22 +107,10 @@ class GatewayServer(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-def listen(settings: Settings) -> socket.socket:
-    """The socket to serve on, or one clear line why not."""
-    server = settings.server
-    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # the system's buffer is no place for what a slow client does not take
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, PIECE)
-    try:
-        sock.bind((server.host, server.port))
-        sock.listen(2048)
-    except OSError as error:
-        sock.close()
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise SettingsError(f"server.port: cannot listen on {server.host}:{server.port}: {reason}") from None
-    return sock
+def turns_running(running: int, drain: float) -> str:
+    """What whoever ends a gateway with running turns is told."""
+    turns = "turn is" if running == 1 else "turns are"
+    return f"{running} {turns} still running; waiting up to {drain:g} s. Ctrl-C again ends at once."
 
 
 def allow_files(connections: int) -> None:
@@ -148,34 +145,65 @@ def _tell(line: str) -> None:
     print(f"toolwire: {line}", file=sys.stderr, flush=True)
 
 
-def serve(settings: Settings, tell_more: Callable[[int], Coroutine[None, None, None]] | None = None) -> None:
-    """Serve until a signal ends it. `tell_more` gets the port once the gateway is ready, and runs beside it."""
+def check(settings: Settings) -> None:
+    """Find out now what would not work, but for the store and the port."""
     check_backends(settings)
     check_gateway_tools(settings)
+
+
+def serve(
+    settings: Settings,
+    tell_more: Callable[[int], Coroutine[None, None, None]] | None = None,
+    read: Callable[[], Settings] | None = None,
+) -> None:
+    """Serve until a signal ends it. `tell_more` gets the port once the gateway is ready, and runs beside it; `read`
+    reads the settings anew, for workers that are to have others."""
+    if settings.server.workers > 1:
+        from toolwire.gateway.workers.supervisor import supervise  # noqa: PLC0415 - not on Windows
+
+        supervise(settings, tell_more, read or (lambda: settings))
+        return
+    check(settings)
     allow_files(settings.server.max_connections)
     sock = listen(settings)
     store = opened_store(settings, _tell)
-    host, port = sock.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    flight = Flight(bytes_of(settings.server.max_in_flight))
     with written_aside():
-        gateway = make_app(settings, store, flight)
-        config = uvicorn.Config(
-            gateway,
-            loop="auto",  # uvloop where it can be had
-            http=HttpConnection,
-            ws=SocketConnection if settings.server.websocket else "none",
-            ws_max_size=bytes_of(settings.server.max_body),
-            ws_per_message_deflate=False,  # a message would be unpacked in one step, however long it gets
-            lifespan="on",
-            log_level="error",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=cast("int", settings.server.idle_timeout),  # given to call_later
-            timeout_graceful_shutdown=int(settings.server.drain),
-        )
-        # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
-        logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
-        telling = partial(tell_more, port) if tell_more is not None else None
-        GatewayServer(config, address, gateway, settings.server, flight, telling).run(sockets=[sock])
+        server = make_server(settings, store, Process(version_of(settings), settings.server.drain))
+        server.tell = partial(_tell_ready, sock, settings, tell_more)
+        server.run(sockets=[sock])
+
+
+async def _tell_ready(
+    sock: socket.socket, settings: Settings, tell_more: Callable[[int], Coroutine[None, None, None]] | None
+) -> None:
+    print(f"toolwire ready on {address_of(sock)}", file=sys.stderr, flush=True)
+    if line := console_line(settings, address_of(sock)):
+        print(line, file=sys.stderr, flush=True)
+    if tell_more is not None:
+        await tell_more(sock.getsockname()[1])
+
+
+def make_server(
+    settings: Settings, store: AnyStore, process: Process, kind: type[GatewayServer] = GatewayServer
+) -> GatewayServer:
+    """The gateway, ready to run."""
+    flight = Flight(bytes_of(settings.server.max_in_flight))
+    gateway = make_app(settings, store, flight, process)
+    config = uvicorn.Config(
+        gateway,
+        loop="auto",  # uvloop where it can be had
+        http=HttpConnection,
+        ws=SocketConnection if settings.server.websocket else "none",
+        ws_max_size=bytes_of(settings.server.max_body),
+        ws_per_message_deflate=False,  # a message would be unpacked in one step, however long it gets
+        lifespan="on",
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=cast("int", settings.server.idle_timeout),  # given to call_later
+        timeout_graceful_shutdown=int(settings.server.drain),
+    )
+    # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
+    logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
+    return kind(config, gateway, settings.server, flight, process)

@@ -22,6 +22,7 @@ from toolwire.gateway.answer import Answer, Encoder
 from toolwire.gateway.http import EXPOSED, PIECE, send_json, send_pieces
 from toolwire.turns.run import early_failure
 from toolwire.turns.source import TurnSource
+from toolwire.turns.trace import TurnTrace
 from toolwire.upstream.fairness import give_way
 
 SSE_HEADERS = (
@@ -61,6 +62,7 @@ class HttpSink:
         self._encoder: Encoder | None = None  # of a stream that has begun
         self._answer: Answer | None = None
         self.headers: list[tuple[bytes, bytes]] = []
+        self.trace: TurnTrace | None = None
         self.status = 0
         self.upstream_id = ""
         """What the upstream calls the request."""
@@ -142,10 +144,14 @@ class HttpSink:
 
     async def _open(self, run: TurnSource) -> None:
         start = [*SSE_HEADERS, *self.headers, *self._passed_on(run)]
+        if self.trace is not None:
+            self.trace.head(start)
         await self._send({"type": "http.response.start", "status": 200, "headers": start})
 
     def _put(self, pieces: Sequence[bytes], *, last: bool = False) -> Awaitable[None]:
         """All events of one read in one write."""
+        if self.trace is not None:
+            self.trace.wrote(pieces)
         if len(pieces) == 1 and len(pieces[0]) <= PIECE and not last:
             return self._send({"type": "http.response.body", "body": pieces[0], "more_body": True})
         return send_pieces(self._send, pieces, last=last)
@@ -194,6 +200,9 @@ class HttpSink:
     async def _send_whole(self, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
         self._commit(status)
         self.ended = True
+        if self.trace is not None:
+            self.trace.head(headers)
+            self.trace.wrote((body,))
         await send_json(self._send, status, body, headers)
 
     async def _end_with(self, pieces: Sequence[bytes]) -> None:

@@ -2,6 +2,9 @@
 
 A pipe without a reader fills up, and the next write waits without end: the whole gateway would stand still. So a thread
 writes what everybody else only hands over. What it cannot get rid of is kept up to a limit, then dropped and counted.
+
+A pipe keeps short writes of several processes apart, but not long ones. Workers hold a lock while they write; the
+system takes it back from one that is killed.
 """
 
 import io
@@ -11,9 +14,15 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 LIMIT = 256 * 1024
 """Bytes that wait to be written."""
@@ -27,8 +36,9 @@ class StderrWriter(io.RawIOBase):
 
     name = "<stderr>"
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, lock: Path | None = None) -> None:
         self._descriptor = descriptor
+        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) if lock is not None else None
         self._changed = threading.Condition()
         self._pieces: list[bytes] = []
         self._size = 0  # of the pieces, and of those that are being written
@@ -73,7 +83,8 @@ class StderrWriter(io.RawIOBase):
                 if self._unsaid:
                     data += _said(self._unsaid)
                     self._unsaid = 0
-            written = self._put(data)
+            with held(self._lock):
+                written = self._put(data)
             with self._changed:
                 self._size -= size
                 if written < len(data):
@@ -103,10 +114,23 @@ def dropped_lines() -> int:
 
 
 @contextmanager
-def written_aside() -> Generator[None]:
-    """Have a thread write all that goes to standard error."""
+def held(lock: int | None) -> Generator[None]:
+    """Hold a lock among the processes that have opened it, if there is one."""
+    if lock is None or fcntl is None:
+        yield
+        return
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_UN)
+
+
+@contextmanager
+def written_aside(lock: Path | None = None) -> Generator[None]:
+    """Have a thread write all that goes to standard error; with a lock, in turn with other processes."""
     usual = sys.stderr
-    writer = StderrWriter(usual.fileno())
+    writer = StderrWriter(usual.fileno(), lock)
     sys.stderr = io.TextIOWrapper(writer, usual.encoding, "backslashreplace", line_buffering=True)
     try:
         yield

@@ -1,0 +1,147 @@
+"""What a gateway has while it runs: made when it starts, and closed in the order in which its turns need it."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from toolwire.core.shares import Shares
+from toolwire.core.terminal import clean
+from toolwire.gateway.console.access import load_token
+from toolwire.gateway.console.watch import Watch
+from toolwire.gateway.exchange import Shared
+from toolwire.gateway.flight import Flight
+from toolwire.gateway.guard import Guard
+from toolwire.gateway.keys import Keys
+from toolwire.gateway.log import Format, Log
+from toolwire.gateway.neighbours import sharing_of
+from toolwire.gateway.process import Process
+from toolwire.gateway.responses.background import Background
+from toolwire.gateway.responses.duties import Duties
+from toolwire.gateway.responses.history import ResponseHistory
+from toolwire.gateway.responses.memory import Remembered
+from toolwire.gateway.responses.operations import State
+from toolwire.gateway.responses.take_over import Ask, TakeOver
+from toolwire.gateway.sinks import Pace
+from toolwire.memory.leases import Leases
+from toolwire.memory.membership import Membership
+from toolwire.memory.results import KeptResults
+from toolwire.memory.store import StoreFailed
+from toolwire.memory.turns import TurnMemory
+from toolwire.turns.prepare import Engine
+from toolwire.turns.routes import Router
+from toolwire.turns.settings import AnyStore, Settings, bounds_of, bytes_of, make_store
+from toolwire.upstream.alarm import Ticker
+from toolwire.upstream.http import make_session
+
+if TYPE_CHECKING:
+    from toolwire.gateway.tools import GatewayTools
+
+CHECKED_EVERY = 0.2
+"""Seconds between two looks at whether the last background run of a retired worker is over."""
+
+
+@asynccontextmanager
+async def opened_state(
+    settings: Settings,
+    guard: Guard,
+    this: Process,
+    ask_again: Ask,
+    opened: "AnyStore | None",
+    flight: Flight | None,
+) -> AsyncGenerator[State]:
+    """Everything that requests need. A store that was opened for it is used, or one of its own."""
+    loop = asyncio.get_running_loop()
+    store = opened or make_store(settings)
+    memory = TurnMemory(store if store.outlives_process else None)
+    membership = Membership(store, settings.store.lease, this.socket)
+    async with make_session(settings.timeouts) as session, _gateway_tools(settings, memory.results) as own:
+        router = Router(settings, session, sharing_of(settings, this, membership, memory.threads))
+        everything = Shared(
+            settings,
+            Engine(settings, router, memory.reasoning),
+            guard,
+            Keys(settings),
+            log := Log(settings.debug.level, loop, log_format(settings), this.slot),
+            this.metrics,
+            bounds := bounds_of(settings),
+            flight or Flight(bytes_of(settings.server.max_in_flight)),
+            Pace(settings.server.commit_after, settings.server.keepalive),
+            loop,
+            Ticker(loop),
+            store,
+            memory,
+            this,
+            own,
+            bytes_of(settings.server.max_reply),
+            watch := Watch(settings, loop, load_token(), this) if settings.console.enabled else None,
+        )
+        store.watch = watch_of(everything)
+        history = ResponseHistory(store, bounds, keeps_by_default=settings.store.default)
+        background = Background(store, everything.metrics, everything.max_reply)
+        leases = Leases(store, membership)
+        take_over = TakeOver(everything, membership, background, ask_again)
+        remembered: Remembered = Shares(bytes_of(settings.server.max_in_flight) // 2)
+        state = State(everything, history, background, remembered, membership, leases, take_over)
+        duties = Duties(everything, membership, background, leases, take_over)
+        await store.open()
+        await duties.start()
+        router.start()
+        if watch is not None:
+            watch.start()
+        yield state
+        take_over.is_draining = True
+        # Background runs, and turns of other workers; those of its own clients are over.
+        while this.retired and (this.metrics.running or memory.threads.lent):  # noqa: ASYNC110
+            await asyncio.sleep(CHECKED_EVERY)
+        await background.close(settings.server.drain)
+        if watch is not None:
+            await watch.stop()
+        await router.stop()
+        await memory.threads.close()
+        await memory.settled()
+        await duties.stop()
+        await store.close()
+        log.flush()
+
+
+def log_format(settings: Settings) -> Format:
+    """Words for people at a terminal, JSON for everything else, unless the settings say otherwise."""
+    if settings.debug.format != "auto":
+        return settings.debug.format
+    return "text" if sys.stderr.isatty() else "json"
+
+
+def watch_of(shared: Shared) -> Callable[[StoreFailed | None], None]:
+    """What counts the failures of the store, and tells in the log when they begin and when they are over."""
+    reported: list[str] = [""]
+
+    def watch(failed: StoreFailed | None) -> None:
+        reason = failed.reason if failed is not None else ""
+        shared.metrics.store(reason)
+        if reported[0] != reason:
+            reported[0] = reason
+            shared.log.store(reason, str(failed or ""))
+
+    return watch
+
+
+@asynccontextmanager
+async def _gateway_tools(settings: Settings, kept: KeptResults) -> "AsyncGenerator[GatewayTools | None]":
+    """The gateway's own tools, if it has any; without any, what they need is not loaded."""
+    if not settings.gateway_tools.tools and not settings.gateway_tools.mcp:
+        yield None
+        return
+    from toolwire.gateway.tools import GatewayTools  # noqa: PLC0415
+
+    own = GatewayTools(settings, _say, kept)
+    await own.open()
+    try:
+        yield own
+    finally:
+        await own.close()
+
+
+def _say(server: str, message: str) -> None:
+    print(clean(f"toolwire: MCP server {server}: {message}"), file=sys.stderr, flush=True)

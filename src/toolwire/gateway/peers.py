@@ -1,0 +1,249 @@
+"""Worker processes of one machine ask each other over Unix sockets; nobody but their user can.
+
+Each worker has one socket in a directory that only its user can enter. It is named by the worker's incarnation: a
+random id that is made after the fork, so that what was meant for a process that is gone never reaches the one that took
+its place. Anything can be asked under a name, and the answer is a stream of bytes:
+
+    server.handle("metrics", numbers)                    # async def numbers(payload: bytes) -> AsyncGenerator[bytes]
+
+    for incarnation in peers.others():
+        async for piece in peers.ask(incarnation, "metrics", b""):
+            …
+
+On the wire, in each direction:
+
+    {"name":"metrics","size":2}\\n{}                       one request, one connection
+    ┌ kind, 1 byte ┬ length, 4 bytes, big endian ┬ bytes ┐  any number of DATA, then END or ERROR with its reason
+
+A stream that breaks off without END is `PeerGone`; a refusal is `PeerFailed`. Whoever asked and leaves cancels the
+handler. Every wait has a deadline; requests, pieces, and what is held of all requests together have bounds.
+"""
+
+import asyncio
+import os
+import struct
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import TypeAlias
+
+import msgspec
+
+Handler: TypeAlias = Callable[[bytes], AsyncGenerator[bytes]]
+
+FIRST = 5.0
+"""Seconds until the first piece of an answer, unless who asks says otherwise. A stopped process takes a connection and
+never answers, so this is what finds it out."""
+IDLE = 60.0
+"""Seconds between two pieces, and for a peer to take a piece or to send its request."""
+PIECE = 256 * 1024
+"""Bytes that are sent at a time; longer pieces are cut."""
+MOST_CONNECTIONS = 512
+MOST_HELD = 64 * 1024 * 1024
+"""Bytes of requests that a worker holds at a time, and of one of them."""
+LONGEST_PATH = 100
+"""Bytes that the system leaves for the path of a Unix socket, with a little to spare."""
+
+_HEAD = struct.Struct("!BI")
+_DATA, _END, _ERROR = 0, 1, 2
+_LONGEST_LINE = 4096
+
+
+class PeerGone(Exception):
+    """The peer is not there, or does not answer in time, or broke off."""
+
+
+class PeerFailed(Exception):
+    """The peer answered that it cannot."""
+
+
+class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    size: int
+
+
+_decode_asked = msgspec.json.Decoder(_Asked).decode
+
+
+def new_incarnation() -> str:
+    """The id of this process, from now on; made after the fork."""
+    return token_hex(8)
+
+
+class PeerServer:
+    """Answers what peers ask this process."""
+
+    def __init__(self, folder: Path, incarnation: str) -> None:
+        self.incarnation = incarnation
+        self.path = socket_path(folder, incarnation)
+        self._handlers: dict[str, Handler] = {}
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._held = 0
+
+    def handle(self, name: str, handler: Handler) -> None:
+        """Answer requests of this name, from now on. The pieces that the handler gives are the answer."""
+        self._handlers[name] = handler
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_unix_server(self._connected, self.path, limit=_LONGEST_LINE)
+
+    async def stop(self) -> None:
+        """End all answers, and leave nothing in the directory."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+        for task in tuple(self._connections):
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._serve(reader, writer)
+        except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
+            pass  # who asked is gone, or is nobody who knows how to ask
+        except asyncio.CancelledError:
+            pass  # by `stop`; asyncio would write a traceback
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async with asyncio.timeout(IDLE):
+            line = await reader.readuntil(b"\n")
+        try:
+            asked = _decode_asked(line)
+        except msgspec.DecodeError:
+            await _send(writer, _ERROR, b"the request cannot be read")
+            return
+        handler = self._handlers.get(asked.name)
+        if handler is None:
+            await _send(writer, _ERROR, b"nothing of this name is answered")
+        elif len(self._connections) > MOST_CONNECTIONS or not 0 <= asked.size <= MOST_HELD - self._held:
+            await _send(writer, _ERROR, b"there is no room for the request")
+        else:
+            self._held += asked.size
+            try:
+                async with asyncio.timeout(IDLE):
+                    payload = await reader.readexactly(asked.size)
+                await self._answer(handler, payload, reader, writer)
+            finally:
+                self._held -= asked.size
+
+    async def _answer(
+        self, handler: Handler, payload: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Send the answer, unless who asked leaves before its end."""
+        answering = asyncio.create_task(_send_all(handler, payload, writer))
+        leaving = asyncio.create_task(reader.read(1))
+        try:
+            await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (answering, leaving):
+                task.cancel()
+            await asyncio.wait((answering, leaving))
+        if not answering.cancelled():
+            answering.result()
+
+
+async def _send_all(handler: Handler, payload: bytes, writer: asyncio.StreamWriter) -> None:
+    try:
+        async with aclosing(handler(payload)) as pieces:
+            async for piece in pieces:
+                for start in range(0, len(piece), PIECE):
+                    await _send(writer, _DATA, piece[start : start + PIECE])
+    except (OSError, TimeoutError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a handler's fault is the answer, and nobody else's
+        await _send(writer, _ERROR, f"{type(error).__name__}: {error}".encode()[:_LONGEST_LINE])
+    else:
+        await _send(writer, _END, b"")
+
+
+async def _send(writer: asyncio.StreamWriter, kind: int, data: bytes) -> None:
+    writer.write(_HEAD.pack(kind, len(data)) + data)
+    async with asyncio.timeout(IDLE):
+        await writer.drain()
+
+
+class Peers:
+    """The workers of this machine, as one of them sees the others."""
+
+    def __init__(self, folder: Path, own: str) -> None:
+        self._folder = folder
+        self.own = own
+        """The incarnation of this process."""
+
+    def others(self) -> list[str]:
+        """The incarnations that are there now, but for this one. One that was killed may be among them for a while."""
+        names = (path.stem for path in self._folder.glob("*.sock"))
+        return sorted(name for name in names if name != self.own)
+
+    async def ask(
+        self, incarnation: str, name: str, payload: bytes, *, first: float = FIRST, idle: float = IDLE
+    ) -> AsyncGenerator[bytes]:
+        """The answer of one worker, piece by piece. Raises `PeerGone` or `PeerFailed`.
+
+        `first` is how many seconds it may take to begin or to end, `idle` how many may pass between two pieces.
+        """
+        try:
+            async with asyncio.timeout(first):
+                reader, writer = await asyncio.open_unix_connection(socket_path(self._folder, incarnation))
+        except (OSError, TimeoutError) as error:
+            raise PeerGone(f"{incarnation} is not there: {error}") from None
+        try:
+            patience = first
+            writer.write(msgspec.json.encode(_Asked(name, len(payload))) + b"\n" + payload)
+            while True:
+                async with asyncio.timeout(patience):
+                    await writer.drain()
+                    kind, data = await _receive(reader)
+                if kind == _END:
+                    return
+                if kind == _ERROR:
+                    raise PeerFailed(data.decode("utf-8", "replace"))
+                yield data
+                patience = idle
+        except (OSError, TimeoutError, EOFError) as error:
+            raise PeerGone(f"{incarnation} broke off: {type(error).__name__}") from None
+        finally:
+            writer.close()
+
+    async def ask_whole(self, incarnation: str, name: str, payload: bytes, most: int, *, patience: float) -> bytes:
+        """The whole answer of one worker, which may have so many bytes and take so many seconds in all."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with (
+                asyncio.timeout(patience),
+                aclosing(self.ask(incarnation, name, payload, first=patience, idle=patience)) as pieces,
+            ):
+                async for piece in pieces:
+                    size += len(piece)
+                    if size > most:
+                        raise PeerFailed(f"the answer has more than {most} bytes")
+                    parts.append(piece)
+        except TimeoutError:
+            raise PeerGone(f"{incarnation} took longer than {patience:g} s") from None
+        return b"".join(parts)
+
+
+async def _receive(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    kind, length = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+    if length > PIECE:
+        raise PeerFailed(f"a piece has {length} bytes")
+    return kind, await reader.readexactly(length)
+
+
+def socket_path(folder: Path, incarnation: str) -> str:
+    """Where the socket of an incarnation is."""
+    if not incarnation.isalnum():  # it may come out of a database
+        raise PeerGone(f"{incarnation!r} is no incarnation")
+    return str(folder / f"{incarnation}.sock")

@@ -1,0 +1,1 @@
+"""Several worker processes on one machine, and the supervisor that starts, watches and replaces them."""

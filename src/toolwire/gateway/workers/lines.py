@@ -1,0 +1,77 @@
+"""The supervisor's own lines on stderr. It has no thread, and must never wait for somebody to read."""
+
+import os
+import select
+import sys
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from toolwire.gateway.lifespan import log_format
+from toolwire.gateway.log import LEVELS, Format, written_line
+from toolwire.turns.settings import Settings
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+LIMIT = 64 * 1024
+"""Bytes that wait to be written; more are dropped."""
+AT_ONCE = 4096
+"""Bytes that a pipe takes whole if it takes any."""
+
+
+class SupervisorLines:
+    """Lines that are written as soon as somebody reads, in turn with those of the workers."""
+
+    def __init__(self, settings: Settings, lock: Path) -> None:
+        self._descriptor = sys.stderr.fileno()
+        self._lock = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._waiting: list[bytes] = []
+        self._level = 0
+        self._format: Format = "json"
+        self.use(settings)
+
+    def use(self, settings: Settings) -> None:
+        """Write as these settings say, from now on."""
+        self._level = LEVELS.index(settings.debug.level)
+        self._format = log_format(settings)
+
+    def log(self, level: str, event: str, **facts: Any) -> None:
+        """A line of the log."""
+        if LEVELS.index(level) >= self._level:
+            line = {"timestamp": datetime.now(UTC), "level": level, "event": event, **facts}
+            self._add(written_line(line, self._format))
+
+    def tell(self, line: str) -> None:
+        """A line for whoever started it."""
+        self._add(line.encode("utf-8", "replace"))
+
+    def _add(self, line: bytes) -> None:
+        if sum(map(len, self._waiting)) + len(line) < LIMIT:
+            self._waiting.append(line[: AT_ONCE - 1] + b"\n")
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what can be written without waiting."""
+        while self._waiting and self._written(self._waiting[0]):
+            del self._waiting[0]
+
+    def _written(self, line: bytes) -> bool:
+        assert fcntl is not None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        try:
+            poll = select.poll()
+            poll.register(self._descriptor, select.POLLOUT)
+            ready = poll.poll(0)
+            if ready:
+                with suppress(OSError):  # nobody can read it any more
+                    os.write(self._descriptor, line)
+            return bool(ready)
+        finally:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)

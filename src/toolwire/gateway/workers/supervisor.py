@@ -1,0 +1,346 @@
+"""The process that has workers: it starts them, hands signals on, and gives them new settings on SIGHUP.
+
+It serves nothing itself and waits in one place, for signals and for what workers say, so that it is never deaf: not
+while workers start or drain, nor while new settings are checked.
+"""
+
+import asyncio
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from functools import partial
+from types import FrameType
+from typing import TypeAlias
+
+from toolwire.gateway.console.access import console_line, load_token
+from toolwire.gateway.serve import allow_files, turns_running
+from toolwire.gateway.workers.child import ending_of, forked, load_for_forks
+from toolwire.gateway.workers.crew import STARTS, Crew, Lost
+from toolwire.gateway.workers.lines import SupervisorLines
+from toolwire.gateway.workers.messages import Drain, End, Failed, Lines, Ready, decode_from_worker
+from toolwire.gateway.workers.reload import Reload
+from toolwire.gateway.workers.runtime import LOCK, leave_runtime_folder, make_runtime_folder
+from toolwire.gateway.workers.slot import Child, Generation
+from toolwire.gateway.workers.sockets import address_of, listen_for
+from toolwire.gateway.workers.worker import check_settings
+from toolwire.turns.settings import Settings, SettingsError
+from toolwire.turns.version import version_of
+
+Tell: TypeAlias = Callable[[int], Coroutine[None, None, None]]
+
+TICK = 1.0
+"""Seconds between two looks at everything."""
+ATTEMPTS = 3
+"""Workers of a slot that may end without a reason before the first is ready."""
+ENDS = 5
+"""Ticks that workers have to end at once before they are killed."""
+_FIXED = ("host", "port", "workers")
+"""Settings of the server that cannot change while it runs: its sockets are bound."""
+
+
+def supervise(settings: Settings, tell_more: Tell | None, read: Callable[[], Settings]) -> None:
+    """Serve with several workers until a signal ends it. `tell_more` gets the port when all are ready; `read` reads
+    the settings anew."""
+    _check_at_start(settings)
+    allow_files(settings.server.max_connections)
+    sockets = listen_for(settings, settings.server.workers)
+    folder = make_runtime_folder()
+    generation = Generation(settings, version_of(settings))
+    try:
+        with selectors.DefaultSelector() as selector:
+            lines = SupervisorLines(settings, folder / LOCK)
+            load_token()  # all workers have the same one
+            load_for_forks(_loaded_late(settings))
+            crew = Crew(generation, sockets, folder, lines, selector)
+            Supervisor(crew, generation, lines, selector, tell_more, read).run()
+    finally:
+        leave_runtime_folder(folder, to_others=False)
+
+
+def _loaded_late(settings: Settings) -> Iterator[str]:
+    """Modules that a worker would load by itself when it runs."""
+    yield from ("uvicorn.lifespan.on", "uvicorn.loops.auto", "uvloop")
+    if settings.store.is_database:
+        yield "toolwire.memory.postgres"
+    if settings.gateway_tools.tools or settings.gateway_tools.mcp:
+        yield "toolwire.gateway.tools"
+
+
+def _check_at_start(settings: Settings) -> None:
+    """Check in a process of its own what it takes threads and connections to find out."""
+    pid, channel = forked(partial(check_settings, settings), ())
+    with channel:
+        channel.setblocking(True)
+        lines, said = Lines(), list[bytes]()
+        while data := channel.recv(65536):
+            said += lines.feed(data)
+    status = os.waitpid(pid, 0)[1]
+    message = decode_from_worker(said[-1]) if said else None
+    if isinstance(message, Failed):
+        raise SettingsError(message.reason)
+    if not isinstance(message, Ready):
+        raise SettingsError(f"the check of the settings ended with {ending_of(status)}")
+
+
+class StartFailed(SettingsError):
+    """A slot never started."""
+
+
+class Supervisor:
+    """The loop."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        generation: Generation,
+        lines: SupervisorLines,
+        selector: selectors.BaseSelector,
+        tell_more: Tell | None,
+        read: Callable[[], Settings],
+    ) -> None:
+        self._crew = crew
+        self._generation = generation
+        """What is in force."""
+        self._lines = lines
+        self._selector = selector
+        self._tell_more = tell_more
+        self._read = read
+        self._signals: list[int] = []
+        self._hangup = _meaning_of_hangup()
+        self._reload: Reload | None = None
+        self._reload_again = False
+        self._is_told = False
+        self._teller = 0
+        self._lost = 0
+        self._failed = ""
+        self._ends_in: int | None = None  # ticks until those that still live are killed
+
+    def run(self) -> None:
+        wakes, woken = socket.socketpair()
+        with wakes, woken:
+            for each in (wakes, woken):
+                each.setblocking(False)
+            self._selector.register(wakes, selectors.EVENT_READ)
+            earlier = self._take_signals(woken)
+            try:
+                self._loop(wakes)
+            finally:
+                self._kill_all()
+                signal.set_wakeup_fd(-1)
+                for number, handler in earlier.items():
+                    signal.signal(number, handler)
+        if self._failed:
+            raise StartFailed(self._failed)
+
+    def _take_signals(self, woken: socket.socket) -> dict[int, "signal._HANDLER"]:  # pyright: ignore[reportPrivateUsage]
+        def note(number: int, frame: FrameType | None) -> None:
+            self._signals.append(number)
+
+        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
+        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+        return {
+            number: signal.signal(number, note) for number in wanted if signal.getsignal(number) is not signal.SIG_IGN
+        }
+
+    def _loop(self, wakes: socket.socket) -> None:
+        next_tick = time.monotonic() + TICK
+        while True:
+            self._crew.fork_missing()
+            self._selector.select(max(0.0, min(next_tick - time.monotonic(), TICK)))
+            _empty(wakes)
+            self._crew.reap()
+            lost = self._crew.look()
+            self._heed_signals()
+            for each in lost:
+                self._heed_loss(each)
+            self._go_on()
+            if time.monotonic() >= next_tick:
+                next_tick = time.monotonic() + TICK  # not one for each that was slept through
+                self._tick()
+            if self._crew.ending and not self._crew.workers:
+                return
+
+    def _tick(self) -> None:
+        self._crew.tick()
+        self._lines.flush()
+        for worker in self._crew.workers:
+            worker.flush()
+        if self._reload is not None and self._reload.checker is not None:
+            self._reload.checker.age += 1
+        if self._ends_in is not None:
+            self._ends_in -= 1
+            if self._ends_in <= 0:
+                for worker in self._crew.workers:
+                    worker.kill()
+
+    # Starting
+
+    def _go_on(self) -> None:
+        """Whatever can be done next."""
+        if self._crew.started and not self._is_told:
+            self._is_told = True
+            self._tell_ready()
+        if self._reload is not None:
+            self._go_on_reloading(self._reload)
+        elif self._reload_again and self._crew.started and not self._crew.ending:
+            self._reload_again = False
+            self._begin_reload()
+
+    def _tell_ready(self) -> None:
+        sock = self._crew.slots[0].sock
+        self._lines.tell(f"toolwire ready on {address_of(sock)}")
+        if line := console_line(self._generation.settings, address_of(sock)):
+            self._lines.tell(line)
+        if self._tell_more is not None:
+            self._teller, channel = self._crew.child(partial(_telling, self._tell_more, sock.getsockname()[1]))
+            channel.close()
+
+    def _heed_loss(self, lost: Lost) -> None:
+        if self._crew.ending:
+            return
+        if not self._crew.started:
+            self._lost += 1
+            if lost.worker.reason or self._lost >= ATTEMPTS:
+                self._failed = f"worker {lost.worker.slot.number} does not start: {lost.reason}"
+                self._end_at_once()
+        elif self._reload is not None and lost.worker.generation is self._reload.after:
+            self._roll_back(self._reload, f"worker {lost.worker.slot.number} does not start: {lost.reason}")
+
+    # Ending
+
+    def _heed_signals(self) -> None:
+        signals, self._signals = self._signals, []
+        for number in signals:
+            if number == signal.SIGHUP and self._hangup == "reload":
+                self._reload_again = True
+            elif number != signal.SIGCHLD:
+                self._end()
+
+    def _end(self) -> None:
+        """Let running turns finish; a second signal ends them at once."""
+        if self._crew.ending:
+            self._end_at_once()
+            return
+        drain = self._generation.settings.server.drain
+        if self._crew.running:
+            self._lines.tell(f"toolwire: {turns_running(self._crew.running, drain)}")
+        self._crew.ending = True
+        self._drop_reload()
+        self._crew.send(Drain())
+        self._ends_in = 2 * int(drain) + 30  # of connections, then of background runs; then they are beyond hope
+
+    def _end_at_once(self) -> None:
+        self._crew.ending = True
+        self._drop_reload()
+        self._crew.send(End())
+        self._ends_in = ENDS
+
+    def _kill_all(self) -> None:
+        self._drop_reload()
+        for worker in self._crew.workers:
+            worker.kill()
+        if self._teller:
+            _kill(self._teller)
+
+    # Reloading
+
+    def _begin_reload(self) -> None:
+        try:
+            settings = self._read()
+            self._refuse_changes(settings)
+        except SettingsError as error:
+            self._refuse(str(error))
+            return
+        after = Generation(settings, version_of(settings))
+        self._lines.log("info", "reload", state="checking", configuration=after.version)
+        pid, channel = self._crew.child(partial(check_settings, settings))
+        self._reload = Reload(self._generation, after, Child(pid, channel, self._selector))
+
+    def _refuse_changes(self, settings: Settings) -> None:
+        before = self._generation.settings.server
+        for field in _FIXED:
+            old, new = getattr(before, field), getattr(settings.server, field)
+            if old != new:
+                raise SettingsError(f"server.{field}: cannot change from {old} to {new} by a reload; restart for it")
+
+    def _go_on_reloading(self, reload: Reload) -> None:
+        if reload.checker is not None:
+            self._heed_check(reload, reload.checker)
+            return
+        for slot in self._crew.slots:
+            if slot.generation is not reload.target:
+                is_due = not reload.reason or time.monotonic() >= slot.due  # new settings may be what helps
+                if slot.coming is None and is_due:
+                    self._crew.fork(slot, reload.target)
+                return
+        self._finish(reload)
+
+    def _heed_check(self, reload: Reload, checker: Child) -> None:
+        said = list(checker.received())
+        status = self._crew.statuses.pop(checker.pid, None)
+        if status is None and checker.age < STARTS:
+            reload.said += said
+            return
+        said = [*reload.said, *said, *checker.received()]
+        reload.checker = None
+        checker.kill()
+        checker.close()
+        failures = [message.reason for message in said if isinstance(message, Failed)]
+        if failures or not any(isinstance(message, Ready) for message in said):
+            ending = ending_of(status) if status is not None else f"nothing within {STARTS} s"
+            self._reload = None
+            self._refuse(failures[0] if failures else f"the check ended with {ending}")
+
+    def _refuse(self, reason: str) -> None:
+        self._crew.reloads["refused"] += 1
+        self._lines.log("error", "reload", state="refused", configuration=self._generation.version, failure=reason)
+
+    def _roll_back(self, reload: Reload, reason: str) -> None:
+        if not reload.reason:
+            reload.reason = reason
+            self._lines.log(
+                "error", "reload", state="rolling back", configuration=reload.before.version, failure=reason
+            )
+
+    def _finish(self, reload: Reload) -> None:
+        self._reload = None
+        self._generation = reload.target
+        outcome = "rolled back" if reload.reason else "done"
+        self._crew.reloads[outcome.replace(" ", "_")] += 1
+        self._lines.use(self._generation.settings)
+        self._lines.log("info", "reload", state=outcome, configuration=self._generation.version)
+
+    def _drop_reload(self) -> None:
+        if self._reload is not None and self._reload.checker is not None:
+            self._reload.checker.kill()
+            self._reload.checker.close()
+        self._reload, self._reload_again = None, False
+
+
+def _meaning_of_hangup() -> str:
+    """With a terminal it says that the terminal is gone; without one somebody sends it to have the settings read."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return "reload"
+    return "end"
+
+
+def _telling(tell_more: Tell, port: int, channel: socket.socket) -> int:
+    asyncio.run(tell_more(port))
+    return 0
+
+
+def _kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _empty(wakes: socket.socket) -> None:
+    with suppress(BlockingIOError):
+        while wakes.recv(4096):
+            pass

@@ -1,0 +1,172 @@
+"""One worker process: the gateway, with a supervisor that hears that it lives and says when it is to end."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from toolwire.gateway.peers import new_incarnation
+from toolwire.gateway.process import Process
+from toolwire.gateway.serve import GatewayServer, check, make_server
+from toolwire.gateway.stderr import written_aside
+from toolwire.gateway.workers.limits import divided
+from toolwire.gateway.workers.link import PATIENCE, Link
+from toolwire.gateway.workers.messages import (
+    Drain,
+    Draining,
+    End,
+    Failed,
+    Fleet,
+    FromSupervisor,
+    Ready,
+    Retire,
+    line_of,
+)
+from toolwire.gateway.workers.runtime import LOCK, leave_runtime_folder
+from toolwire.turns.settings import Settings, SettingsError, opened_store
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What a worker is to be."""
+
+    settings: Settings
+    version: str
+    """Of the settings."""
+    slot: int
+    folder: Path
+    """Where the sockets of workers are."""
+    sock: socket.socket
+    started: bool
+    """Whether all workers have been ready already."""
+
+
+class WorkerServer(GatewayServer):
+    """The gateway in a worker."""
+
+    link: Link
+    reasons: "Reasons"
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.link.metrics = self.process.metrics
+        await self.link.open(self._hear)
+        with self.reasons.heard():
+            await super().startup(sockets)
+        if self.started:
+            if not self.link.has_started:
+                self.process.condition = "starting"
+            await self.link.send(Ready())
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        with contextlib.suppress(OSError):
+            async with asyncio.timeout(PATIENCE):
+                await self.link.send(Draining())
+        await super().shutdown(sockets)
+        await self.link.close()
+
+    def _hear(self, message: FromSupervisor | None) -> None:
+        match message:
+            case Fleet(started=True) if self.process.condition == "starting" and self.started:
+                self.process.condition = "ready"
+            case Retire():
+                self.process.retired = not self.should_exit
+                self.should_exit = True
+            case Drain() | None:  # without a supervisor nobody would replace it, and nobody would end it
+                self.process.retired = False
+                self.should_exit = True
+            case End():
+                self.process.retired = False
+                self.should_exit = self.force_exit = True
+                # uvicorn would log that its lifespan was cancelled, with a traceback.
+                logging.getLogger("uvicorn.error").disabled = True
+            case _:
+                pass
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Let running turns finish. Only the supervisor ends them: systemd, say, tells all processes at once."""
+        self.process.retired = False
+        self.should_exit = True
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to all; the supervisor decides
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self.handle_exit)
+        yield
+
+
+def run_worker(plan: Plan, channel: socket.socket) -> int:
+    """Serve until told to end; returns the exit code."""
+    settings = divided(plan.settings, plan.slot)
+    reasons = Reasons()
+    with written_aside(plan.folder / LOCK):
+        try:
+            store = opened_store(settings, _unsaid)
+            fleet = Fleet(settings.server.workers, 0, plan.started)
+            link = Link(channel, plan.slot, plan.folder, new_incarnation(), fleet)
+            process = Process(plan.version, settings.server.drain, link)
+            server = make_server(settings, store, process, WorkerServer)
+            assert isinstance(server, WorkerServer)
+            server.link, server.reasons = link, reasons
+            server.run(sockets=[plan.sock])
+        except SettingsError as error:
+            return _fail(channel, str(error))
+        except SystemExit:  # uvicorn's way to say that it cannot start
+            return _fail(channel, reasons.last or "it does not start")
+        finally:
+            leave_runtime_folder(plan.folder, to_others=True)
+    return 0
+
+
+def check_settings(settings: Settings, channel: socket.socket) -> int:
+    """Find out whether workers could serve with these settings, in a process that leaves nothing behind."""
+    try:
+        check(settings)
+        opened_store(settings, _tell)
+    except SettingsError as error:
+        return _fail(channel, str(error))
+    channel.sendall(line_of(Ready()))
+    return 0
+
+
+def _fail(channel: socket.socket, reason: str) -> int:
+    channel.setblocking(True)
+    with contextlib.suppress(OSError):
+        channel.sendall(line_of(Failed(reason)))
+    return 2
+
+
+class Reasons(logging.Handler):
+    """Why uvicorn cannot start: the last line of what it would write, which is an exception with its traceback."""
+
+    last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        lines = [line for line in record.getMessage().splitlines() if line.strip()]
+        if lines and not self.last:
+            self.last = lines[-1].strip().removeprefix(f"{SettingsError.__module__}.{SettingsError.__name__}: ")
+
+    @contextlib.contextmanager
+    def heard(self) -> Generator[None]:
+        logger = logging.getLogger("uvicorn.error")
+        logger.addHandler(self)
+        logger.propagate = False
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.propagate = True
+
+
+def _tell(line: str) -> None:
+    print(f"toolwire: {line}", file=sys.stderr, flush=True)
+
+
+def _unsaid(line: str) -> None:
+    """The check has said it, once for all workers."""

@@ -1,0 +1,237 @@
+"""SIGHUP reads the configuration anew: no turn is cut, nobody is refused, and a bad one changes nothing."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from tests.support.fleet import PATIENCE, STORE, Asking, Fleet, loaded_at_most, signal_to, until
+from tests.support.frames import completed, created, stream, text
+from tests.support.gateway import Gate, backend, chat_body, read_sse
+from tests.support.upstream import Reply, Upstream
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+LOUD = "[server]\nkeepalive = 16.0\n"
+"""Settings that differ from the others in nothing that matters."""
+
+TOOLS = '[gateway_tools]\ntools = ["late:find"]\n'
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+    started: list[Fleet] = []
+
+    def begin(config: str = "", workers: int = 2, **environment: str) -> Fleet:
+        started.append(Fleet(tmp_path, config, workers, **environment))
+        return started[-1]
+
+    yield begin
+    for fleet in started:
+        if fleet.process.poll() is None:
+            fleet.process.send_signal(signal.SIGTERM)
+        fleet.stop()
+
+
+class Streams:
+    """Many streams that are read to their end, each on a connection of its own."""
+
+    def __init__(self, url: str, model: str, count: int) -> None:
+        self.begun = 0
+        self.ends: list[object] = []
+        self._url = url
+        self._model = model
+        self._count = count
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._read_all()), daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+
+    async def _read_all(self) -> None:
+        await asyncio.gather(*(self._read() for _ in range(self._count)))
+
+    async def _read(self) -> None:
+        host, _, port = self._url.removeprefix("http://").partition(":")
+        body = json.dumps(chat_body(self._model, stream=True)).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        try:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(head + body)
+            received = b""
+            while b"[DONE]" not in received:
+                data = await reader.read(65536)
+                if not data:
+                    break
+                if b"one" not in received and b"one" in received + data:
+                    self.begun += 1
+                received += data
+            writer.close()
+            self.ends.append("done" if b"[DONE]" in received and b"error" not in received else received[-300:])
+        except OSError as error:
+            self.ends.append(repr(error))
+
+
+def test_a_reload_with_200_open_streams_cuts_and_refuses_nothing(start, upstream: Upstream):
+    upstream.replies["gated"] = Reply(gate := Gate(stream(created(), text("one")), after=(stream(completed()),)))
+    fleet = start(backend(upstream.url))
+    before, [version] = fleet.pids, fleet.versions(1)
+    streams = Streams(fleet.url, "up/gated", 200)
+    until(lambda: streams.begun == 200, f"{streams.begun}, {streams.ends}")
+    with Asking(fleet.url) as asking:
+        asking.more(5)
+        fleet.configure(LOUD + backend(upstream.url))
+        fleet.reload()
+        [line] = fleet.wait_for("reload", state="done")
+        asking.more(5)
+    assert line["configuration"] != version
+    assert set(fleet.versions()) == {line["configuration"]}
+    assert before < fleet.pids, "the old workers finish their turns"
+    gate.open()
+    streams.join()
+    assert streams.ends == ["done"] * 200
+    assert asking.failed == {}
+    until(lambda: not before & fleet.pids)
+    assert not fleet.lines("worker")
+    assert fleet.metrics()['toolwire_reloads_total{outcome="done"}'] == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("[server]\nprot = 1\n", "toolwire.toml: server.prot: unknown key"),
+        ("[server", "toolwire.toml: "),
+        ('[server]\nhost = "127.0.0.2"\n', "server.host: cannot change from 127.0.0.1 to 127.0.0.2 by a reload"),
+        ('[store]\nurl = "sqlite:none/kept.db"\n', "store.url: "),
+        ('[store]\nurl = "memory:"\n', "store.url: 2 workers cannot share a store in memory"),
+        ('[gateway_tools]\ntools = ["none:nothing"]\n', "gateway_tools.tools"),
+    ],
+)
+def test_a_configuration_that_cannot_be_served_changes_nothing(shared: Fleet, config, said):
+    before, [version], refusals = shared.pids, shared.versions(1), len(shared.events("reload", state="refused"))
+    shared.configure(config)
+    shared.reload()
+    line = shared.wait_for("reload", refusals + 1, state="refused")[-1]
+    assert (said in line["failure"], line["configuration"]) == (True, version), line
+    assert (shared.pids, set(shared.versions())) == (before, {version})
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A fleet whose configuration never changes."""
+    fleet = Fleet(tmp_path_factory.mktemp("shared"))
+    yield fleet
+    fleet.stop()
+
+
+def test_workers_that_do_not_start_are_rolled_back(start, tmp_path):
+    """The first worker with the new settings starts, the second does not, and the first is replaced again."""
+    fleet = start(PYTHONPATH=str(tmp_path))
+    before, [version] = fleet.pids, fleet.versions(1)
+    (tmp_path / "late.py").write_text(loaded_at_most(2, tmp_path))  # by the check, and by the first worker
+    with Asking(fleet.url) as asking:
+        asking.more(5)
+        fleet.configure(TOOLS)
+        fleet.reload()
+        [line] = fleet.wait_for("reload", state="rolling back")
+        assert "worker 1 does not start: " in line["failure"]
+        assert "loaded too often" in line["failure"]
+        [line] = fleet.wait_for("reload", state="rolled back")
+        asking.more(5)
+    assert line["configuration"] == version
+    assert (asking.failed, set(fleet.versions())) == ({}, {version})
+    until(lambda: len(fleet.pids) == 2)
+    assert len(fleet.pids & before) == 1, "the second worker was never replaced"
+
+
+def test_an_idle_websocket_is_closed_with_1012_and_one_with_a_turn_after_it(start, upstream: Upstream):
+    upstream.replies["gated"] = Reply(gate := Gate(stream(created(), text("one")), after=(stream(completed()),)))
+    fleet = start(backend(upstream.url))
+    address = fleet.url.replace("http", "ws") + "/v1/responses"
+    with connect(address, proxy=None) as idle, connect(address, proxy=None) as busy:
+        busy.send(json.dumps({"type": "response.create", "model": "up/gated", "input": "Go.", "store": False}))
+        assert json.loads(busy.recv(PATIENCE))["type"] == "response.created"
+        fleet.reload()
+        with pytest.raises(ConnectionClosed) as closed:
+            idle.recv(PATIENCE)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012
+        fleet.wait_for("reload", state="done")
+        gate.open()
+        while json.loads(busy.recv(PATIENCE))["type"] != "response.completed":
+            pass
+        with pytest.raises(ConnectionClosed) as closed:
+            busy.recv(PATIENCE)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012
+
+
+def test_sigterm_during_a_reload_ends_everything_when_its_turns_are_over(start, upstream: Upstream, tmp_path):
+    upstream.replies["gated"] = Reply(gate := Gate(stream(created(), text("one")), after=(stream(completed()),)))
+    fleet = start(backend(upstream.url), PYTHONPATH=str(tmp_path))
+    (tmp_path / "late.py").write_text("import time\ntime.sleep(3600)\n")  # the check never ends
+    with httpx.Client(trust_env=False, timeout=PATIENCE) as client:
+        body = chat_body("up/gated", stream=True)
+        with client.stream("POST", f"{fleet.url}/v1/chat/completions", json=body) as answer:
+            events = read_sse(answer)
+            assert next(events)
+            fleet.configure(TOOLS + backend(upstream.url))
+            fleet.reload()
+            fleet.wait_for("reload", state="checking")
+            fleet.process.send_signal(signal.SIGTERM)
+            until(lambda: len(fleet.pids) == 1, "the idle worker ends, and the check")
+            gate.open()
+            assert "[DONE]" in [value for _, value in events]
+    assert fleet.process.wait(PATIENCE) == 0
+
+
+def test_a_worker_that_is_killed_during_a_reload_is_replaced(start, tmp_path):
+    fleet = start(PYTHONPATH=str(tmp_path))
+    (tmp_path / "late.py").write_text("import time\ntime.sleep(3600)\n")
+    fleet.configure(TOOLS)
+    before = fleet.pids
+    fleet.reload()
+    fleet.wait_for("reload", state="checking")
+    for pid in before:
+        signal_to(pid, signal.SIGKILL)
+    fleet.wait_for("worker", 2, state="ended")
+    until(lambda: fleet.all_ready(2))
+
+
+def test_a_draining_worker_is_not_ready_for_those_who_still_ask_it(start):
+    """A request that has begun when its worker is replaced is answered with the truth, and is the last."""
+    fleet = start("[server]\nheader_timeout = 300.0\n")
+    host, port = fleet.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), PATIENCE) as asking:
+        asking.sendall(b"GET /readyz HTTP/1.1\r\n")
+        answered: set[int] = set()
+        until(
+            lambda: answered.add(fleet.readiness()[1]["worker"]) or len(answered) == 2
+        )  # each has accepted later ones
+        fleet.reload()
+        fleet.wait_for("reload", state="done")
+        asking.sendall(b"host: localhost\r\n\r\n")
+        answer = b"".join(iter(lambda: asking.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b"connection: close" in answer
+    assert b'"status":"draining"' in answer
+    assert fleet.readiness()[0] == 200
+
+
+def test_the_default_configuration_is_read_again_from_where_it_was_read(start):
+    fleet = start()
+    [version] = fleet.versions(1)
+    fleet.configure("[debug]\nlevel = 'error'\n" + STORE)
+    fleet.reload()
+    until(lambda: set(fleet.versions(4)) != {version} and version not in fleet.versions())
+    assert not fleet.events("reload", state="done"), "what is in force decides what is logged"
