@@ -7,7 +7,7 @@ import asyncio
 import gc
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
@@ -22,16 +22,18 @@ from tests.support.frames import rs
 from tests.support.gateway import PROXIES
 from tests.support.scripts import Item, Name, Script
 from tests.support.upstream import Asked, Cut, Hold, Reply
-from toolwire.agent import Agent, AgentConfig, Context, Session, TaskEnded
-from toolwire.agent.approval import why_not
+from toolwire.agent import AgentConfig, Context, Session, TaskEnded
+from toolwire.agent.approval import Approver, why_not
 from toolwire.agent.events import AgentEvent
 from toolwire.agent.feed import Feed
 from toolwire.agent.history import History, OutputItem, ToolCallItem, user_message
 from toolwire.agent.loop import Loop
-from toolwire.agent.model import Model
+from toolwire.agent.model import Model, with_backend
+from toolwire.agent.runner import CallOptions, Runner
 from toolwire.agent.task import Task
 from toolwire.turns.settings import DEMO, Backend, Settings
 from toolwire.turns.tools.call import FunctionPayload, ToolCall
+from toolwire.turns.tools.calls import CallHooks
 from toolwire.turns.tools.registry import FunctionTool, Registry, Tool, tool
 
 T = TypeVar("T")
@@ -54,7 +56,7 @@ class Sets(msgspec.Struct, frozen=True):
 Step = bytes | asyncio.Event | Sets | Drip | Cut | Hold
 """What a far end does next. An event is waited for."""
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds after which a test that hangs is over."""
 
 
@@ -217,19 +219,39 @@ def item_done(item: dict[str, Any], index: int = 0) -> bytes:
 # The agent, and who watches it
 
 
+def runner_on(
+    model: str = "demo",
+    *,
+    settings: Settings,
+    backend: str = "",
+    config: AgentConfig | None = None,
+    approver: Approver | None = None,
+    **more: Any,
+) -> Runner:
+    """An agent at work in one session, as `toolwire run` makes it."""
+    chosen, name = with_backend(settings, backend, model)
+    opened = Model(chosen, name, idle=config.idle if config is not None else 0.0)
+    return Runner(opened, config=config, calls=CallOptions(approver), **more)
+
+
 def agent_on(
     far: Far,
     *tools: Tool | Callable[..., Any],
     config: AgentConfig | None = None,
     session: Session | None = None,
     **more: Any,
-) -> Agent:
-    """An agent whose model is the far end."""
+) -> Runner:
+    """The same with the far end as its model."""
     chosen = config or AgentConfig(retries=0, approve="never")
-    return Agent("up/m", tools=tools, config=chosen, settings=far.settings, session=session, **more)
+    return runner_on("up/m", tools=tools, config=chosen, settings=far.settings, session=session, **more)
 
 
-async def worked(agent: Agent, prompt: str = "go") -> list[AgentEvent]:
+async def end_of(agent: Runner, prompt: str, images: Sequence[str | Path] = ()) -> TaskEnded:
+    """How the work on a prompt ends."""
+    return ended([event async for event in agent.stream(prompt, images)])
+
+
+async def worked(agent: Runner, prompt: str = "go") -> list[AgentEvent]:
     """Everything that happens while an agent works on a prompt."""
     async with agent:
         return [event async for event in agent.stream(prompt)]
@@ -249,7 +271,7 @@ def only(events: list[AgentEvent], kind: type[T]) -> list[T]:
 class Watcher:
     """Listens to one task, and can wait for what happens in it."""
 
-    def __init__(self, agent: Agent, prompt: str = "go") -> None:
+    def __init__(self, agent: Runner, prompt: str = "go") -> None:
         self.events: list[AgentEvent] = []
         self._agent = agent
         self._prompt = prompt
@@ -274,7 +296,7 @@ class Watcher:
         self._news.set()
 
     def _stream(self) -> AsyncGenerator[AgentEvent]:
-        return self._agent.stream(self._prompt)  # type: ignore[return-value]
+        return self._agent.stream(self._prompt)
 
     async def sees(self, kind: type[T], **fields: Any) -> T:
         """Wait for an event of this kind, with these fields."""
@@ -303,7 +325,8 @@ def engine(
     kept.add([user_message("go")])
     chosen = config or AgentConfig(retries=0, approve="never")
     approve = partial(why_not, chosen.approve, None, chosen.read_only)
-    task = Task(model, kept, feed, Registry(tools), approve, Context(Path(".")), chosen.limits)
+    hooks = CallHooks(lambda _: Context(Path(".")), approve=approve)
+    task = Task(model, kept, feed, Registry(tools), hooks, chosen.limits)
     return Loop(task, chosen), feed
 
 

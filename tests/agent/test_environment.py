@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.stage import end_of, runner_on
 from tests.support.app_server import Workers, say
 from tests.support.gateway import Gateway
-from toolwire.agent import Agent, AgentConfig
+from toolwire.agent import AgentConfig
 from toolwire.agent.events import CallEnded
 from toolwire.agent.tools import builtin
 from toolwire.agent.tools.shell import local_shell
@@ -64,10 +65,11 @@ def test_commands_of_an_agent_get_no_secrets(name: str, prompt: str, tmp_path: P
     line = f"env -0 > {out}"
 
     async def main() -> None:
-        tools, close = builtin([name])
         config = AgentConfig(approve="never")
-        async with Agent("demo", tools=tools, config=config, settings=SETTINGS, cwd=tmp_path) as agent:
-            agent.on_close(close)
+        async with (
+            builtin([name]) as built,
+            runner_on("demo", tools=built.tools, config=config, settings=SETTINGS, cwd=tmp_path) as agent,
+        ):
             events = [event async for event in agent.stream(prompt.format(line))]
             assert [event.failed for event in events if isinstance(event, CallEnded)] == [False], events
 
@@ -94,9 +96,9 @@ def test_a_search_gets_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
 
     async def main() -> None:
-        tools, _ = builtin(["grep"])
-        async with Agent("demo", tools=tools, settings=SETTINGS, cwd=tmp_path) as agent:
-            await agent.run("Grep for `x`")
+        tools = builtin(["grep"]).tools
+        async with runner_on("demo", tools=tools, settings=SETTINGS, cwd=tmp_path) as agent:
+            await end_of(agent, "Grep for `x`")
 
     asyncio.run(main())
     found = {line.partition("=")[0] for line in (tmp_path / "names").read_text().splitlines()}

@@ -12,11 +12,13 @@ from tests.agent.stage import (
     agent_on,
     assert_whole,
     echo,
+    end_of,
     ended,
     item_done,
     only,
     outputs_of,
     play,
+    runner_on,
     streams,
     turn,
     types_of,
@@ -24,7 +26,7 @@ from tests.agent.stage import (
 )
 from tests.support.frames import call_item, completed, created
 from tests.support.scripts import NAMES, Calls, Name, Says, Thinks
-from toolwire.agent import Agent, Context, Result, Session, ToolCall, tool
+from toolwire.agent import Context, Result, Session, ToolCall, tool
 from toolwire.agent.events import CallEnded, CallStarted, ReasoningDelta
 from toolwire.agent.history import (
     AnyItem,
@@ -602,9 +604,9 @@ def test_seals_survive_a_round_of_tools_on_a_messages_backend() -> None:
         async with Far(first, turn(Says("done"), kind="messages"), kind="messages") as far:
             agent = agent_on(far, echo())
             async with agent:
-                await agent.run("one")
+                await end_of(agent, "one")
                 far._replies.append(turn(Says("again"), kind="messages"))
-                await agent.run("two")
+                await end_of(agent, "two")
             return [asked.body for asked in far.asked]
 
     for body in play(main())[1:]:
@@ -656,8 +658,8 @@ def test_the_demo_model_works_with_the_same_agent() -> None:
         return f"18 degrees in {city}"
 
     async def main() -> str:
-        async with Agent("demo", tools=[weather], settings=Far().settings) as agent:
-            done = await agent.run("What is the weather in Paris?")
+        async with runner_on("demo", tools=[weather], settings=Far().settings) as agent:
+            done = await end_of(agent, "What is the weather in Paris?")
             assert_whole(agent.history)
             assert done.reason == "done"
             return done.text
@@ -671,7 +673,7 @@ def test_plain_functions_are_tools_too() -> None:
         return f"rain in {city}"
 
     async def main() -> str:
-        async with Agent("demo", tools=[weather], settings=Far().settings) as agent:
-            return (await agent.run("What is the weather in Paris?")).text
+        async with runner_on("demo", tools=[weather], settings=Far().settings) as agent:
+            return (await end_of(agent, "What is the weather in Paris?")).text
 
     assert "rain in Paris" in play(main())

@@ -8,13 +8,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.agent.stage import Far, Held, agent_on, echo, ended, only, play, refuses, settle, streams, turn, worked
+from tests.agent.stage import (
+    Far,
+    Held,
+    agent_on,
+    echo,
+    end_of,
+    ended,
+    only,
+    play,
+    refuses,
+    runner_on,
+    settle,
+    streams,
+    turn,
+    worked,
+)
 from tests.support.frames import completed, created
 from tests.support.frames import text as said
 from tests.support.scripts import Calls, Name, Says
 from tests.support.scripts import Tokens as Counted
 from tests.support.upstream import Hold, Reply
-from toolwire.agent import Agent, AgentConfig, Limits, Prices, TaskEnded, Tokens, as_line
+from toolwire.agent import AgentConfig, Limits, Prices, TaskEnded, Tokens, as_line
 from toolwire.agent.events import AgentEvent, CallEnded, LimitsUpdated, RateLimit, Retrying, UsageUpdated, Window
 from toolwire.agent.limits import limits_from_usage, limits_in
 from toolwire.turns.settings import Backend, Settings
@@ -103,7 +118,7 @@ def test_every_task_has_its_own_limits_and_the_session_counts_on() -> None:
             agent = agent_on(far, config=AgentConfig(limits=Limits(tokens=16)))
             async with agent:
                 for text in ("one", "two"):
-                    assert await agent.run("go") == TaskEnded("done", text, Tokens(10, 6))
+                    assert await end_of(agent, "go") == TaskEnded("done", text, Tokens(10, 6))
                 assert agent.usage == Tokens(20, 12)
 
     play(main())
@@ -117,7 +132,7 @@ def test_the_limit_of_seconds_also_ends_a_turn_that_hangs(hanging: str) -> None:
         async with Far(reply) as far:
             agent = agent_on(far, held.tool, config=AgentConfig(limits=Limits(seconds=0.05)))
             async with agent, asyncio.timeout(0.7):
-                assert (await agent.run("go")).reason == "seconds"
+                assert (await end_of(agent, "go")).reason == "seconds"
 
     play(main())
 
@@ -325,7 +340,7 @@ def test_a_chatgpt_login_is_asked_for_its_usage_now_and_then() -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "look")), turn(Says("done"))) as far:
             far.usage = json.dumps(BODY).encode()
-            agent = Agent("up/m", tools=[echo()], settings=chatgpt(far))
+            agent = runner_on("up/m", tools=[echo()], settings=chatgpt(far))
             events = await worked(agent)
             assert ended(events).reason == "done"
             assert only(events, LimitsUpdated) == [LimitsUpdated(USED)]
@@ -343,7 +358,7 @@ def test_a_chatgpt_login_is_asked_again_after_a_while(monkeypatch: pytest.Monkey
     async def main() -> None:
         async with Far(turn(Calls("c1", "look")), turn(Says("done"))) as far:
             far.usage = b"{}"
-            await worked(Agent("up/m", tools=[echo()], settings=chatgpt(far)))
+            await worked(runner_on("up/m", tools=[echo()], settings=chatgpt(far)))
             assert len(far.looked) == 2
 
     play(main())
@@ -355,7 +370,7 @@ def test_a_usage_endpoint_that_fails_does_no_harm(body: bytes) -> None:
     async def main() -> list[AgentEvent]:
         async with Far(turn(Says("done"))) as far:
             far.usage = body
-            return await worked(Agent("up/m", settings=chatgpt(far)))
+            return await worked(runner_on("up/m", settings=chatgpt(far)))
 
     events = play(main())
     assert ended(events).reason == "done"

@@ -26,6 +26,7 @@ from tests.agent.stage import (
     assert_paired,
     assert_whole,
     echo,
+    end_of,
     ended,
     engine,
     item_done,
@@ -33,6 +34,7 @@ from tests.agent.stage import (
     outputs_of,
     play,
     refuses,
+    runner_on,
     settle,
     streams,
     turn,
@@ -50,7 +52,6 @@ from tests.support.scripts import Tokens as Counted
 from tests.support.upstream import Cut, Hold, Reply
 from toolwire import pauses as retrying
 from toolwire.agent import (
-    Agent,
     AgentConfig,
     Context,
     FatalToolError,
@@ -84,6 +85,7 @@ from toolwire.agent.events import (
 from toolwire.agent.feed import BOUND, Feed
 from toolwire.agent.history import OutputItem
 from toolwire.agent.model import Model
+from toolwire.agent.runner import Runner
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.pauses import SPREAD
 from toolwire.turns.settings import Backend, Settings, SettingsError
@@ -141,7 +143,7 @@ def test_what_is_asked() -> None:
         async with Far(turn(Says("hi"))) as far:
             agent = agent_on(far, echo(), config=AgentConfig(instructions="Be brief.", effort="low"))
             async with agent:
-                await agent.run("Look!", ["data:image/png;base64,AA=="])
+                await end_of(agent, "Look!", ["data:image/png;base64,AA=="])
             return [asked.body for asked in far.asked]
 
     [body] = play(main())
@@ -172,10 +174,10 @@ def test_images_are_files_or_urls(tmp_path: Path) -> None:
 
     async def main() -> list[str]:
         async with Far(turn(Says("hi"))) as far, agent_on(far) as agent:
-            await agent.run("Look!", [file, "https://host/a.png"])
+            await end_of(agent, "Look!", [file, "https://host/a.png"])
             for wrong in ("p.png", tmp_path / "none", Path(__file__)):
                 with pytest.raises((ValueError, OSError)):
-                    await agent.run("Look!", [wrong])
+                    await end_of(agent, "Look!", [wrong])
             assert len(agent.history) == 2
             return [part.get("image_url", "") for part in far.asked[0].body["input"][0]["content"]]
 
@@ -186,8 +188,8 @@ def test_an_agent_remembers_its_tasks() -> None:
     async def main() -> list[Json]:
         async with Far(turn(Says("one")), turn(Says("two"))) as far:
             async with agent_on(far) as agent:
-                assert (await agent.run("first")).text == "one"
-                assert (await agent.run("second")).text == "two"
+                assert (await end_of(agent, "first")).text == "one"
+                assert (await end_of(agent, "second")).text == "two"
             return far.inputs[1]
 
     assert [part["text"] for item in play(main()) for part in item["content"]] == ["first", "one", "second"]
@@ -442,7 +444,7 @@ def test_a_reply_without_an_end_fails_the_task_and_is_not_asked_for_again() -> N
         async with Far(streams(created(), *endless), turn(Says("done"))) as far:
             server = msgspec.structs.replace(far.settings.server, max_reply=200_000)
             settings = msgspec.structs.replace(far.settings, server=server)
-            events = await worked(Agent("up/m", settings=settings))
+            events = await worked(runner_on("up/m", settings=settings))
             assert len(far.asked) == 1
             return events
 
@@ -455,8 +457,8 @@ def test_an_agent_works_again_after_a_task_that_failed() -> None:
     async def main() -> None:
         async with Far(refuses(400, "No."), turn(Says("yes"))) as far:
             async with agent_on(far) as agent:
-                assert (await agent.run("first")).reason == "failed"
-                assert (await agent.run("second")).text == "yes"
+                assert (await end_of(agent, "first")).reason == "failed"
+                assert (await end_of(agent, "second")).text == "yes"
             assert len(far.inputs[1]) == 2
 
     play(main())
@@ -587,7 +589,7 @@ def test_a_server_that_is_not_there_is_asked_again() -> None:
         async with Far() as far:
             url = far.url
         settings = Settings(backends=(Backend("up", "responses", base_url=url),))
-        events = await worked(Agent("up/m", settings=settings, config=AgentConfig(retries=2)))
+        events = await worked(runner_on("up/m", settings=settings, config=AgentConfig(retries=2)))
         error = f"Backend `up` ({url}) cannot be reached: connection refused."
         assert ended(events).error.startswith(error)
         return events
@@ -599,7 +601,7 @@ def test_a_server_that_is_not_there_is_asked_again() -> None:
 
 def test_a_model_that_is_not_there_is_said_before_anything_is_asked() -> None:
     async def main() -> None:
-        agent = Agent("nothing", settings=Far().settings)
+        agent = runner_on("nothing", settings=Far().settings)
         with pytest.raises(BadRequest, match="There is no model 'nothing' here"):
             await agent.__aenter__()
 
@@ -622,7 +624,7 @@ class Scene:
         self._setup = config or AgentConfig(retries=3)
         self.far = Far(*replies)
         self._approver = self._ask if approves else None
-        self.agent: Agent
+        self.agent: Runner
         self.watcher: Watcher
 
     async def _ask(self, tool: Tool, call: ToolCall) -> bool:
@@ -642,7 +644,7 @@ class Scene:
     async def goes_on(self) -> None:
         """The agent can be used again."""
         self.far.next(turn(Says("again")), turn(Says("again")))  # the first of which may be a summary
-        assert (await self.agent.run("go on")).text == "again"
+        assert (await end_of(self.agent, "go on")).text == "again"
         assert_paired(self.far.inputs[-1])
 
     async def __aexit__(self, *error: object) -> None:
@@ -847,12 +849,6 @@ def test_an_agent_that_is_closed_stops_its_task(streaming: bool) -> None:
         reply = streams(created(), work("a"), Hold()) if streaming else turn(Calls("a", "work", which("a")))
         async with Far(reply) as far:
             agent = agent_on(far, held.tool)
-            closed: list[str] = []
-
-            async def closer() -> None:
-                closed.append("closed")
-
-            agent.on_close(closer)
             async with agent:
                 watcher = Watcher(agent)
                 await watcher.__aenter__()
@@ -860,7 +856,6 @@ def test_an_agent_that_is_closed_stops_its_task(streaming: bool) -> None:
                 await settle(100)
             assert (await watcher.end()).reason == "cancelled"
             assert held.log == ["begin a", "stop a"]
-            assert closed == ["closed"]
             assert_whole(agent.history)
 
     play(main())
@@ -913,9 +908,9 @@ def test_nothing_to_stop_is_no_error() -> None:
     async def main() -> None:
         async with Far(turn(Says("one")), turn(Says("two"))) as far, agent_on(far) as agent:
             agent.cancel()
-            assert (await agent.run("go")).text == "one"
+            assert (await end_of(agent, "go")).text == "one"
             agent.cancel()
-            assert (await agent.run("go")).text == "two"
+            assert (await end_of(agent, "go")).text == "two"
 
     play(main())
 
@@ -933,7 +928,7 @@ def test_whoever_stops_listening_stops_the_task() -> None:
                 await far.gone.wait()
                 assert held.log == ["begin a", "stop a"]
                 assert_whole(agent.history)
-                assert (await agent.run("go on")).text == "again"
+                assert (await end_of(agent, "go on")).text == "again"
 
     play(main())
 
@@ -946,7 +941,7 @@ def test_leaving_the_loop_is_enough() -> None:
                     break
             await far.gone.wait()
             await settle()
-            assert (await agent.run("go on")).text == "again"
+            assert (await end_of(agent, "go on")).text == "again"
 
     play(main())
 
@@ -955,7 +950,7 @@ def test_a_stop_of_whoever_waits_stops_the_task_and_comes_through() -> None:
     async def main() -> None:
         held = Held()
         async with Far(streams(created(), work("a"), Hold())) as far, agent_on(far, held.tool) as agent:
-            waiting = asyncio.create_task(agent.run("go"))
+            waiting = asyncio.create_task(end_of(agent, "go"))
             await held.began("a").wait()
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -976,7 +971,7 @@ def test_an_agent_does_one_thing_at_a_time() -> None:
         ):
             await watcher.sees(TextDelta)
             with pytest.raises(RuntimeError, match="at work already"):
-                await agent.run("and this")
+                await end_of(agent, "and this")
             agent.cancel()
             assert (await watcher.end()).reason == "cancelled"
             assert len(agent.history) == 1
@@ -1040,7 +1035,7 @@ def test_a_fatal_error_ends_the_task_with_its_words_and_keeps_the_other_results(
                 assert (done.reason, done.error) == ("failed", "no such luck")
                 assert len(far.asked) == 1
                 assert_whole(agent.history)
-                assert (await agent.run("go on")).text == "again"
+                assert (await end_of(agent, "go on")).text == "again"
                 assert outputs_of(far.inputs[1]) == {"c1": "saw ", "c2": "no such luck", "c3": "done a"}
 
     play(main())
@@ -1247,7 +1242,7 @@ def test_a_server_that_compacts_by_itself_is_asked_to() -> None:
         summary = streams(created(), item_done(made), completed())
         async with Far(turn(Calls("c1", "look"), tokens=FULL), summary, turn(Says("done"))) as far:
             settings = Settings(backends=(Backend("up", "responses", base_url=far.url, profile={"compacts": True}),))
-            agent = Agent("up/m", tools=[echo()], settings=settings, config=WINDOW)
+            agent = runner_on("up/m", tools=[echo()], settings=settings, config=WINDOW)
             events = await worked(agent)
             assert ended(events).text == "done"
             assert far.inputs[1][-1] == {"type": "compaction_trigger"}
@@ -1262,7 +1257,7 @@ def test_a_server_that_should_compact_and_does_not_ends_the_task() -> None:
     async def main() -> None:
         async with Far(turn(Calls("c1", "look"), tokens=FULL), turn(Says("Sum."))) as far:
             settings = Settings(backends=(Backend("up", "responses", base_url=far.url, profile={"compacts": True}),))
-            agent = Agent("up/m", tools=[echo()], settings=settings, config=WINDOW)
+            agent = runner_on("up/m", tools=[echo()], settings=settings, config=WINDOW)
             done = ended(await worked(agent))
             assert (done.reason, done.error) == ("failed", "The model gave no summary of the conversation.")
             assert len(agent.history) == 3
@@ -1312,7 +1307,7 @@ def test_a_history_that_the_last_task_filled_is_summarised_first() -> None:
         async with Far(turn(Says("long"), tokens=FULL), turn(Says("Sum.")), turn(Says("done"))) as far:
             agent = agent_on(far, config=WINDOW)
             async with agent:
-                await agent.run("first")
+                await end_of(agent, "first")
                 events = [event async for event in agent.stream("second")]
             assert len(only(events, Compacted)) == 1
             assert texts_of(far.asked[2].body)[-1] == "second"
@@ -1383,7 +1378,7 @@ def test_the_timeouts_of_the_settings_hold(name: str) -> None:
         timeouts, steps = SLOW[name]
         async with Far(streams(*steps)) as far:
             settings = msgspec.structs.replace(far.settings, timeouts=timeouts)
-            done = ended(await worked(Agent("up/m", settings=settings, config=AgentConfig(retries=0))))
+            done = ended(await worked(runner_on("up/m", settings=settings, config=AgentConfig(retries=0))))
             assert done.reason == "failed"
             assert f"timeouts.{name} of " in done.error
 
@@ -1394,7 +1389,7 @@ def test_an_idle_time_of_the_set_up_wins() -> None:
     async def main() -> None:
         async with Far(streams(created(), said("hal"), Hold())) as far:
             settings = msgspec.structs.replace(far.settings, timeouts=Timeouts(idle=1000))
-            done = ended(await worked(Agent("up/m", settings=settings, config=AgentConfig(retries=0, idle=0.1))))
+            done = ended(await worked(runner_on("up/m", settings=settings, config=AgentConfig(retries=0, idle=0.1))))
             assert "timeouts." in done.error
 
     play(main())
@@ -1553,7 +1548,7 @@ def row(slug: str) -> Callable[[Case], Case]:
 
 async def after(
     reply: Reply, *tools: Tool, kind: Name = "responses", retries: int = 0
-) -> tuple[list[AgentEvent], Far, Agent]:
+) -> tuple[list[AgentEvent], Far, Runner]:
     """What happens after this reply, when the next one says `done`."""
     async with Far(reply, turn(Says("done"), kind=kind), kind=kind) as far:
         agent = agent_on(far, *(tools or (echo(),)), config=AgentConfig(retries=retries))
@@ -1882,10 +1877,10 @@ def test_a_call_that_was_cut_leaves_a_whole_history(kind: Name) -> None:
         cut = turn(Says("I look"), Calls("c1", "look", '{"path":"', whole=False), kind=kind, end="length")
         async with Far(cut, turn(Says("on"), kind=kind), kind=kind) as far:
             async with agent_on(far, echo()) as agent:
-                done = await agent.run("go")
+                done = await end_of(agent, "go")
                 assert (done.reason, done.text) == ("length", "I look")
                 assert_whole(agent.history)
-                assert (await agent.run("go on")).text == "on"
+                assert (await end_of(agent, "go on")).text == "on"
 
     play(main())
 
@@ -2205,7 +2200,7 @@ def test_every_event_has_a_line_of_json_with_its_own_name() -> None:
 def test_an_agent_is_closed_twice() -> None:
     async def main() -> None:
         async with Far(turn(Says("hi"))) as far, agent_on(far) as agent:
-            await agent.run("go")
+            await end_of(agent, "go")
             await agent.close()
 
     play(main())
@@ -2214,7 +2209,7 @@ def test_an_agent_is_closed_twice() -> None:
 def test_an_agent_that_was_not_entered_says_so() -> None:
     async def main() -> str:
         try:
-            return (await Agent("demo", settings=Far().settings).run("go")).error
+            return (await end_of(runner_on("demo", settings=Far().settings), "go")).error
         except RuntimeError as error:
             return str(error)
 
@@ -2228,8 +2223,8 @@ def test_an_agent_that_was_not_entered_says_so() -> None:
 def test_a_backend_can_be_given_as_its_kind_and_address(kind: Name) -> None:
     async def main() -> None:
         async with Far(turn(Says("hi"), kind=kind), kind=kind) as far:
-            async with Agent("m", backend=f"{kind}:{far.url}", settings=Settings()) as agent:
-                assert (await agent.run("go")).text == "hi"
+            async with runner_on("m", backend=f"{kind}:{far.url}", settings=Settings()) as agent:
+                assert (await end_of(agent, "go")).text == "hi"
             assert far.asked[0].body["model"] == "m"
 
     play(main())
@@ -2238,8 +2233,8 @@ def test_a_backend_can_be_given_as_its_kind_and_address(kind: Name) -> None:
 def test_a_backend_can_be_named() -> None:
     async def main() -> str:
         async with Far(turn(Says("hi"))) as far:
-            async with Agent("m", backend="up", settings=far.settings) as agent:
-                return (await agent.run("go")).text
+            async with runner_on("m", backend="up", settings=far.settings) as agent:
+                return (await end_of(agent, "go")).text
 
     assert play(main()) == "hi"
 
@@ -2247,9 +2242,9 @@ def test_a_backend_can_be_named() -> None:
 @pytest.mark.parametrize("backend", ["nothing", "smtp:http://127.0.0.1:1/v1"])
 def test_a_backend_that_cannot_be_is_an_error(backend: str) -> None:
     with pytest.raises(SettingsError, match="--backend"):
-        Agent("m", backend=backend, settings=Far().settings)
+        runner_on("m", backend=backend, settings=Far().settings)
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="two tools named 'look'"):
-        Agent("demo", tools=[echo(), echo()], settings=Far().settings)
+        runner_on("demo", tools=[echo(), echo()], settings=Far().settings)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.agent.stage import Far, agent_on, assert_whole, call, ended, only, outputs_of, play, turn, worked
+from tests.agent.stage import Far, agent_on, assert_whole, call, end_of, ended, only, outputs_of, play, turn, worked
 from tests.support.scripts import NAMES, Calls, Name, Says
 from toolwire.agent import AgentConfig, ToolError, tool
 from toolwire.agent.events import CallEnded
@@ -68,9 +68,9 @@ def test_the_next_prompt_begins_anew() -> None:
         same = [turn(Calls(f"c{n}", "nope")) for n in range(4)]
         async with Far(*same) as far:
             async with agent_on(far) as agent:
-                assert (await agent.run("go")).reason == "repeated_calls"
+                assert (await end_of(agent, "go")).reason == "repeated_calls"
                 far.next(turn(Calls("c8", "nope")), turn(Says("done")))
-                assert (await agent.run("go on")).reason == "done"
+                assert (await end_of(agent, "go on")).reason == "done"
 
     play(main())
 

@@ -712,7 +712,7 @@ def test_a_sync_tool_runs_beside_the_loop() -> None:
     @tool
     def slow() -> str:
         inside.set()
-        assert outside.wait(10)
+        assert outside.wait(60)
         return "waited"
 
     async def main() -> None:
@@ -731,7 +731,7 @@ def test_a_sync_tool_that_is_stopped_is_not_waited_for() -> None:
 
     @tool
     def slow() -> str:
-        outside.wait(10)
+        outside.wait(60)
         return "waited"
 
     async def main() -> None:

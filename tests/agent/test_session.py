@@ -16,8 +16,10 @@ from tests.agent.stage import (
     assert_paired,
     assert_whole,
     echo,
+    end_of,
     ended,
     play,
+    runner_on,
     settle,
     streams,
     turn,
@@ -29,7 +31,7 @@ from tests.support.frames import created
 from tests.support.frames import text as said
 from tests.support.scripts import Calls, Says, Thinks
 from tests.support.upstream import Hold
-from toolwire.agent import Agent, AgentConfig, Session, SessionError, Tokens
+from toolwire.agent import AgentConfig, Session, SessionError, Tokens
 from toolwire.agent.events import TextDelta, ToolStarted, UsageUpdated
 from toolwire.agent.history import History, MessageItem, OutputItem, ToolCallItem, read_item, read_items, user_message
 from toolwire.agent.session import folder, new_id
@@ -440,7 +442,7 @@ def test_a_prompt_that_cannot_be_kept_is_an_error_and_no_task(tmp_path: Path) ->
             async with agent_on(far, session=session) as agent:
                 spoil(session, tmp_path)
                 with pytest.raises(SessionError):
-                    await agent.run("go")
+                    await end_of(agent, "go")
             assert far.asked == []
 
     play(main())
@@ -501,7 +503,7 @@ def test_a_session_in_use_is_not_resumed_by_others(tmp_path: Path) -> None:
                 with pytest.raises(SessionError, match="is in use"):
                     Session.resume(session.id, tmp_path)
                 assert path_of(session, tmp_path).read_bytes() == before
-                await agent.run("go")
+                await end_of(agent, "go")
             resumed = Session.resume(session.id, tmp_path)
             with pytest.raises(SessionError, match="is in use"):
                 Session.resume(session.id, tmp_path)
@@ -513,8 +515,8 @@ def test_a_session_in_use_is_not_resumed_by_others(tmp_path: Path) -> None:
 
 def test_a_session_says_which_model_it_was(tmp_path: Path) -> None:
     async def main() -> None:
-        async with Agent("demo", settings=Far().settings, session=Session.begin("demo", HERE, tmp_path)) as agent:
-            await agent.run("Hello")
+        async with runner_on("demo", settings=Far().settings, session=Session.begin("demo", HERE, tmp_path)) as agent:
+            await end_of(agent, "Hello")
         assert Session.resume(agent.session.id, tmp_path).model == "demo"
 
     play(main())

@@ -19,6 +19,7 @@ from tests.agent.stage import (
     only,
     play,
     refuses,
+    runner_on,
     streams,
     turn,
     types_of,
@@ -30,7 +31,7 @@ from tests.support.frames import text as said
 from tests.support.scripts import NAMES, Calls, Name, Says
 from tests.support.scripts import Tokens as Counted
 from tests.support.upstream import Reply
-from toolwire.agent import Agent, AgentConfig, Session, tool
+from toolwire.agent import AgentConfig, Session, tool
 from toolwire.agent.events import AgentEvent, Compacted, Retrying
 from toolwire.agent.history import newest, read_items, size_of, user_message
 from toolwire.agent.loop import HALVINGS
@@ -317,7 +318,7 @@ async def listed(model: Json | None, backend: Json, kind: Name = "chat") -> tupl
     async with Far(first, turn(Says("Sum."), kind=kind), turn(Says("done"), kind=kind), kind=kind) as far:
         far.usage = json.dumps({"data": [model]}).encode() if model is not None else b""
         settings = Settings(backends=(Backend("up", kind, base_url=far.url, **backend), DEMO))
-        agent = Agent("up/m", tools=[echo()], settings=settings, config=AgentConfig(retries=0))
+        agent = runner_on("up/m", tools=[echo()], settings=settings, config=AgentConfig(retries=0))
         return await worked(agent), far
 
 
@@ -382,7 +383,7 @@ def test_a_compaction_item_of_a_server_goes_back_after_an_overflow() -> None:
         summary = streams(created(), item_done(made), rs("completed", response={"id": "resp_1", "status": "completed"}))
         async with Far(turn(Calls("c1", "look")), too_long(), summary, turn(Says("done"))) as far:
             settings = Settings(backends=(Backend("up", "responses", base_url=far.url, profile={"compacts": True}),))
-            events = await worked(Agent("up/m", tools=[echo()], settings=settings, config=AgentConfig(retries=0)))
+            events = await worked(runner_on("up/m", tools=[echo()], settings=settings, config=AgentConfig(retries=0)))
             assert ended(events).text == "done"
             assert far.inputs[2][-1] == {"type": "compaction_trigger"}
             assert types_of(far.inputs[3]) == ["compaction", "message"]

@@ -1,29 +1,56 @@
-"""The turn engine: consumes a turn from any backend, runs its tools while the stream goes on, and asks again."""
+"""Agents: a model is asked, the tools that it calls are run while the stream goes on, and it is asked again."""
 
 from toolwire.agent.agent import Agent
+from toolwire.agent.errors import (
+    AgentError,
+    AnswerCut,
+    LimitReached,
+    MaxTurnsExceeded,
+    ModelFailed,
+    OutputInvalid,
+    RepeatedCalls,
+    ServerFailed,
+)
 from toolwire.agent.events import AgentEvent, TaskEnded, Tokens, as_line
 from toolwire.agent.loop import AgentConfig
+from toolwire.agent.mcp import Server
+from toolwire.agent.run import AgentRun, CompletedCall, RunResult
 from toolwire.agent.session import Session, SessionError
 from toolwire.turns.tools.call import FatalToolError, ToolCall, ToolError
 from toolwire.turns.tools.loop import Limits, Prices
-from toolwire.turns.tools.registry import Context, Registry, Result, tool
+from toolwire.turns.tools.registry import Context, Registry, Result, Tool, tool
+from toolwire.turns.tools.toolset import Toolset
 
 __all__ = [
     "Agent",
     "AgentConfig",
+    "AgentError",
     "AgentEvent",
+    "AgentRun",
+    "AnswerCut",
+    "CompletedCall",
     "Context",
     "FatalToolError",
+    "LimitReached",
     "Limits",
+    "MaxTurnsExceeded",
+    "ModelFailed",
+    "OutputInvalid",
     "Prices",
     "Registry",
+    "RepeatedCalls",
     "Result",
+    "RunResult",
+    "Server",
+    "ServerFailed",
     "Session",
     "SessionError",
     "TaskEnded",
     "Tokens",
+    "Tool",
     "ToolCall",
     "ToolError",
+    "Toolset",
     "as_line",
     "tool",
 ]

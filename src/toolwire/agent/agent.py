@@ -1,179 +1,240 @@
-"""An agent: a model, its tools and a session.
+"""An agent: a model, tools and instructions, for any number of runs.
 
-@tool(parallel=True)
+@tool
 def weather(city: str) -> str:
     \"\"\"The weather in a city.\"\"\"
     return f"18 degrees in {city}"
 
-async with Agent("demo", tools=[weather]) as agent:
-    print((await agent.run("What is the weather in Paris?")).text)
+agent = Agent("demo", tools=[weather])
+result = await agent.run("What is the weather in Paris?")
+
+It holds no conversation: every run has a session, a new one or the one that it is given.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Self
 
-from toolwire.agent.approval import Approver, why_not
-from toolwire.agent.events import AgentEvent, ApprovalAsked, TaskEnded, TaskStarted, Tokens
-from toolwire.agent.feed import Feed
-from toolwire.agent.history import History, user_message
-from toolwire.agent.images import image_url
-from toolwire.agent.loop import AgentConfig, Loop
-from toolwire.agent.model import Model, with_backend
+import msgspec
+
+from toolwire.agent.approval import Approver
+from toolwire.agent.delegate import AgentTool
+from toolwire.agent.events import AgentEvent
+from toolwire.agent.hooks import AfterCall, BeforeCall
+from toolwire.agent.loop import AgentConfig
+from toolwire.agent.mcp import Server
+from toolwire.agent.model import LocalModel, Model, with_backend, with_gateway
+from toolwire.agent.output import OutputTool, OutputType
+from toolwire.agent.resources import Resources, SharedResources, opened
+from toolwire.agent.run import AgentRun, RunResult
+from toolwire.agent.runner import CallOptions, Runner
 from toolwire.agent.session import Session
 from toolwire.agent.task import Task
 from toolwire.turns.settings import Settings, load
-from toolwire.turns.tools.call import ToolCall
-from toolwire.turns.tools.registry import Context, Registry, Tool, as_tool
-from toolwire.upstream.environment import inherited
+from toolwire.turns.tools.registry import Tool, as_tool
+from toolwire.turns.tools.toolset import Toolset
+
+if TYPE_CHECKING:  # `typing` has defaults of type variables from Python 3.13 on only
+    from typing_extensions import TypeVar
+
+    DepsT = TypeVar("DepsT", default=None)
+    OutputT = TypeVar("OutputT", default=str)
+else:
+    from typing import TypeVar
+
+    DepsT = TypeVar("DepsT")
+    OutputT = TypeVar("OutputT")
+
+_NO_DEPS: Any = None
 
 
-class Agent:
-    """Works on one prompt after another, in one conversation.
+class Agent(Generic[DepsT, OutputT]):
+    """A model with tools and instructions, which can work on any number of prompts, also at the same time.
 
-    `tools` are tools or plain functions. `backend` is the name of a configured backend, or `KIND:URL`. `settings`
-    default to the user's configuration file and the environment. `approver` is asked where `config` requires approval.
-    `session` may be a resumed one; without one nothing is written to disk.
+    `model` is a name that the gateway would know too, or a model in this process such as a `ScriptedModel`. A name is
+    looked for in the user's settings and the environment, or in `settings`, on the `backend` of that name or
+    `KIND:URL`, or in a gateway at `base_url`, with `api_key`.
+    `tools` are tools, plain functions and sets of tools. `instructions` may be a function of the dependencies.
+    `output_type` is what the model has to give in the end; it may try `output_retries` times more if it does not fit.
+    `deps_type` is the type of the dependencies that runs are given for their tools.
+    `approver` is asked before calls that need approval (`config.approve`). `before_call` and `after_call` see all.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first have names
         self,
-        model: str = "demo",
+        model: str | LocalModel = "demo",
         *,
-        tools: Iterable[Tool | Callable[..., Any]] = (),
+        tools: Iterable[Tool | Toolset | Callable[..., Any]] = (),
+        mcp_servers: Iterable[Server] = (),
+        instructions: str | Callable[[DepsT], str] = "",
+        output_type: type[OutputT] | None = None,
+        deps_type: type[DepsT] | None = None,
+        max_turns: int | None = None,
+        output_retries: int = 3,
+        approver: Approver | None = None,
+        before_call: BeforeCall | None = None,
+        after_call: AfterCall | None = None,
         config: AgentConfig | None = None,
         backend: str = "",
+        base_url: str = "",
+        api_key: str = "",
         settings: Settings | None = None,
         cwd: str | Path = ".",
-        approver: Approver | None = None,
-        session: Session | None = None,
     ) -> None:
-        chosen, name = with_backend(settings or load(None), backend, model)
-        self.config = config or AgentConfig()
-        self.cwd = Path(cwd).resolve()
-        self.registry = Registry(as_tool(each) for each in tools)
-        self.session = session or Session.begin(name, self.cwd, None)
-        self.settings = chosen
-        """Those that it was given, with the backend that was."""
-        self._inherit = partial(inherited, chosen.secret_variables, chosen.agent.inherit)
-        self._model = Model(chosen, name, idle=self.config.idle)
-        self._approver = approver
-        self._task: asyncio.Task[None] | None = None
-        self._closers = AsyncExitStack()
+        self._arguments: dict[str, Any] = {name: value for name, value in locals().items() if name != "self"}
+        if bool(base_url) + bool(backend) + (not isinstance(model, str)) > 1:
+            raise ValueError("a model is in this process, on a backend or behind a base_url: choose one of them")
+        given = [*tools]
+        self._arguments |= {"tools": given, "mcp_servers": [*mcp_servers]}
+        self._toolsets = [each for each in given if isinstance(each, Toolset)]
+        self._tools = [as_tool(each) for each in given if not isinstance(each, Toolset)]
+        self._servers: list[Server] = self._arguments["mcp_servers"]
+        self._model = model
+        self._instructions = instructions
+        self._deps_type = deps_type
+        self._output_type = OutputType(output_type) if output_type not in (None, str) else None
+        self._output_retries = output_retries
+        self._config = _configured(config or AgentConfig(), max_turns)
+        self._calls = CallOptions(approver, before_call, after_call)
+        self._resources = SharedResources(self._open)
 
-    async def __aenter__(self) -> "Agent":
-        self.session.hold()
-        await self._model.open()
+    async def __aenter__(self) -> Self:
+        """Keep the model, the sets of tools and the MCP servers open for several runs."""
+        await self._resources.acquire()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        await self._resources.release()
 
-    async def close(self) -> None:
-        """Stop the running task and release all resources."""
-        self.cancel()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        await self._closers.aclose()
-        await self._model.close()
-        self.session.close()
+    async def run(
+        self,
+        prompt: str,
+        *,
+        session: Session | None = None,
+        deps: DepsT = _NO_DEPS,
+        images: Sequence[str | Path] = (),
+    ) -> RunResult[OutputT]:
+        """Work on a prompt until it is done. Raises an `AgentError`, or the `FatalToolError` of a tool.
 
-    def on_close(self, closer: Callable[[], Any]) -> None:
-        """Register a coroutine function to await when the agent is closed, such as closing MCP servers."""
-        self._closers.push_async_callback(closer)
-
-    @property
-    def history(self) -> History:
-        """The items of the conversation."""
-        return self.session.history
-
-    @property
-    def usage(self) -> Tokens:
-        """The tokens of the session."""
-        return self.session.usage
-
-    async def stream(self, prompt: str, images: Sequence[str | Path] = ()) -> AsyncIterator[AgentEvent]:
-        """Work on a prompt and yield everything that happens. Leaving the iteration cancels the task.
-
-        Images are files, or URLs as text.
+        With a `session` the run goes on with that conversation. Images are files, or URLs as text. Cancelling it stops
+        the tools and the model.
         """
-        self._check_free()
-        message = user_message(prompt, tuple(map(image_url, images)))
-        loop, feed = self._loop()
-        feed.put(TaskStarted(self.session.id, self._model.name, prompt))
-        self.session.add([message])
-        async with aclosing(self._events(loop.work(), feed)) as events:
-            async for event in events:
-                yield event
+        async with self.stream(prompt, session=session, deps=deps, images=images) as run:
+            return await run.wait()
 
-    async def compact(self) -> AsyncIterator[AgentEvent]:
-        """Put a summary in place of the conversation, and yield what happens."""
-        self._check_free()
-        loop, feed = self._loop()
-        async with aclosing(self._events(loop.compact(), feed)) as events:
-            async for event in events:
-                yield event
+    def run_sync(
+        self,
+        prompt: str,
+        *,
+        session: Session | None = None,
+        deps: DepsT = _NO_DEPS,
+        images: Sequence[str | Path] = (),
+    ) -> RunResult[OutputT]:
+        """The same where there is no event loop."""
+        if _is_in_event_loop():
+            raise RuntimeError("run_sync cannot be used in a running event loop; there, `await agent.run(…)`")
+        return asyncio.run(self.run(prompt, session=session, deps=deps, images=images))
 
-    async def use_model(self, name: str) -> None:
-        """Ask another model from the next prompt on. If nobody serves it, `BadRequest` says so, and nothing changes."""
-        self._check_free()
-        model = Model(self.settings, name, idle=self.config.idle)
-        await model.open()
-        old, self._model = self._model, model
-        self.session.use_model(name)
-        await old.close()
+    def stream(
+        self,
+        prompt: str,
+        *,
+        session: Session | None = None,
+        deps: DepsT = _NO_DEPS,
+        images: Sequence[str | Path] = (),
+    ) -> AgentRun[OutputT]:
+        """A run to watch: `async with agent.stream(…) as run: async for event in run: …`, then `run.result`."""
+        agent: Agent[DepsT, OutputT] = _overrides.get().get(self, self)
+        if deps is None and agent._deps_type not in (None, type(None)):
+            raise TypeError(f"this agent needs `deps` of the type {agent._deps_type!r}")
+        output = OutputTool(agent._output_type, agent._output_retries) if agent._output_type is not None else None
+        start = partial(agent._start, prompt, images, session, deps, output)
+        return AgentRun(start, partial(_output_of, output))
 
-    def _check_free(self) -> None:
-        if self._task is not None and not self._task.done():
-            raise RuntimeError("this agent is at work already")
-        if not self._model.is_open:
-            raise RuntimeError("this agent is not open: work with it inside of `async with agent:`")
+    def as_tool(self, name: str, description: str, *, parallel: bool = True, writes: bool = False) -> Tool:
+        """A tool for other agents, which gives this one a prompt, in a session of its own.
 
-    def _loop(self) -> tuple[Loop, Feed]:
-        feed = Feed()
-        asks = partial(_ask, feed, self._approver) if self._approver is not None else None
-        approve = partial(why_not, self.config.approve, asks, self.config.read_only)
-        context = Context(self.cwd, writable=not self.config.read_only, inherit=self._inherit)
-        work = Task(self._model, self.session, feed, self.registry, approve, context, self.config.limits)
-        return Loop(work, self.config), feed
+        It is given the dependencies of the run that calls it, and its tokens count there too.
+        """
+        return AgentTool(self, name, description, parallel=parallel, writes=writes)
 
-    async def _events(self, work: Coroutine[Any, Any, None], feed: Feed) -> AsyncGenerator[AgentEvent]:
-        """Everything that happens while this work is done."""
-        self._task = task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(partial(_end, feed))
+    def clone(self, **changes: Any) -> "Agent[DepsT, OutputT]":
+        """An agent like this one, but for these arguments."""
+        return Agent(**{**self._arguments, **changes})
+
+    @contextmanager
+    def override(self, **changes: Any) -> "Generator[Agent[DepsT, OutputT]]":
+        """Let every run of this agent that begins inside of the context use other arguments, such as another model."""
+        changed = self.clone(**changes)
+        token = _overrides.set({**_overrides.get(), self: changed})
         try:
-            async for event in feed:
-                yield event
+            yield changed
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
+            _overrides.reset(token)
 
-    async def run(self, prompt: str, images: Sequence[str | Path] = ()) -> TaskEnded:
-        """Work on a prompt until it is done, and return how it ended."""
-        ended: TaskEnded | None = None
-        async for event in self.stream(prompt, images):
-            if isinstance(event, TaskEnded):
-                ended = event
-        assert ended is not None
-        return ended
+    async def _open(self, stack: AsyncExitStack) -> Resources:
+        return await opened(stack, self._made_model(), self._toolsets, self._servers)
 
-    def cancel(self) -> None:
-        """Stop the running task and its tools; every call in the history gets a result."""
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
+    def _made_model(self) -> Model:
+        given, idle = self._arguments, self._config.idle
+        if not isinstance(self._model, str):
+            return Model.local(self._model)
+        if given["base_url"]:
+            settings, name = with_gateway(given["settings"] or Settings(), given["base_url"], self._model)
+        else:
+            settings, name = with_backend(given["settings"] or load(None), given["backend"], self._model)
+        return Model(settings, name, idle=idle, key=given["api_key"])
+
+    async def _start(
+        self,
+        prompt: str,
+        images: Sequence[str | Path],
+        session: Session | None,
+        deps: DepsT,
+        output: OutputTool[Any] | None,
+        stack: AsyncExitStack,
+    ) -> tuple[Runner, AsyncGenerator[AgentEvent]]:
+        resources = await self._resources.acquire()
+        stack.push_async_callback(self._resources.release)
+        told = self._instructions if isinstance(self._instructions, str) else self._instructions(deps)
+        runner = Runner(
+            resources.model,
+            tools=[*self._tools, *resources.tools],
+            config=msgspec.structs.replace(self._config, instructions=told or self._config.instructions),
+            cwd=self._arguments["cwd"],
+            calls=msgspec.structs.replace(self._calls, deps=deps),
+            session=session,
+            output=output,
+        )
+        if resources.servers is not None:
+            runner.registry.follow(resources.servers.update)
+        if not runner.session.is_held:
+            runner.session.hold()
+            stack.callback(runner.session.close)
+        runner.session.use_model(resources.model.name)
+        return runner, runner.stream(prompt, images)
 
 
-async def _ask(feed: Feed, approver: Approver, tool: Tool, call: ToolCall) -> bool | str:
-    feed.put(ApprovalAsked(call.call_id, call.name, call.text))
-    return await approver(tool, call)
+_overrides: ContextVar[Mapping[Agent[Any, Any], Agent[Any, Any]]] = ContextVar("overrides", default={})  # noqa: B039
 
 
-def _end(feed: Feed, task: "asyncio.Task[None]") -> None:
-    """End the feed of a task that could not do so itself."""
-    error = None if task.cancelled() else task.exception()
-    if task.cancelled() or error is not None:
-        feed.put(TaskEnded("cancelled" if error is None else "failed", "", Tokens(), str(error or "")))
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _configured(config: AgentConfig, max_turns: int | None) -> AgentConfig:
+    if max_turns is None:
+        return config
+    return msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, max_turns=max_turns))
+
+
+def _output_of(output: OutputTool[Any] | None, task: Task) -> Any:
+    return task.text if output is None else output.outputs[0]

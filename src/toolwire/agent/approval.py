@@ -3,13 +3,14 @@
 from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
+from toolwire.agent.hooks import outcome
 from toolwire.turns.tools.call import LocalShellPayload, ToolCall
 from toolwire.turns.tools.registry import Tool
 
 Policy: TypeAlias = Literal["never", "on-write", "always"]
 """When the user is asked: never, before calls that may write, or before every call."""
 
-Approver: TypeAlias = Callable[[Tool, ToolCall], Awaitable[bool | str]]
+Approver: TypeAlias = Callable[[Tool, ToolCall], bool | str | Awaitable[bool | str]]
 """Asks somebody: True allows the call, False refuses it, and a text refuses it with a reason that the model reads."""
 
 DENIED = "The user did not allow this call. Do not try it again in another way; ask what to do instead."
@@ -27,7 +28,7 @@ async def why_not(policy: Policy, approver: Approver | None, read_only: bool, to
         return ""
     if approver is None:
         return NOBODY
-    answer = await approver(tool, call)
+    answer = await outcome(approver, tool, call)
     if isinstance(answer, str):
         return DENIED_BECAUSE + answer if answer.strip() else DENIED
     return "" if answer else DENIED

@@ -9,11 +9,11 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from toolwire.agent.agent import Agent
 from toolwire.agent.approval import Approver
 from toolwire.agent.events import AgentEvent, TaskEnded, as_line
 from toolwire.agent.loop import REPEATED_CALLS
 from toolwire.agent.mcp import Servers
+from toolwire.agent.model import Model, with_backend
 from toolwire.agent.options import (
     Options,
     UsageError,
@@ -24,6 +24,7 @@ from toolwire.agent.options import (
     chosen_session,
     chosen_tools,
 )
+from toolwire.agent.runner import CallOptions, Runner
 from toolwire.agent.session import Session, folder
 from toolwire.agent.terminal.interrupts import CANCELLED, Interrupts
 from toolwire.agent.terminal.screen import Screen
@@ -63,7 +64,7 @@ async def _run(options: Options, prompt: str) -> int:
         session = _held(stack, chosen_session(options))
         servers = chosen_servers(options.mcp)
         screen = None if options.as_json else Screen(verbose=options.verbose, quiet=options.quiet)
-        agent = await stack.enter_async_context(_agent(options, session, screen.approver if screen else None))
+        agent = await _runner(stack, options, session, screen.approver if screen else None)
         if screen is not None:
             await stack.enter_async_context(screen)
             screen.questions.cwd = agent.cwd
@@ -96,7 +97,7 @@ async def _interact(options: Options) -> int:
         session = _held(stack, chosen_session(options))
         servers = chosen_servers(options.mcp)
         screen = Interactive(verbose=options.verbose, quiet=options.quiet)
-        agent = await stack.enter_async_context(_agent(options, session, screen.questions.ask))
+        agent = await _runner(stack, options, session, screen.questions.ask)
         connected = None
         if servers:
             connected = await stack.enter_async_context(Servers(servers, screen.say))
@@ -115,22 +116,23 @@ def _held(stack: contextlib.AsyncExitStack, session: Session | None) -> Session 
     return session
 
 
-def _agent(options: Options, session: Session | None, approver: Approver | None) -> Agent:
+async def _runner(
+    stack: contextlib.AsyncExitStack, options: Options, session: Session | None, approver: Approver | None
+) -> Runner:
     settings = load(options.settings_path)
     model, backend = chosen_model(options, session, settings)
-    tools, close = chosen_tools(options.tools)
-    agent = Agent(
-        model,
-        tools=tools,
-        config=options.agent_config,
-        backend=backend,
-        settings=settings,
+    settings, name = with_backend(settings, backend, model)
+    config = options.agent_config
+    tools = await stack.enter_async_context(chosen_tools(options.tools))
+    runner = Runner(
+        Model(settings, name, idle=config.idle),
+        tools=tools.tools,
+        config=config,
         cwd=chosen_directory(options.cwd, session),
-        approver=approver,
+        calls=CallOptions(approver),
         session=session,
     )
-    agent.on_close(close)
-    return agent
+    return await stack.enter_async_context(runner)
 
 
 # The closing line
@@ -159,7 +161,7 @@ def _program() -> tuple[str, ...]:
 # Output
 
 
-async def _watch(agent: Agent, prompt: str, show: Callable[[AgentEvent], Awaitable[None]]) -> int:
+async def _watch(agent: Runner, prompt: str, show: Callable[[AgentEvent], Awaitable[None]]) -> int:
     """Show all events and return the exit code."""
     reason = "failed"
     async for event in agent.stream(prompt):

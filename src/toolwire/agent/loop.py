@@ -12,8 +12,7 @@ import msgspec
 
 from toolwire.agent import events as happened
 from toolwire.agent.approval import Policy
-from toolwire.agent.history import AnyItem, OtherItem, newest, read_items, size_of
-from toolwire.agent.session import SessionError
+from toolwire.agent.history import AnyItem, OtherItem, newest, read_items, size_of, user_message
 from toolwire.agent.step import FOREVER, Step
 from toolwire.agent.task import Task
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
@@ -21,7 +20,6 @@ from toolwire.core.events import TurnFailed, Usage
 from toolwire.core.tokens import CHARS_PER_TOKEN
 from toolwire.dialects.responses import compaction
 from toolwire.pauses import backoff
-from toolwire.turns.tools.call import FatalToolError
 from toolwire.turns.tools.loop import REPEATED_CALLS, Limits
 from toolwire.turns.tools.router import declared
 
@@ -80,8 +78,9 @@ class Loop:
             reason = "cancelled"
         except TimeoutError:
             reason = "seconds"
-        except (FatalToolError, SessionError, ToolwireError) as fault:
+        except ToolwireError as fault:
             reason, error = "failed", str(fault)
+            self._task.error = fault
         tools = self._task.tools
         if reason == REPEATED_CALLS:
             error = tools.repeats.reason
@@ -97,8 +96,10 @@ class Loop:
             step = await self._turn_that_fits()
             task.put(happened.TurnEnded(number, step.calls, step.response_id))
             task.model.told_window(step.context_window.tokens)
+            if self._is_last(step):
+                return "filter" if not step.calls and step.reason == "filter" else "done"
             if not step.calls and step.reason != "length":
-                return "filter" if step.reason == "filter" else "done"
+                continue  # it was told to give its output
             is_full = step.context_window.is_full or await self._is_full()
             if not step.calls and (self._has_made_room or not is_full):
                 return "length"
@@ -106,6 +107,18 @@ class Loop:
             if not step.calls:
                 await self._compact(keeps_work=False)
         return stop_reason
+
+    def _is_last(self, step: Step) -> bool:
+        """Whether the model has answered. One that was asked for a typed output, and gave none, is told so."""
+        output = self._task.output
+        has_answered = not step.calls and step.reason != "length"
+        if output is None or (has_answered and step.reason == "filter"):
+            return has_answered
+        told = output.take_text(step.text) if has_answered and not output.outputs else ""
+        output.check()
+        if told:
+            self._task.session.add([user_message(told)])
+        return bool(output.outputs)
 
     async def _turn_that_fits(self) -> Step:
         """A turn. If the history does not fit into the model's window it is summarised, once."""
@@ -136,7 +149,7 @@ class Loop:
 
     async def _turn(self) -> Step:
         model = self._task.model
-        step = Step(self._task, model.run(model.request(self._fields())))
+        step = Step(self._task, model.run(model.request(self._fields()), owner=self._task.session.id))
         await step.take()
         return step
 
@@ -161,22 +174,17 @@ class Loop:
         return bool(window) and used >= window * self._setup.compact_at
 
     async def _compact_everything(self) -> str:
-        session = self._task.session
-        before = len(session.history)
-        session.replace(await self._summary())
-        self._task.put(happened.Compacted(before, len(session.history)))
+        self._task.replace_history(await self._summary())
         return "done"
 
     async def _compact(self, *, keeps_work: bool) -> None:
         """Put a summary in place of the history; the last prompt stays, and what was done about it if that is small."""
-        session = self._task.session
-        before, tail = len(session.history), session.history.tail()
+        tail = self._task.session.history.tail()
         summary = await self._summary()
         window = self._setup.context_window or await self._task.model.context_window()
         is_small = keeps_work and size_of(tail) // CHARS_PER_TOKEN < window // 5
-        session.replace([*summary, *(tail if is_small else tail[:1])])
+        self._task.replace_history([*summary, *(tail if is_small else tail[:1])])
         self._has_made_room = True
-        self._task.put(happened.Compacted(before, len(session.history)))
 
     async def _summary(self) -> Sequence[AnyItem]:
         """The history as one item, made by the model. Of a history that is too long for that, the newest part is."""
@@ -200,7 +208,7 @@ class Loop:
         if not model.compacts:
             request = compaction.summarising(request)
             policies = (partial(compaction.IntoCompaction, f"cmp_{time.time_ns():x}"),)
-        turn = model.run(request, policies)
+        turn = model.run(request, policies, owner=self._task.session.id)
         try:
             while not turn.run.finished:
                 for event in await turn.run.read(FOREVER):

@@ -9,11 +9,12 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import msgspec
 
+from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.errors import ReplyTooLarge
 from toolwire.core.events import Event
 from toolwire.core.policies import Policy
@@ -24,7 +25,7 @@ from toolwire.memory.reasoning import ReasoningCache
 from toolwire.turns.prepare import Engine, Options, prepare
 from toolwire.turns.routes import Router
 from toolwire.turns.run import Run
-from toolwire.turns.settings import HTTP_KINDS, Backend, Settings, SettingsError, bytes_of
+from toolwire.turns.settings import HTTP_KINDS, Backend, Settings, SettingsError, address_fault, bytes_of
 from toolwire.turns.windows import listed_window
 from toolwire.upstream.alarm import Alarm, Ticker
 from toolwire.upstream.http import make_session
@@ -34,8 +35,18 @@ GIVEN = "given"
 """The name of a backend that is given as `KIND:URL`."""
 
 
-class _Nobody(msgspec.Struct, frozen=True):
-    """Who asks: this process, with the keys of its environment."""
+class LocalModel(Protocol):
+    """A model that answers in this process, such as `toolwire.testing.ScriptedModel`."""
+
+    name: str
+
+    def conversation(self, request: Request, seed: str) -> LoweredConversation:
+        """Begin the answer to a request."""
+        ...
+
+
+class _Caller(msgspec.Struct, frozen=True):
+    """Who asks: this process, with the keys of its environment, or with one that it was given."""
 
     owner: str = ""
     upstream_key: str = ""
@@ -57,13 +68,16 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Model:
-    """One model that can be asked for turns."""
+    """One model that can be asked for turns. `key` is sent to its server, where the settings name none for it."""
 
-    def __init__(self, settings: Settings, name: str, *, idle: float = 0.0) -> None:
+    def __init__(self, settings: Settings, name: str, *, idle: float = 0.0, key: str = "") -> None:
         # An `idle` of one's own is for bytes and for events alike; 0 is none.
         own = {"idle": idle, "progress": idle} if idle else {}
+        self.settings = settings
         self._settings = msgspec.structs.replace(settings, timeouts=msgspec.structs.replace(settings.timeouts, **own))
         self.name = name
+        self._key = key
+        self._local: LocalModel | None = None
         self._session: aiohttp.ClientSession | None = None
         self._router: Router | None = None
         self._ticker: Ticker | None = None
@@ -71,12 +85,22 @@ class Model:
         self._told_window = 0
         self._listed_window: int | None = None
 
+    @classmethod
+    def local(cls, model: LocalModel) -> "Model":
+        """One that answers in this process; no settings are read for it."""
+        backend = Backend(model.name, "demo", models=(model.name,))
+        made = cls(Settings(backends=(backend,)), model.name)
+        made._local = model
+        return made
+
     async def open(self) -> None:
         """Open connections and find the backend of the model."""
         self._session = make_session(self._settings.timeouts)
         self._ticker = Ticker(asyncio.get_running_loop())
         try:
             self._router = Router(self._settings, self._session)
+            if self._local is not None:
+                self._router.play(self._local.name, self._local.conversation)
             self._router.find(self.name)
         except Exception:
             await self.close()
@@ -99,8 +123,8 @@ class Model:
         usual = {"store": False, "include": ["reasoning.encrypted_content"]}
         return responses.decode_request(msgspec.json.encode({**usual, **fields, "model": self.name, "stream": True}))
 
-    def run(self, request: Request, policies: Sequence[Callable[[], Policy]] = ()) -> Turn:
-        """Start a turn for a decoded request."""
+    def run(self, request: Request, policies: Sequence[Callable[[], Policy]] = (), *, owner: str = "") -> Turn:
+        """Start a turn for a decoded request. What is remembered of it is its owner's."""
         assert self._router is not None
         assert self._ticker is not None
         seed = token_hex(12)
@@ -108,7 +132,7 @@ class Model:
         # Those that make sense where nobody but the engine listens.
         own = {"stop_after": False, "max_calls": 0, "suppress_tail": False, "finish_after_calls": False}
         rules = msgspec.structs.replace(self._settings.tools, output_mode="openai-json", **own)
-        job = prepare(engine, request, _Nobody(), Options(rules, seed, policies, retries=0))
+        job = prepare(engine, request, _Caller(owner, self._key), Options(rules, seed, policies, retries=0))
         run = Run(job, asyncio.get_running_loop(), Alarm(self._ticker))
         encoder = StreamEncoder(request, responses.new_id(seed), int(time.time()), run.assembly.stats, time.time)
         return Turn(run, encoder, bytes_of(self._settings.server.max_reply))
@@ -129,7 +153,7 @@ class Model:
         route, target = self._router.find(self.name)
         window = route.backend.context_window(target) or self._told_window
         if not window and self._listed_window is None:
-            self._listed_window = await listed_window(route, target, "")
+            self._listed_window = await listed_window(route, target, self._key)
         return window or self._listed_window or 0
 
     async def usage(self) -> bytes:
@@ -155,3 +179,12 @@ def with_backend(settings: Settings, backend: str, model: str) -> tuple[Settings
         known = ", ".join(each.name for each in settings.backends)
         raise SettingsError(f"--backend: there is no backend {backend!r}; there are {known}")
     return settings, f"{backend}/{model}"
+
+
+def with_gateway(settings: Settings, base_url: str, model: str) -> tuple[Settings, str]:
+    """The settings and the full model name for a model of a gateway. Raises `SettingsError`."""
+    fault = address_fault(base_url)
+    if fault:
+        raise SettingsError(f"base_url: {base_url!r} is not an address: {fault}")
+    made = Backend(GIVEN, "responses", base_url=base_url)
+    return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN}/{model}"

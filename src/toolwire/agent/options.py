@@ -14,10 +14,10 @@ from toolwire.agent.model import GIVEN
 from toolwire.agent.recent import recent
 from toolwire.agent.session import Session, folder
 from toolwire.agent.terminal.keys import is_terminal
-from toolwire.agent.tools import Close, builtin
+from toolwire.agent.tools import builtin
 from toolwire.turns.settings import DEMO, Settings, address_fault
 from toolwire.turns.tools.loop import Limits
-from toolwire.turns.tools.registry import Tool
+from toolwire.turns.tools.toolset import Toolset
 
 INSTRUCTIONS = (
     "You help with the files and programs in the working directory. Use the tools to look before you answer, "
@@ -148,18 +148,17 @@ def chosen_model(options: Options, session: Session | None, settings: Settings) 
     return model, options.backend
 
 
-def chosen_tools(chosen: str | None) -> tuple[list[Tool], Close]:
-    """The tools, and what ends them."""
+def chosen_tools(chosen: str | None) -> Toolset:
+    """The tools."""
     names = [name.strip().lower() for name in (chosen or "").split(",") if name.strip()]
     if chosen is not None and not names:
         raise UsageError(f"--tools: {chosen!r} names no tool; {NONE} is the word for no tools")
     if NONE in names and names != [NONE]:
         raise UsageError(f"--tools: {NONE} goes with no other name")
     try:
-        tools, close = builtin(() if names == [NONE] else names)
+        return Toolset() if names == [NONE] else builtin(names)
     except ValueError as error:
         raise UsageError(f"--tools: {error}") from None
-    return ([] if names == [NONE] else tools), close
 
 
 def chosen_servers(path: str) -> tuple[Server, ...]:

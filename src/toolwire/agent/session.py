@@ -10,7 +10,8 @@
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
@@ -23,6 +24,7 @@ except ImportError:  # Windows
 
 from toolwire.agent.events import Tokens
 from toolwire.agent.history import AnyItem, History, read_items
+from toolwire.core.errors import ToolwireError
 from toolwire.memory.private import make_folders, open_private, state_folder
 
 UNKNOWN = Tokens()
@@ -33,8 +35,8 @@ SESSION_SUFFIX = ".jsonl"
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class SessionError(Exception):
-    """A session cannot be read or written; the message is one line for the user."""
+class SessionError(ToolwireError):
+    """A session cannot be read, written or used; the message is one line for the user."""
 
 
 class SessionHead(msgspec.Struct):
@@ -68,10 +70,10 @@ def new_id() -> str:
 
 
 class Session:
-    """A session and its file; without a path nothing is written."""
+    """A conversation and its file; without a path nothing is written. One run at a time works in it."""
 
-    def __init__(self, id: str, model: str, path: Path | None, cwd: str = "") -> None:
-        self.id = id
+    def __init__(self, id: str = "", model: str = "", path: Path | None = None, cwd: str = "") -> None:
+        self.id = id or new_id()
         self.model = model
         self.cwd = cwd
         """The working directory in which it began."""
@@ -81,6 +83,7 @@ class Session:
         """The token counts of the last turn, which show how full the context window is."""
         self._path = path
         self._lock: BufferedReader | None = None
+        self._is_busy = False
 
     @classmethod
     def begin(cls, model: str, cwd: Path, directory: Path | None) -> "Session":
@@ -131,6 +134,29 @@ class Session:
             self.close()
             raise SessionError(f"the session {self.id!r} is in use") from None
 
+    @property
+    def is_held(self) -> bool:
+        """Whether its file is locked for this process."""
+        return self._lock is not None
+
+    @contextmanager
+    def in_use(self) -> Generator[None]:
+        """Work in it, alone. Raises `SessionError` if another run does."""
+        if self._is_busy:
+            raise SessionError(f"the session {self.id!r} is in use by another run; begin one of its own, or a copy")
+        self._is_busy = True
+        try:
+            yield
+        finally:
+            self._is_busy = False
+
+    def copy(self) -> "Session":
+        """A session that goes on from here by itself, in memory."""
+        copied = Session("", self.model, None, self.cwd)
+        copied.history.items = list(self.history.items)
+        copied.usage, copied.last = self.usage, self.last
+        return copied
+
     def add(self, items: Sequence[AnyItem]) -> None:
         """Add to the history, and to the file."""
         if items:
@@ -148,6 +174,11 @@ class Session:
         self.usage = self.usage.plus(tokens)
         self.last = tokens
         self._write(SessionLine(usage=self.usage, last=tokens))
+
+    def spend_elsewhere(self, tokens: Tokens) -> None:
+        """Add tokens that a tool used in another conversation."""
+        self.usage = self.usage.plus(tokens)
+        self._write(SessionLine(usage=self.usage))
 
     def use_model(self, name: str) -> None:
         """Go on with another model."""

@@ -19,7 +19,7 @@ from toolwire.agent.model import Turn
 from toolwire.agent.task import Task
 from toolwire.core import events
 from toolwire.core.backend import ContextWindow
-from toolwire.core.errors import BackendFault, Failure, ToolwireError
+from toolwire.core.errors import BackendFault, BadRequest, Failure, InternalError
 from toolwire.core.events import Event, RawFrame, Reason, TurnEnded, TurnFailed, Usage
 from toolwire.dialects.responses.items import DONE, CallItem, MessageItem, OtherItem, OutputItem
 from toolwire.turns.tools.call import LocalShellPayload, ToolCall
@@ -58,7 +58,7 @@ class Step:
         """Read the whole turn. However it ends, the history is whole when this returns or raises."""
         try:
             broken = await self._read()
-        except ToolwireError as error:
+        except (BadRequest, BackendFault, InternalError) as error:
             broken = error.failure
         except BaseException:
             self._calls.cancel()
@@ -71,7 +71,12 @@ class Step:
         if broken is not None:
             raise BackendFault(broken)
         if self._text:
-            self._task.text = "".join(self._text)
+            self._task.text = self.text
+
+    @property
+    def text(self) -> str:
+        """What the model has said in it."""
+        return "".join(self._text)
 
     async def _read(self) -> Failure | None:
         """Read to the end; why it failed, if it did."""

@@ -4,15 +4,16 @@ Every wait for the backend has a deadline.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 import msgspec
 
 from toolwire.assembly import Assembly
 from toolwire.backends.lowered import LoweredConversation
 from toolwire.core.backend import Dialogue, Opening
-from toolwire.core.delta_batch import with_batch
+from toolwire.core.delta_batch import decoded
 from toolwire.core.errors import MAX_CALLS, BackendFault, Failure, ReplyTooLarge, TooManyCalls
 from toolwire.core.events import Event, Note, TurnFailed
 from toolwire.core.jsonrpc import JSON_LINES, LineReader
@@ -21,11 +22,15 @@ from toolwire.core.request import Request
 from toolwire.core.sse import DEFAULT_LIMIT as FRAME_LIMIT
 from toolwire.core.sse import Frame, FrameReader
 from toolwire.turns.explain import WEB_PAGE, AskedBackend
+from toolwire.turns.trace import AttemptTrace
 from toolwire.upstream.alarm import Alarm
 from toolwire.upstream.drain import MOST as MUCH
 from toolwire.upstream.fairness import give_way
 from toolwire.upstream.record import Recorder
 from toolwire.upstream.reply import Broken, Reply, Timeouts, Upstream
+
+Starting: TypeAlias = Callable[[], Awaitable[None]]
+"""Notes down that something begins which must not be done twice; it does not begin if this raises."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -44,6 +49,10 @@ class Question(msgspec.Struct, frozen=True):
     """Bytes of the reply that may be held: all of a plain one, or those of a stream since text was last shown."""
     batching: bool
     """Whether frames of one read that differ in their text alone are read as one."""
+    starting: Starting | None = None
+    """Called before the backend is asked, if what it does then must not be done twice."""
+    trace: AttemptTrace | None = None
+    """For whoever watches."""
 
 
 class Attempt:
@@ -77,6 +86,7 @@ class Attempt:
         self._plain: list[bytes] = []
         self.heard_at = 0.0
         """When bytes of the reply's body came last."""
+        self._trace = question.trace
         self._finishing: int = 0  # frames since the finish reason
         self._finish_over = 0.0  # when the end of the stream is no longer waited for
         self._left_open = False  # it did not come
@@ -122,6 +132,11 @@ class Attempt:
         if self._question.recorder is not None:
             self._question.recorder.close()
 
+    def settle(self) -> None:
+        """The turn is over, and its client does not know yet. A thread waits from now on, or is left."""
+        if isinstance(self._asked, Dialogue) and self._reply is not None:
+            self._reply.close()
+
     async def finish(self) -> None:
         """The turn is over: read the reply's last bytes, so that its connection can be used again."""
         reply = self._reply
@@ -152,6 +167,8 @@ class Attempt:
         self._reply = reply
         self.headers = reply.headers
         kind = reply.headers.get("content-type", "")
+        if self._trace is not None:
+            self._trace.reply(reply.status, reply.headers)
         if self._question.recorder is not None:
             self._question.recorder.start(self._loop.time(), reply.status, kind)
         if not 200 <= reply.status < 300:
@@ -169,7 +186,10 @@ class Attempt:
         self._asked = self.conversation.start()
         if self._question.recorder is not None:
             self._question.recorder.ask(self._asked)
-        return self._question.upstream.open(self._asked, self._question.key)
+        if self._trace is not None:
+            self._trace.ask(self._asked)
+        opening = partial(self._question.upstream.open, self._asked, self._question.key)
+        return opening() if self._question.starting is None else _noted(self._question.starting, opening)
 
     async def _open_in_background(self, until: float) -> Reply | None:
         """Open without losing the attempt when `until` comes first."""
@@ -188,6 +208,8 @@ class Attempt:
             pass
         if self._question.recorder is not None:
             self._question.recorder.body(self._loop.time(), body)
+        if self._trace is not None:
+            self._trace.read(body)
         return body
 
     async def _wait(self, reply: Reply, until: float) -> Sequence[Event] | None:
@@ -238,6 +260,8 @@ class Attempt:
     def _decode(self, data: bytes) -> Sequence[Event]:
         self.heard_at = self._loop.time()
         self.held_bytes += len(data)
+        if self._trace is not None:
+            self._trace.read(data)
         if self.held_bytes > self._question.max_reply:
             raise ReplyTooLarge(self._question.max_reply)
         if len(self._call_ids) > MAX_CALLS:
@@ -267,12 +291,12 @@ class Attempt:
         if recorder is not None:
             for frame in frames:
                 recorder.frame(self._loop.time(), frame)
-        feed = self.conversation.feed
-        out: list[Event] = []
-        for frame in frames:
-            out += feed(frame) if frame.batch is None else with_batch(feed(frame), frame)
-        if recorder is not None and isinstance(self._asked, Dialogue):
-            recorder.answer(self._loop.time(), self._asked.outbox)
+        out = decoded(self.conversation.feed, frames)
+        if isinstance(self._asked, Dialogue):
+            if recorder is not None:
+                recorder.answer(self._loop.time(), self._asked.outbox)
+            if self._trace is not None:
+                self._trace.answer(self._asked.outbox)
         finishing = self.conversation.finishing
         if finishing != self._finishing:
             self._finishing = finishing
@@ -287,6 +311,11 @@ class Attempt:
             return self.conversation.feed_plain(body)
         frames = self._reader.end() if self._reader is not None else ()
         return [*self._converse(frames), *self.conversation.end()]
+
+
+async def _noted(starting: Starting, opening: Callable[[], Coroutine[Any, Any, Reply]]) -> Reply:
+    await starting()
+    return await opening()
 
 
 def _too_slow(name: str, seconds: float) -> BackendFault:

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -10,7 +11,15 @@ import msgspec
 
 from toolwire.backends import chat, codex, messages, replay, responses
 from toolwire.turns.presets import PRESETS
-from toolwire.turns.settings import HTTP_KINDS, Backend, Settings, address_fault, bytes_of
+from toolwire.turns.settings import (
+    DATABASE_SCHEMES,
+    HTTP_KINDS,
+    Backend,
+    Settings,
+    Store,
+    address_fault,
+    bytes_of,
+)
 from toolwire.turns.tables import SettingsError, converted
 
 OPERATIONS = {"responses": responses.PATH, "chat": chat.PATH, "messages": messages.PATH}
@@ -39,13 +48,27 @@ def general_faults(settings: Settings) -> Iterator[str]:
     """What is wrong beside the backends, and between them."""
     yield from _sizes(settings)
     yield from _doors(settings)
-    if settings.store.url and not settings.store.url.startswith(("memory:", "sqlite:")):
-        yield f"store.url: {settings.store.url!r} is neither memory: nor sqlite:PATH"
+    yield from _store_faults(settings.store)
     seen: set[str] = set()
     for index, backend in enumerate(settings.backends):
         if backend.name in seen:
             yield f"backends[{index}] ({backend.name}): another backend has this name"
         seen.add(backend.name)
+
+
+def _store_faults(store: Store) -> Iterator[str]:
+    name = "store.url_env" if store.url_env else "store.url"
+    if store.url_env and not _VARIABLE.fullmatch(store.url_env):  # not shown: it may be the URL
+        yield "store.url_env: this is not the name of a variable; write the name of the one that holds the URL"
+    elif store.url_env and store.url:
+        yield "store.url_env: there is a store.url too; one of them is enough"
+    elif store.url_env and not os.environ.get(store.url_env, "").strip():
+        yield f"store.url_env: the variable {store.url_env} is not set; put the URL into it: export {store.url_env}=…"
+    elif not store.place.startswith(("memory:", "sqlite:", *DATABASE_SCHEMES)):
+        what = repr(store.place) if name == "store.url" and "@" not in store.place else "what stands here"
+        yield f"{name}: {what} is neither memory: nor sqlite:PATH nor postgresql://USER@HOST/DATABASE"
+    elif store.is_database and find_spec("asyncpg") is None:
+        yield f"{name}: PostgreSQL needs more than is installed: pip install 'toolwire[postgres]'"
 
 
 def _sizes(settings: Settings) -> Iterator[str]:
@@ -56,6 +79,7 @@ def _sizes(settings: Settings) -> Iterator[str]:
         ("server.max_reply", server.max_reply),
         ("server.max_preamble", server.max_preamble),
         ("store.max_size", settings.store.max_size),
+        ("console.max_size", settings.console.max_size),
     ):
         try:
             bytes_of(size)

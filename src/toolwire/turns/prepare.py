@@ -6,18 +6,19 @@ from typing import Protocol
 
 import msgspec
 
-from toolwire.assembly import ToolRules, apply_rules, policies_for, without_hosted_tools
+from toolwire.assembly import Reader, ToolRules, policies_for, request_for_backend
 from toolwire.backends.failures import refused
-from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.errors import THREAD_GONE, BadRequest, Failure
 from toolwire.core.events import Note
 from toolwire.core.policies import Policy
 from toolwire.core.recording import Head
 from toolwire.core.request import Entry, Omission, ReasoningEntry, Request
 from toolwire.memory.reasoning import KeepReasoning, KeepSignedReasoning, KeepUnsigned, ReasoningCache, forgotten
 from toolwire.pauses import backoff
-from toolwire.turns.attempt import Question
+from toolwire.turns.attempt import Question, Starting
 from toolwire.turns.routes import Route, Router
 from toolwire.turns.settings import Settings, bytes_of
+from toolwire.turns.trace import TurnTrace
 from toolwire.turns.validate import validate
 from toolwire.upstream.record import Recorder
 
@@ -53,6 +54,10 @@ class Options(msgspec.Struct, frozen=True):
     """They come after all others, new ones for each attempt."""
     retries: int | None = None
     """How often a failure is answered by asking again; None: as the backend's settings say."""
+    starting: Starting | None = None
+    """Called before a backend is asked that does things itself."""
+    trace: TurnTrace | None = None
+    """For whoever watches."""
 
 
 Target = tuple[Route, str]
@@ -106,6 +111,10 @@ class Attempts:
         self.pause = 0.0
         if self._leaves_out(failure):
             self._tried = 0
+            return self._next()
+        if failure.code == THREAD_GONE:
+            self.notes.append(Note("retried", failure.code))
+            self._tried -= 1  # it was not asked anything yet
             return self._next()
         if not failure.retryable:
             return None
@@ -171,12 +180,15 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
     request = reasoning.fit_for(name, owner, request)
     if refused_parts := reasoning.refused(name, model):
         request = _without(request, refused_parts)
-    request = apply_rules(request, rules, results_anywhere=route.results_anywhere)
+    request = request_for_backend(
+        request,
+        rules,
+        route.recorded_as,
+        hosts_tools=route.hosts_tools,
+        hosts=route.hosts,
+        results_anywhere=route.results_anywhere,
+    )
     is_same_dialect = route.recorded_as == request.dialect
-    if request.dialect not in route.hosts_tools:
-        request = without_hosted_tools(request, rules, route.hosts if is_same_dialect else ())
-    if not request.tools and not request.hosted_tools and request.tool_choice is not None:
-        request = msgspec.structs.replace(request, tool_choice=None)  # of nothing, which some servers refuse
     conversation = route.converse(msgspec.structs.replace(request, model=model), seed, owner)
     last = [make() for make in options.policies]
     carried = request.carries_signatures
@@ -190,13 +202,15 @@ def _question(engine: Engine, request: Request, caller: Caller, options: Options
         route.asked(key),
         request,
         conversation,
-        policies_for(request, rules, seed, conversation.stand_in, last, validate, shows_results=is_same_dialect),
+        policies_for(request, rules, seed, conversation.stand_in, last, validate, Reader(is_same_dialect)),
         route.upstream,
         key,
         _recorder(engine, whole, caller, options, target) if settings.debug.record else None,
         settings.timeouts,
         bytes_of(settings.server.max_reply),
         settings.server.batching and not settings.debug.record,  # a recording keeps every frame by itself
+        options.starting if route.acts else None,
+        options.trace.attempt(name, route.recorded_as, model) if options.trace is not None else None,
     )
 
 

@@ -27,6 +27,7 @@ from toolwire.turns.codex import codex_upstream
 from toolwire.turns.explain import AskedBackend, KeySource
 from toolwire.turns.retries import RetryBudget
 from toolwire.turns.settings import Backend, Settings, SettingsError, is_glob
+from toolwire.upstream.codex.upstream import Sharing
 from toolwire.upstream.credentials import ApiKey, CodexLogin
 from toolwire.upstream.http import Credentials, HttpUpstream
 from toolwire.upstream.reply import Broken, Origin, Upstream
@@ -49,6 +50,8 @@ LONGEST_NAME = 1024
 """Characters of a model's name: every event of a stream repeats it."""
 
 Vendor: TypeAlias = Literal["openai", "anthropic"]
+Converse: TypeAlias = Callable[[Request, str], LoweredConversation]
+"""Begins a conversation, from a request and a seed for ids."""
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -76,6 +79,8 @@ class Route(msgspec.Struct, frozen=True):
     """Reasoning that its server shows may have no signature."""
     adds_include: bool = False
     """Its requests ask for encrypted reasoning although the client has not asked."""
+    acts: bool = False
+    """It runs commands by itself while it answers, so a turn must not be asked for twice."""
     vendor: Vendor = "openai"
     """Whose keys its server takes, where the client brings one."""
     models: Collection[str] | None = None
@@ -101,6 +106,11 @@ class Route(msgspec.Struct, frozen=True):
     def origin(self) -> Origin | None:
         return self.upstream.origin
 
+    @property
+    def takes_client_key(self) -> bool:
+        """Whether its server is asked with the key of the client, if that brings one."""
+        return self.origin is not None and not self.backend.api_key_env and not self.backend.auth
+
 
 class _Model(msgspec.Struct):
     id: str
@@ -117,9 +127,9 @@ class _Counted(msgspec.Struct):
 class Router:
     """All backends, in the order of the settings."""
 
-    def __init__(self, settings: Settings, session: aiohttp.ClientSession) -> None:
+    def __init__(self, settings: Settings, session: aiohttp.ClientSession, sharing: Sharing | None = None) -> None:
         self._settings = settings
-        routes = (_route(backend, settings, session) for backend in settings.backends)
+        routes = (_route(backend, settings, session, sharing) for backend in settings.backends)
         is_open = not settings.keys
         self._routes = {route.backend.name: msgspec.structs.replace(route, shows_url=is_open) for route in routes}
         self.budgets = {backend.name: RetryBudget(backend.retry_budget) for backend in settings.backends}
@@ -130,6 +140,10 @@ class Router:
         """Start what should be ready before the first request."""
         for route in self._routes.values():
             route.upstream.start()
+
+    def play(self, name: str, converse: Converse) -> None:
+        """Let a model of this process answer in place of a backend of the kind demo."""
+        self._routes[name] = msgspec.structs.replace(self._routes[name], converse=_ownerless(converse), models=None)
 
     async def stop(self) -> None:
         for route in self._routes.values():
@@ -175,9 +189,21 @@ class Router:
         """The client's own key, if it may go to this backend: it is meant for the first that serves the model."""
         return key if key and self._serving(model)[0][0].origin == route.origin else ""
 
+    def passes_key(self, model: str, key: str) -> bool:
+        """Whether a backend that serves the model gets the client's own key."""
+        return any(self.key_for(route, model, key) and route.takes_client_key for route, _ in self._serving(model))
+
     def cool(self, route: Route) -> None:
         """A backend failed: for a while others come first."""
         self._cooling[route.backend.name] = time.monotonic() + COOLING
+
+    def url_of(self, name: str) -> str:
+        """The address of a backend, as it may be shown."""
+        return self._routes[name].upstream.url
+
+    def cooling(self, route: Route) -> float:
+        """Seconds for which others come before this backend."""
+        return max(0.0, self._cooling.get(route.backend.name, 0.0) - time.monotonic())
 
     def owner(self, model: str) -> str:
         """The name of the backend that a model is asked of."""
@@ -240,7 +266,7 @@ def check_backends(settings: Settings) -> None:
             raise SettingsError(f"{settings.file}: backends[{index}] ({backend.name}).file: {error}") from None
 
 
-def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
+def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession, sharing: Sharing | None) -> Route:
     match backend.kind:
         case "demo":
             converse = _ownerless(demo.Conversation)
@@ -256,26 +282,24 @@ def _route(backend: Backend, settings: Settings, session: aiohttp.ClientSession)
         case "messages":
             return _messages(backend, settings, session)
         case "codex":
-            return _codex(backend, settings)
+            return _codex(backend, settings, sharing)
 
 
-def _ownerless(
-    converse: Callable[[Request, str], LoweredConversation],
-) -> Callable[[Request, str, str], LoweredConversation]:
+def _ownerless(converse: Converse) -> Callable[[Request, str, str], LoweredConversation]:
     """A backend that keeps nothing between turns."""
     return lambda request, seed, _: converse(request, seed)
 
 
-def _codex(backend: Backend, settings: Settings) -> Route:
+def _codex(backend: Backend, settings: Settings, sharing: Sharing | None) -> Route:
     profile = codex.profile_from(backend.profile)
-    upstream = codex_upstream(backend, profile, settings)
+    upstream = codex_upstream(backend, profile, settings, sharing)
     provider = str(backend.overrides.get("model_provider", codex.PROVIDER))
 
     def converse(request: Request, seed: str, owner: str) -> LoweredConversation:
         waiting = upstream.waiting(codex.awaited(request, owner))
         return codex.Conversation(request, seed, profile, owner, waiting, provider=provider)
 
-    return Route(backend, upstream, converse, "codex", results_anywhere=True, forgets_schemas=True)
+    return Route(backend, upstream, converse, "codex", results_anywhere=True, forgets_schemas=True, acts=True)
 
 
 def _chat(backend: Backend, settings: Settings, session: aiohttp.ClientSession) -> Route:
@@ -309,7 +333,7 @@ def _messages(backend: Backend, settings: Settings, session: aiohttp.ClientSessi
         upstream,
         _ownerless(converse),
         "messages",
-        hosts_tools=("messages",),
+        hosts_tools=messages.HOSTS_TOOLS,
         count_tokens=count_tokens if profile.counts_tokens else None,
         unsigned_reasoning=True,
         vendor="anthropic",
@@ -333,8 +357,8 @@ def _responses(backend: Backend, settings: Settings, session: aiohttp.ClientSess
         upstream,
         _ownerless(converse),
         "responses",
-        hosts_tools=("chat", "responses"),
-        results_anywhere=True,
+        hosts_tools=responses.HOSTS_TOOLS,
+        results_anywhere=responses.RESULTS_ANYWHERE,
         count_tokens=count_tokens if profile.counts_tokens else None,
         compacts=profile.compacts,
         adds_include=True,
@@ -392,7 +416,7 @@ def _recording(backend: Backend) -> Recording:
     return recording
 
 
-def _replaying(backend: Backend, recording: Recording) -> Callable[[Request, str], LoweredConversation]:
+def _replaying(backend: Backend, recording: Recording) -> Converse:
     profile = msgspec.convert(backend.profile, replay.Profile)
 
     def converse(request: Request, seed: str) -> LoweredConversation:

@@ -160,6 +160,8 @@ class Run:
         out = policies.feed_all(events)
         self._order.see(out)
         self.finished = policies.closed
+        if self.finished:
+            self._attempt.settle()
         if self.assembly.burst is not None:
             self._watch_burst()
         if self._shown:

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,6 +22,7 @@ import msgspec
 from toolwire.assembly import ToolRules
 from toolwire.backends import demo
 from toolwire.core.bounds import Bounds
+from toolwire.core.urls import bare_url
 from toolwire.memory.private import close_to_others, make_folders, state_folder
 from toolwire.memory.sqlite import SqliteStore, store_failed
 from toolwire.memory.store import StoreFailed
@@ -32,14 +33,21 @@ from toolwire.turns.tables import SettingsError, converted
 from toolwire.upstream.credentials import Header, has_login
 from toolwire.upstream.reply import Timeouts
 
+if TYPE_CHECKING:
+    from toolwire.memory.postgres import PostgresStore
+
+AnyStore: TypeAlias = "SqliteStore | PostgresStore"
 Kind = Literal["responses", "chat", "messages", "codex", "demo", "replay"]
 HTTP_KINDS = ("responses", "chat", "messages")
 """The kinds that have an address."""
+DATABASE_SCHEMES = ("postgresql://", "postgres://")
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     host: str = "127.0.0.1"
     port: int = 8787
+    workers: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """Processes that serve, each on a core."""
     hosts: tuple[str, ...] = ()
     """Names besides loopback under which a gateway without keys may be asked."""
     origins: tuple[str, ...] = ("app://obsidian.md", "capacitor://localhost", "http://localhost")
@@ -75,6 +83,8 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     key: str = ""
     key_env: str = ""
+    console: bool | Literal["all"] = False
+    """Whether the console shows this key its own turns, or everybody's."""
 
 
 class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,11 +92,36 @@ class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     url: str = ""
     """Without one the file `toolwire.db` in the state directory of the user."""
+    url_env: str = ""
+    """The variable that holds the URL instead."""
     default: bool = True
     max_age: float = 2592000
     max_size: int | str = "1GB"
     required: bool = False
     """Whether a gateway whose store fails is not ready."""
+    lease: Annotated[float, msgspec.Meta(gt=0)] = 10.0
+    """Seconds without a heartbeat after which a process counts as gone."""
+    pooler: bool = False
+    """Whether a pooler that gives each transaction to another connection stands before PostgreSQL."""
+
+    @property
+    def place(self) -> str:
+        """The URL of the store, wherever it is written."""
+        given = self.url or os.environ.get(self.url_env, "").strip()
+        return given or f"sqlite:{state_folder() / 'toolwire.db'}"
+
+    @property
+    def is_database(self) -> bool:
+        """Whether it is a PostgreSQL."""
+        return self.place.startswith(DATABASE_SCHEMES)
+
+    @property
+    def shown(self) -> str:
+        """Where the store is, without a password."""
+        scheme, _, path = self.place.partition(":")
+        if scheme == "memory":
+            return "in memory"
+        return path if scheme == "sqlite" else bare_url(self.place)
 
 
 class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,6 +129,16 @@ class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "text"] = "auto"
     """How log lines are written; `auto`: as text on a terminal, else as JSON."""
+
+
+class Console(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The page that shows turns."""
+
+    enabled: bool = True
+    keep: Literal["auto", "everything", "metadata"] = "auto"
+    """What is kept of a turn; `auto`: everything where there are no keys, else metadata."""
+    max_size: int | str = "64MB"
+    """Bytes that are kept, in memory."""
 
 
 def is_glob(name: str) -> bool:
@@ -174,17 +219,34 @@ class Backend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All settings, as docs/configuration.md explains them."""
+
     server: Server = Server()
     keys: tuple[Key, ...] = ()
     store: Store = Store()
     tools: ToolRules = ToolRules()
     timeouts: Timeouts = Timeouts()
     debug: Debug = Debug()
+    console: Console = Console()
     gateway_tools: GatewayTools = GatewayTools()
     agent: AgentTools = AgentTools()
     backends: tuple[Backend, ...] = ()
     file: str = ""
     """Where these were read, for what is only found to be wrong later. Not a setting itself."""
+
+    @classmethod
+    def from_file(cls, path: str | Path, environment: Mapping[str, str] = os.environ) -> "Settings":
+        """The settings of a file, as `toolwire serve --config` reads them. Raises `SettingsError`."""
+        return load(str(path), environment)
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> "Settings":
+        """The settings of a dictionary that says what a file would say. Raises `SettingsError`, which names the field.
+
+        Variables that it names are looked up in `environment`, which may also set the `PROXY_*` flags.
+        """
+        settings = _with_found(_converted(dict(table), "settings"), environment)
+        return _checked(settings, environment, "settings")
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -247,18 +309,26 @@ _SIZES = {"": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1
 
 def load(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings of a file, or else of the user's own if there is one, the environment and what is found."""
+    settings = read(path, environment)
+    return _checked(settings, environment, settings.file or "the environment")
+
+
+def _checked(settings: Settings, environment: Mapping[str, str], source: str) -> Settings:
     from toolwire.turns.checks import faults  # noqa: PLC0415 - it needs the types that are defined here
 
-    settings = read(path, environment)
     for fault in faults(settings, environment):
-        raise SettingsError(f"{settings.file or 'the environment'}: {fault}")
+        raise SettingsError(f"{source}: {fault}")
     return settings
 
 
 def read(path: str | None, environment: Mapping[str, str] = os.environ) -> Settings:
     """The same, but only what cannot be read at all is an error."""
     file = Path(path) if path is not None else user_file(environment)
-    settings = _read_file(file) if file is not None else Settings()
+    return _with_found(_read_file(file) if file is not None else Settings(), environment)
+
+
+def _with_found(settings: Settings, environment: Mapping[str, str]) -> Settings:
+    """The settings with what the environment says and offers."""
     settings = _with_environment(settings, environment)
     return msgspec.structs.replace(settings, backends=_found_backends(settings, environment))
 
@@ -293,10 +363,18 @@ def is_loopback(host: str) -> bool:
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
-def check_workers(workers: int) -> None:
-    """Several processes must see the same state, and no store of ours can be shared yet."""
-    if workers != 1:
-        raise SettingsError("--workers: more than one needs a store that all of them see, and there is none yet")
+def with_workers(settings: Settings, workers: int | None) -> Settings:
+    """The settings with so many workers as the command line asks for, if it does."""
+    count = settings.server.workers if workers is None else workers
+    if count < 1:
+        raise SettingsError(f"--workers: at least one is needed; received {count}")
+    if count > 1 and settings.store.place.startswith("memory:"):
+        raise SettingsError(
+            f"store.url: {count} workers cannot share a store in memory; name a file or a database, or use one worker"
+        )
+    if count > 1 and not hasattr(os, "fork"):
+        raise SettingsError("server.workers: this system cannot fork; there can only be one worker")
+    return msgspec.structs.replace(settings, server=msgspec.structs.replace(settings.server, workers=count))
 
 
 def bounds_of(settings: Settings) -> Bounds:
@@ -317,32 +395,37 @@ def bytes_of(size: int | str) -> int:
     return int(found[1]) * _SIZES[(found[2] or "").upper()]
 
 
-def make_store(settings: Settings) -> SqliteStore:
+def make_store(settings: Settings) -> AnyStore:
     """The store, not opened yet."""
-    url = settings.store.url or f"sqlite:{state_folder() / 'toolwire.db'}"
-    return SqliteStore(url, settings.store.max_age, bytes_of(settings.store.max_size))
+    store = settings.store
+    if store.is_database:
+        from toolwire.memory.postgres import PostgresStore  # noqa: PLC0415 - an extra
+
+        size = bytes_of(store.max_size)
+        return PostgresStore(store.place, store.max_age, size, store.lease, pooler=store.pooler)
+    return SqliteStore(store.place, store.max_age, bytes_of(store.max_size), lease=store.lease)
 
 
-def opened_store(settings: Settings, say: Callable[[str], None]) -> SqliteStore:
-    """The store, for nobody but this process; a fault that will not pass is found now, not when something is kept."""
+def opened_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
+    """The store, not opened yet; a fault that will not pass is found now, not when something is kept."""
+    name = "store.url_env" if settings.store.url_env else "store.url"
     try:
-        if not settings.store.url:
+        if not settings.store.url and not settings.store.url_env:
             make_folders(state_folder())
             close_to_others(state_folder())
         store = make_store(settings)
     except (OSError, RuntimeError) as error:
-        raise SettingsError(f"store.url: there is no place for the store: {error}") from None
-    where = f"store.url: {settings.store.url or state_folder() / 'toolwire.db'}"
+        raise SettingsError(f"{name}: there is no place for the store: {error}") from None
+    where = f"{name}: {settings.store.shown}"
     try:
-        store.claim()
         store.check()
     except (sqlite3.Error, StoreFailed) as error:
-        if store_failed(error).reason not in ("full", "busy"):
-            store.release()
+        failed = store_failed(error)
+        if failed.is_lasting:
             raise SettingsError(f"{where} cannot be used: {error}") from None
         say(f"{where} cannot be used yet: {error}")
     for path in store.tightened:
-        say(f"store.url: {path} could be read by others, and no longer can")
+        say(f"{name}: {path} could be read by others, and no longer can")
     return store
 
 
@@ -359,11 +442,14 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def _read_file(path: Path) -> Settings:
-    table = read_table(path)
-    if "file" in table:
-        raise SettingsError(f"{path}: file: unknown key")
-    settings = converted(_with_presets(table, str(path)), Settings, str(path))
+    settings = _converted(read_table(path), str(path))
     return _with_absolute_paths(msgspec.structs.replace(settings, file=str(path)))
+
+
+def _converted(table: dict[str, Any], source: str) -> Settings:
+    if "file" in table:
+        raise SettingsError(f"{source}: file: unknown key")
+    return converted(_with_presets(table, source), Settings, source)
 
 
 def _with_presets(table: dict[str, Any], source: str) -> dict[str, Any]:

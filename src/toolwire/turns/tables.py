@@ -8,12 +8,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import inspect
 
-from toolwire.core.errors import validation_message
-
-
-class SettingsError(Exception):
-    """One clear line about a setting that cannot be."""
-
+from toolwire.core.errors import SettingsError, validation_message
 
 T = TypeVar("T")
 

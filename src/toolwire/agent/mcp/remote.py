@@ -102,6 +102,11 @@ class Remote:
             return "connecting"
         return f"not running: {self._why}" if _is_over(self._opening) else "connected"
 
+    @property
+    def problem(self) -> str:
+        """Why it is not connected; empty if it is, or is not known to be."""
+        return self._why if self._opening is not None and _is_over(self._opening) else ""
+
     async def ask(self, question: "Callable[[Connection], Awaitable[Result]]") -> Result:
         """Send a request to the server, connecting first if necessary."""
         name = self.server.name

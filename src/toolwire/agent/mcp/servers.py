@@ -12,6 +12,7 @@ from typing import Self
 from toolwire.adapt.names import Limits, flat_name
 from toolwire.agent.mcp.remote import McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
+from toolwire.agent.waiting import wait_through
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Registry
 
@@ -62,15 +63,10 @@ class Servers:
 
     async def __aexit__(self, *_: object) -> None:
         closing = asyncio.gather(*(remote.close() for remote in self._remotes.values()))
-        is_cancelled = False
-        while not closing.done():
-            try:
-                await asyncio.wait({closing})
-            except asyncio.CancelledError:
-                is_cancelled = True  # closing continues, so that no process is left behind
-        closing.result()
-        if is_cancelled:
-            raise asyncio.CancelledError
+        try:
+            await wait_through(closing)  # so that no process is left behind
+        finally:
+            closing.result()
 
     async def ready(self) -> None:
         """Wait until every server is connected, or cannot be."""

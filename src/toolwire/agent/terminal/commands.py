@@ -10,10 +10,10 @@ from rich.console import ConsoleRenderable
 from rich.table import Table
 from rich.text import Text
 
-from toolwire.agent.agent import Agent
 from toolwire.agent.history import History, MessageItem
 from toolwire.agent.mcp import Servers
 from toolwire.agent.recent import recent, session_rows
+from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session, folder
 from toolwire.agent.terminal.display import short
 from toolwire.agent.terminal.markdown import SafeMarkdown
@@ -57,7 +57,7 @@ def command_in(line: str) -> tuple[str, str] | None:
 class Commands:
     """Carries commands out. `on_session` is called when another session is the current one."""
 
-    def __init__(self, agent: Agent, view: View, servers: Servers | None, always: set[str]) -> None:
+    def __init__(self, agent: Runner, view: View, servers: Servers | None, always: set[str]) -> None:
         self._agent = agent
         self._view = view
         self._servers = servers

@@ -10,9 +10,9 @@ from rich.console import ConsoleRenderable
 from rich.text import Text
 
 from toolwire import __version__
-from toolwire.agent.agent import Agent
 from toolwire.agent.events import AgentEvent, TaskEnded
 from toolwire.agent.mcp import Servers
+from toolwire.agent.runner import Runner
 from toolwire.agent.session import Session, SessionError, folder
 from toolwire.agent.terminal.commands import COMMANDS, SHOWN_AT_ONCE, Commands, command_in, recap, user_line
 from toolwire.agent.terminal.completion import LineCompleter
@@ -103,7 +103,7 @@ class Interactive:
         self._queue.append(line)
         self._came.set()
 
-    def _interrupt(self, agent: Agent) -> None:
+    def _interrupt(self, agent: Runner) -> None:
         if not self._is_busy:
             self.view.note("Ctrl-D or /exit leaves")
         elif self._has_cancelled:
@@ -183,7 +183,7 @@ class Interactive:
 class Work:
     """What an agent does in a session, which begins with the first prompt unless it is resumed (`has_session`)."""
 
-    def __init__(self, agent: Agent, servers: Servers | None, *, has_session: bool) -> None:
+    def __init__(self, agent: Runner, servers: Servers | None, *, has_session: bool) -> None:
         self.agent = agent
         self.servers = servers
         self.has_session = has_session

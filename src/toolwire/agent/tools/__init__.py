@@ -1,37 +1,55 @@
 """The built-in tools, by the names under which they are chosen."""
 
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeAlias
+from collections.abc import Iterable, Sequence
 
 from toolwire.turns.tools.registry import Tool
+from toolwire.turns.tools.toolset import Toolset
 
 NAMES = ("read", "write", "edit", "glob", "grep", "bash", "patch", "image", "exec", "local_shell")
 """Every tool, or group of tools, that can be chosen."""
 
 DEFAULT = ("read", "write", "edit", "glob", "grep", "bash", "patch", "image", "exec")
 
-Close: TypeAlias = Callable[[], Awaitable[None]]
 
-
-def builtin(names: Iterable[str] = ()) -> tuple[list[Tool], Close]:
-    """The chosen tools, or the default ones, and a function that ends what they left running. Raises `ValueError`."""
-    from toolwire.agent.tools import files, image, patch, search, sessions, shell  # noqa: PLC0415 - they are many
-
-    running = sessions.Sessions()
-    known: dict[str, tuple[Tool, ...]] = {
-        "read": (files.read,),
-        "write": (files.write,),
-        "edit": (files.edit,),
-        "glob": (search.glob,),
-        "grep": (search.grep,),
-        "bash": (shell.bash,),
-        "patch": (patch.apply_patch,),
-        "image": (image.view_image,),
-        "exec": tuple(running.tools),
-        "local_shell": (shell.local_shell,),
-    }
+def builtin(names: Iterable[str] = ()) -> "BuiltinTools":
+    """The chosen tools, or the default ones. Raises `ValueError`."""
     chosen = [name.lower() for name in names] or list(DEFAULT)
     for name in chosen:
-        if name not in known:
+        if name not in NAMES:
             raise ValueError(f"there is no tool {name!r}; there are {', '.join(NAMES)}")
-    return [tool for name in dict.fromkeys(chosen) for tool in known[name]], running.close
+    return BuiltinTools(tuple(dict.fromkeys(chosen)))
+
+
+class BuiltinTools(Toolset):
+    """Tools for files and commands. Leaving the set ends the commands that they left running."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        from toolwire.agent.tools import sessions  # noqa: PLC0415 - as below
+
+        super().__init__()
+        self._names = names
+        self._new_sessions = sessions.Sessions
+        self._running = sessions.Sessions()
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The chosen tools."""
+        from toolwire.agent.tools import files, image, patch, search, shell  # noqa: PLC0415 - they are many
+
+        known: dict[str, tuple[Tool, ...]] = {
+            "read": (files.read,),
+            "write": (files.write,),
+            "edit": (files.edit,),
+            "glob": (search.glob,),
+            "grep": (search.grep,),
+            "bash": (shell.bash,),
+            "patch": (patch.apply_patch,),
+            "image": (image.view_image,),
+            "exec": tuple(self._running.tools),
+            "local_shell": (shell.local_shell,),
+        }
+        return [tool for name in self._names for tool in known[name]]
+
+    async def __aexit__(self, *_: object) -> None:
+        running, self._running = self._running, self._new_sessions()
+        await running.close()

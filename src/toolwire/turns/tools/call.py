@@ -4,9 +4,12 @@ Arguments stay text until the tool reads them. A call that cannot be run, becaus
 arguments do not fit, gets a result that says so, and the turn goes on.
 """
 
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
+
+from toolwire.core.errors import ToolwireError
+from toolwire.turns.tools.types import decoded
 
 LOCAL_SHELL = "local_shell"
 
@@ -56,12 +59,26 @@ class ToolCall(msgspec.Struct, frozen=True):
             case FunctionPayload(arguments):
                 return arguments
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a function by name; empty if the model wrote no JSON object."""
+        try:
+            read: Any = msgspec.json.decode(self.text)
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            return {}
+        return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
 
-class ToolError(Exception):
+    def with_arguments(self, **arguments: Any) -> "ToolCall":
+        """The same call of a function with these arguments in place of its own."""
+        text = msgspec.json.encode(arguments).decode()
+        return msgspec.structs.replace(self, payload=FunctionPayload(text))
+
+
+class ToolError(ToolwireError):
     """Something the model should read: the call failed, and the turn goes on."""
 
 
-class FatalToolError(Exception):
+class FatalToolError(ToolwireError):
     """Something no answer to the model can mend: the turn ends."""
 
 
@@ -70,7 +87,7 @@ def read_arguments(call: ToolCall, kind: type[Arguments]) -> Arguments:
     if isinstance(call.payload, CustomPayload):
         raise ToolError(f"{call.name} takes arguments, not free text")
     try:
-        return msgspec.json.decode(call.text or "{}", type=kind)
+        return decoded(call.text or "{}", kind)
     except msgspec.ValidationError as error:
         raise ToolError(f"invalid arguments for {call.name}: {error}") from None
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:

@@ -69,6 +69,12 @@ Judge: TypeAlias = Callable[[ToolCall, Result], Result]
 """Sees every result once, and returns what the model is to read."""
 
 
+Before: TypeAlias = Callable[[ToolCall, Context], Awaitable[ToolCall | Result]]
+"""Sees a call before anybody is asked about it, and returns the call to run, or a result in its place."""
+After: TypeAlias = Callable[[ToolCall, Result, Context], Awaitable[Result]]
+"""Sees what a tool returned, or why it failed, and returns the result that counts."""
+
+
 class CallHooks(msgspec.Struct, frozen=True):
     """What the owner of a turn adds to the running of its calls."""
 
@@ -79,6 +85,8 @@ class CallHooks(msgspec.Struct, frozen=True):
     finished: Callable[[Finished], None] = ignore
     """Called once for every call, when its result is there."""
     approve: Approve | None = None
+    before: Before | None = None
+    after: After | None = None
 
 
 class TurnCalls:
@@ -132,17 +140,33 @@ class TurnCalls:
         if tool is None:
             raise ToolError(f"unsupported call: {call.name}")
         async with self._gate.pass_through(shared=tool.parallel):
+            context = self._hooks.context(call)
+            if self._hooks.before is not None:
+                changed = await self._hooks.before(call, context)
+                if isinstance(changed, Result):
+                    return bounded(changed)
+                call = same_tool(call, changed)
             if self._hooks.approve is not None:
                 why_not = await self._hooks.approve(tool, call)
                 if why_not:
                     raise ToolError(why_not)
             running.began = time.monotonic()
             self._hooks.started(call)
-            try:
-                return bounded(await tool.run(call, self._hooks.context(call)))
-            except (SystemExit, KeyboardInterrupt) as error:
-                # Raised by a tool, it is a tool error and not the end of the process.
-                raise ToolError(_named(error)) from None
+            return bounded(await self._result(tool, call, context))
+
+    async def _result(self, tool: Tool, call: ToolCall, context: Context) -> Result:
+        """What a tool returns, or what is made of that."""
+        after = self._hooks.after
+        try:
+            result = await tool.run(call, context)
+        except (SystemExit, KeyboardInterrupt) as error:
+            # Raised by a tool, it is a tool error and not the end of the process.
+            result = failure(_named(error))
+        except FatalToolError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the model reads it
+            result = failure(_reason(error))
+        return await after(call, result, context) if after is not None else result
 
     def _finished(self, running: Running) -> Finished:
         """The call with its result, reported once: when its task is done, or when its result is taken before that."""
@@ -153,6 +177,11 @@ class TurnCalls:
             running.result = Finished(call, self._judge(call, result) if self._judge else result, seconds)
             self._hooks.finished(running.result)
         return running.result
+
+
+def same_tool(call: ToolCall, changed: ToolCall) -> ToolCall:
+    """A changed call, of the same tool: whoever approves it must see the name of the tool that runs."""
+    return msgspec.structs.replace(changed, name=call.name, call_id=call.call_id)
 
 
 def _fatal(task: "asyncio.Task[Result]") -> FatalToolError | None:
@@ -166,9 +195,11 @@ def _result_of(task: "asyncio.Task[Result]", call: ToolCall, seconds: float | No
     error = task.exception()
     if error is None:
         return task.result()
-    if isinstance(error, ToolError | FatalToolError):
-        return failure(str(error))
-    return failure(_named(error))
+    return failure(_reason(error))
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, ToolError | FatalToolError) else _named(error)
 
 
 def _named(error: BaseException) -> str:

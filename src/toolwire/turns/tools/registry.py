@@ -7,25 +7,39 @@ async def weather(city: str, unit: Literal["C", "F"] = "C") -> str:
 
 import asyncio
 import contextvars
-import copy
 import inspect
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Never, Protocol, TypeAlias, TypeVar, cast, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, Protocol, TypeAlias, cast, overload
 
 import msgspec
 
-from toolwire.core.events import CallKind
+from toolwire.core.events import CallKind, Usage
 from toolwire.core.request import ImagePart, Part, TextPart
 from toolwire.turns.tools.call import ToolCall, read_arguments
+from toolwire.turns.tools.signature import documented, parameters_of
+from toolwire.turns.tools.types import encoded, schema_of
 from toolwire.upstream.environment import inherited
+
+if TYPE_CHECKING:  # `typing` has defaults of type variables from Python 3.13 on only
+    from typing_extensions import ParamSpec, TypeVar
+
+    Deps_co = TypeVar("Deps_co", default=Any, covariant=True)
+    Value_co = TypeVar("Value_co", default=Any, covariant=True)
+    Parameters = ParamSpec("Parameters", default=...)
+else:
+    from typing import ParamSpec, TypeVar
+
+    Deps_co = TypeVar("Deps_co", covariant=True)
+    Value_co = TypeVar("Value_co", covariant=True)
+    Parameters = ParamSpec("Parameters")
 
 Emit: TypeAlias = Callable[[str], None]
 Inherit: TypeAlias = Callable[[], dict[str, str]]
+Spend: TypeAlias = Callable[[Usage], None]
 T = TypeVar("T")
 
 
@@ -45,8 +59,8 @@ class Result(msgspec.Struct, frozen=True):
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
 
-class Context(msgspec.Struct, frozen=True):
-    """What a tool may know of the turn it runs in."""
+class Context(msgspec.Struct, Generic[Deps_co], frozen=True):
+    """What a tool may know of the run it is part of. A function gets it for a parameter of this type."""
 
     cwd: Path
     emit: Emit = ignore
@@ -57,6 +71,17 @@ class Context(msgspec.Struct, frozen=True):
     """Where files may be touched; the working directory if there are none."""
     inherit: Inherit = inherited
     """Gives the variables of a process that the tool starts."""
+    deps: Deps_co = cast("Any", None)
+    """What the run was given for its tools."""
+    spend: Spend = ignore
+    """Counts tokens that the tool has used itself, as those of the run."""
+    stop: threading.Event = msgspec.field(default_factory=threading.Event)
+    """Set when the call is cancelled, for a function that runs in a thread."""
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the call is cancelled: a thread cannot be stopped, so a long function looks here."""
+        return self.stop.is_set()
 
 
 class Tool(Protocol):
@@ -85,43 +110,60 @@ class Tool(Protocol):
         ...
 
 
-class FunctionTool:
-    """A Python function as a tool. Parameters named `context` and `call` are given by the engine."""
+class FunctionTool(Generic[Parameters, Value_co]):
+    """A Python function as a tool. Parameters of the types `Context` and `ToolCall` are given by the engine."""
 
     kind: CallKind = "function"
     format: msgspec.Raw | None = None
 
     def __init__(
-        self, function: Callable[..., Any], name: str = "", *, parallel: bool = False, writes: bool = False
+        self,
+        function: Callable[Parameters, Value_co],
+        name: str = "",
+        *,
+        parallel: bool = False,
+        writes: bool = False,
     ) -> None:
-        self._function = function
+        self._function: Callable[..., Any] = function
         self.name = name or function.__name__
         self.parallel = parallel
         self.writes = writes
-        self.description, described = _documented(inspect.getdoc(function) or "")
-        self._given, self._type = _parameters(function, self.name, described)
-        self.parameters: msgspec.Raw | None = msgspec.Raw(msgspec.json.encode(_schema(self._type)))
+        self.description, described = documented(inspect.getdoc(function) or "")
+        self._given, self._type = parameters_of(function, self.name, described, (Context, ToolCall))
+        self.parameters: msgspec.Raw | None = msgspec.Raw(msgspec.json.encode(schema_of(self._type)))
 
     async def run(self, call: ToolCall, context: Context) -> Result:
         """Call the function with the arguments of a call; in a thread, unless it is async."""
-        is_async = inspect.iscoroutinefunction(inspect.unwrap(self._function))
+        is_async = is_async_function(self._function)
         read = read_arguments(call, self._type)
         arguments: dict[str, Any] = {field: getattr(read, field) for field in read.__struct_fields__}
-        if "call" in self._given:
-            arguments["call"] = call
-        if "context" in self._given:
-            send = context.emit if is_async else partial(asyncio.get_running_loop().call_soon_threadsafe, context.emit)
-            arguments["context"] = msgspec.structs.replace(context, emit=send)
-        value = self._function(**arguments) if is_async else await _in_thread(partial(self._function, **arguments))
+        stop = threading.Event()
+        for name, kind in self._given.items():
+            arguments[name] = call if kind is ToolCall else _own_context(context, stop, is_async=is_async)
+        work = partial(self._function, **arguments)
+        value = work() if is_async else await in_thread(work, stop)
         return as_result(await value if inspect.isawaitable(value) else value)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Value_co:
         """The function itself still works."""
         return self._function(*args, **kwargs)
 
 
-async def _in_thread(function: Callable[[], T]) -> T:
-    """What a function that blocks returns or raises. Whoever stops waiting leaves it to itself.
+def _own_context(context: Context, stop: threading.Event, *, is_async: bool) -> Context:
+    """The context of one call, which a thread may use too."""
+    send = context.emit if is_async else partial(asyncio.get_running_loop().call_soon_threadsafe, context.emit)
+    return msgspec.structs.replace(context, emit=send, stop=stop)
+
+
+def is_async_function(function: Callable[..., Any]) -> bool:
+    """Whether a function is called in the event loop, and not in a thread."""
+    inner = inspect.unwrap(function)
+    call = getattr(inner, "__call__", None)  # noqa: B004 - of an object with an async `__call__`
+    return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)
+
+
+async def in_thread(function: Callable[[], T], stop: threading.Event | None = None) -> T:
+    """What a function that blocks returns or raises. Whoever stops waiting leaves it to itself, and sets `stop`.
 
     A thread cannot be stopped. One of a pool would keep the process until a function that hangs comes back; this one
     does not.
@@ -143,7 +185,12 @@ async def _in_thread(function: Callable[[], T]) -> T:
             loop.call_soon_threadsafe(lambda: done.done() or done.set_result(outcome))
 
     threading.Thread(target=work, daemon=True, name="toolwire tool").start()
-    return (await done)()
+    try:
+        return (await done)()
+    except asyncio.CancelledError:
+        if stop is not None:
+            stop.set()
+        raise
 
 
 def _raise(error: BaseException) -> Never:
@@ -160,17 +207,21 @@ def as_result(value: Any) -> Result:
         return Result(tuple(cast("list[Part]", value)))
     if value is None or isinstance(value, str):
         return Result((TextPart(value or ""),))
-    return Result((TextPart(msgspec.json.encode(value, enc_hook=str).decode()),))
+    return Result((TextPart(encoded(cast("object", value))),))
+
+
+class Decorator(Protocol):
+    """Makes a tool of a function."""
+
+    def __call__(self, function: Callable[Parameters, Value_co], /) -> FunctionTool[Parameters, Value_co]: ...
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+def tool(function: Callable[Parameters, Value_co], /) -> FunctionTool[Parameters, Value_co]: ...
 
 
 @overload
-def tool(
-    *, name: str = "", parallel: bool = False, writes: bool = False
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+def tool(*, name: str = "", parallel: bool = False, writes: bool = False) -> Decorator: ...
 
 
 def tool(
@@ -187,64 +238,6 @@ def tool(
 def as_tool(each: Tool | Callable[..., Any]) -> Tool:
     """A tool as it is, or one made of a plain function."""
     return each if hasattr(each, "run") else tool(each)  # type: ignore[return-value, arg-type]
-
-
-_GIVEN = ("context", "call")
-
-
-def _parameters(
-    function: Callable[..., Any], name: str, described: dict[str, str]
-) -> tuple[list[str], type[msgspec.Struct]]:
-    """The parameters that the engine gives, and a type for those of the model."""
-    hints = get_type_hints(function, include_extras=True)
-    given: list[str] = []
-    fields: list[Any] = []
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.name in _GIVEN:
-            given.append(parameter.name)
-            continue
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f"{name}: the parameter {parameter.name} cannot be given by name")
-        kind = _described(hints.get(parameter.name, Any), described.get(parameter.name, ""))
-        default = () if parameter.default is parameter.empty else (_default(parameter.default),)
-        fields.append((parameter.name, kind, *default))
-    fields.sort(key=len)  # those without a default first
-    return given, msgspec.defstruct(f"{name}_arguments", fields, forbid_unknown_fields=True, kw_only=True)
-
-
-def _described(kind: Any, text: str) -> Any:
-    """The type with a description: the one given, or the first text among its annotations."""
-    text = text or next((each for each in getattr(kind, "__metadata__", ()) if isinstance(each, str)), "")
-    return Annotated[kind, msgspec.Meta(description=text)] if text else kind
-
-
-def _default(value: Any) -> Any:
-    """A default that each call has for itself."""
-    if isinstance(value, list | dict | set | bytearray):
-        return msgspec.field(default_factory=partial(copy.deepcopy, cast("Any", value)))
-    return value
-
-
-def _schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON Schema of a type's fields, with the others that it needs."""
-    schema = msgspec.json.schema(kind)
-    definitions: dict[str, Any] = schema.pop("$defs", {})
-    own: dict[str, Any] = definitions.pop(schema["$ref"].rpartition("/")[2]) if "$ref" in schema else schema
-    own.pop("title", None)
-    if not own.get("required"):
-        own.pop("required", None)
-    return {**own, "$defs": definitions} if definitions else own
-
-
-def _documented(text: str) -> tuple[str, dict[str, str]]:
-    """A docstring's description, and what its section `Args:` says of each parameter."""
-    head, _, rest = text.partition("\nArgs:\n")
-    section = re.split(r"^(?=\S)", rest, maxsplit=1, flags=re.MULTILINE)[0]  # up to the next line without an indent
-    described: dict[str, str] = {}
-    for entry in re.split(r"^ {4}(?=\S[^:\n]*:)", section, flags=re.MULTILINE)[1:]:
-        name, _, about = entry.partition(":")
-        described[name.split("(")[0].strip()] = " ".join(line.strip() for line in about.splitlines() if line.strip())
-    return head.strip(), described
 
 
 class Registry:

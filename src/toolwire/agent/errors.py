@@ -1,0 +1,83 @@
+"""Why a run of an agent has no result.
+
+ToolwireError
+├── ToolError             raised by a tool: the model reads it, and the run goes on
+├── FatalToolError        raised by a tool: it ends the run, and `run` raises it as it is
+├── SessionError          a session cannot be read, written or used
+└── AgentError            the run ended without a result; it has the `session`, the last `text` and the `usage`
+    ├── ModelFailed       the model's server refused or failed; carries a Failure
+    ├── LimitReached      a limit was reached: `limit` is tokens, seconds or cost
+    │   └── MaxTurnsExceeded
+    ├── AnswerCut         the answer ended early: `reason` is length or filter
+    ├── RepeatedCalls     the model made the same call again and again, and it failed each time
+    ├── OutputInvalid     the model gave no output of the type that was asked for
+    └── ServerFailed      an MCP server could not be started
+"""
+
+from typing import TYPE_CHECKING
+
+from toolwire.core.errors import Failure, ToolwireError
+from toolwire.core.events import Usage
+
+if TYPE_CHECKING:
+    from toolwire.agent.session import Session
+
+
+class AgentError(ToolwireError):
+    """A run ended without a result. What was done until then is in `session`, with which a run can go on."""
+
+    session: "Session | None" = None
+    """The session of the run; None if it never began."""
+    text: str = ""
+    """The last text of the model."""
+    usage: Usage = Usage()
+    """The tokens of the run."""
+
+
+class ModelFailed(AgentError):
+    """The model's server refused the request or failed, also when it was asked again."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self._failure = failure
+
+    @property
+    def failure(self) -> Failure:
+        return self._failure
+
+
+class LimitReached(AgentError):
+    """A limit was reached before the work was done."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(f"the limit {limit} was reached before the work was done")
+        self.limit = limit
+        """Its name in `Limits`."""
+
+
+class MaxTurnsExceeded(LimitReached):
+    """The model was asked as often as it may be, and wants to go on."""
+
+    def __init__(self, turns: int) -> None:
+        super().__init__("max_turns")
+        self.args = (f"the work was not done after {turns} turns of the model",)
+
+
+class AnswerCut(AgentError):
+    """The model's answer ended early, because of its length or a filter."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the answer was cut short: {reason}")
+        self.reason = reason
+
+
+class RepeatedCalls(AgentError):
+    """The model made the same call again and again, and it failed each time."""
+
+
+class OutputInvalid(AgentError):
+    """The model gave no output of the type that was asked for."""
+
+
+class ServerFailed(AgentError):
+    """An MCP server could not be started."""

@@ -1,0 +1,93 @@
+"""The typed output of a run: the model gives it as the arguments of a call of `final_result`.
+
+That works on every server that has tools. A server may refuse `response_format` beside tools, or not know it. Arguments
+that do not fit the type are a tool error that the model reads, and so is an answer in words; after `retries` of these
+the run fails.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from toolwire.agent.errors import OutputInvalid
+from toolwire.core.events import CallKind
+from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
+from toolwire.turns.tools.registry import Context, Result, as_result
+from toolwire.turns.tools.types import decoded, schema_of
+
+T = TypeVar("T")
+FINAL_RESULT = "final_result"
+DESCRIPTION = "Give the final result of the work. Call it once, when everything else is done."
+REMINDER = f"Give the final result by calling {FINAL_RESULT}; text alone is not read."
+_WRAPPED = "result"
+
+
+class OutputType(Generic[T]):
+    """A type for the output of runs. Any that is no object in JSON is given as the one argument `result`."""
+
+    def __init__(self, kind: type[T]) -> None:
+        schema = schema_of(kind)
+        self.kind = kind
+        self.is_wrapped = schema.get("type") != "object" or "properties" not in schema
+        self._arguments: Any = msgspec.defstruct("Arguments", [(_WRAPPED, kind)]) if self.is_wrapped else kind
+        self.parameters = msgspec.Raw(msgspec.json.encode(schema_of(self._arguments) if self.is_wrapped else schema))
+
+    def from_call(self, call: ToolCall) -> T:
+        """The output in a call. Raises `ToolError`."""
+        read: Any = read_arguments(call, self._arguments)
+        return getattr(read, _WRAPPED) if self.is_wrapped else read
+
+    def from_text(self, text: str) -> T:
+        """The output in an answer that is JSON. Raises `msgspec.DecodeError`."""
+        return decoded(text, self.kind)
+
+
+class OutputTool(Generic[T]):
+    """The tool `final_result` of one run, which keeps the output."""
+
+    name = FINAL_RESULT
+    description = DESCRIPTION
+    kind: CallKind = "function"
+    parallel = True
+    writes = False
+    format: msgspec.Raw | None = None
+
+    def __init__(self, output_type: OutputType[T], retries: int) -> None:
+        self._type = output_type
+        self._retries = retries
+        self._failures = 0
+        self._reason = ""
+        self._outputs: list[T] = []
+        self.parameters: msgspec.Raw | None = output_type.parameters
+
+    @property
+    def outputs(self) -> list[T]:
+        """The output, once it is there; the first of several."""
+        return self._outputs[:1]
+
+    async def run(self, call: ToolCall, context: Context) -> Result:
+        """Take the output in, or say what is wrong with it."""
+        try:
+            self._outputs.append(self._type.from_call(call))
+        except ToolError as error:
+            self._fail(str(error))
+            raise
+        return as_result("The result was received.")
+
+    def take_text(self, text: str) -> str:
+        """Take in what the model said without a call; returns what it should be told, if that is no output."""
+        try:
+            self._outputs.append(self._type.from_text(text))
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            self._fail(f"the model did not call {FINAL_RESULT}")
+            return REMINDER
+        return ""
+
+    def check(self) -> None:
+        """Raise `OutputInvalid` if the model has failed too often to give the output."""
+        if not self._outputs and self._failures > self._retries:
+            raise OutputInvalid(f"no valid output after {self._failures} attempts: {self._reason}")
+
+    def _fail(self, reason: str) -> None:
+        self._failures += 1
+        self._reason = reason

@@ -1,0 +1,125 @@
+"""What the runs of an agent share: an open model, sets of tools that are entered, MCP servers that are connected.
+
+All of it is opened for the first run and closed after the last, by one task, because some libraries want a context to
+be left by the task that entered it. Runs in different event loops share nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+
+import msgspec
+
+from toolwire.agent.errors import ServerFailed
+from toolwire.agent.mcp import Server, Servers
+from toolwire.agent.model import Model
+from toolwire.agent.waiting import wait_through
+from toolwire.turns.tools.registry import Tool
+from toolwire.turns.tools.toolset import Toolset
+
+_log = logging.getLogger("toolwire.agent")
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """What is open."""
+
+    model: Model
+    tools: tuple[Tool, ...]
+    """Those of the sets."""
+    servers: Servers | None
+
+
+async def opened(
+    stack: AsyncExitStack, model: Model, toolsets: Sequence[Toolset], servers: Sequence[Server]
+) -> Resources:
+    """Open everything; the stack closes it. Raises `ServerFailed`, and what a toolset raises."""
+    await model.open()
+    stack.push_async_callback(model.close)
+    for toolset in toolsets:
+        await stack.enter_async_context(toolset)
+    connected = await stack.enter_async_context(Servers(servers, _say)) if servers else None
+    if connected is not None:
+        await connected.ready()
+        for remote in connected.remotes:
+            if remote.problem:
+                raise ServerFailed(f"the MCP server {remote.server.name} is not running: {remote.problem}")
+    return Resources(model, tuple(tool for each in toolsets for tool in each.tools), connected)
+
+
+def _say(server: str, message: str) -> None:
+    _log.warning("MCP server %s %s", server, message)
+
+
+class SharedResources:
+    """Opens the resources for the first user in an event loop, and closes them after the last one there."""
+
+    def __init__(self, opening: Callable[[AsyncExitStack], Awaitable[Resources]]) -> None:
+        self._opening = opening
+        self._holders: dict[asyncio.AbstractEventLoop, _Holder] = {}
+
+    async def acquire(self) -> Resources:
+        """The open resources. Whoever gets them releases them; who gets an error does not."""
+        loop = asyncio.get_running_loop()
+        holder = self._holders.get(loop)
+        if holder is None or not holder.users:
+            holder = self._holders[loop] = _Holder(self._opening, holder)
+        holder.users += 1
+        try:
+            return await asyncio.shield(holder.opened)
+        except BaseException:
+            await self.release()
+            raise
+
+    async def release(self) -> None:
+        """Close the resources, unless somebody else uses them."""
+        loop = asyncio.get_running_loop()
+        holder = self._holders[loop]
+        holder.users -= 1
+        if holder.users:
+            return
+        try:
+            await holder.close()
+        finally:
+            if self._holders.get(loop) is holder:
+                del self._holders[loop]
+
+
+class _Holder:
+    """The task that opens and closes the resources. `previous` is one whose closing is waited for."""
+
+    def __init__(self, opening: Callable[[AsyncExitStack], Awaitable[Resources]], previous: "_Holder | None") -> None:
+        loop = asyncio.get_running_loop()
+        self.users = 0
+        self.opened: asyncio.Future[Resources] = loop.create_future()
+        self._opening = opening
+        self._leaving = asyncio.Event()
+        self._task = loop.create_task(self._hold(previous))
+
+    async def _hold(self, previous: "_Holder | None") -> None:
+        if previous is not None:
+            await asyncio.wait([previous._task])
+        try:
+            async with AsyncExitStack() as stack:
+                self.opened.set_result(await self._opening(stack))
+                await self._leaving.wait()
+        except BaseException as error:
+            if self.opened.done():
+                raise
+            if isinstance(error, asyncio.CancelledError):
+                self.opened.cancel()
+                raise
+            self.opened.set_exception(error)
+            self.opened.exception()  # all who wanted to know may be gone
+
+    async def close(self) -> None:
+        """Close everything and wait for that, also when the one who waits is cancelled."""
+        if self.opened.done():
+            self._leaving.set()
+        else:
+            self._task.cancel()
+        try:
+            await wait_through(self._task)
+        finally:
+            if not self._task.cancelled():
+                self._task.result()

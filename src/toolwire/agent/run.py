@@ -1,0 +1,204 @@
+"""One run of an agent: everything that happens in it, and then its result, or the error why there is none."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing
+from typing import Generic, Self, TypeVar
+
+import msgspec
+
+from toolwire.agent.errors import AgentError, AnswerCut, LimitReached, MaxTurnsExceeded, ModelFailed, RepeatedCalls
+from toolwire.agent.events import AgentEvent, CallEnded, CallStarted, TaskEnded, Tokens
+from toolwire.agent.history import Item
+from toolwire.agent.runner import Runner
+from toolwire.agent.session import Session
+from toolwire.agent.task import Task
+from toolwire.core.errors import BackendFault, BadRequest, InternalError
+from toolwire.turns.tools.calls import shortened
+from toolwire.turns.tools.loop import REPEATED_CALLS
+
+OutputT = TypeVar("OutputT")
+MAX_CHARS = 64_000_000
+"""Characters of results that a run keeps whole beside its session."""
+SHORT_CHARS = 1000
+
+
+class CompletedCall(msgspec.Struct, frozen=True):
+    """A call that the model made, and the result that it read."""
+
+    id: str
+    name: str
+    arguments: str
+    """As the model wrote them."""
+    result: str
+    failed: bool
+    seconds: float | None
+    """How long the tool ran; None if it never did."""
+
+
+class RunResult(msgspec.Struct, Generic[OutputT], frozen=True):
+    """What came of a run."""
+
+    output: OutputT
+    """The output of the type that was asked for; without one, the text."""
+    text: str
+    """The last text of the model."""
+    usage: Tokens
+    """The tokens of the run, with those of agents that were its tools."""
+    items: tuple[Item, ...]
+    """What the run added to the history, from the prompt on, or the summary that took the place of that."""
+    calls: tuple[CompletedCall, ...]
+    """The calls, in the order in which the model made them. After 64 million characters, results are kept shortened."""
+    turns: int
+    """How often the model was asked."""
+    session: Session
+    """The conversation, with which another run can go on."""
+
+
+class _Calls:
+    """The calls of a run, put together from its events."""
+
+    def __init__(self) -> None:
+        self._started: list[CallStarted] = []
+        self._open: defaultdict[str, deque[int]] = defaultdict(deque)  # by id: some servers use one in every turn
+        self._ended: dict[int, CompletedCall] = {}
+        self._chars = 0
+
+    def feed(self, event: AgentEvent) -> None:
+        """Take in a call, or its result."""
+        if isinstance(event, CallStarted):
+            self._open[event.call_id].append(len(self._started))
+            self._started.append(event)
+        elif isinstance(event, CallEnded):
+            index = self._open[event.call_id].popleft()
+            self._chars += len(event.result)
+            result = event.result if self._chars <= MAX_CHARS else shortened(event.result, SHORT_CHARS)
+            arguments = self._started[index].arguments
+            self._ended[index] = CompletedCall(
+                event.call_id, event.name, arguments, result, event.failed, event.seconds
+            )
+
+    @property
+    def completed(self) -> tuple[CompletedCall, ...]:
+        """All calls, in the order in which the model made them."""
+        return tuple(self._ended[index] for index in sorted(self._ended))
+
+
+class AgentRun(Generic[OutputT]):
+    """A run that is watched. It begins when it is iterated, and leaving the context cancels what is left of it.
+
+    async with agent.stream("…") as run:
+        async for event in run:
+            …
+    print(run.result.output)
+    """
+
+    def __init__(
+        self,
+        start: Callable[[AsyncExitStack], Awaitable[tuple[Runner, AsyncGenerator[AgentEvent]]]],
+        output: Callable[[Task], OutputT],
+    ) -> None:
+        self._start = start
+        self._output = output
+        self._stack = AsyncExitStack()
+        self._runner: Runner | None = None
+        self._events: AsyncGenerator[AgentEvent] | None = None
+        self._result: RunResult[OutputT] | None = None
+        self._error: BaseException | None = None
+        self._calls = _Calls()
+
+    async def __aenter__(self) -> Self:
+        if self._runner is not None:
+            raise RuntimeError("this run has begun already; every run needs an `agent.stream` of its own")
+        async with self._stack:
+            self._runner, events = await self._start(self._stack)
+            self._events = await self._stack.enter_async_context(aclosing(self._watched(events)))
+            self._stack = self._stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def __aiter__(self) -> AsyncIterator[AgentEvent]:
+        if self._events is None:
+            raise RuntimeError("this run is not open: watch it inside of `async with agent.stream(…) as run:`")
+        return self._events
+
+    async def wait(self) -> RunResult[OutputT]:
+        """The result, when the run is over. Raises what the run failed with."""
+        async for _ in self:
+            pass
+        return self.result
+
+    @property
+    def session(self) -> Session:
+        """The conversation, as it is now."""
+        if self._runner is None:
+            raise RuntimeError("this run has not begun")
+        return self._runner.session
+
+    @property
+    def result(self) -> RunResult[OutputT]:
+        """The result, once all events were seen. Raises what the run failed with."""
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise RuntimeError("this run is not over yet: its result is there after its last event")
+        return self._result
+
+    async def _watched(self, events: AsyncGenerator[AgentEvent]) -> AsyncGenerator[AgentEvent]:
+        """The events; after the last one comes the result, or the error is raised."""
+        async with aclosing(events):
+            async for event in events:
+                self._calls.feed(event)
+                if isinstance(event, TaskEnded):
+                    self._end(event)
+                yield event
+        if self._error is not None:
+            raise self._error
+
+    def _end(self, ended: TaskEnded) -> None:
+        task = self._task
+        if ended.reason != "done":
+            self._error = _error_of(ended, task)
+            return
+        output, calls = self._output(task), self._calls.completed
+        self._result = RunResult(output, ended.text, ended.usage, task.items, calls, task.tools.turns, task.session)
+
+    @property
+    def _task(self) -> Task:
+        assert self._runner is not None
+        assert self._runner.task is not None
+        return self._runner.task
+
+
+def _error_of(ended: TaskEnded, task: Task) -> BaseException:
+    """The error for a task that did not end well, with what was done until then."""
+    error = _named_error(ended, task)
+    if isinstance(error, AgentError):
+        error.session, error.text, error.usage = task.session, ended.text, ended.usage
+    return error
+
+
+def _named_error(ended: TaskEnded, task: Task) -> BaseException:
+    match ended.reason:
+        case "failed" if isinstance(task.error, BackendFault | BadRequest | InternalError):
+            return _caused(ModelFailed(task.error.failure), task.error)
+        case "failed":
+            return task.error or InternalError(ended.error)
+        case "cancelled":
+            return asyncio.CancelledError()
+        case "length" | "filter":
+            return AnswerCut(ended.reason)
+        case "max_turns":
+            return MaxTurnsExceeded(task.tools.turns)
+        case reason if reason == REPEATED_CALLS:
+            return RepeatedCalls(ended.error)
+        case reason:
+            return LimitReached(reason)
+
+
+def _caused(error: AgentError, cause: BaseException) -> AgentError:
+    error.__cause__ = cause
+    return error

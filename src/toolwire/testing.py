@@ -1,0 +1,181 @@
+"""A model for tests of one's own agents: it says, thinks and calls what the test wants, without a network.
+
+model = ScriptedModel(Calls("get_weather", city="Paris"), "It is warm.")
+result = await Agent(model, tools=[get_weather]).run("What is the weather in Paris?")
+assert model.requests[1].results == ("18 degrees in Paris",)
+
+Everything but the model is real: its turns are read as those of a server are.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+
+from toolwire.backends import responses
+from toolwire.backends.demo.writer import DemoWriter
+from toolwire.core.backend import Refuse, Script, Step, Wait
+from toolwire.core.request import Message, Request, ResultEntry, TextPart
+from toolwire.core.request import Tool as DeclaredTool
+
+__all__ = ["Calls", "Fails", "ModelRequest", "Part", "Says", "ScriptedModel", "Thinks", "Turn", "Waits"]
+
+
+class Says(msgspec.Struct, frozen=True):
+    """The model says this. A plain text is short for it."""
+
+    text: str
+
+
+class Thinks(msgspec.Struct, frozen=True):
+    """The model shows this reasoning."""
+
+    text: str
+
+
+class Calls:
+    """The model calls a tool with these arguments."""
+
+    def __init__(self, tool: str, /, **arguments: Any) -> None:
+        self.tool = tool
+        self.text = msgspec.json.encode(arguments).decode()
+
+    @classmethod
+    def with_text(cls, tool: str, text: str) -> "Calls":
+        """A call whose arguments are this text, which need not be JSON."""
+        call = cls(tool)
+        call.text = text
+        return call
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """The model is silent for so long."""
+
+    seconds: float
+
+
+class Fails(msgspec.Struct, frozen=True):
+    """The model's server refuses the request. By itself nothing else can be in such a turn.
+
+    An agent asks again after a failure that may pass, such as 503 and 429, but not after 400.
+    """
+
+    message: str = "The scripted model refuses this request."
+    status: int = 400
+    code: str = "scripted_failure"
+
+
+Part: TypeAlias = str | Says | Thinks | Calls | Waits | Fails
+Turn: TypeAlias = Part | Sequence[Part]
+"""What the model does when it is asked once."""
+
+
+class ModelRequest(msgspec.Struct, frozen=True):
+    """What a model was asked."""
+
+    instructions: str
+    prompt: str
+    """The last message of the user."""
+    messages: tuple[tuple[str, str], ...]
+    """The role and the text of every message."""
+    results: tuple[str, ...]
+    """The results of calls that came since the model spoke last."""
+    tools: tuple[str, ...]
+    """The names of the tools that it may call."""
+
+
+class ScriptedModel:
+    """Answers one request after another with the next turn of its script, and records what it was asked.
+
+    A turn may be a function of the request. `otherwise` answers all requests after the script; without it they fail.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        *turns: Turn | Callable[[ModelRequest], Turn],
+        otherwise: Turn | Callable[[ModelRequest], Turn] | None = None,
+    ) -> None:
+        self._turns = list(turns)
+        self._otherwise = otherwise
+        self.requests: list[ModelRequest] = []
+        """What it was asked, in order."""
+
+    @property
+    def unused(self) -> int:
+        """Turns of the script that nobody has asked for."""
+        return len(self._turns)
+
+    def conversation(self, request: Request, seed: str) -> "ScriptedConversation":
+        """Begin the answer to a request; the engine calls this."""
+        return ScriptedConversation(self, request, seed)
+
+    def next_turn(self, request: ModelRequest) -> Sequence[Part]:
+        """The answer to a request, which is recorded."""
+        self.requests.append(request)
+        turn = self._turns.pop(0) if self._turns else self._otherwise
+        if turn is None:
+            asked = len(self.requests)
+            return [Fails(f"The script of this model has {asked - 1} turns, and it was asked {asked} times.")]
+        made = turn(request) if callable(turn) else turn
+        return made if isinstance(made, Sequence) and not isinstance(made, str) else [made]
+
+
+class ScriptedConversation(responses.Conversation):
+    """One request to a scripted model."""
+
+    def __init__(self, model: ScriptedModel, request: Request, seed: str) -> None:
+        super().__init__(request, seed)
+        self._model = model
+        self._asked = request
+        self._writer = DemoWriter(request, seed)
+
+    def start(self) -> Script:
+        return Script(self._steps(self._model.next_turn(_recorded(self._asked))))
+
+    def _steps(self, parts: Sequence[Part]) -> Iterator[Step]:
+        for part in parts:
+            if isinstance(part, Fails):
+                error = {"message": part.message, "code": part.code}
+                yield Refuse(part.status, msgspec.json.encode({"error": error}))
+                return
+        yield self._writer.created()
+        for part in parts:
+            yield from self._part(part)
+        yield self._writer.complete()
+
+    def _part(self, part: Part) -> Iterator[Step]:
+        match part:
+            case str(text) | Says(text):
+                yield from self._writer.text(text)
+            case Thinks(text):
+                yield from self._writer.reason(text)
+            case Calls():
+                declared = [tool for tool in self._asked.tools if tool.name == part.tool]
+                yield from self._writer.call(declared[0] if declared else DeclaredTool(part.tool), part.text)
+            case Waits(seconds):
+                yield Wait(seconds)
+            case Fails():
+                pass
+
+
+def _recorded(request: Request) -> ModelRequest:
+    messages = [(entry.role, _text(entry)) for entry in request.entries if isinstance(entry, Message)]
+    prompts = [text for role, text in messages if role == "user"]
+    results: list[str] = []
+    for entry in reversed(request.entries):
+        if not isinstance(entry, ResultEntry):
+            break
+        results.insert(0, _text(entry))
+    return ModelRequest(
+        request.instructions,
+        prompts[-1] if prompts else "",
+        tuple(messages),
+        tuple(results),
+        request.tool_names,
+    )
+
+
+def _text(entry: Message | ResultEntry) -> str:
+    return "".join(part.text for part in entry.parts if isinstance(part, TextPart))
