@@ -1,17 +1,176 @@
-"""Toolwire carries LLM tool calls between any client and any model: whole, once, in order."""
+"""Toolwire carries LLM tool calls between any client and any model: whole, once, in order.
+
+Importing it loads msgspec and nothing else. Everything beyond the aggregator and the values that all parts share is
+loaded when it is first used. docs/library.md explains what is here and says what may change.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from toolwire.aggregator import CallDelta, Ingested, ToolCallAggregator, extract_use_tool_blocks
-from toolwire.core.collect import Call
+from toolwire.core.collect import Call, Item, Reasoning, Refusal, Text, Turn, events_of
+from toolwire.core.errors import (
+    BackendFault,
+    BadRequest,
+    Failure,
+    FedAfterEnd,
+    InternalError,
+    OutOfOrder,
+    ReplyTooLarge,
+    SettingsError,
+    ToolwireError,
+    TooManyCalls,
+    WrongDialect,
+)
+from toolwire.core.events import (
+    CallArgs,
+    CallEnded,
+    CallStarted,
+    CallTwin,
+    Dialect,
+    Event,
+    MessageEnded,
+    Note,
+    RawFrame,
+    ReasoningDelta,
+    ReasoningEnded,
+    RefusalDelta,
+    TextDelta,
+    TurnEnded,
+    TurnFailed,
+    TurnStarted,
+    Usage,
+)
 from toolwire.notations.use_tool import to_obsidian_xml
+
+if TYPE_CHECKING:
+    from toolwire.check.library import check_body, check_stream
+    from toolwire.check.rules import RULES
+    from toolwire.check.turns.rule import Finding, Rule
+    from toolwire.gateway.mounted import GatewayApp, create_app
+    from toolwire.library.bodies import Body, decode_body, encode_body, encode_error, translate_body
+    from toolwire.library.options import ConvertOptions, DecodeOptions, EncodeOptions, PolicyOptions, TranslateOptions
+    from toolwire.library.requests import ConvertedRequest, convert_request
+    from toolwire.library.streams import (
+        StreamDecoder,
+        StreamEncoder,
+        Translator,
+        collect,
+        decode_stream,
+        encode_stream,
+        translate,
+    )
+    from toolwire.turns.settings import Settings
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "RULES",
+    "BackendFault",
+    "BadRequest",
+    "Body",
     "Call",
+    "CallArgs",
     "CallDelta",
+    "CallEnded",
+    "CallStarted",
+    "CallTwin",
+    "ConvertOptions",
+    "ConvertedRequest",
+    "DecodeOptions",
+    "Dialect",
+    "EncodeOptions",
+    "Event",
+    "Failure",
+    "FedAfterEnd",
+    "Finding",
+    "GatewayApp",
     "Ingested",
+    "InternalError",
+    "Item",
+    "MessageEnded",
+    "Note",
+    "OutOfOrder",
+    "PolicyOptions",
+    "RawFrame",
+    "Reasoning",
+    "ReasoningDelta",
+    "ReasoningEnded",
+    "Refusal",
+    "RefusalDelta",
+    "ReplyTooLarge",
+    "Rule",
+    "Settings",
+    "SettingsError",
+    "StreamDecoder",
+    "StreamEncoder",
+    "Text",
+    "TextDelta",
+    "TooManyCalls",
     "ToolCallAggregator",
+    "ToolwireError",
+    "TranslateOptions",
+    "Translator",
+    "Turn",
+    "TurnEnded",
+    "TurnFailed",
+    "TurnStarted",
+    "Usage",
+    "WrongDialect",
     "__version__",
+    "check_body",
+    "check_stream",
+    "collect",
+    "convert_request",
+    "create_app",
+    "decode_body",
+    "decode_stream",
+    "encode_body",
+    "encode_error",
+    "encode_stream",
+    "events_of",
     "extract_use_tool_blocks",
     "to_obsidian_xml",
+    "translate",
+    "translate_body",
 ]
+
+_LOADED_LATER = {
+    "toolwire.check.library": ("check_body", "check_stream"),
+    "toolwire.check.rules": ("RULES",),
+    "toolwire.check.turns.rule": ("Finding", "Rule"),
+    "toolwire.gateway.mounted": ("GatewayApp", "create_app"),
+    "toolwire.library.bodies": ("Body", "decode_body", "encode_body", "encode_error", "translate_body"),
+    "toolwire.library.options": (
+        "ConvertOptions",
+        "DecodeOptions",
+        "EncodeOptions",
+        "PolicyOptions",
+        "TranslateOptions",
+    ),
+    "toolwire.library.requests": ("ConvertedRequest", "convert_request"),
+    "toolwire.library.streams": (
+        "StreamDecoder",
+        "StreamEncoder",
+        "Translator",
+        "collect",
+        "decode_stream",
+        "encode_stream",
+        "translate",
+    ),
+    "toolwire.turns.settings": ("Settings",),
+}
+"""What is loaded when it is first used, by module."""
+_MODULES = {name: module for module, names in _LOADED_LATER.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

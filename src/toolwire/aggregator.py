@@ -225,7 +225,8 @@ def _record(call: CallRow, stopped: bool) -> Call:
     """The call so far. Without arguments it is complete once it ended, or its turn did without being cut."""
     is_blank = call.kind == "function" and call.is_blank()
     whole = bool(call.closing) if call.ended else (call.is_whole() and not is_blank) or (stopped and call.may_be_all())
-    return Call(call.id, call.name, "{}" if is_blank and whole else call.text, call.kind, whole and not call.broken)
+    arguments, complete = "{}" if is_blank and whole else call.text, whole and not call.broken
+    return Call(call.id, call.name, arguments, call.kind, complete, namespace=call.namespace, signature=call.signature)
 
 
 def _ingested(deltas: list[CallDelta]) -> Ingested:

@@ -10,7 +10,7 @@ from toolwire.adapt.history import HistoryRule, repair_pairs
 from toolwire.core.calls import minted_prefix
 from toolwire.core.errors import BadRequest
 from toolwire.core.events import Note
-from toolwire.core.notes import StopMode, TurnStats
+from toolwire.core.notes import PassingStats, StopMode, TurnStats
 from toolwire.core.policies import (
     CapCalls,
     DropDuplicates,
@@ -96,6 +96,20 @@ def _asks_for_dropped(choice: ToolChoice, left: Sequence[object], hosts: Sequenc
     return choice.mode == "required" and not left
 
 
+class Reader(msgspec.Struct, frozen=True):
+    """Who reads the events of a turn, as far as policies depend on it."""
+
+    shows_results: bool = True
+    """The backend's output may hold results of calls, which only a client of its dialect would see."""
+    text_calls: bool | None = None
+    """Whether calls that are written in the text are read; None: as the request and the output mode ask."""
+    keeps_notes: bool = False
+    """Notes stay among the events; otherwise they are only counted."""
+
+
+CLIENT = Reader()
+
+
 class Assembly(msgspec.Struct, frozen=True):
     """The policies of one turn, and the two of them that the reader of the turn needs."""
 
@@ -111,24 +125,24 @@ def policies_for(
     report_twin: Callable[[str, str], object],
     last: Sequence[Policy] = (),
     validate: Validate | None = None,
-    *,
-    shows_results: bool = True,
+    reader: Reader = CLIENT,
 ) -> Assembly:
     """The policies for this request, followed by `last`.
 
     `report_twin` is called with a backend's call that is not delivered, and the call that stands for it. `validate`
-    checks arguments; without it they pass as they are. `shows_results`: the backend's output may hold results of calls.
+    checks arguments; without it they pass as they are.
     """
     mode = output_mode(rules, request)
     limit = 1 if request.parallel_calls is False else rules.max_calls
-    stats = TurnStats(rules.stop_after_mode)
+    stats = (PassingStats if reader.keeps_notes else TurnStats)(rules.stop_after_mode)
     for note in request.notes:
         stats.note(note)
     names = request.tool_names
-    policies: list[Policy] = [DropStrayOutputs()] if shows_results else []
+    policies: list[Policy] = [DropStrayOutputs()] if reader.shows_results else []
     policies.append(InferMissingName(names, request.forced_tool, rules.name_fallback))
     holding: list[ReadTextCalls | HoldCall] = []
-    if request.wants_calls or (mode == "obsidian-xml" and not request.tools):
+    reads_text = request.wants_calls or (mode == "obsidian-xml" and not request.tools)
+    if reads_text if reader.text_calls is None else reader.text_calls:
         declared = names if request.tools else None
         holding.append(ReadTextCalls((USE_TOOL, TOOL_CALL), seed, Schemas(request.tools), declared))
     if rules.dedup or mode == "obsidian-xml":
@@ -178,6 +192,28 @@ def _judging(request: Request, rules: ToolRules, validate: Validate | None) -> S
         return ()
     kind = CheckArguments if rules.arguments == "check" else RepairArguments
     return (kind(ArgumentJudge(request.tools, validate)),)
+
+
+def request_for_backend(
+    request: Request,
+    rules: ToolRules,
+    kind: str,
+    *,
+    hosts_tools: Sequence[str] = (),
+    hosts: Sequence[str] = (),
+    results_anywhere: bool = False,
+) -> Request:
+    """The request for a backend of this kind, with the operator's rules applied and without tools it does not have.
+
+    `hosts_tools`: the dialects whose names for hosted tools it knows. `hosts`: the types of such tools that it takes
+    from clients of its own dialect.
+    """
+    request = apply_rules(request, rules, results_anywhere=results_anywhere)
+    if request.dialect not in hosts_tools:
+        request = without_hosted_tools(request, rules, hosts if request.dialect == kind else ())
+    if not request.tools and not request.hosted_tools and request.tool_choice is not None:
+        request = msgspec.structs.replace(request, tool_choice=None)  # of nothing, which some servers refuse
+    return request
 
 
 def apply_rules(request: Request, rules: ToolRules, *, results_anywhere: bool = True) -> Request:

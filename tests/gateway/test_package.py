@@ -10,12 +10,17 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
+import openai
 import pytest
 
 import toolwire
+from tests.support.backend_writers import reply
 from tests.support.gateway import PROXIES, chat_body
+from tests.support.scripts import Calls, Says, Script
+from tests.support.upstream import Asked, Reply, Upstream
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -34,15 +39,21 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def program(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`toolwire` in a clean environment that has the wheel, and only the dependencies of this one."""
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a clean environment that has the wheel, and only the dependencies of this one."""
     folder = tmp_path_factory.mktemp("clean")
     venv.create(folder, with_pip=False)
     [packages] = folder.glob("lib/python*/site-packages")
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     install = ["-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([sys.executable, *install, "--disable-pip-version-check", str(wheel)], check=True)
-    return folder / "bin" / "toolwire"
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def program(python: Path) -> Path:
+    """`toolwire` in that environment."""
+    return python.with_name("toolwire")
 
 
 @pytest.fixture
@@ -92,13 +103,113 @@ def test_the_installed_gateway_serves_from_an_empty_directory(url: str, http: ht
     assert answer.json()["choices"][0]["finish_reason"] == "stop"
 
 
-def test_the_library_alone_loads_msgspec_and_nothing_else():
-    """Whoever needs the aggregator does not pay for a server."""
-    show = (
-        "import sys; before = {*sys.modules}; import toolwire, json; print(json.dumps(sorted({*sys.modules} - before)))"
-    )
+def loaded_by(program: str) -> set[str]:
+    """The packages that a program has loaded in the end, beside those that Python itself begins with."""
+    show = f"import sys; before = {{*sys.modules}}; {program}; import json; print(json.dumps([*{{*sys.modules}} - before]))"
     asked = subprocess.run([sys.executable, "-c", show], cwd=ROOT, check=True, capture_output=True, text=True)
     loaded = {name.partition(".")[0] for name in json.loads(asked.stdout)}
-    loaded.discard("typing_extensions")  # which msgspec uses where it is installed
+    return loaded - {"typing_extensions"}  # which msgspec uses where it is installed
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import toolwire",
+        "import toolwire; toolwire.collect(toolwire.decode_stream('chat', []))",
+        "import toolwire; [*toolwire.translate('chat', 'messages', [])]",
+        "import toolwire; toolwire.convert_request('chat', 'responses', {'model': 'm', 'messages': [{'role': 'user', 'content': 'x'}]})",
+        "import toolwire; toolwire.check_stream('chat', [])",
+        "import toolwire; dir(toolwire)",
+    ],
+)
+def test_the_library_alone_loads_msgspec_and_nothing_else(program: str):
+    """Whoever needs the aggregator, or a stream, does not pay for a server."""
+    loaded = loaded_by(program)
     assert loaded - sys.stdlib_module_names == {"msgspec", "toolwire"}
-    assert not loaded & {"asyncio", "http", "ssl"}
+    assert not loaded & {"asyncio", "http", "sqlite3", "ssl"}
+
+
+def test_only_the_gateway_loads_a_server():
+    assert {"starlette", "aiohttp", "sqlite3", "asyncio"} <= loaded_by("import toolwire; toolwire.create_app")
+
+
+# The examples
+
+
+def example(name: str, folder: Path) -> Path:
+    """A copy of an example, which finds nothing of the repository around it."""
+    return Path(shutil.copytree(ROOT / "examples" / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def test_every_example_is_tested_and_explained():
+    names = {path.name for path in (ROOT / "examples").iterdir() if path.is_dir()}
+    tested = Path(__file__).read_text()
+    assert [name for name in names if f'"{name}"' not in tested] == []
+    assert [name for name in names if f"({name}/" not in (ROOT / "examples" / "README.md").read_text()] == []
+
+
+def test_the_checker_of_streams_runs_in_pytest(python: Path, tmp_path: Path, environment: dict[str, str]):
+    folder = example("stream_checker", tmp_path)
+    run = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
+    done = subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout
+    broken = folder / "captured" / "broken.chat.sse"
+    broken.write_bytes((folder / "captured" / "calls.chat.sse").read_bytes().replace(b'"index":0,"id"', b'"id"'))
+    done = subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 1
+    assert "chat.call-index" in done.stdout
+
+
+def test_the_support_desk_passes_its_own_tests(python: Path, tmp_path: Path, environment: dict[str, str]):
+    folder = example("agent", tmp_path)
+    run = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
+    done = subprocess.run(run, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.fixture
+def chat_service(python: Path, upstream: Upstream, tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
+    """The address of the service that translates, in front of the scripted upstream."""
+    folder = example("responses_for_chat", tmp_path)
+    variables = {**environment, "RESPONSES_URL": upstream.url, "RESPONSES_KEY": "sk-example"}
+    with subprocess.Popen(
+        [python, "-m", "uvicorn", "service:app", "--port", "0"],
+        cwd=folder,
+        env=variables,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        ready = next(line for line in process.stderr if "Uvicorn running on " in line)
+        yield ready.split("running on ")[1].split()[0]
+        process.terminate()
+        process.stderr.read()
+
+
+def test_chat_clients_use_a_server_of_the_responses_api(chat_service: str, upstream: Upstream):
+    long = "a_tool_with_a_name_that_is_much_longer_than_the_sixty_four_characters_of_openai"
+    tools: list[Any] = [{"type": "function", "function": {"name": long, "parameters": {"type": "object"}}}]
+
+    def told(asked: Asked) -> Reply:
+        name = asked.body["tools"][0]["name"]
+        script = Script((Says("So."), Calls("call_a", name, '{"q":1}')))
+        return reply(script, "responses", stream=bool(asked.body.get("stream")))
+
+    upstream.replies["example"] = told
+    client = openai.OpenAI(base_url=f"{chat_service}/v1", api_key="unused", max_retries=0)
+    messages: list[Any] = [{"role": "user", "content": "Go."}]
+    whole = client.chat.completions.create(model="example", messages=messages, tools=tools)
+    [call] = whole.choices[0].message.tool_calls or []
+    assert call.type == "function"
+    assert (call.id, call.function.name, call.function.arguments) == ("call_a", long, '{"q":1}')
+    with client.chat.completions.stream(model="example", messages=messages, tools=tools) as stream:
+        streamed = stream.get_final_completion()
+    [call] = streamed.choices[0].message.tool_calls or []
+    assert (call.id, call.function.name, streamed.choices[0].finish_reason) == ("call_a", long, "tool_calls")
+    assert upstream.of("example")[-1].headers["authorization"] == "Bearer sk-example"
+
+    upstream.replies["example"] = Reply([b'{"error":{"message":"Slow down."}}'], 429, "application/json")
+    with pytest.raises(openai.RateLimitError, match="Slow down"):
+        client.chat.completions.create(model="example", messages=messages)
+    with pytest.raises(openai.BadRequestError, match="model"):
+        client.chat.completions.create(model="", messages=messages)

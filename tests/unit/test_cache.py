@@ -34,6 +34,8 @@ NOT_CLIENTS_BYTES = {
     "_owner_of",
     "_key",
     "bytes_of",
+    "load_token",
+    "statement",
 }
 """Functions whose arguments are our own, the operator's, or headers, whose size the server bounds."""
 

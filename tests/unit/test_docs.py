@@ -3,6 +3,7 @@
 import pkgutil
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -100,10 +101,17 @@ def resolves(name: str) -> bool:
     return True
 
 
+def flags_of(command: Any) -> set[str]:
+    """The options of a command and of those below it."""
+    below = (flags_of(each) for each in getattr(command, "commands", {}).values())
+    own = {flag for each in command.params for flag in (*each.opts, *each.secondary_opts, "--help")}
+    return own.union(*below)
+
+
 def missing_commands(page: str) -> list[str]:
     """Commands and options of `toolwire`, and targets of make, that are not there."""
     commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
-    options = {name: {flag for each in command.params for flag in (*each.opts, *each.secondary_opts, "--help")} for name, command in commands.items()}  # fmt: skip
+    options = {name: flags_of(command) for name, command in commands.items()}
     targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
     missing: list[str] = []
     for line in code(page, "sh"):

@@ -191,6 +191,11 @@ class Restore:
         """Notes of what the request lost."""
         self._unwrap: Unwrap | None = None
 
+    @property
+    def original_names(self) -> dict[str, str]:
+        """The client's names of tools that have another name at the server, by the name there."""
+        return {name: tool.name for (_, name), tool in self.table.items() if tool.name != name}
+
     def name(self, namespace: str, name: str) -> str:
         """The client's name of a tool."""
         tool = self.table.get((namespace, name))

@@ -70,6 +70,11 @@ class TurnDecoder(ABC):
         """Take notes about the request, which are delivered at the start of the turn."""
         self._opening.extend(notes)
 
+    @property
+    def opening(self) -> Sequence[Event]:
+        """The notes that it will deliver at the start of the turn."""
+        return self._opening
+
     def reasoning(self) -> str:
         """The reasoning so far, as the fields in which the server needs it back, if its protocol has such fields."""
         return ""

@@ -50,6 +50,26 @@ class LoweredConversation:
         return self._decoder.delta_fields if self._stages is None else ()
 
     @property
+    def lowered(self) -> Request:
+        """The request as it is written for the server."""
+        return self._request
+
+    @property
+    def restore(self) -> Restore:
+        """The stage that restores the calls of the answer."""
+        return self._restore
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """What the request lost on its way to the server; complete once it has been started."""
+        written = (event for event in self._decoder.opening if isinstance(event, Note))
+        return (*self._notes, *written)
+
+    def begin(self, notes: Sequence[Note]) -> None:
+        """Deliver these notes with the turn, for a request that was written by another conversation."""
+        self._notes = notes
+
+    @property
     def context_window(self) -> ContextWindow:
         """What the reply reported about the model's context window."""
         return self._decoder.context_window

@@ -9,32 +9,32 @@ from toolwire.check.exchange import Exchange, SentRequest, is_event_stream, is_f
 from toolwire.check.turns.frames import FrameCheck
 from toolwire.check.turns.loose import Json, as_object, as_objects, as_text, parsed
 from toolwire.check.turns.rule import Finding, request_facts
-from toolwire.check.turns.streams import StreamCheck, api_of, check_plain
+from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.core.events import Dialect
+from toolwire.core.recognise import dialect_of
 
 
 class NothingFound(Exception):
     """The file holds no turn; the message is one line for the user."""
 
 
-def read_file(data: bytes, api: Dialect = "", request: bytes = b"") -> Exchange:
+def read_file(data: bytes, api: Dialect | None = None, request: bytes = b"") -> Exchange:
     """The turn in a file: the bytes of a stream, or a plain answer. `request` is what was asked, if it is known."""
     plain = _object(data)
     api = api or _api_in(data)
-    if not api:
-        raise NothingFound("this is no stream and no answer of an API that is known here")
     if plain.get("error") and "object" not in plain:
         raise NothingFound("this is an error, and no turn")
+    if api is None:
+        raise NothingFound("this is no stream and no answer of an API that is known here")
     sent = SentRequest("POST", APIS[api].path, request) if request else SentRequest("", "")
     return _check(Exchange(1, "captured", api, sent, 200, "", data), is_stream=not plain)
 
 
-def _api_in(data: bytes) -> Dialect:
-    """The API that an answer belongs to, streamed or not; empty if it is unknown."""
+def _api_in(data: bytes) -> Dialect | None:
+    """The API that an answer belongs to, streamed or not; None if it is unknown."""
     plain = _object(data)
     objects = [plain] if plain else [each.fields for each in FrameCheck().feed(data + b"\n\n")]
-    apis: list[Dialect] = [*(api_of(each) for each in objects if api_of(each)), ""]
-    return apis[0]
+    return next((api for each in objects if (api := dialect_of(each))), None)
 
 
 def _object(data: bytes) -> Json:
@@ -70,12 +70,11 @@ def _read_entry(number: int, entry: Json) -> Iterator[Exchange]:
     content = as_object(response.get("content"))
     url, method = as_text(request.get("url")), as_text(request.get("method"))
     path = url.partition("?")[0].rstrip("/")
-    apis: list[Dialect] = [*(api.name for api in APIS.values() if path.endswith(api.path)), ""]
-    api = apis[0]
+    api: Dialect | None = next((api.name for api in APIS.values() if path.endswith(api.path)), None)
     body = _content(number, content) if api and method == "POST" and response.get("status") == 200 else b""
     posted = as_text(as_object(request.get("postData")).get("text")).encode()
     kind = as_text(content.get("mimeType"))
-    if body and ("model" in _object(posted) or _api_in(body) == api):
+    if api is not None and body and ("model" in _object(posted) or _api_in(body) == api):
         exchange = Exchange(number, "captured", api, SentRequest(method, url, posted), 200, kind, body)
         is_stream = is_event_stream(kind) or is_framed(body)
         yield _check(exchange, is_stream=is_stream, is_named=not kind or is_event_stream(kind))

@@ -82,7 +82,7 @@ def _captured(options: Options) -> Report:
         return check_captured(exchanges, str(path), options.only)
     request = path.with_suffix(".request.json")  # what --record has put beside it
     body = _read(request) if request.is_file() and request != path else b""
-    exchange = read_file(data, APIS[apis[0]].name if options.apis else "", body)
+    exchange = read_file(data, APIS[apis[0]].name if options.apis else None, body)
     return check_captured([exchange], str(path), options.only)
 
 

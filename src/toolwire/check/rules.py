@@ -10,6 +10,7 @@ from toolwire.core.events import Dialect
 RULES: dict[str, Rule] = {
     rule.id: rule for module in (turn, behaviour, frames, chat, responses_rules, messages) for rule in module.RULES
 }
+"""Every rule by its id."""
 
 _AREA_APIS: dict[str, tuple[Dialect, ...]] = {
     "chat": ("chat",),

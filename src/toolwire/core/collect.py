@@ -11,11 +11,11 @@ from toolwire.core.events import (
     CallEnded,
     CallKind,
     CallStarted,
-    Dialect,
     Event,
     MessageDelta,
     MessageEnded,
     Note,
+    Origin,
     RawFrame,
     Reason,
     ReasoningDelta,
@@ -53,7 +53,7 @@ class Reasoning(msgspec.Struct, frozen=True):
     content: tuple[str, ...] = ()
     id: str = ""
     signature: str = ""
-    origin: Dialect = ""
+    origin: Origin = ""
     redacted: bool = False
     item: str = ""
     """Item key used by deltas until the item's end supplies the id."""
@@ -70,11 +70,16 @@ class Call(msgspec.Struct, frozen=True):
     id: str
     name: str
     arguments: str
+    """All arguments as JSON text, or the input of a custom call; never parsed."""
     kind: CallKind = "function"
     complete: bool = True
+    """Whether the arguments are whole. A call that is not must not be run."""
     namespace: str = ""
+    """The group that the tool was declared in, if any."""
     item: str = ""
+    """The server's id of the item that holds the call, where a turn is carried within one dialect."""
     signature: str = ""
+    """Opaque data that the server needs back with the call."""
 
 
 Item: TypeAlias = Text | Refusal | Reasoning | Call | MessageEnded | RawFrame
@@ -311,7 +316,7 @@ class Collector:
     }
 
 
-def collect(events: list[Event]) -> Turn:
+def collect(events: Iterable[Event]) -> Turn:
     """The turn that these events describe."""
     collector = Collector()
     for event in events:

@@ -1,6 +1,6 @@
 """Deltas of a batch of frames: one event that stands for several, and how it is split again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -23,6 +23,14 @@ def with_batch(events: Sequence[Event], frame: Frame) -> Sequence[Event]:
         msgspec.structs.replace(event, batch=batch) if isinstance(event, Delta) and event.text == text else event
         for event in events
     ]
+
+
+def decoded(feed: Callable[[Frame], Sequence[Event]], frames: Sequence[Frame]) -> list[Event]:
+    """The events of these frames, as `feed` decodes each of them."""
+    out: list[Event] = []
+    for frame in frames:
+        out += feed(frame) if frame.batch is None else with_batch(feed(frame), frame)
+    return out
 
 
 def split_batch(event: TextDelta) -> Sequence[TextDelta]:

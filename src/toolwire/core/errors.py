@@ -3,11 +3,21 @@
     ToolwireError
     ├── BadRequest          the client's fault; names the field
     ├── BackendFault        the backend's fault; carries a Failure
-    │   └── ReplyTooLarge   its reply is more than may be held
+    │   ├── ReplyTooLarge   its reply is more than may be held
+    │   └── TooManyCalls    its turn has more calls than any model makes
+    ├── SettingsError       a setting that cannot be; names the field
+    ├── WrongDialect        bytes of another dialect than was said
+    ├── FedAfterEnd         something was fed to a stage after its end
+    ├── StoreFailed         the store cannot be used now (memory/store.py)
+    │   ├── Overtaken       another process has taken over what was to be written
+    │   └── NotUsable       the database lets nobody in (memory/postgres/faults.py)
+    ├── Locked              what is continued is being continued by another (gateway/responses/ordering.py)
+    ├── Overloaded          too much is in flight (gateway/flight.py)
     └── InternalError       ours
-        └── OutOfOrder      a stage broke the order of events
+        └── OutOfOrder      an event that the order of events does not allow
 
-A `Failure` is the same fact as a value: it travels inside `TurnFailed` and every dialect can write it.
+The errors of `toolwire.agent` hang in the same tree; docs/library.md draws all of it. A `Failure` is the same fact as a
+value: it travels inside `TurnFailed` and every dialect can write it.
 """
 
 from email.utils import parsedate_to_datetime
@@ -16,6 +26,9 @@ import msgspec
 
 CONTEXT_LENGTH_EXCEEDED = "context_length_exceeded"
 """The failure code of a request that does not fit into the model's context window."""
+
+THREAD_GONE = "thread_gone"
+"""The failure code of a conversation that cannot be continued where it was, of which nothing was sent yet."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -108,6 +121,29 @@ class TooManyCalls(BackendFault):
     def __init__(self) -> None:
         message = f"The turn has more than the limit of {MAX_CALLS} calls or other items."
         super().__init__(Failure(502, "reply_too_large", message))
+
+
+class SettingsError(ToolwireError):
+    """One clear line about a setting that cannot be, which names the field."""
+
+
+class WrongDialect(ToolwireError):
+    """A stream or a body is written in another dialect than was said."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(f"This is {_TITLES[found]} ({found!r}), not {_TITLES[expected]} ({expected!r}).")
+        self.expected = expected
+        self.found = found
+
+
+_TITLES = {"chat": "Chat Completions", "responses": "the Responses API", "messages": "the Messages API"}
+
+
+class FedAfterEnd(ToolwireError):
+    """`feed` or `end` was called after `end`."""
+
+    def __init__(self, stage: str) -> None:
+        super().__init__(f"{stage} has ended: each is for one turn.")
 
 
 class InternalError(ToolwireError):

@@ -16,8 +16,10 @@ from toolwire.core.batch import FrameBatch
 from toolwire.core.errors import Failure
 from toolwire.core.sse import Frame
 
-Dialect: TypeAlias = Literal["", "chat", "responses", "messages"]
-"""The dialects by name, which is also the origin of signatures made by backends of the same protocol."""
+Dialect: TypeAlias = Literal["chat", "responses", "messages"]
+"""The dialects by name: OpenAI Chat Completions, OpenAI Responses, Anthropic Messages."""
+Origin: TypeAlias = Literal["", "chat", "responses", "messages"]
+"""In which dialect something was written; empty if that is not known."""
 CallKind: TypeAlias = Literal["function", "custom"]
 ReasoningKind: TypeAlias = Literal["summary", "content"]
 Reason: TypeAlias = Literal["stop", "calls", "length", "filter"]
@@ -77,7 +79,7 @@ class ReasoningEnded(Event, frozen=True, gc=False):
 
     id: str = ""
     signature: str = ""
-    origin: Dialect = ""
+    origin: Origin = ""
     redacted: bool = False
 
 

@@ -381,6 +381,24 @@ class FinishReason:
         return None
 
 
+class FillArguments:
+    """Gives a function call that ends without arguments the empty object: no dialect has a call without any."""
+
+    handles: ClassVar[Kinds] = (CallStarted, CallArgs, CallEnded)
+
+    def __init__(self) -> None:
+        self._is_empty = False
+
+    def feed(self, event: Event) -> Events | None:
+        if isinstance(event, CallStarted):
+            self._is_empty = event.kind == "function"
+        elif isinstance(event, CallArgs):
+            self._is_empty = self._is_empty and not event.text
+        elif isinstance(event, CallEnded) and self._is_empty and event.complete:
+            return CallArgs(event.id, "{}"), event
+        return None
+
+
 class DropStrayOutputs:
     """Drops results in the server's output that answer no call of this turn.
 

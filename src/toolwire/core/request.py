@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from toolwire.core.events import CallKind, Dialect, Note
+from toolwire.core.events import CallKind, Note, Origin
 
 Role: TypeAlias = Literal["system", "developer", "user", "assistant"]
 ToolMode: TypeAlias = Literal["auto", "none", "required"]
@@ -130,7 +130,7 @@ class ReasoningEntry(msgspec.Struct, frozen=True, tag=True, tag_field="entry"):
     summary: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
     signature: str = ""
-    origin: Dialect = ""
+    origin: Origin = ""
     redacted: bool = False
     raw: msgspec.Raw | None = None
     message: int = -1
@@ -232,7 +232,7 @@ class Request(msgspec.Struct, frozen=True):
 
     model: str
     entries: tuple[Entry, ...]
-    dialect: Dialect = ""
+    dialect: Origin = ""
     """The client's dialect, for a backend that speaks it too."""
     history_field: str = "messages"
     """The name of the field that holds the conversation in the client's dialect."""

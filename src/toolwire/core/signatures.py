@@ -9,7 +9,7 @@ import binascii
 
 import msgspec
 
-from toolwire.core.events import Dialect
+from toolwire.core.events import Origin
 
 PREFIX = "toolwire.signature.1."
 _ORIGINS = ("responses", "messages")
@@ -19,7 +19,7 @@ _ORIGINS = ("responses", "messages")
 class PackedSignature(msgspec.Struct, frozen=True, array_like=True):
     """A signature, its origin, and the reasoning that belongs to it."""
 
-    origin: Dialect
+    origin: Origin
     id: str
     text: tuple[str, ...]
     signature: str

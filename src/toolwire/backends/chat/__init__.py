@@ -22,10 +22,14 @@ from toolwire.notations.reasoning import ReadReasoning
 from toolwire.notations.registry import CALLS, HERMES, REASONING
 from toolwire.notations.values import Schemas
 
-__all__ = ["OPENAI", "PATH", "Conversation", "Profile"]
+__all__ = ["HOSTS_TOOLS", "OPENAI", "PATH", "RESULTS_ANYWHERE", "Conversation", "Profile", "profile_from"]
 
 PATH = "/chat/completions"
 """What follows the base URL."""
+HOSTS_TOOLS: tuple[str, ...] = ()
+"""The dialects whose names for tools it knows that it runs itself, such as web search."""
+RESULTS_ANYWHERE = False
+"""Whether results may stand anywhere behind their calls; if not, they must follow them."""
 
 
 class Conversation(LoweredConversation):

@@ -15,10 +15,24 @@ from toolwire.core.backend import Post
 from toolwire.core.errors import Failure
 from toolwire.core.request import Request
 
-__all__ = ["ANTHROPIC", "MODELS_PATH", "PATH", "Conversation", "Profile", "count_tokens"]
+__all__ = [
+    "ANTHROPIC",
+    "HOSTS_TOOLS",
+    "MODELS_PATH",
+    "PATH",
+    "RESULTS_ANYWHERE",
+    "Conversation",
+    "Profile",
+    "count_tokens",
+    "profile_from",
+]
 
 PATH = "/messages"
 """What follows the base URL."""
+HOSTS_TOOLS: tuple[str, ...] = ("messages",)
+"""The dialects whose names for tools it knows that it runs itself, such as web search."""
+RESULTS_ANYWHERE = False
+"""Whether results may stand anywhere behind their calls; if not, they must follow them."""
 
 MODELS_PATH = "/models?limit=1000"
 """The list of its models. Anthropic gives twenty at a time unless more are asked for."""

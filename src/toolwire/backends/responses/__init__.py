@@ -16,10 +16,25 @@ from toolwire.core.backend import Opening, Post
 from toolwire.core.errors import Failure
 from toolwire.core.request import Request
 
-__all__ = ["CHATGPT", "OPENAI", "PATH", "USAGE_PATH", "Conversation", "Profile", "count_tokens"]
+__all__ = [
+    "CHATGPT",
+    "HOSTS_TOOLS",
+    "OPENAI",
+    "PATH",
+    "RESULTS_ANYWHERE",
+    "USAGE_PATH",
+    "Conversation",
+    "Profile",
+    "count_tokens",
+    "profile_from",
+]
 
 PATH = "/responses"
 """What follows the base URL."""
+HOSTS_TOOLS: tuple[str, ...] = ("chat", "responses")
+"""The dialects whose names for tools it knows that it runs itself, such as web search."""
+RESULTS_ANYWHERE = True
+"""Whether results may stand anywhere behind their calls; if not, they must follow them."""
 
 
 class Conversation(LoweredConversation):

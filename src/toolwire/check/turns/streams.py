@@ -6,10 +6,9 @@ import msgspec
 
 from toolwire.check.turns import chat, messages, responses
 from toolwire.check.turns.frames import FrameCheck, ReceivedFrame
-from toolwire.check.turns.loose import Json, as_object, as_text, parsed, shown
+from toolwire.check.turns.loose import as_object, parsed, shown
 from toolwire.check.turns.rule import Finding, RequestFacts
 from toolwire.check.turns.turn import ObservedTurn, check_turn
-from toolwire.core.events import Dialect
 
 FORMS = {
     "chat": (chat.ChatStream, chat.check_plain, chat.plain_turn),
@@ -56,13 +55,3 @@ def check_plain(body: bytes, facts: RequestFacts) -> tuple[list[Finding], Observ
     fields = as_object(value)
     turn = read(fields)
     return [*check(fields, facts), *check_turn(turn, msgspec.structs.replace(facts, usage=True))], turn
-
-
-def api_of(value: Json) -> Dialect:
-    """The API of a first event or a plain answer; empty if it is unknown."""
-    kind = as_text(value.get("type"))
-    if as_text(value.get("object")).startswith("chat.completion"):
-        return "chat"
-    if kind.startswith("response.") or value.get("object") == "response":
-        return "responses"
-    return "messages" if kind in messages.KNOWN or kind == "message" else ""

@@ -69,9 +69,11 @@ _FAILED_CODES = frozenset(
         "cyber_policy",
         "bio_policy",
         "misalignment_policy_violation",
+        "owner_lost",
     )
 )
-"""Codes of a failed response that clients understand; any other becomes `server_error`."""
+"""Codes of a failed response that clients understand, and ours for a run whose process is gone; any other becomes
+`server_error`."""
 
 INCOMPLETE: dict[Reason, str] = {"length": "max_output_tokens", "filter": "content_filter"}
 """Why a response may end incomplete."""
@@ -116,8 +118,7 @@ class ResponseObject:
         """Mark the response as failed."""
         self.status = "failed"
         self._head["output"] = output
-        code = failure.code if failure.code in _FAILED_CODES else "server_error"
-        self._head["error"] = {"code": code, "message": failure.message}
+        self._head["error"] = {"code": failed_code(failure), "message": failure.message}
 
     def cancel(self, output: list[msgspec.Raw]) -> None:
         """Mark the response as cancelled."""
@@ -147,6 +148,11 @@ class ResponseObject:
         if self.usage is None:
             return None
         return usage_object(self.usage, msgspec.json.decode(self._original.get("usage", b"null")) or {})
+
+
+def failed_code(failure: Failure) -> str:
+    """The code that a failed response has for this failure."""
+    return failure.code if failure.code in _FAILED_CODES else "server_error"
 
 
 def usage_object(usage: Usage, original: dict[str, Any] | None = None) -> dict[str, Any]:

@@ -1,0 +1,130 @@
+"""Requests: a body of one dialect as that of another, and the way back for the reply.
+
+A server supports less than a request may hold, so names, ids, kinds and schemas change on the way; `adapt/lowering.py`
+does that. A `ConvertedRequest` knows what has changed, and reads the reply in the words of whoever asked.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Unpack
+
+import msgspec
+
+from toolwire.assembly import request_for_backend
+from toolwire.backends import chat as chat_backend
+from toolwire.backends import messages as messages_backend
+from toolwire.backends import responses as responses_backend
+from toolwire.core.backend import Post
+from toolwire.core.collect import Turn
+from toolwire.core.errors import BadRequest, Failure
+from toolwire.core.events import Dialect, Note
+from toolwire.core.request import CallEntry, Request
+from toolwire.dialects import chat, messages, responses
+from toolwire.library.bodies import Body, as_bytes, decode_body, translate_body
+from toolwire.library.options import ConvertOptions, EncodeOptions, check_names, rules_of
+from toolwire.library.reply import ReplyPlan, checked_dialect, converse, profile_of
+from toolwire.library.streams import StreamDecoder, Translator, translate
+
+_BACKENDS = {"chat": chat_backend, "responses": responses_backend, "messages": messages_backend}
+
+
+class ConvertedRequest:
+    """A request as a server of another dialect takes it, and how its reply is read."""
+
+    def __init__(
+        self, source: Dialect, plan: ReplyPlan, post: Post, names: Mapping[str, str], ids: Mapping[str, str]
+    ) -> None:
+        self.source: Dialect = source
+        """The dialect of whoever asked."""
+        self.target: Dialect = plan.kind
+        """The dialect of the server."""
+        self.path: str = post.path
+        """What follows the base URL of the server."""
+        self.headers: Mapping[str, str] = post.headers
+        """What the server needs beside the key, which is not known here."""
+        self.body: bytes = post.body
+        """The body for the server."""
+        self.model: str = plan.request.model
+        """The model's name in the original body."""
+        self.stream: bool = plan.request.stream
+        """Whether a stream was asked for."""
+        self.notes: tuple[Note, ...] = (*plan.request.notes, *plan.notes)
+        """What could not be carried over, or had to change."""
+        self.names: Mapping[str, str] = names
+        """Names of tools that the server knows by another name: from the name there to the original one."""
+        self.ids: Mapping[str, str] = ids
+        """Ids of calls in the history that the server knows by another id: from the id there to the original one."""
+        self.plan: ReplyPlan = plan
+        """How the reply is read. What it holds may change with any version."""
+
+    def decoder(self) -> StreamDecoder:
+        """What reads the server's stream: turn events with the original names, ids and kinds."""
+        return StreamDecoder(self.target, answers=self)
+
+    def decode_body(self, body: Body) -> Turn:
+        """The turn in the server's plain answer, with the original names, ids and kinds."""
+        return decode_body(self.target, body, answers=self)
+
+    def translator(self, **options: Unpack[EncodeOptions]) -> Translator:
+        """What turns the server's stream into the one that was asked for."""
+        return Translator(self.target, self.source, **options, answers=self)
+
+    def translate(self, chunks: Iterable[bytes], **options: Unpack[EncodeOptions]) -> Iterator[bytes]:
+        """The server's stream as the one that was asked for."""
+        return translate(self.target, self.source, chunks, **options, answers=self)
+
+    def translate_body(self, body: Body, **options: Unpack[EncodeOptions]) -> bytes:
+        """The server's plain answer as the one that was asked for."""
+        return translate_body(self.target, self.source, body, **options, answers=self)
+
+    def failure(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Failure:
+        """What an answer with an error status means; `encode_error` writes it for whoever asked."""
+        return self.plan.conversation("").refused(status, headers or {}, body)
+
+
+def convert_request(
+    source: Dialect, target: Dialect, body: Body, **options: Unpack[ConvertOptions]
+) -> ConvertedRequest:
+    """A request of one dialect for a server of another, or of the same with other limits.
+
+    Raises `BadRequest`, which names the field, if the body is not valid or cannot be carried over.
+    """
+    check_names(options, ConvertOptions)
+    source, target = checked_dialect(source), checked_dialect(target)
+    profile, rules = profile_of(target, options.get("profile", {})), rules_of(options)
+    facts = _BACKENDS[target]
+    request = request_for_backend(
+        _decoded(source, as_bytes(body)),
+        rules,
+        target,
+        hosts_tools=facts.HOSTS_TOOLS,
+        hosts=getattr(profile, "hosts", ()),
+        results_anywhere=facts.RESULTS_ANYWHERE,
+    )
+    if request.choices > 1 and source != target:
+        raise BadRequest(f"n must be 1 for a server of another dialect; received {request.choices}.", "n")
+    model = options.get("model") or request.model
+    conversation = converse(msgspec.structs.replace(request, model=model), "", profile)
+    names, ids = conversation.restore.original_names, _changed_ids(request, conversation.lowered)
+    post = conversation.start()
+    assert isinstance(post, Post)
+    plan = ReplyPlan(target, request, profile, rules, options.get("text_calls"), model, conversation.notes)
+    return ConvertedRequest(source, plan, post, names, ids)
+
+
+def _decoded(source: Dialect, body: bytes) -> Request:
+    if source == "chat":
+        return chat.decode_request(body)
+    if source == "messages":
+        return messages.decode_request(body)
+    parsed = responses.read_request(body)
+    field = "previous_response_id" if parsed.body.previous_response_id else "conversation"
+    if parsed.body.previous_response_id or parsed.conversation:
+        message = f"{field}: What came before is not in this body; send all items as input."
+        raise BadRequest(message, field, "unsupported_parameter")
+    return parsed.request()
+
+
+def _changed_ids(request: Request, lowered: Request) -> dict[str, str]:
+    """The ids of calls that have changed: lowering changes no order, and drops no call."""
+    before, after = ([entry for entry in each.entries if isinstance(entry, CallEntry)] for each in (request, lowered))
+    return {now.id: then.id for then, now in zip(before, after, strict=True) if now.id != then.id}
