@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.gateway import Gateway, backend
+from tests.support.postgres import oldest_postgres, pooler, postgres  # noqa: F401 - fixtures
 from tests.support.upstream import Upstream
 
 settings.register_profile("default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -72,5 +73,5 @@ def gateway(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture(scope="session")
 def http() -> Iterator[httpx.Client]:
-    with httpx.Client(timeout=30, trust_env=False) as client:
+    with httpx.Client(timeout=120, trust_env=False) as client:
         yield client

@@ -74,7 +74,7 @@ class Faulty:
         self._port = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
 
     def add(self, fault: Fault) -> str:
         """The address of a server with this fault."""

@@ -15,7 +15,8 @@ from tests.support.schemas import events as package_events
 from toolwire.check.rules import CAUSES, RULES, roots
 from toolwire.check.turns.responses_items import CORE, HOSTED
 from toolwire.check.turns.rule import Finding, RequestFacts
-from toolwire.check.turns.streams import api_of, check_plain
+from toolwire.check.turns.streams import check_plain
+from toolwire.core.recognise import dialect_of
 
 SOUND: dict[str, tuple[Frames, RequestFacts]] = {
     f"{module.ASKED.api}: {name}": each
@@ -273,13 +274,13 @@ def test_every_event_that_the_sdk_knows_is_known():
 
 @pytest.mark.parametrize("api", STREAMS)
 def test_an_api_is_known_by_its_first_words(api: str):
-    assert api_of(STREAMS[api]()[0].data) == api
-    assert api_of(PLAIN[api][0]()) == api
+    assert dialect_of(STREAMS[api]()[0].data) == api
+    assert dialect_of(PLAIN[api][0]()) == api
 
 
 @pytest.mark.parametrize("value", [{}, {"type": "x"}, {"type": ["message"]}, {"object": 1}])
 def test_the_words_of_others_are_of_no_api(value: Json):
-    assert api_of(value) == ""
+    assert dialect_of(value) is None
 
 
 @pytest.mark.parametrize(("status", "rules"), [("completed", {"calls.json"}), ("incomplete", set[str]())])

@@ -64,11 +64,12 @@ def test_a_terminal_gets_everything(desk: Desk):
             lines = after_health(terminal)
             url = lines[3].removeprefix("toolwire ready on ")
             launch = f"{PROGRAM[0]} -m toolwire launch -p {url.rpartition(':')[2]}"
-            assert lines[:12] == [
+            assert lines[:13] == [
                 f"Toolwire {__version__}",
                 f"configuration  {desk.config}",
                 f"store          {desk.store}",
                 f"toolwire ready on {url}",
+                f"toolwire: console {url}/?token={(desk.store.parent / 'console-token').read_text().strip()}",
                 "",
                 f"curl {url}/v1/chat/completions -H content-type:application/json -d '{ASK % 'qwen3'}'",
                 f"{launch} claude",
@@ -84,7 +85,7 @@ def test_what_is_to_be_pasted_works(desk: Desk):
     with serving(desk) as terminal:
         lines = after_health(terminal)
         assert lines[1] == f"configuration  none; toolwire init writes {desk.config}"
-        curl, claude, codex = lines[5:8]
+        curl, claude, codex = lines[6:9]
         assert '"object":"chat.completion"' in paste(desk, curl).stdout
         for line in (claude, codex):
             program = desk.home / line.split()[-1]
@@ -97,13 +98,13 @@ def test_what_is_to_be_pasted_works(desk: Desk):
 def test_a_key_of_the_gateway_is_named_but_not_shown(desk: Desk):
     desk.configure('[[keys]]\nname = "me"\nkey_env = "MY_KEY"\n')
     with serving(desk, MY_KEY="secret-1") as terminal:
-        curl = after_health(terminal)[5]
+        curl = after_health(terminal)[6]
         assert '-H "authorization: Bearer $MY_KEY"' in curl
         assert '"object":"chat.completion"' in paste(desk, curl, MY_KEY="secret-1").stdout
         assert "secret-1" not in terminal.text
     desk.configure('[[keys]]\nname = "me"\nkey = "secret-2"\n')
     with serving(desk) as terminal:
-        assert '-H "authorization: Bearer KEY"' in after_health(terminal)[5]
+        assert '-H "authorization: Bearer KEY"' in after_health(terminal)[6]
         assert "secret-2" not in terminal.text
 
 
@@ -113,7 +114,7 @@ def test_a_file_that_launch_would_not_read_is_named(desk: Desk):
     with serving(desk, "-c", "toolwire.toml", DEEPSEEK_API_KEY="k") as terminal:
         lines = after_health(terminal)
         assert lines[2] == "store          in memory"
-        assert shlex.split(lines[6])[3:] == ["launch", "-c", str(here), "-m", "MODEL", "claude"]
+        assert shlex.split(lines[7])[3:] == ["launch", "-c", str(here), "-m", "MODEL", "claude"]
 
 
 def test_a_backend_that_does_not_answer_delays_nothing_and_is_given_up(desk: Desk):
@@ -156,21 +157,22 @@ def test_a_port_that_is_taken_is_told_after_the_file(desk: Desk):
         )
 
 
-def test_a_pipe_gets_the_ready_line_alone(desk: Desk, tmp_path: Path):
+def test_a_pipe_gets_the_ready_line_and_the_link_to_the_console(desk: Desk, tmp_path: Path):
     desk.configure(local("http://127.0.0.1:9/v1"))
     said = tmp_path / "said"
     with said.open("wb") as file:
         process = subprocess.Popen(
             [*PROGRAM, "serve", "--port", "0"], cwd=desk.folder, env=desk.environment, stdout=file, stderr=file
         )
-        end = time.monotonic() + 30
-        while not said.read_text().endswith("\n") and time.monotonic() < end:
+        end = time.monotonic() + 60
+        while said.read_text().count("\n") < 2 and time.monotonic() < end:
             time.sleep(0.05)
         time.sleep(1)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
-    [line] = said.read_text().splitlines()
+        assert process.wait(120) == 0
+    line, console = said.read_text().splitlines()
     assert line.startswith("toolwire ready on http://127.0.0.1:")
+    assert console.startswith(f"toolwire: console {line.split()[-1]}/?token=")
 
 
 def test_a_gateway_without_a_place_for_its_lines_serves(desk: Desk, tmp_path: Path):
@@ -183,4 +185,4 @@ def test_a_gateway_without_a_place_for_its_lines_serves(desk: Desk, tmp_path: Pa
         assert paste(desk, asked).stdout.startswith('{"status":"ok"')
     finally:
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(120) == 0

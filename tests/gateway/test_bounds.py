@@ -39,13 +39,13 @@ def test_a_gateway_that_is_full_says_so(http, start, upstream, dialect, status):
         with httpx.stream("POST", gateway.base_url + PATHS["chat"], json=large, timeout=30) as response:
             next(response.iter_bytes())
             begun.set()
-            release.wait(20)
+            release.wait(60)
 
     release = threading.Event()
     large = asked("chat", "up/held", "x" * 180_000, stream=True)
     holding = threading.Thread(target=hold)
     holding.start()
-    assert begun.wait(20)
+    assert begun.wait(60)
     refused = http.post(gateway.base_url + PATHS[dialect], json=asked(dialect, "demo", "x" * 180_000))
     assert (refused.status_code, "retry-after" in refused.headers) == (status, True)
     error = refused.json()["error"]
@@ -102,7 +102,7 @@ def test_what_is_held_of_a_stream_has_a_bound(http, start, upstream, what):
     ) as response:
         body = response.read()
     assert b"reply_too_large" in body
-    assert upstream.gone.wait(10)
+    assert upstream.gone.wait(60)
 
 
 @pytest.mark.parametrize(
@@ -175,5 +175,5 @@ def test_a_client_that_never_reads_is_given_up(start, upstream, transport):
             assert b" 101 " in client.recv(1000)
             asked = {"type": "response.create", "model": "up/flood", "input": "Go.", "store": False}
             client.sendall(Frame(Opcode.TEXT, json.dumps(asked).encode()).serialize(mask=True))
-        assert upstream.gone.wait(20)
+        assert upstream.gone.wait(60)
         assert gateway.wait_for_turns(1)[0]["status"] == 499

@@ -27,7 +27,7 @@ def ask(start, upstreams):
     gateway = start("\n".join(tables))
 
     def post(model: str, *, stream: bool = False) -> httpx.Response:
-        return httpx.post(f"{gateway.url}/v1/chat/completions", json=chat_body(model, stream=stream), timeout=20)
+        return httpx.post(f"{gateway.url}/v1/chat/completions", json=chat_body(model, stream=stream), timeout=120)
 
     return post
 

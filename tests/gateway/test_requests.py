@@ -70,7 +70,12 @@ def test_a_name_that_every_event_would_repeat_is_not_taken_at_any_length(http, g
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("POST", "/v1/nothing", 404), ("GET", "/v1/chat/completions", 405), ("GET", "/", 404), ("GET", "/metrics/", 404)],
+    [
+        ("POST", "/v1/nothing", 404),
+        ("GET", "/v1/chat/completions", 405),
+        ("GET", "/nothing", 404),
+        ("GET", "/metrics/", 404),
+    ],
 )
 def test_what_is_not_served_is_an_error_object(http, gateway, method, path, status):
     response = http.request(method, gateway.url + path)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from websockets.sync.client import connect
 
-from tests.agent.stage import Far, ended, play, turn, worked
+from tests.agent.stage import Far, ended, play, runner_on, turn, worked
 from tests.support.backend_writers import STREAMED, frame
 from tests.support.checked import responses_faults
 from tests.support.client_readers import named_frames
@@ -18,7 +18,6 @@ from tests.support.gateway import Events, Gateway, Responses
 from tests.support.routes import Routes, backends, question
 from tests.support.scripts import NAMES, Calls, Name, Says, Script, Thinks, truth
 from tests.support.upstream import Pause, Reply, Upstream
-from toolwire.agent import Agent
 from toolwire.core import sse
 from toolwire.core.batch import read_batch
 from toolwire.turns.settings import Server
@@ -85,7 +84,7 @@ def model(request: pytest.FixtureRequest, routes: Routes) -> str:
 
 @pytest.fixture
 def api(routes: Routes) -> Iterator[Responses]:
-    with httpx.Client(timeout=30, trust_env=False) as http:
+    with httpx.Client(timeout=120, trust_env=False) as http:
         yield Responses(http, routes.gateway)
 
 
@@ -214,7 +213,7 @@ def test_frames_are_joined_only_with_batching(monkeypatch: pytest.MonkeyPatch, k
     async def ask() -> None:
         async with Far(turn(Says("".join(WORDS)), kind=kind, chars=2), kind=kind) as far:
             settings = msgspec.structs.replace(far.settings, server=Server(batching=batching))
-            assert ended(await worked(Agent("up/m", settings=settings))).text == "".join(WORDS)
+            assert ended(await worked(runner_on("up/m", settings=settings))).text == "".join(WORDS)
 
     monkeypatch.setattr(sse, "read_batch", watched)
     play(ask())

@@ -281,7 +281,7 @@ def _(impatient: Wire) -> None:
 
     def limit(name: str, place: int) -> str:
         """The limit that ended the stream, if one did."""
-        with httpx.Client(timeout=30, trust_env=False) as http:
+        with httpx.Client(timeout=120, trust_env=False) as http:
             error = Wire(impatient.gateway, impatient.upstream, http).doors[place].stream(models[name]).error
         return re.sub(r".*timeouts\.(\w+).*", r"\1", error["message"]) if error else ""
 
