@@ -104,8 +104,8 @@ class Client(threading.Thread):
         self._witness.saw_end(self.name, response, prompt)
         return response
 
-    def ask_streamed(self, api: Responses, prompt: str, **fields: Any) -> dict[str, Any]:
-        body = response_body("demo", prompt, stream=True, **fields, **self._chained)
+    def ask_streamed(self, api: Responses, prompt: str, model: str = "demo", **fields: Any) -> dict[str, Any]:
+        body = response_body(model, prompt, stream=True, **fields, **self._chained)
         with api.http.stream("POST", api.url, json=body) as answer:
             assert answer.status_code == 200
             for name, event in iter_events(answer, Events()):
@@ -118,6 +118,10 @@ class Client(threading.Thread):
 
     def ask_background(self, api: Responses, prompt: str) -> dict[str, Any]:
         return self.ask_streamed(api, prompt, background=True)
+
+    def ask_slowly(self, api: Responses, prompt: str) -> dict[str, Any]:
+        """Begins something in the background that takes seconds, so that a crash finds it under way."""
+        return self.ask_streamed(api, prompt.replace(PADDING, "word " * 40), model="demo-slow", background=True)
 
     def ask_polled(self, api: Responses, prompt: str) -> dict[str, Any]:
         queued = api.create("demo", prompt, background=True, **self._chained)
@@ -145,7 +149,7 @@ class Client(threading.Thread):
         return response
 
 
-CLIENTS = ("plain", "plain again", "streamed", "streamed again", "background", "polled", "tools", "endless")
+CLIENTS = ("plain", "plain again", "streamed", "streamed again", "background", "polled", "slowly", "tools", "endless")
 MOMENTS = [Moment("plain", 1), Moment("polled", 15), Moment("tools", 30), Moment("background", 45), Moment("streamed", 60)]  # fmt: skip
 
 
@@ -234,7 +238,7 @@ def test_every_chain_can_be_continued_from_its_last_answer(lives, api):
     longest = 0
     for _, clients in lives:
         for client in clients:
-            if client.name == "endless" or not client.latest:
+            if client.name in ("slowly", "endless") or not client.latest:
                 continue
             longest = max(longest, len(client.latest))
             count = good(api.post(response_body("demo", "x", previous_response_id=client.latest[-1]), "/input_tokens"))
