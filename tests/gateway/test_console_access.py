@@ -80,7 +80,7 @@ def test_the_token_is_kept_where_only_its_owner_can_read_it(keyless: Gateway, ke
     assert keyed.console.endswith(f"?token={token}")
 
 
-@pytest.mark.parametrize("path", ["me", "turns", "turns/x", "conversations", "backends", "numbers", "check"])
+@pytest.mark.parametrize("path", ["me", "turns", "turns/x", "conversations", "stored", "stored/x", "backends", "numbers", "check"])
 def test_nobody_looks_without_token_or_key(keyless: Gateway, path: str):
     for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "toolwire_console_1=*.9999999999.00"}):
         answer = httpx.get(f"{keyless.url}/console/api/{path}", headers=headers, timeout=90, trust_env=False)
@@ -165,11 +165,32 @@ def test_a_key_sees_its_own_turns_and_nobody_elses(keyed: Gateway):
         for action in ("pin", "replay"):
             answer = ann.http.post(f"/console/api/turns/{theirs['bob']['id']}/{action}", json={"model": "demo"})
             assert answer.status_code == 404
-        said = json.dumps([ann.get(path) for path in ("turns", "conversations", "numbers", "backends")])
+        said = json.dumps([ann.get(path) for path in ("turns", "conversations", "stored", "numbers", "backends")])
         assert "bob" not in said
         assert ann.get("numbers")["start"]["turns"] == len(ann.rows())
         for answer in (ann.http.post("/console/api/backends/demo/check"), ann.http.get("/console/api/check")):
             assert answer.status_code == 403
+
+
+def test_stored_responses_are_shown_to_their_owner_and_as_facts_to_who_sees_all(keyed: Gateway):
+    ids: dict[str, str] = {}
+    for name in ("ann", "bob"):
+        headers = {"authorization": f"Bearer {name}-key-123456"}
+        body = {"model": "demo", "input": f"kept by {name}, not by ann-key-123456"}
+        answer = httpx.post(f"{keyed.url}/v1/responses", json=body, headers=headers, timeout=90, trust_env=False)
+        ids[name] = answer.json()["id"]
+    with ConsoleClient(keyed, "ann-key-123456") as ann:
+        assert [(row["id"], row["owner"], row["model"]) for row in ann.get("stored")] == [(ids["ann"], "ann", "demo")]
+        own = ann.get(f"stored/{ids['ann']}")
+        assert (own["status"], own["shown"]) == ("completed", True)
+        assert "kept by ann" in json.dumps(own["input"]), "the owner reads it"
+        assert "ann-key-123456" not in json.dumps(own), "but for secrets"
+        for query in ("", "?owner=bob", "?owner=ann"):
+            assert ann.http.get(f"/console/api/stored/{ids['bob']}{query}").status_code == 404
+    with ConsoleClient(keyed, "eve-key-123456") as eve:
+        assert {(row["id"], row["owner"]) for row in eve.get("stored")} >= {(id, name) for name, id in ids.items()}
+        seen = eve.get(f"stored/{ids['bob']}?owner=bob")
+        assert (seen["shown"], seen["input"], seen["output"]) == (False, [], [])
 
 
 def test_a_key_without_the_right_does_not_look(keyed: Gateway):

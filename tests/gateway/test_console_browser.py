@@ -55,7 +55,7 @@ async function shoot(page, name) {
   if (given.shots) seen.shots[name] = (await page.screenshot({ fullPage: !name.startsWith("turns") })).toString("base64");
 }
 const VIEWS = [["turns", "#/turns", "turns"], ["turn", `#/turn/${given.turns.repaired}`, "turn"], ["conversations", "#/conversations", "conversations"],
-  ["conversation", `#/conversation/${given.conversation}`, "conversation"], ["backends", "#/backends", "backends"], ["try", "#/try", "try"], ["numbers", "#/numbers", "numbers"], ["notes", "#/notes/retried", "notes"]];
+  ["conversation", `#/conversation/${given.conversation}`, "conversation"], ["stored", "#/stored", "stored"], ["response", `#/response/${given.stored}`, "response"], ["backends", "#/backends", "backends"], ["try", "#/try", "try"], ["numbers", "#/numbers", "numbers"], ["notes", "#/notes/retried", "notes"]];
 """
 
 WIDE = r"""
@@ -102,6 +102,10 @@ await go(page, "#/conversations", "conversations");
 await page.click(`a[href="#/conversation/${given.conversation}"]`);
 await page.waitForSelector('main[data-view="conversation"] .stack');
 seen.conversation = await page.locator("main").innerText();
+await go(page, "#/stored", "stored");
+await page.click(`a[href^="#/response/${given.stored}"]`);
+await page.waitForSelector('main[data-view="response"] pre');
+seen.stored = await page.locator("main").innerText();
 await go(page, "#/try", "try");
 await page.fill("#try-model", "demo");
 for (const dialect of ["chat", "responses", "messages"]) {
@@ -230,11 +234,13 @@ def seen(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             turns = Turns(gateway, upstream, workers, console)
             turns.make()
             conversation = turns.conversation()
+            stored = next(row["id"] for row in console.get("stored") if row["background"])
         given = {
             "link": gateway.console,
             "url": gateway.url,
             "turns": {name: turns.ids[name] for name in list(turns.ids)[:8]},
             "conversation": conversation,
+            "stored": stored,
             "shots": bool(SHOTS),
         }
         found = browse(DRIVE + WIDE + NARROW, given)
@@ -309,6 +315,12 @@ def test_a_copied_curl_has_no_key_and_a_saved_page_no_script(seen):
 def test_a_replay_is_compared(seen):
     assert "Status 200" in seen["replayed"]
     assert "differs" in seen["replayed"]
+
+
+def test_a_stored_response_shows_what_was_said(seen):
+    assert "completed, background" in seen["stored"]
+    for name in ("Input", "Output", '"role": "user"', '"type": "message"'):
+        assert name in seen["stored"]
 
 
 def test_a_conversation_shows_results_and_where_the_cache_broke(seen):

@@ -1,5 +1,7 @@
 """Responses, conversations and values: kept as they were given, for whom they were given, by whichever process."""
 
+import time
+
 import pytest
 
 from tests.store.examples import (
@@ -45,6 +47,25 @@ def test_bytes_are_kept_letter_by_letter(store):
     store.save(ANN, record("r1", response=b'{"a": [1,  2]}'), [KeptItem("a", raw)], ())
     assert store.input(ANN, "r1") == [raw]
     assert store.load(ANN, "r1").response == b'{"a": [1,  2]}'
+
+
+def test_responses_are_listed_by_owner_or_all_the_last_used_first(store):
+    for number, owner in enumerate((ANN, BEN, ANN)):
+        store.save(owner, record(f"r{number}", response=b'{"a":1}'), items("a"), ())
+        time.sleep(0.01)
+    store.put_conversation(ANN, CONVERSATION)
+
+    def listed(owner: str | None, limit: int = 9, most: int = 1000) -> list[tuple[str, str, bytes]]:
+        found = store.recent(owner, limit, most)
+        assert {each.record.fields for each in found} <= {b""}
+        return [(each.owner, each.record.id, each.record.response) for each in found]
+
+    a, b, c = ((owner, f"r{n}", b'{"a":1}') for n, owner in enumerate((ANN, BEN, ANN)))
+    assert listed(None) == [c, b, a]
+    assert listed(ANN) == [c, a]
+    assert listed("nobody") == []
+    assert listed(None, limit=2) == [c, b]
+    assert listed(None, most=14) == [c, b, (*a[:2], b"")], "what is too much comes without its body"
 
 
 def test_what_was_never_saved_is_not_there(store):

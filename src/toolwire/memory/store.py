@@ -56,6 +56,13 @@ class Record(msgspec.Struct, frozen=True):
         return self.status not in UNFINISHED
 
 
+class OwnedRecord(msgspec.Struct, frozen=True):
+    """A response in a list that may have those of several owners. Its record is without what was asked."""
+
+    owner: str
+    record: Record
+
+
 UNFINISHED = ("queued", "in_progress")
 """The states of a response that is still being produced."""
 
@@ -322,6 +329,13 @@ class Responses(Protocol):
         ...
 
     async def load(self, owner: str, id: str) -> Record | None: ...
+
+    async def recent(self, owner: str | None, limit: int, most: int) -> list[OwnedRecord]:
+        """Responses of an owner, or of everybody, those used last first.
+
+        Once their bodies have `most` bytes together, further records have none.
+        """
+        ...
 
     async def input(self, owner: str, holder: str, most: int = ...) -> list[Raw]:
         """The input of a response, or a whole conversation."""

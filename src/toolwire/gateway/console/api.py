@@ -23,6 +23,7 @@ from toolwire.gateway.console.numbers import shown as shown_numbers
 from toolwire.gateway.console.own_turns import OwnTurns
 from toolwire.gateway.console.prompts import Prompt
 from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.stored import Stored
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.keys import Caller
 
@@ -44,6 +45,7 @@ class Api:
         self._watch = shared.watch
         self._own = OwnTurns(endpoints)
         self._checks = Checks(shared.settings)
+        self._stored = Stored(shared.store, shared.watch.secrets, shows_everything=shared.watch.keeps_everything)
         self._everyone = Everyone(Local(shared.watch, shared.engine.router, self._checks), shared.process)
         self.table: tuple[tuple[str, str, Handler], ...] = (
             ("GET", "/me", self._me),
@@ -56,6 +58,8 @@ class Api:
             ("POST", "/try", self._try),
             ("GET", "/conversations", self._conversations),
             ("GET", "/conversations/{id}", self._conversation),
+            ("GET", "/stored", self._stored_rows),
+            ("GET", "/stored/{id}", self._stored_one),
             ("GET", "/backends", self._backends),
             ("POST", "/backends/{name}/check", self._check),
             ("GET", "/check", self._check_state),
@@ -163,6 +167,18 @@ class Api:
             at = first_difference(own[0], other[0])
             cache["byte"] += at
             cache["now"], cache["was"] = (_excerpt(text, at) for text in (own[0], other[0]))
+
+    # The store
+
+    async def _stored_rows(self, request: Request, viewer: Viewer) -> Response:
+        return as_json(await self._stored.rows(viewer))
+
+    async def _stored_one(self, request: Request, viewer: Viewer) -> Response:
+        owner = request.query_params.get("owner", viewer.key)
+        found = await self._stored.one(viewer, owner, request.path_params["id"])
+        if found is None:
+            raise BadRequest("There is no such response in the store.", code="not_found", status=404)
+        return as_json(found)
 
     # Backends and numbers
 

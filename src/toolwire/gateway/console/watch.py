@@ -76,7 +76,8 @@ class Watch:
         self.keeps_everything = keeps == "everything" or (keeps == "auto" and not settings.keys)
         self.next: dict[str, int] = {}
         """How many further turns of a key are kept whole; `*` is everybody's."""
-        self._secrets = known_secrets(settings, token)
+        self.secrets = known_secrets(settings, token)
+        """Every key that this gateway knows, as it may stand in a body."""
         self._running: dict[str, tuple[TurnTrace, Mapping[str, Any]]] = {}
         self._waiting: deque[_Waiting] = deque()
         self._wanted: set[str] = set()
@@ -211,7 +212,7 @@ class Watch:
         """What is kept of a turn, packed. A fault of ours costs the turn's copy and nothing else."""
         trace, row = waiting.trace, waiting.kept.row
         own = presented_key(trace.request_headers)
-        secrets = (*self._secrets, own) if len(own) >= SHORTEST_SECRET else self._secrets
+        secrets = (*self.secrets, own) if len(own) >= SHORTEST_SECRET else self.secrets
         try:
             is_socket = row.transport == "websocket"
             whole = yield from whole_turn(trace, row.dialect, waiting.notes, secrets, is_socket=is_socket)

@@ -23,6 +23,7 @@ from toolwire.memory.store import (
     KeptItem,
     Kind,
     Overtaken,
+    OwnedRecord,
     Page,
     Raw,
     Record,
@@ -48,6 +49,23 @@ _LOAD = Statement(
     WHERE id = :id AND owner = :owner AND kind = :kind AND used >= now() - :max_age * interval '1 second'
     """
 )
+
+_RECENT = {
+    is_one: Statement(
+        f"""
+        WITH latest AS (
+            SELECT *, sum(length(body)) OVER (ORDER BY used DESC, id DESC) AS total FROM (
+                SELECT * FROM toolwire.holders WHERE kind = 'response' {"AND owner = :owner" if is_one else ""}
+                    AND used >= now() - :max_age * interval '1 second' ORDER BY used DESC, id DESC LIMIT :limit
+            ) h
+        )
+        SELECT owner, id, created, status, ''::bytea, CASE WHEN total <= :most THEN body ELSE '' END, previous,
+            conversation, continuation FROM latest ORDER BY used DESC, id DESC
+        """
+    )
+    for is_one in (True, False)
+}
+"""The responses of one owner, or of everybody."""
 
 _SIDE = Statement(
     """
@@ -257,6 +275,12 @@ class PostgresResponses:
         age = self._max_age or NO_AGE
         rows = await self._database.read(_LOAD, id=key_of(id), owner=owner, kind=kind, max_age=age)
         return record_of(rows[0]) if rows else None
+
+    async def recent(self, owner: str | None, limit: int, most: int) -> list[OwnedRecord]:
+        age = self._max_age or NO_AGE
+        statement = _RECENT[owner is not None]
+        rows = await self._database.read(statement, owner=owner, limit=limit, most=most, max_age=age)
+        return [OwnedRecord(row[0], record_of(row[1:])) for row in rows]
 
     async def input(self, owner: str, holder: str, most: int = NO_BOUND) -> list[Raw]:
         return await self._side(owner, holder, 0, most)

@@ -8,7 +8,7 @@ import msgspec
 
 from toolwire.memory.sqlite.engine import Engine
 from toolwire.memory.sqlite.writing import GIVEN, IDS_AT_ONCE, MADE
-from toolwire.memory.store import NO_BOUND, Conversation, KeptItem, Kind, Page, Record, TooLarge
+from toolwire.memory.store import NO_BOUND, Conversation, KeptItem, Kind, OwnedRecord, Page, Record, TooLarge
 
 Raw = msgspec.Raw
 
@@ -43,11 +43,27 @@ WHERE items.owner = ? AND items.id IN ({marks}) GROUP BY items.id
 """Where items with these ids are kept; of two with one id, the one used last."""
 
 
+_RECENT = """
+WITH latest AS (
+    SELECT *, SUM(LENGTH(body)) OVER (ORDER BY used DESC, id DESC) AS total FROM (
+        SELECT * FROM holders WHERE kind = 'response' AND used >= :oldest {whose}
+        ORDER BY used DESC, id DESC LIMIT :limit
+    )
+)
+SELECT owner, id, created, status, x'', CASE WHEN total <= :most THEN body ELSE x'' END, previous, conversation,
+    continuation FROM latest ORDER BY used DESC, id DESC
+"""
+
+
 class Reading(Engine):
     """The part of the store that reads responses and conversations."""
 
     async def load(self, owner: str, id: str) -> Record | None:
         return await self._read(self._load, owner, id)
+
+    async def recent(self, owner: str | None, limit: int, most: int) -> list[OwnedRecord]:
+        """Responses of an owner, or of everybody, those used last first."""
+        return await self._read(self._recent, owner, limit, most)
 
     async def input(self, owner: str, holder: str, most: int = NO_BOUND) -> list[Raw]:
         """The input of a response, or a whole conversation."""
@@ -105,6 +121,11 @@ class Reading(Engine):
         query = f"SELECT {RECORD} FROM holders WHERE id = ? AND owner = ? AND kind = ? AND used >= ?"
         row = database.execute(query, (id, owner, kind, self._oldest())).fetchone()
         return Record(*row) if row is not None else None
+
+    def _recent(self, database: sqlite3.Connection, owner: str | None, limit: int, most: int) -> list[OwnedRecord]:
+        query = _RECENT.format(whose="" if owner is None else "AND owner = :owner")
+        given = {"owner": owner, "oldest": self._oldest(), "limit": limit, "most": most}
+        return [OwnedRecord(row[0], Record(*row[1:])) for row in database.execute(query, given)]
 
     def _side(
         self, database: sqlite3.Connection, owner: str, holder: str, side: int, most: int = NO_BOUND

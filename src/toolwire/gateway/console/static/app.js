@@ -4,13 +4,14 @@ import { clear, h, say } from "./dom.js";
 import { turns } from "./turns.js";
 import { turn } from "./turn.js";
 import { conversation, conversations } from "./conversations.js";
+import { stored, storedOne } from "./stored.js";
 import { backends } from "./backends.js";
 import { tryIt } from "./tryit.js";
 import { numbers } from "./numbers.js";
 import { notes } from "./notes.js";
 
-const VIEWS = { turns, turn, conversations, conversation, backends, try: tryIt, numbers, notes };
-const PARENTS = { turn: "turns", conversation: "conversations" };
+const VIEWS = { turns, turn, conversations, conversation, stored, response: storedOne, backends, try: tryIt, numbers, notes };
+const PARENTS = { turn: "turns", conversation: "conversations", response: "stored" };
 const main = document.getElementById("main");
 let end = () => {};
 let shown = 0;

@@ -1,0 +1,55 @@
+// Responses in the store, whichever process or machine produced them.
+
+import { get } from "./api.js";
+import { clear, clock, count, h, pre, pretty, readable } from "./dom.js";
+
+const COLUMNS = ["Created", "Response", "Key", "Model", "Tokens in", "Tokens out", "Continues", "Status"];
+
+export async function stored(main) {
+  const rows = (await get("stored")).map((each) => h("tr", {},
+    h("td", {}, moment(each.created)), h("td", {}, h("a", { href: address(each.id, each.owner) }, short(each.id))),
+    h("td", {}, readable(each.owner)), h("td", {}, readable(each.model)), h("td", { class: "number" }, count(each.input_tokens)),
+    h("td", { class: "number" }, count(each.output_tokens)), h("td", {}, continued(each)), h("td", {}, chip(each))));
+  clear(main, h("h1", {}, "Stored responses"),
+    h("p", { class: "soft" }, "What the store has, of every process and machine that uses it; the last used first."),
+    rows.length ? h("section", { class: "wide", tabindex: "0", role: "region", "aria-label": "Stored responses" },
+      h("table", {}, h("thead", {}, h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col", class: name.startsWith("Tokens") ? "number" : null }, name)))), h("tbody", {}, rows))) : h("p", {}, "Nothing is stored."));
+}
+
+export async function storedOne(main, id, owner = "") {
+  const found = await get(`stored/${encodeURIComponent(id)}?owner=${encodeURIComponent(owner)}`);
+  clear(main, h("p", { class: "crumbs" }, h("a", { href: "#/stored" }, "Stored"), " / ", h("code", {}, readable(id))),
+    h("h1", {}, readable(found.model || "Response"), " ", chip(found)),
+    h("p", { class: "soft" }, `${moment(found.created)}, ${count(found.input_tokens)} tokens in, ${count(found.output_tokens)} out. `, continued(found)),
+    found.shown ? [side("Input", found.input), side("Output", found.output)]
+      : h("p", { class: "note" }, "What was said is shown to the key that it belongs to."));
+}
+
+function side(name, items) {
+  return h("section", {}, h("h2", {}, name),
+    items === null ? h("p", {}, "It is too large to be shown here.")
+      : items.length ? items.map((item, index) => pre(pretty(item), `${name} ${index + 1}`)) : h("p", { class: "soft" }, "Nothing."));
+}
+
+function continued({ previous, conversation, owner }) {
+  return [previous ? h("a", { href: address(previous, owner) }, short(previous)) : null,
+    previous && conversation ? ", " : null, conversation ? `conversation ${short(conversation)}` : null];
+}
+
+function chip({ status, background }) {
+  const kind = status === "completed" ? "good" : status === "failed" ? "bad" : "";
+  return h("span", { class: `chip ${kind}` }, background ? `${readable(status)}, background` : readable(status));
+}
+
+function address(id, owner) {
+  return `#/response/${encodeURIComponent(id)}/${encodeURIComponent(owner)}`;
+}
+
+function short(id) {
+  return readable(id.length > 20 ? `${id.slice(0, 12)}…${id.slice(-6)}` : id);
+}
+
+function moment(seconds) {
+  const date = new Date(seconds * 1000);
+  return `${date.toLocaleDateString("en-CA")} ${clock(seconds)}`;
+}

@@ -1,0 +1,94 @@
+"""Responses in the store, whichever process or machine produced them.
+
+Facts of a response are shown to whoever may see its owner's turns. What was said in it is shown to its owner, and to
+others where the console keeps everything; the secrets that this gateway knows are removed.
+"""
+
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+
+from toolwire.gateway.body import in_steps
+from toolwire.gateway.console.access import Viewer
+from toolwire.gateway.console.keep import redacted
+from toolwire.gateway.console.rows import LONGEST
+from toolwire.memory.store import OwnedRecord, Raw, Store, TooLarge
+
+ROWS = 200
+"""Responses of one answer."""
+BODIES = 16 * 1024 * 1024
+"""Bytes of their bodies that are read for it."""
+WHOLE = 4 * 1024 * 1024
+"""Bytes of input, and of output, that are shown of one response."""
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+class _Body(msgspec.Struct):
+    model: str = ""
+    background: bool | None = None
+    usage: _Usage | None = None
+
+
+_decode_body = msgspec.json.Decoder(_Body).decode
+
+
+class Stored:
+    """What the store has."""
+
+    def __init__(self, store: Store, secrets: tuple[bytes, ...], *, shows_everything: bool) -> None:
+        self._store = store
+        self._secrets = secrets
+        self._shows_everything = shows_everything
+
+    async def rows(self, viewer: Viewer) -> list[dict[str, Any]]:
+        """The responses that this viewer may see, those used last first."""
+        found = await self._store.recent(None if viewer.sees_all else viewer.key, ROWS, BODIES)
+        return [_row(each) for each in found]
+
+    async def one(self, viewer: Viewer, owner: str, id: str) -> dict[str, Any] | None:
+        """One response with what was said in it, as far as this viewer may see it."""
+        record = await self._store.load(owner, id) if viewer.sees(owner) else None
+        if record is None:
+            return None
+        row = _row(OwnedRecord(owner, record))
+        if not self._shows_everything and (not viewer.key or viewer.key != owner):
+            return {**row, "shown": False, "input": [], "output": []}
+        given = await self._texts(self._store.input(owner, id, WHOLE))
+        made = await self._texts(self._store.output(owner, id))
+        return {**row, "shown": True, "input": given, "output": made}
+
+    async def _texts(self, items: Awaitable[list[Raw]]) -> list[str] | None:
+        """Items without secrets; None if there are too many bytes of them."""
+        try:
+            found = await items
+        except TooLarge:
+            return None
+        if sum(map(len, found)) > WHOLE:
+            return None
+        return [(await in_steps(redacted(bytes(each), self._secrets))).decode(errors="replace") for each in found]
+
+
+def _row(found: OwnedRecord) -> dict[str, Any]:
+    """The facts of a response. Those in its body are missing if that was too large to be read."""
+    record = found.record
+    try:
+        body = _decode_body(record.response)
+    except msgspec.DecodeError:
+        body = _Body()
+    return {
+        "id": record.id,
+        "owner": found.owner,
+        "created": record.created,
+        "status": record.status,
+        "model": body.model[:LONGEST],
+        "background": bool(body.background),
+        "previous": record.previous,
+        "conversation": record.conversation,
+        "input_tokens": body.usage.input_tokens if body.usage else 0,
+        "output_tokens": body.usage.output_tokens if body.usage else 0,
+    }
