@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -411,6 +412,56 @@ def test_what_was_taken_over_is_counted(killed):
                 outcome, value = line.split('"')[1], float(line.rpartition(" ")[2])
                 counted[outcome] = counted.get(outcome, 0) + value
     assert counted == {"asked_again": 2, "owner_lost": 4, "cancelled": 1}
+
+
+# A process that is asked to end
+
+
+def test_a_process_that_ends_leaves_what_nobody_has_seen_to_others(store, upstream, http, tmp_path_factory):
+    silent = Reply([created(), Hold()])
+    upstream.replies |= {
+        "left-unseen": [silent, Reply([stream(created(), text("Once again"), completed())])],
+        "left-seen": Reply([stream(created(), text("Once upon")), Hold()]),
+    }
+    config = "[server]\ndrain = 1\n" + store() + "lease = 4\n" + backend(upstream.url)
+    earlier = len(upstream.of("left-unseen"))
+    replicas = Gateways(folder_of(tmp_path_factory, "ended"), config, 2, http)
+    try:
+        ids = {name: replicas[0].create(f"up/{name}", background=True)["id"] for name in ("left-unseen", "left-seen")}
+        seen_until(replicas[0], ids["left-seen"], TEXT)
+        until(lambda: len(upstream.of("left-unseen")) > earlier)
+        assert replicas.gateways[0].stop() == 0
+        done = {name: over(replicas[1], id) for name, id in ids.items()}
+    finally:
+        replicas.stop()
+    assert (done["left-unseen"]["status"], text_of(done["left-unseen"])) == ("completed", "Once again")
+    assert done["left-seen"]["status"] == "failed"
+    assert "shutting down" in done["left-seen"]["error"]["message"]
+
+
+def test_a_process_that_drains_takes_nothing_over(store, upstream, http, tmp_path_factory):
+    upstream.replies |= {
+        "orphan": [Reply([created(), Hold()]), Reply([stream(created(), text("Once again"), completed())])],
+        "open": Reply([stream(created(), text("Once upon")), Hold()]),
+    }
+    config = "[server]\ndrain = 60\n" + store() + "lease = 2\n" + backend(upstream.url)
+    earlier = len(upstream.of("orphan"))
+    replicas = Gateways(folder_of(tmp_path_factory, "draining"), config, 2, http)
+    try:
+        orphan = replicas[1].create("up/orphan", background=True)["id"]
+        until(lambda: len(upstream.of("orphan")) > earlier)
+        body = response_body("up/open", stream=True, store=False)
+        with http.stream("POST", f"{replicas.gateways[0].base_url}/responses", json=body) as answer:
+            next(answer.iter_bytes())
+            replicas.gateways[0].process.terminate()
+            replicas.kill(1)
+            time.sleep(5)  # longer than the lease and the pause between two looks
+            assert len(upstream.of("orphan")) == earlier + 1, "nobody has asked for it again"
+        replicas.start_again(1)
+        assert text_of(over(replicas[1], orphan)) == "Once again"
+    finally:
+        replicas.gateways[0].kill()
+        replicas.stop()
 
 
 # A process that is stopped for too long

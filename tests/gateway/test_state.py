@@ -863,6 +863,18 @@ def test_a_background_response_can_be_cancelled(api, upstream, gate):
     assert response_errors(cancelled) == []
 
 
+def test_a_cancelled_background_response_is_logged_as_cancelled(api, gateway, gate):
+    id = api.create("up/slow", background=True)["id"]
+    wait_for_text(api, id)
+    good(api.post({}, f"/{id}/cancel"))
+
+    def logged() -> list[dict[str, Any]]:
+        return [line for line in gateway.turns() if f"resp_{line['turn']}" == id]
+
+    wait_until(logged)
+    assert (logged()[0]["outcome"], logged()[0]["error"]) == ("cancelled", "cancelled")
+
+
 def test_whoever_follows_a_cancelled_response_is_told(api, gateway, gate):
     id = begin(
         gateway, response_body("up/slow", stream=True, background=True), "response.output_text.delta"

@@ -345,6 +345,21 @@ def test_a_cancelled_background_run_that_cannot_be_stored_is_cancelled(start, up
     assert (cancelled["status"], cancelled["store"]) == ("cancelled", False)
 
 
+def test_a_background_run_that_ends_while_the_store_is_away_for_long_is_kept_and_not_repeated(start, upstream):
+    place = start(CONFIG + "lease = 1\n")
+    gate = Gate(stream(created()), after=(stream(text("Once upon"), completed()),))
+    upstream.replies["outlasting"] = Reply(gate)
+    id = place.api.create("up/outlasting", background=True)["id"]
+    place.gateway.wait_until(lambda: bool(upstream.of("outlasting")))
+    with place.locked():  # longer than a lease, and than the run waits for its end to be kept
+        gate.open()
+        shown = place.api.wait_for(id, "completed", seconds=60)
+        assert (shown["store"], text_of(shown)) == (False, "Once upon")
+    place.gateway.wait_until(lambda: place.api.retrieve(id)["store"] is True or None, seconds=30)
+    assert text_of(place.api.retrieve(id)) == "Once upon"
+    assert len(upstream.of("outlasting")) == 1
+
+
 # The file
 
 

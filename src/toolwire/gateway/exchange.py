@@ -107,6 +107,11 @@ class Sink(Protocol):
     @property
     def facts(self) -> dict[str, Any]: ...
 
+    @property
+    def interruption(self) -> Failure:
+        """Why an exchange ends that is broken off."""
+        ...
+
     async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None: ...
 
     async def stream(self, run: TurnSource, answer: Answer) -> None: ...
@@ -156,8 +161,8 @@ class Exchange:
             except ToolwireError as error:
                 await self._fail(error.failure)
             except asyncio.CancelledError:
-                # Only the end of a drain cancels an exchange; having said so, it ends as if by itself.
-                await self._fail(Failure(503, "shutting_down", "The gateway is shutting down."))
+                # By the end of a drain, or to cancel a background run; having said so, it ends as if by itself.
+                await self._fail(self.sink.interruption)
             except ClientGone:
                 raise
             except RecursionError:  # of what a body holds, wherever that is looked at

@@ -91,7 +91,7 @@ async def opened_state(
         if watch is not None:
             watch.start()
         yield state
-        take_over.is_draining = True
+        this.condition = "draining"
         # Background runs, and turns of other workers; those of its own clients are over.
         while this.retired and (this.metrics.running or memory.threads.lent):  # noqa: ASYNC110
             await asyncio.sleep(CHECKED_EVERY)

@@ -49,6 +49,9 @@ class Pace(msgspec.Struct, frozen=True):
     """The headers wait for nothing. Until something is shown the backend may be asked again all the same."""
 
 
+SHUTTING_DOWN = Failure(503, "shutting_down", "The gateway is shutting down.")
+
+
 class HttpSink:
     """One answer on one connection. Afterwards `status` is what the client got."""
 
@@ -69,6 +72,7 @@ class HttpSink:
         self.committed = False
         self.ended = False
         """Nothing more may be sent: the last bytes are on their way."""
+        self.interruption = SHUTTING_DOWN
 
     @property
     def facts(self) -> dict[str, Any]:

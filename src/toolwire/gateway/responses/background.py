@@ -16,13 +16,14 @@ from toolwire.gateway.answer import Answer
 from toolwire.gateway.flight import Claim
 from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.responses.answer import ResponsesAnswer
+from toolwire.gateway.responses.doubtful import DoubtfulRuns
 from toolwire.gateway.responses.event_log import RunLog, count_events
 from toolwire.gateway.responses.flusher import UNCOMMITTED, Flusher
 from toolwire.gateway.responses.follower import Follower, RunReader
 from toolwire.gateway.responses.history import KeptTurn
 from toolwire.gateway.responses.unfinished import CANCELLED, OWNER_LOST
-from toolwire.gateway.sinks import upstream_request_id
-from toolwire.memory.store import EventChunk, Fence, Overtaken, Store, StoreFailed
+from toolwire.gateway.sinks import SHUTTING_DOWN, upstream_request_id
+from toolwire.memory.store import ClaimedRun, EventChunk, Fence, Overtaken, Store, StoreFailed
 from toolwire.turns.source import TurnSource
 from toolwire.turns.trace import TurnTrace
 
@@ -30,6 +31,8 @@ END_PATIENCE = 4.0
 """Seconds for which a run that has come to its end waits for a store that fails."""
 PAUSE = 0.2
 """Seconds between two attempts to keep it."""
+OPENING = 3
+"""Events that every run begins with. Who has seen no others has seen nothing of the turn."""
 
 EndEarly = Callable[[Failure], Coroutine[Any, Any, None]]
 """Ends a run of which there is no answer yet."""
@@ -63,6 +66,10 @@ class LogSink:
         """What the application's log says of it."""
         lost = "lost" if self.log.is_lost else ""
         return {"status": self.status, "outcome": lost or (self.answer.response.status if self.answer else "failed")}
+
+    @property
+    def interruption(self) -> Failure:
+        return CANCELLED if self.is_cancelled else SHUTTING_DOWN
 
     async def plain(self, run: TurnSource, answer: Answer, hold: Callable[[int], None]) -> None:
         """The same as a stream: a reader may ask for either."""
@@ -179,12 +186,21 @@ class LogSink:
 class BackgroundRun:
     """One response being produced, whoever listens."""
 
-    def __init__(self, id: str, sink: LogSink) -> None:
+    def __init__(self, id: str, sink: LogSink, *, needs_key: bool = False) -> None:
         self.id = id
         self.sink = sink
         self.log = sink.log
         self.task: asyncio.Task[None] | None = None
+        self.has_started = False
+        """Something was begun that must not be done twice."""
+        self._needs_key = needs_key
         self._is_stopped = False
+
+    @property
+    def can_be_repeated(self) -> bool:
+        """Whether another process may produce it anew: nobody has seen anything of it, and nothing would be missing."""
+        is_unseen = self.log.committed <= OPENING and not self.has_started
+        return is_unseen and not (self._needs_key or self.sink.is_ending or self.sink.is_cancelled)
 
     async def cancel(self) -> None:
         """Stop the run and wait until it is kept as cancelled."""
@@ -194,16 +210,16 @@ class BackgroundRun:
 
     async def stop(self) -> None:
         """Stop the run, unless it is about to end by itself, and wait for its end."""
-        self._break_off()
+        self.break_off()
         assert self.task is not None
         await asyncio.wait((self.task,))
 
     def lose(self) -> None:
         """Stop the run: it is somebody else's."""
         self.log.lose()
-        self._break_off()
+        self.break_off()
 
-    def _break_off(self) -> None:
+    def break_off(self) -> None:
         """Break the task off, once, and not before it has begun: what it does then would not be done."""
         if not self._is_stopped:
             self._is_stopped = True
@@ -241,6 +257,7 @@ class Background:
         self._cancelling: set[asyncio.Task[None]] = set()
         self.flusher = Flusher(store, metrics, self.lose, self.cancel)
         self.follower = Follower(store, metrics)
+        self.doubtful = DoubtfulRuns(store)
 
     @property
     def count(self) -> int:
@@ -254,7 +271,8 @@ class Background:
 
     def _end(self, run: BackgroundRun) -> None:
         key = run.log.owner, run.id
-        self._by_fence.pop(run.log.fence, None)
+        if self._by_fence.get(run.log.fence) is run:
+            del self._by_fence[run.log.fence]
         if self._runs.get(key) is run:  # the same run may have come back to this process by a later claim
             del self._runs[key]
         unkept = run.sink.unkept
@@ -285,6 +303,9 @@ class Background:
 
     async def note_start(self, fence: Fence) -> None:
         """Commit that a run begins something that must not be done twice."""
+        run = self._by_fence.get(fence)
+        if run is not None:
+            run.has_started = True
         if not await self._store.start(fence):
             self.lose(fence)
             raise Overtaken(fence)
@@ -295,14 +316,29 @@ class Background:
             await self._store.save(turn.owner, turn.record, turn.given, turn.made, turn.effects, guard=fence, last=rest)
 
     async def keep_rest(self) -> None:
-        """Try once more to keep what could not be kept."""
+        """Try once more to keep what could not be kept. What fails again waits; the others do not wait for it."""
         for key, unkept in tuple(self._unkept_keys.items()):
             if self._unkept.get(key) is unkept and unkept.log.is_settled:
-                with suppress(Overtaken):
-                    await self.keep(unkept.turn, unkept.log.fence, unkept.rest)
-                self._unkept.pop(key)
+                with suppress(StoreFailed):
+                    await self._keep_late(key, unkept)
             if self._unkept.get(key) is not unkept:
                 self._unkept_keys.pop(key, None)
+
+    async def _keep_late(self, key: tuple[str, str], unkept: UnkeptRun) -> None:
+        with suppress(Overtaken):  # then another process, or this one, has claimed the run
+            await self.keep(unkept.turn, unkept.log.fence, unkept.rest)
+        self._unkept.pop(key)
+
+    async def keep_claimed(self, claimed: ClaimedRun) -> bool:
+        """Keep a run that this process claimed, if it is one that had ended here and could not be kept."""
+        key = claimed.owner, claimed.record.id
+        unkept = self._unkept.get(key)
+        if unkept is None or unkept.rest.first != claimed.next_event:
+            return False
+        with suppress(Overtaken):
+            await self.keep(unkept.turn, claimed.fence, unkept.rest)
+        self._unkept.pop(key)
+        return True
 
     def lose(self, fence: Fence) -> None:
         """This run is somebody else's by now, or was deleted."""
@@ -324,9 +360,16 @@ class Background:
             task.add_done_callback(self._cancelling.discard)
 
     async def close(self, patience: float) -> None:
-        """Let the runs end by themselves for a while, then stop them."""
+        """Let the runs end by themselves for a while, then stop them: those that can be repeated are left to others."""
+        await self._ended(patience)
+        for run in tuple(self._by_fence.values()):
+            if run.can_be_repeated and self._store.outlives_process:
+                run.lose()
+            else:
+                run.break_off()
+        await self._ended(None)
+
+    async def _ended(self, patience: float | None) -> None:
         tasks = [run.task for run in self._by_fence.values() if run.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=patience)
-        for run in tuple(self._by_fence.values()):
-            await run.stop()

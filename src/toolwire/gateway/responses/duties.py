@@ -35,7 +35,7 @@ class Duties:
         await self._membership.start()
         rounds = (
             (self._listen, PAUSE),
-            (self._take_over.look, PAUSE),
+            (self._take_over.look_unless_draining, PAUSE),
             (self._tidy, PAUSE),
             (self._count, COUNT_PAUSE),
         )
@@ -65,6 +65,7 @@ class Duties:
             for fence in await self._store.cancelled(await self._membership.id()):
                 self._background.cancel(fence)
         await self._background.keep_rest()
+        await self._background.doubtful.delete()
         await self._leases.give_back_rest()
 
     async def _tidy(self) -> None:

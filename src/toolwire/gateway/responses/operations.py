@@ -99,6 +99,9 @@ class Operations:
         permit = FREE
         if plan.conversation:
             permit = await in_conversation(self._state(), exchange, claimed.owner, plan.conversation, LONG_PATIENCE)
+        if permit.refusal is not None:
+            self._state().take_over.postpone(claimed, sink.log)
+            return
         exchange.starting = Start(self._state().background, claimed.fence)
         caller = ClaimedCaller(claimed.owner)
         _, run, answer = await self._begun(
@@ -173,14 +176,17 @@ class Operations:
         answer.response.status = "queued"
         needs_key = exchange.shared.engine.router.passes_key(answer.request.model, caller.upstream_key)
         plan = written_plan(exchange, resumed, caller, needs_key=needs_key)
-        start.fence = await state.history.queue(resumed, answer.response, plan, await state.membership.id())
+        member = await state.membership.id()
+        with state.background.doubtful.unless_queued(resumed.owner, answer.id):
+            start.fence = await state.history.queue(resumed, answer.response, plan, member)
         sink = LogSink(state.background, RunLog(resumed.owner, start.fence), exchange.claim, exchange.shared.max_reply)
         sink.answer = answer
         queued = bytes(answer.response.encoded())
         other = exchange.hand_over(sink)
         if resumed.conversation:  # the run has its conversation to itself, also when this request is over
             other.closing, exchange.closing = exchange.closing, []
-        state.background.start(BackgroundRun(answer.id, sink), other.serve(partial(_deliver, run, answer), never))
+        background = BackgroundRun(answer.id, sink, needs_key=needs_key)
+        state.background.start(background, other.serve(partial(_deliver, run, answer), never))
         await exchange.close()
         if not answer.request.stream:
             return queued

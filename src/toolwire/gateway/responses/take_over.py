@@ -17,7 +17,7 @@ from toolwire.dialects import responses
 from toolwire.gateway.body import stepped
 from toolwire.gateway.exchange import Exchange, Shared
 from toolwire.gateway.flight import Claim
-from toolwire.gateway.responses.background import Background, BackgroundRun, LogSink
+from toolwire.gateway.responses.background import OPENING, Background, BackgroundRun, LogSink
 from toolwire.gateway.responses.event_log import RunLog
 from toolwire.gateway.responses.plan import Plan, decode_plan
 from toolwire.gateway.responses.unfinished import CANCELLED, OWNER_LOST, ended, progress_of
@@ -28,8 +28,6 @@ AT_ONCE = 16
 """Most runs that are claimed at a time."""
 MOST_CLAIMS = 5
 """How often a run is begun: one that ends the process of whoever begins it would go round forever."""
-OPENING = 3
-"""Events that every run begins with."""
 
 Ask = Callable[[Exchange, ClaimedRun, Plan, LogSink], Awaitable[None]]
 """Produces the turn of a claimed run, and has it delivered."""
@@ -44,15 +42,20 @@ class TakeOver:
         self._membership = membership
         self._background = background
         self._ask = ask
-        self.is_draining = False
-        """This process is about to end: others take over."""
         # Claimed runs that were not seen to yet, or have to end in a certain way; a store that fails may hold that up.
         self._pending: dict[Fence, tuple[ClaimedRun, Failure | None]] = {}
+
+    async def look_unless_draining(self) -> None:
+        """The same, but for a process that is about to end: it leaves new work to others."""
+        if self._shared.process.condition == "draining":
+            await self._see_to_pending()
+        else:
+            await self.look()
 
     async def look(self) -> None:
         """Take over what has no living process."""
         await self._see_to_pending()
-        while not self.is_draining:
+        while True:
             found = await self._store.claim(await self._membership.id(), AT_ONCE)
             if not found:
                 break
@@ -64,17 +67,31 @@ class TakeOver:
         """This process was taken for dead: what it has claimed is free to take."""
         self._pending.clear()
 
+    def postpone(self, claimed: ClaimedRun, log: RunLog) -> None:
+        """Begin a run again later: what it needs cannot be had now."""
+        log.lose()
+        self._pending[claimed.fence] = claimed, None
+
     async def _see_to_pending(self) -> None:
         for fence, (claimed, known) in tuple(self._pending.items()):
             if fence not in self._pending:
                 continue  # somebody else has seen to it meanwhile
-            failure = known or _failure(claimed)
-            if failure is None:
-                self._shared.metrics.took_over("asked_again")
-                self._begin(claimed)
-            else:
-                await self._end(claimed, failure)
+            try:
+                await self._see_to(claimed, known or _failure(claimed))
+            except StoreFailed:
+                raise
+            except Exception as error:  # noqa: BLE001 - a run that cannot be taken over must not hold up the others
+                self._shared.log.crashed(claimed.record.id, error)
             self._pending.pop(fence, None)
+
+    async def _see_to(self, claimed: ClaimedRun, failure: Failure | None) -> None:
+        if await self._background.keep_claimed(claimed):
+            return
+        if failure is None:
+            self._shared.metrics.took_over("asked_again")
+            self._begin(claimed)
+        else:
+            await self._end(claimed, failure)
 
     def _begin(self, claimed: ClaimedRun) -> None:
         plan, claim = decode_plan(claimed.plan), Claim(self._shared.flight)
