@@ -208,18 +208,32 @@ def test_a_worker_that_is_killed_during_a_reload_is_replaced(start, tmp_path):
     until(lambda: fleet.all_ready(2))
 
 
+def keep_idle(idle: dict[int, socket.socket], host: str, port: int) -> None:
+    """Ask on a new connection, and keep it open as that of the worker that answers, unless there is one."""
+    connection = socket.create_connection((host, port), PATIENCE)
+    connection.sendall(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    answer = b""
+    while not answer.endswith(b"}"):
+        answer += connection.recv(65536)
+    worker = json.loads(answer.partition(b"\r\n\r\n")[2])["worker"]
+    if worker in idle:
+        connection.close()
+    else:
+        idle[worker] = connection
+
+
 def test_a_draining_worker_is_not_ready_for_those_who_still_ask_it(start):
     """A request that has begun when its worker is replaced is answered with the truth, and is the last."""
     fleet = start("[server]\nheader_timeout = 300.0\n")
     host, port = fleet.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), PATIENCE) as asking:
         asking.sendall(b"GET /readyz HTTP/1.1\r\n")
-        answered: set[int] = set()
-        until(
-            lambda: answered.add(fleet.readiness()[1]["worker"]) or len(answered) == 2
-        )  # each has accepted later ones
+        idle: dict[int, socket.socket] = {}
+        until(lambda: keep_idle(idle, host, int(port)) or len(idle) == 2)  # each has accepted later ones
         fleet.reload()
-        fleet.wait_for("reload", state="done")
+        for connection in idle.values():
+            assert connection.recv(1) == b"", "closed by a worker that drains"
+            connection.close()
         asking.sendall(b"host: localhost\r\n\r\n")
         answer = b"".join(iter(lambda: asking.recv(65536), b""))
     assert answer.startswith(b"HTTP/1.1 503 ")
