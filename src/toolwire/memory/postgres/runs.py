@@ -4,6 +4,7 @@ A run's row is locked by whoever writes its events until they are committed, and
 Every statement that locks several runs does so in the order of their ids.
 """
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 
@@ -42,14 +43,13 @@ mine AS (
     ORDER BY r.id FOR SHARE OF r
 ),
 added AS (
-    INSERT INTO toolwire.journal AS j (response, first, count, epoch, frames)
+    INSERT INTO toolwire.journal (response, first, count, epoch, frames)
     SELECT given.id, given.first, given.count, given.epoch, given.frames FROM given JOIN mine USING (id, epoch)
-    ON CONFLICT (response, first) DO UPDATE SET count = excluded.count, frames = excluded.frames
-        WHERE j.epoch = excluded.epoch AND j.count < excluded.count
+    ON CONFLICT DO NOTHING
 )
 SELECT id, epoch, is_cancelled FROM mine
 """
-"""Of an append that is made again, only what goes beyond the first one is new."""
+"""An append that is made again finds its own chunk, which stays as it is. A run that is lost is not among `mine`."""
 APPEND = Statement(APPEND_TEXT)
 
 _QUEUED = Statement(
@@ -151,6 +151,7 @@ class PostgresRuns(PostgresResponses):
     """The part of the store for background runs."""
 
     _claim_token: str
+    _claiming: asyncio.Lock
 
     async def queue(
         self,
@@ -193,11 +194,12 @@ class PostgresRuns(PostgresResponses):
 
     async def claim(self, member: str, limit: int) -> list[ClaimedRun]:
         # The token stays until what was claimed by it is known here: otherwise a claim whose answer was lost would
-        # leave runs with a process that knows nothing of them.
-        token = self._claim_token
-        await self._database.write(CLAIM, member=member, limit=limit, token=token)
-        rows = await self._database.read(CLAIMED, member=member, token=token)
-        self._claim_token = secrets.token_hex(8)
+        # leave runs with a process that knows nothing of them. One claim at a time uses it: two would find the same.
+        async with self._claiming:
+            token = self._claim_token
+            await self._database.write(CLAIM, member=member, limit=limit, token=token)
+            rows = await self._database.read(CLAIMED, member=member, token=token)
+            self._claim_token = secrets.token_hex(8)
         return [_claimed(row) for row in rows]
 
     async def cancel(self, owner: str, id: str) -> bool:
