@@ -233,6 +233,24 @@ def test_a_gateway_of_the_first_version_and_this_one_keep_each_other_out(loop, f
     store.close()
 
 
+def test_who_only_reads_leaves_a_file_alone_that_a_gateway_of_the_first_version_uses(loop, file):
+    write_first_version(file)
+    old = old_gateway(file)
+    assert said(old) == "alone"
+    store = alone(loop, file)
+    for ask in (lambda: store.load(ANN, "r2"), store.dump):
+        with pytest.raises(StoreFailed, match="older version") as raised:
+            ask()
+        assert raised.value.reason == "in_use"
+    assert loop.run(store.stores[0].inspect()) == 1
+    old.communicate()
+    assert store.load(ANN, "r2") is not None
+    late = old_gateway(file)
+    assert said(late) == "refused", "it is in use by who reads it"
+    late.communicate()
+    store.close()
+
+
 FORKS = """
 import asyncio, os, sys
 from toolwire.memory.sqlite import SqliteStore

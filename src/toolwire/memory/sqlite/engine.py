@@ -69,7 +69,8 @@ def store_failed(error: Exception) -> StoreFailed:
     if isinstance(error, StoreFailed):
         return error
     if isinstance(error, FileInUse):
-        return StoreFailed("in_use", "a gateway of an older version uses this file; stop it first")
+        said = "a gateway of an older version uses this file; stop it, then run toolwire store migrate, or serve"
+        return StoreFailed("in_use", said)
     if isinstance(error, OSError):
         return StoreFailed(_ERRNO_REASONS.get(error.errno, "io"), error.strerror or str(error))
     code = getattr(error, "sqlite_errorcode", None) or 0
@@ -347,6 +348,7 @@ class Engine:
         identity = file.identity()
         if identity is None:
             return None
+        file.claim()
         address = f"file:{quote(str(file.path))}?mode=rw"
         database = sqlite3.connect(address, uri=True, isolation_level=None, timeout=PATIENCE)
         try:
