@@ -386,6 +386,38 @@ def test_what_one_process_lets_go_is_gone_for_all(loop, processes, file):
     store.close()
 
 
+class Overtaking(SqliteStore):
+    """Another member gets the lease of the sweep whenever this step of one is about to begin."""
+
+    step = ""
+
+    async def _write(self, work: Any, *given: Any) -> Any:
+        if work.__name__ == self.step:
+            with sqlite3.connect(self._file.path) as database:
+                database.execute("UPDATE leases SET member = 'two', epoch = epoch + 1")
+        return await super()._write(work, *given)
+
+
+@pytest.mark.parametrize("step", ["", "_forget_members", "_sweep_old", "_sweep_some"])
+def test_who_lost_the_lease_of_the_sweep_lets_nothing_go(loop, file, step):
+    age, size = (0, 1) if step == "_sweep_some" else (1e-9, 0)
+    store = Users(loop, [Overtaking(f"sqlite:{file}", age, size, lease=LONG)])
+    joined(store, "one", "two", "dead")
+    put(store, "r1")
+    put(store, "r2")
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE members SET boot = 'earlier' WHERE id = 'dead'")
+    store.stores[0].step = step
+    store.maintain("one")
+    with sqlite3.connect(file) as database:
+        members = database.execute("SELECT COUNT(*) FROM members").fetchone()[0]
+        holders = database.execute("SELECT COUNT(*) FROM holders").fetchone()[0]
+    assert members == (3 if step == "_forget_members" else 2)
+    assert holders == (2 if step else 0)
+    assert store.stores[0].failing is None
+    store.close()
+
+
 def test_a_chain_that_was_used_within_the_hour_is_not_written_to(loop, file):
     store = alone(loop, file, DAY)
     put(store, "r1")
