@@ -1,0 +1,100 @@
+"""Statements of the PostgreSQL store that wait for a row: they do not write by what was true when they began."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+
+from tests.store.examples import held, joined
+from tests.store.on_postgres import Databases
+from tests.store.place import DEADLINE, Loop, Users
+from toolwire.memory.store import Lease
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+TAKEN_OVER = """
+INSERT INTO toolwire.members (id, host, socket, lasts, until)
+VALUES ('new', '', '', 600, now() + interval '600 seconds');
+UPDATE toolwire.leases SET member = 'new', epoch = nextval('toolwire.epochs') WHERE name = 'name'
+"""
+"""What a process does that joins and takes a lease whose holder is gone."""
+
+
+@pytest.fixture(params=["postgres", "oldest_postgres"])
+def databases_of_store(request: pytest.FixtureRequest) -> Databases:
+    server = request.getfixturevalue(request.param)
+    return request.getfixturevalue("databases")(request.param, server, server.url)
+
+
+class Meanwhile:
+    """Has something committed while a call of the store waits for the rows that it changes."""
+
+    def __init__(self, loop: Loop, databases: Databases) -> None:
+        self.store: Users = databases.open()
+        self._loop = loop
+        self._url = databases.admin_url()
+
+    def __call__(self, statements: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        return self._loop.run(self._both(statements, work))
+
+    def make(self, statements: str) -> None:
+        self._loop.run(self._made(statements))
+
+    async def _both(self, statements: str, work: Callable[[Any], Awaitable[Any]]) -> Any:
+        async with self._connection() as other:
+            await other.execute("BEGIN")
+            await other.execute(statements)
+            working = asyncio.ensure_future(work(self.store.stores[0]))
+            async with self._connection() as watching, asyncio.timeout(DEADLINE):
+                while not await watching.fetchval(WAITING):
+                    assert not working.done(), "it waits for no row"
+                    await asyncio.sleep(0.01)
+            await other.execute("COMMIT")
+            return await working
+
+    async def _made(self, statements: str) -> None:
+        async with self._connection() as connection:
+            await connection.execute(statements)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Any]:
+        connection = await asyncpg.connect(self._url, timeout=DEADLINE)
+        try:
+            yield connection
+        finally:
+            connection.terminate()
+
+
+@pytest.fixture
+def meanwhile(loop: Loop, databases_of_store: Databases) -> Meanwhile:
+    return Meanwhile(loop, databases_of_store)
+
+
+@pytest.fixture
+def lost(meanwhile: Meanwhile) -> Lease:
+    """A lease whose holder is gone."""
+    joined(meanwhile.store, "old", "two")
+    lease = held(meanwhile.store, "name", "old")
+    meanwhile.make("DELETE FROM toolwire.members WHERE id = 'old'")
+    return lease
+
+
+def test_a_lease_is_not_taken_from_a_member_that_joined_meanwhile(meanwhile, lost):
+    assert meanwhile(TAKEN_OVER, lambda store: store.take_lease("name", "two")) is None
+    taken = meanwhile.store.holder("name")
+    assert taken.member == "new"
+    assert taken.epoch > lost.epoch
+
+
+def test_a_lease_that_was_dropped_meanwhile_is_taken(meanwhile, lost):
+    dropped = f"{TAKEN_OVER}; DELETE FROM toolwire.leases"
+    taken = meanwhile(dropped, lambda store: store.take_lease("name", "two"))
+    assert taken == meanwhile.store.holder("name")
+    assert taken.epoch > lost.epoch
+
+
+def test_the_sweep_leaves_a_lease_that_was_taken_over_meanwhile(meanwhile, lost):
+    meanwhile(TAKEN_OVER, lambda store: store.maintain("two"))
+    assert meanwhile.store.holder("name").member == "new"
