@@ -219,6 +219,15 @@ def test_items_that_are_there_already_are_not_added_again(store, conversation):
     assert ids_of(store.input(ANN, conversation)) == ["a", "b", "c"]
 
 
+def test_items_that_many_add_at_once_are_added_once(store, conversation):
+    for place in range(5):
+        same = items(f"a{place}", f"b{place}")
+        adds = [call("add_items", ANN, conversation, [*same, item(f"own{place}-{n}")]) for n in range(6)]
+        assert store.at_once(*adds) == [None] * 6
+    found = ids_of(store.input(ANN, conversation))
+    assert len(found) == len(set(found)) == 5 * (2 + 6)
+
+
 def test_an_item_taken_out_of_a_conversation_leaves_the_others_in_order(store, conversation):
     store.add_items(ANN, conversation, items("a", "b", "c"))
     assert store.delete_item(ANN, conversation, "c") is True

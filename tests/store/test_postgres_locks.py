@@ -8,10 +8,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.store.examples import held, joined
+from tests.store.examples import ANN, held, ids_of, items, joined
 from tests.store.on_postgres import Databases
 from tests.store.place import DEADLINE, Loop, Users
-from toolwire.memory.store import Lease
+from toolwire.memory.store import Conversation, Lease
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 TAKEN_OVER = """
@@ -98,3 +98,16 @@ def test_a_lease_that_was_dropped_meanwhile_is_taken(meanwhile, lost):
 def test_the_sweep_leaves_a_lease_that_was_taken_over_meanwhile(meanwhile, lost):
     meanwhile(TAKEN_OVER, lambda store: store.maintain("two"))
     assert meanwhile.store.holder("name").member == "new"
+
+
+ADDED = """
+UPDATE toolwire.holders SET places = places + 1 WHERE id = 'conv';
+INSERT INTO toolwire.items (holder, made, place, id, owner, item) VALUES ('conv', 0, 0, 'a', 'ann', '{"id":"a"}')
+"""
+
+
+def test_an_item_that_another_process_adds_meanwhile_is_not_added_again(meanwhile):
+    store = meanwhile.store
+    store.put_conversation(ANN, Conversation("conv", 1.0, b"{}"))
+    meanwhile(ADDED, lambda user: user.add_items(ANN, "conv", items("a", "b")))
+    assert ids_of(store.input(ANN, "conv")) == ["a", "b"]
