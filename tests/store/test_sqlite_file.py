@@ -444,6 +444,45 @@ def test_rows_of_a_dump_are_lines_of_json(loop, file):
     store.close()
 
 
+def test_a_dump_of_a_file_is_one_state_whoever_writes_meanwhile(loop, file):
+    store, other = alone(loop, file), alone(loop, file)
+    put(store, "r1")
+    before = store.dump()
+
+    async def dump_and_write(user: SqliteStore) -> list[Any]:
+        rows = user.dump()
+        first = await anext(rows)
+        await other.stores[0].delete(ANN, "r1")
+        await user.save(ANN, record("r2"), items("in"), items("out"))
+        return [first, *[each async for each in rows]]
+
+    assert store.at_once(dump_and_write) == [before]
+    store.close()
+    other.close()
+
+
+def test_a_dump_that_is_broken_off_holds_on_to_nothing(loop, file):
+    store = alone(loop, file)
+    put(store, "r1")
+
+    async def begin(user: SqliteStore) -> None:
+        rows = user.dump()
+        await anext(rows)
+        await rows.aclose()
+
+    assert store.at_once(begin) == [None]
+    put(store, "r2")
+    wait_until(lambda: loop.run(store.stores[0]._write(store.stores[0]._copy_log)))
+    store.close()
+
+
+def test_there_is_nothing_in_a_dump_of_a_file_that_is_not_there(loop, file):
+    store = alone(loop, file)
+    assert store.dump() == []
+    assert not file.exists()
+    store.close()
+
+
 # A file that goes away, and a disk that is full
 
 

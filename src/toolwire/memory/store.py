@@ -518,7 +518,7 @@ class Store(Responses, Runs, Members, Kept, Protocol):
     async def stats(self) -> StoreStats: ...
 
     def dump(self) -> AsyncIterator[AnyRow]:
-        """Everything that is kept, the same for every engine; holders come before what belongs to them."""
+        """Everything that is kept when this begins, the same for every engine; holders come before what is theirs."""
         ...
 
     async def restore(self, rows: Sequence[AnyRow]) -> None:
