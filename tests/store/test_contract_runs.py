@@ -171,6 +171,22 @@ def test_a_run_is_claimed_when_the_heartbeat_of_its_process_is_overdue(place: Pl
     assert store.beat("one") is False
 
 
+def test_a_late_beat_and_a_claim_exclude_each_other(place: Place):
+    store = place.open()
+    joined(store, "two")
+    for n in range(15):
+        joined(store, f"one{n}")
+        run = queued(store, f"r{n}", f"one{n}")
+        place.join_briefly(Member(f"one{n}"))
+        wait_until(lambda n=n: store.member(f"one{n}") is None)
+        beat, claim = call("beat", f"one{n}"), call("claim", "two", 10)
+        is_back, claimed = store.at_once(beat, claim) if n % 2 else store.at_once(claim, beat)[::-1]
+        assert is_back or claimed
+        assert store.start(run) is not bool(claimed)
+        assert claimed or wait_until(lambda: store.claim("two", 10))
+        assert store.beat(f"one{n}") is False
+
+
 def test_a_member_that_is_not_alive_claims_nothing(store, run):
     store.leave("one")
     assert store.claim("one", 10) == []

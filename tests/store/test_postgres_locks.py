@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.store.examples import ANN, held, ids_of, items, joined
+from tests.store.examples import ANN, held, ids_of, items, joined, queued
 from tests.store.on_postgres import Databases
 from tests.store.place import DEADLINE, Loop, Users
 from toolwire.memory.store import Conversation, Lease
@@ -111,3 +111,40 @@ def test_an_item_that_another_process_adds_meanwhile_is_not_added_again(meanwhil
     store.put_conversation(ANN, Conversation("conv", 1.0, b"{}"))
     meanwhile(ADDED, lambda user: user.add_items(ANN, "conv", items("a", "b")))
     assert ids_of(store.input(ANN, "conv")) == ["a", "b"]
+
+
+OVERDUE = "UPDATE toolwire.members SET lasts = 0, until = now() - interval '1 second' WHERE id = 'old'"
+BEATEN = "UPDATE toolwire.members SET lasts = 600, until = now() + interval '600 seconds' WHERE id = 'old'"
+BURIED = "DELETE FROM toolwire.members WHERE id = 'old'"
+TAKING = {
+    "claim": lambda store: store.claim("two", 10),
+    "take_lease": lambda store: store.take_lease("name", "two"),
+    "maintain": lambda store: store.maintain("two"),
+}
+
+
+@pytest.mark.parametrize("take", TAKING.values(), ids=TAKING)
+def test_nothing_is_taken_from_a_member_that_beats_meanwhile(meanwhile, take):
+    store = meanwhile.store
+    joined(store, "old", "two")
+    run, lease = queued(store, "r1", "old"), held(store, "name", "old")
+    meanwhile.make(OVERDUE)
+    assert not meanwhile(BEATEN, take)
+    assert store.holder("name") == lease
+    assert store.start(run)
+    assert store.beat("old")
+
+
+def test_a_beat_that_waits_for_who_takes_over_is_too_late(meanwhile):
+    joined(meanwhile.store, "old")
+    meanwhile.make(OVERDUE)
+    assert meanwhile(BURIED, lambda store: store.beat("old")) is False
+
+
+def test_a_lease_of_a_member_that_is_taken_for_dead_meanwhile_is_taken(meanwhile):
+    store = meanwhile.store
+    joined(store, "old", "two")
+    lease = held(store, "name", "old")
+    meanwhile.make(OVERDUE)
+    taken = meanwhile(BURIED, lambda user: user.take_lease("name", "two"))
+    assert taken.epoch > lease.epoch

@@ -405,6 +405,7 @@ def test_who_lost_the_lease_of_the_sweep_lets_nothing_go(loop, file, step):
     joined(store, "one", "two", "dead")
     put(store, "r1")
     put(store, "r2")
+    assert store.take_lease("sweep", "one") is not None
     with sqlite3.connect(file) as database:
         database.execute("UPDATE members SET boot = 'earlier' WHERE id = 'dead'")
     store.stores[0].step = step

@@ -1,10 +1,15 @@
-"""Members and leases in PostgreSQL. The only clock is that of the database."""
+"""Members and leases in PostgreSQL. The only clock is that of the database.
+
+A member whose heartbeat is overdue is not alive, and is again with its next beat. It is dead when another one takes it
+out of the table, which is done by the statement that takes what it had. Both lock its row, so one of the two comes
+first, and the other one sees that.
+"""
 
 import secrets
 
 from toolwire.memory.postgres.database import Database
 from toolwire.memory.postgres.statements import Statement
-from toolwire.memory.postgres.values import ALIVE, key_of
+from toolwire.memory.postgres.values import ALIVE, DEAD, JUDGE, key_of
 from toolwire.memory.store import Lease, Member
 
 ATTEMPTS = 2
@@ -15,14 +20,16 @@ _JOIN = Statement(
     INSERT INTO toolwire.members (id, host, socket, lasts, until)
     VALUES (:id, :host, :socket, :lasts, now() + :lasts * interval '1 second')
     ON CONFLICT (id) DO UPDATE
-        SET host = excluded.host, socket = excluded.socket, lasts = excluded.lasts, until = excluded.until
+        SET host = excluded.host, socket = excluded.socket, lasts = excluded.lasts, until = excluded.until,
+            since = excluded.since
     """
 )
 
 _BEAT = Statement(
-    f"""
-    UPDATE toolwire.members m SET until = now() + m.lasts * interval '1 second'
-    WHERE id = :member AND {ALIVE} RETURNING 1
+    """
+    UPDATE toolwire.members SET until = now() + lasts * interval '1 second',
+        since = CASE WHEN until < now() + lasts / 2 * interval '1 second' THEN now() ELSE since END
+    WHERE id = :member RETURNING 1
     """
 )
 
@@ -47,9 +54,19 @@ _LEASES = Statement(
 
 TAKE_LEASE_TEXT = f"""
 WITH seen AS (SELECT member, epoch FROM toolwire.leases WHERE name = :name),
-free AS (
+asking AS (
     SELECT id FROM toolwire.members m WHERE id = :member AND {ALIVE} AND NOT EXISTS (
         SELECT 1 FROM seen JOIN toolwire.members m ON m.id = seen.member WHERE m.id <> :member AND {ALIVE})
+),
+dead AS (
+    SELECT m.id FROM seen JOIN toolwire.members m ON m.id = seen.member JOIN toolwire.members j ON {JUDGE}
+    WHERE {DEAD} FOR UPDATE OF m
+),
+gone AS (DELETE FROM toolwire.members WHERE id IN (SELECT id FROM dead) RETURNING id),
+free AS (
+    SELECT id FROM asking WHERE NOT EXISTS (
+        SELECT 1 FROM seen JOIN toolwire.members m ON m.id = seen.member
+        WHERE m.id <> :member AND m.id NOT IN (SELECT id FROM gone))
 ),
 taken AS (
     INSERT INTO toolwire.leases AS l (name, member, epoch) SELECT :name, id, nextval('toolwire.epochs') FROM free
@@ -60,9 +77,10 @@ taken AS (
     WHERE l.member = excluded.member OR l.epoch = (SELECT epoch FROM seen)
     RETURNING l.epoch, l.step
 )
-SELECT taken.epoch, taken.step FROM free LEFT JOIN taken ON true
+SELECT taken.epoch, taken.step FROM asking LEFT JOIN taken ON true
 """
-"""No row if the lease is not free, and one without an epoch if somebody else took it while this was made.
+"""No row if a living member has the lease, or the one that asks is not alive. A row without an epoch if the lease was
+not taken although its holder is not alive: somebody else was faster, or it is too early to say that the holder is dead.
 
 Members are as they were when the statement began. A holder that has joined since is not among them, so a lease is taken
 from its holder only if its row still has the epoch of that time.

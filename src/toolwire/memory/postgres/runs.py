@@ -12,7 +12,7 @@ from toolwire.memory.postgres.database import Row
 from toolwire.memory.postgres.responses import PostgresResponses
 from toolwire.memory.postgres.saving import Save
 from toolwire.memory.postgres.statements import Statement
-from toolwire.memory.postgres.values import ALIVE, RECORD, key_of, record_of
+from toolwire.memory.postgres.values import ALIVE, DEAD, JUDGE, RECORD, key_of, record_of
 from toolwire.memory.store import (
     NO_BOUND,
     Append,
@@ -65,7 +65,8 @@ START = Statement(
 CLAIM = Statement(
     f"""
     WITH dead AS (
-        SELECT id FROM toolwire.members m WHERE NOT {ALIVE} AND id <> :member ORDER BY id FOR UPDATE
+        SELECT m.id FROM toolwire.members m JOIN toolwire.members j ON {JUDGE} WHERE {DEAD}
+        ORDER BY m.id FOR UPDATE OF m
     ),
     gone AS (DELETE FROM toolwire.members WHERE id IN (SELECT id FROM dead) RETURNING id),
     free AS (
@@ -82,7 +83,7 @@ CLAIM = Statement(
     FROM locked WHERE r.id = locked.id RETURNING r.id
     """
 )
-"""A member whose time is over is taken away with the first claim, and its runs become free with it."""
+"""A member that is dead is taken away with the first claim, and its runs become free with it."""
 
 CLAIMED = Statement(
     f"""

@@ -85,14 +85,11 @@ class Sweeping(Membership):
 
     def _forget_members(self, database: sqlite3.Connection, lease: Lease) -> None:
         """Members that are gone, and what they had a lease on."""
-        dead = f"SELECT id FROM members WHERE NOT ({ALIVE})"
-        if not database.execute(dead, self._now()).fetchone():
+        if database.execute(f"SELECT 1 FROM members WHERE NOT ({ALIVE})", self._now()).fetchone() is None:
             return
         with Transaction(database):
             check_guard(database, lease)
-            for (id,) in database.execute(dead, self._now()).fetchall():
-                database.execute("DELETE FROM members WHERE id = ?", (id,))
-                database.execute("DELETE FROM leases WHERE member = ?", (id,))
+            self._bury(database, lease.member)
 
     def _sweep_old(self, database: sqlite3.Connection, lease: Lease) -> bool:
         """Let go of some that nobody used for too long; whether there were any."""
