@@ -6,9 +6,11 @@ import stat
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.commands.desk import Desk
 from tests.store.examples import ANN, items, record
-from tests.store.test_sqlite_file import write_first_version
+from tests.store.test_sqlite_file import old_gateway, write_first_version
 from tests.support.postgres import database
 from toolwire.memory.sqlite import SqliteStore
 from toolwire.memory.store import Effects, KeptRow, Member
@@ -72,6 +74,24 @@ def test_a_store_of_the_first_version_is_left_alone_until_it_is_migrated(desk: D
     assert "responses     4\n" in desk.good("store", "check", "-c", config)
 
 
+def test_a_store_that_a_gateway_of_the_first_version_uses_is_not_migrated_by_a_copy(desk: Desk):
+    config = settings(desk, "one", url="sqlite:kept.db")
+    kept, copy = desk.folder / "kept.db", desk.folder / "copy.jsonl"
+    write_first_version(kept)
+    copy.write_text("the copy of yesterday")
+    old = old_gateway(kept)
+    assert old.stdout is not None
+    assert old.stdout.readline() == "alone\n"
+    refused = desk.run("store", "export", str(copy), "-c", config)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert "a gateway of an older version uses this file; stop it, then run toolwire store migrate" in refused.stderr
+    assert copy.read_text() == "the copy of yesterday"
+    assert "version       1;" in desk.run("store", "check", "-c", config).stdout
+    old.communicate()
+    desk.good("store", "export", str(copy), "-c", config)
+    assert len(copy.read_text().splitlines()) > 2
+
+
 def test_a_copy_is_for_its_owner_alone_and_whole(desk: Desk):
     fill(desk.folder / "kept.db")
     one, two = settings(desk, "one", url="sqlite:kept.db"), settings(desk, "two", url="sqlite:two.db")
@@ -94,20 +114,28 @@ def test_a_copy_that_is_cut_or_none_is_one_clear_line(desk: Desk):
     cut = desk.run("store", "import", "-", "-c", two, stdin="".join(lines[:-1]))
     assert (cut.returncode, cut.stderr.count("\n")) == (2, 1)
     assert "the export has no end" in cut.stderr
-    for text, said in (
+    for text, fault in (
         ("".join([lines[0], *lines[2:]]), "rows were exported, and"),
         ("".join([lines[0], lines[1].replace('"holder"', '"nothing"')]), "line 2: Invalid value 'nothing'"),
         (lines[1], "line 1: this is no export"),
         ("hello\n", "line 1: JSON is malformed"),
     ):
         done = desk.run("store", "import", "-", "-c", two, stdin=text)
-        assert (done.returncode, said in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
+        assert (done.returncode, fault in done.stderr, done.stderr.count("\n")) == (2, True, 1), done.stderr
 
 
 def test_what_cannot_be_copied_is_said(desk: Desk):
     memory = settings(desk, "memory", url="memory:")
     assert "ends with its process" in desk.run("store", "import", "-", "-c", memory).stderr
     assert "there is no store yet" in desk.run("store", "export", "-", "-c", memory).stderr
+
+
+@pytest.mark.parametrize("command", [("check",), ("migrate",), ("export", "-")])
+def test_a_database_that_cannot_be_reached_is_named_without_its_password(desk: Desk, command: tuple[str, ...]):
+    config = settings(desk, "away", url="postgresql://ann:secret@127.0.0.1:1/kept")
+    done = desk.run("store", *command, "-c", config)
+    said = "toolwire: store.url: postgresql://127.0.0.1:1/kept cannot be used: Connect call failed ('127.0.0.1', 1)\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
 
 
 def rows(text: str) -> list[str]:

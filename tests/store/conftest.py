@@ -1,8 +1,8 @@
 """The engines that the contract is for. Another one is one more function in `ENGINES`."""
 
-import time
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,30 +13,33 @@ from tests.store.processes import Process
 from toolwire.memory.sqlite import SqliteStore
 from toolwire.memory.store import Member
 
+SHIFT = "UPDATE members SET beat = beat + ?, since = since + ? WHERE id = ?"
+
 
 class InMemory:
     """One process and one user."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._late = 0.0
         self.opened: list[Users] = []
 
     def open(self, *, max_age: float = DAY, max_size: int = PLENTY) -> Users:
-        store = SqliteStore("memory:", max_age, max_size, steady=self._steady, lease=LONG)
+        store = SqliteStore("memory:", max_age, max_size, lease=LONG)
         self.opened.append(Users(self._loop, [store]))
         return self.opened[-1]
 
     def join_briefly(self, member: Member) -> None:
-        self._late = LONG - BRIEF
+        (store,) = self.opened[0].stores
+        store._lease = BRIEF
         self.opened[0].join(member)
-        self._late = 0.0
+        store._lease = LONG
+
+    def shift(self, member: str, *, beat: float = 0.0, since: float = 0.0) -> None:
+        (store,) = self.opened[0].stores
+        self._loop.run(store._write(lambda database: database.execute(SHIFT, (beat, since, member)).rowcount))
 
     def other(self) -> Users:
         return self.open()
-
-    def _steady(self) -> float:
-        return time.monotonic() - self._late
 
 
 class SharedFile:
@@ -54,6 +57,10 @@ class SharedFile:
 
     def join_briefly(self, member: Member) -> None:
         self._open("kept.db", DAY, PLENTY, BRIEF).join(member)
+
+    def shift(self, member: str, *, beat: float = 0.0, since: float = 0.0) -> None:
+        with closing(sqlite3.connect(self._folder / "kept.db", isolation_level=None)) as database:
+            database.execute(SHIFT, (beat, since, member))
 
     def other(self) -> Users:
         return self._open("other.db", DAY, PLENTY, LONG)

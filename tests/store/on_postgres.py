@@ -48,6 +48,10 @@ class Databases:
     def join_briefly(self, member: Member) -> None:
         self.users("own", DAY, PLENTY, BRIEF).join(member)
 
+    def shift(self, member: str, *, beat: float = 0.0, since: float = 0.0) -> None:
+        change = f"until = until + {beat} * interval '1 second', since = since + {since} * interval '1 second'"
+        self._loop.run(run(self.admin_url(), f"UPDATE toolwire.members SET {change} WHERE id = '{member}'"))
+
     def other(self) -> Users:
         return self.users("other", DAY, PLENTY, LONG)
 

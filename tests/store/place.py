@@ -97,6 +97,10 @@ class Place(Protocol):
         """Let a member join whose heartbeat is overdue in a moment."""
         ...
 
+    def shift(self, member: str, *, beat: float = 0.0, since: float = 0.0) -> None:
+        """Move the latest beat of a member, and the first of those without a break, by so many seconds."""
+        ...
+
     def other(self) -> Users:
         """Users of another store of the same kind, which is empty."""
         ...

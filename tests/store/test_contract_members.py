@@ -1,7 +1,9 @@
 """Members and leases: a process is alive while its heart beats, and one process at a time may do what one may do."""
 
-from tests.store.examples import ANN, held, items, joined, put, record
-from tests.store.place import Place, Users, call, wait_until
+import pytest
+
+from tests.store.examples import ANN, appended, events, held, items, joined, put, queued, record
+from tests.store.place import LONG, Place, Users, call, wait_until
 from toolwire.memory.store import Lease, Member, Overtaken
 
 
@@ -38,12 +40,94 @@ def test_a_heart_that_beats_in_time_keeps_a_member_alive(store):
     assert store.member("one") is not None
 
 
-def test_a_member_whose_heartbeat_is_overdue_is_dead_for_good(place: Place):
+def overdue(place: Place, store: Users, member: str) -> None:
+    """Let the heartbeat of a member be overdue, whatever it has."""
+    place.join_briefly(Member(member))
+    wait_until(lambda: store.member(member) is None)
+
+
+def test_a_member_whose_heartbeat_is_overdue_is_back_with_its_next_beat(place: Place):
+    """As a process that was alone while it could not reach the store."""
     store = place.open()
-    place.join_briefly(Member("one"))
-    wait_until(lambda: store.member("one") is None)
+    joined(store, "one")
+    run, lease = queued(store, "r1", "one"), held(store, "name", "one")
+    overdue(place, store, "one")
+    assert store.holder("name") is None
+    store.maintain("one")
+    assert store.claim("one", 10) == []
+    assert store.beat("one") is True
+    assert appended(store, run, events(0, "a"))
+    assert not refused(store, lease)
+
+
+@pytest.mark.parametrize("take", ["claim", "take_lease", "maintain"])
+def test_a_member_that_something_was_taken_from_is_dead_for_good(place: Place, take):
+    store = place.open()
+    joined(store, "one", "two")
+    run, lease = queued(store, "r1", "one"), held(store, "name", "one")
+    overdue(place, store, "one")
+    ways = {
+        "claim": lambda: store.claim("two", 10),
+        "take_lease": lambda: store.take_lease("name", "two"),
+        "maintain": lambda: store.maintain("two") or store.take_lease("name", "two"),
+    }
+    assert wait_until(ways[take])
     assert store.beat("one") is False
     assert store.member("one") is None
+    claimed = [each.fence.epoch for each in store.claim("two", 10)]
+    assert take == "claim" or claimed[0] > run.epoch
+    taken = store.take_lease("name", "two")
+    assert taken.epoch > lease.epoch
+    assert not appended(store, run, events(0, "late"))
+    assert refused(store, lease)
+
+
+YOUNG = {"since": 60.0}
+"""It has just come, or has beaten again for a moment only."""
+LATE = {"beat": -0.6 * LONG}
+"""It is alive, but its latest beat is more than half a lease old."""
+
+
+@pytest.mark.parametrize("state", [YOUNG, LATE], ids=["young", "late"])
+def test_who_could_not_reach_the_store_itself_takes_nobody_for_dead(place: Place, state):
+    store = place.open()
+    joined(store, "one", "two")
+    run, lease = queued(store, "r1", "one"), held(store, "name", "one")
+    overdue(place, store, "one")
+    place.shift("two", **state)
+    assert store.claim("two", 10) == []
+    assert store.take_lease("name", "two") is None
+    assert held(store, "sweep", "two")
+    store.maintain("two")
+    assert store.beat("one") is True
+    assert appended(store, run, events(0, "a"))
+    assert not refused(store, lease)
+    place.shift("two", **{name: -seconds for name, seconds in state.items()})
+    assert len(wait_until(lambda: store.claim("two", 10))) == 1
+
+
+def test_a_beat_after_a_break_begins_the_time_anew_in_which_a_member_could_reach_the_store(place: Place):
+    store = place.open()
+    joined(store, "one", "two")
+    queued(store, "r1", "one")
+    overdue(place, store, "one")
+    place.shift("two", beat=-0.4 * LONG, since=10 * LONG)
+    assert store.beat("two") is True
+    assert store.claim("two", 10) == []
+    place.shift("two", beat=-0.6 * LONG)
+    assert store.beat("two") is True
+    assert len(wait_until(lambda: store.claim("two", 10))) == 1
+
+
+def test_runs_and_leases_of_who_has_left_are_free_for_who_has_just_come(place: Place):
+    store = place.open()
+    joined(store, "one", "two")
+    queued(store, "r1", "one")
+    held(store, "name", "one")
+    place.shift("two", **YOUNG)
+    store.leave("one")
+    assert len(store.claim("two", 10)) == 1
+    assert held(store, "name", "two")
 
 
 def test_who_never_joined_or_has_left_has_no_heartbeat(store):

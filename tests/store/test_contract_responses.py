@@ -1,6 +1,7 @@
 """Responses, conversations and values: kept as they were given, for whom they were given, by whichever process."""
 
 import time
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from tests.store.examples import (
     record,
 )
 from tests.store.place import Place, Users, call, wait_until
-from toolwire.memory.store import Conversation, Effects, KeptItem, KeptRow, Overtaken, TooLarge
+from toolwire.memory.store import Append, Conversation, Effects, KeptItem, KeptRow, Overtaken, TooLarge
 
 CONVERSATION = Conversation("conv", 7.0, b'{"a":"b"}')
 
@@ -238,6 +239,15 @@ def test_items_that_are_there_already_are_not_added_again(store, conversation):
         store.add_items(ANN, conversation, items("a", "b"))
     store.add_items(ANN, conversation, items("b", "c"))
     assert ids_of(store.input(ANN, conversation)) == ["a", "b", "c"]
+
+
+def test_items_that_many_add_at_once_are_added_once(store, conversation):
+    for place in range(5):
+        same = items(f"a{place}", f"b{place}")
+        adds = [call("add_items", ANN, conversation, [*same, item(f"own{place}-{n}")]) for n in range(6)]
+        assert store.at_once(*adds) == [None] * 6
+    found = ids_of(store.input(ANN, conversation))
+    assert len(found) == len(set(found)) == 5 * (2 + 6)
 
 
 def test_an_item_taken_out_of_a_conversation_leaves_the_others_in_order(store, conversation):
@@ -470,6 +480,28 @@ def test_a_store_restored_from_another_has_all_that_was_there(place: Place):
     effects = Effects(None, "conv", ("call_1",))
     other.save(ANN, record("r6", conversation="conv"), items("g"), (), effects)
     assert other.load(ANN, "r1").continuation == "r6"
+
+
+def test_a_dump_is_one_state_whatever_is_written_meanwhile(store):
+    joined(store, "one")
+    for id in ("r1", "r2"):
+        put(store, id)
+    run = queued(store, "run", "one")
+    before = sorted(map(repr, store.dump()))
+
+    async def dump_and_write(user: Any) -> list[Any]:
+        rows = user.dump()
+        first = await anext(rows)
+        await user.delete(ANN, "r1")
+        await user.save(ANN, record("r2b"), items("in"), items("out"))
+        await user.append([Append(ANN, run, events(0, "x"))])
+        await user.save(ANN, record("run"), None, items("end"), guard=run)
+        await user.put_kept([row("a", b"value")])
+        return [first, *[each async for each in rows]]
+
+    (found,) = store.at_once(dump_and_write)
+    assert sorted(map(repr, found)) == before
+    assert sorted(map(repr, store.dump())) != before
 
 
 def test_what_is_there_already_stays_when_another_store_is_added(place: Place):

@@ -107,6 +107,14 @@ def test_the_same_append_again_changes_nothing(store, run):
     assert frames(store, "r1") == events(0, "a", "b", "c").frames
 
 
+def test_committed_events_are_never_replaced(store, run):
+    assert appended(store, run, events(0, "a"))
+    assert appended(store, run, events(0, "x", "y"))
+    twice = Append(ANN, run, events(1, "b"))
+    assert not store.append([twice, twice]).lost
+    assert frames(store, "r1") == events(0, "a", "b").frames
+
+
 def test_an_end_again_changes_nothing(store, run):
     for _ in range(3):
         store.save(ANN, record("r1", response=b"2"), None, items("out"), guard=run, last=events(0, "a"))
@@ -163,6 +171,22 @@ def test_a_run_is_claimed_when_the_heartbeat_of_its_process_is_overdue(place: Pl
     assert store.beat("one") is False
 
 
+def test_a_late_beat_and_a_claim_exclude_each_other(place: Place):
+    store = place.open()
+    joined(store, "two")
+    for n in range(15):
+        joined(store, f"one{n}")
+        run = queued(store, f"r{n}", f"one{n}")
+        place.join_briefly(Member(f"one{n}"))
+        wait_until(lambda n=n: store.member(f"one{n}") is None)
+        beat, claim = call("beat", f"one{n}"), call("claim", "two", 10)
+        is_back, claimed = store.at_once(beat, claim) if n % 2 else store.at_once(claim, beat)[::-1]
+        assert is_back or claimed
+        assert store.start(run) is not bool(claimed)
+        assert claimed or wait_until(lambda: store.claim("two", 10))
+        assert store.beat(f"one{n}") is False
+
+
 def test_a_member_that_is_not_alive_claims_nothing(store, run):
     store.leave("one")
     assert store.claim("one", 10) == []
@@ -189,6 +213,16 @@ def test_many_that_claim_at_once_share_the_runs(store):
     claimed = [run.fence for each in store.at_once(*calls) for run in each]
     assert len(claimed) == 12
     assert len({fence.id for fence in claimed}) == 12
+
+
+def test_claims_of_one_process_at_once_share_the_runs(store):
+    joined(store, "one", "two")
+    for place in range(12):
+        queued(store, f"r{place}", "one")
+    store.leave("one")
+    results = store.at_once(*(call("claim", "two", 3) for _ in range(6 * len(store.stores))))
+    claimed = [run.fence.id for each in results for run in each]
+    assert sorted(claimed) == sorted(f"r{place}" for place in range(12))
 
 
 def test_who_lost_a_run_cannot_write_it(store, run):

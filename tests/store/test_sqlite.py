@@ -361,6 +361,68 @@ def test_what_stood_in_the_conversation_counts_too(kept):
             ask()
 
 
+# Who is dead
+
+PAUSE = 2.5
+"""Seconds between two heartbeats; a lease is four times as long."""
+
+
+class Fleet:
+    """Two processes that have beaten for a while, each with a run."""
+
+    def __init__(self, kept: Kept, clock: Clock) -> None:
+        self.kept = kept
+        self.clock = clock
+        for member in ("one", "two"):
+            kept.join(Member(member))
+            queued = record(f"run-{member}", status="queued")
+            kept.queue(ANN, queued, (), Effects(), plan=b"", member=member)
+        self.taken_after(20.0, "one", "two")
+
+    def taken_after(self, seconds: float, *beating: str) -> float | None:
+        """Let these beat for so long, or until the second one takes the run of the first; returns when it does."""
+        for pauses in range(1, int(seconds / PAUSE) + 1):
+            self.clock.now += PAUSE
+            assert [self.kept.beat(member) for member in beating] == [True] * len(beating)
+            if self.kept.claim("two", 10):
+                return pauses * PAUSE
+        return None
+
+
+@pytest.fixture
+def fleet(kept: Kept, clock: Clock) -> Fleet:
+    return Fleet(kept, clock)
+
+
+def test_the_runs_of_a_killed_process_are_taken_when_its_lease_is_over(fleet: Fleet):
+    assert fleet.taken_after(100.0, "two") == 10.0 + PAUSE
+    assert fleet.kept.beat("one") is False
+
+
+def test_when_nobody_could_reach_the_store_nobody_takes_anything(fleet: Fleet):
+    fleet.clock.now += 30.0
+    assert fleet.kept.claim("two", 10) == []
+    assert fleet.taken_after(10.0 - PAUSE, "two") is None
+    assert fleet.taken_after(100.0, "one", "two") is None
+
+
+def test_the_runs_of_a_process_that_does_not_come_back_are_taken_a_lease_after_the_store_did(fleet: Fleet):
+    fleet.clock.now += 30.0
+    assert fleet.taken_after(100.0, "two") == 10.0 + PAUSE
+    assert fleet.kept.beat("one") is False
+
+
+def test_an_outage_shorter_than_a_lease_costs_nobody_his_runs(fleet: Fleet):
+    """The last beat of one process was just before the next was due, that of the other one just before the outage."""
+    fleet.clock.now += PAUSE - 0.1
+    assert fleet.kept.beat("two")
+    fleet.clock.now += 9.0
+    assert fleet.kept.member("one") is None
+    assert fleet.kept.claim("two", 10) == []
+    assert fleet.taken_after(PAUSE, "two") is None
+    assert fleet.taken_after(100.0, "one", "two") is None
+
+
 # All or nothing
 
 

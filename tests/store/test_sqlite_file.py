@@ -233,6 +233,24 @@ def test_a_gateway_of_the_first_version_and_this_one_keep_each_other_out(loop, f
     store.close()
 
 
+def test_who_only_reads_leaves_a_file_alone_that_a_gateway_of_the_first_version_uses(loop, file):
+    write_first_version(file)
+    old = old_gateway(file)
+    assert said(old) == "alone"
+    store = alone(loop, file)
+    for ask in (lambda: store.load(ANN, "r2"), store.dump):
+        with pytest.raises(StoreFailed, match="older version") as raised:
+            ask()
+        assert raised.value.reason == "in_use"
+    assert loop.run(store.stores[0].inspect()) == 1
+    old.communicate()
+    assert store.load(ANN, "r2") is not None
+    late = old_gateway(file)
+    assert said(late) == "refused", "it is in use by who reads it"
+    late.communicate()
+    store.close()
+
+
 FORKS = """
 import asyncio, os, sys
 from toolwire.memory.sqlite import SqliteStore
@@ -368,6 +386,39 @@ def test_what_one_process_lets_go_is_gone_for_all(loop, processes, file):
     store.close()
 
 
+class Overtaking(SqliteStore):
+    """Another member gets the lease of the sweep whenever this step of one is about to begin."""
+
+    step = ""
+
+    async def _write(self, work: Any, *given: Any) -> Any:
+        if work.__name__ == self.step:
+            with sqlite3.connect(self._file.path) as database:
+                database.execute("UPDATE leases SET member = 'two', epoch = epoch + 1")
+        return await super()._write(work, *given)
+
+
+@pytest.mark.parametrize("step", ["", "_forget_members", "_sweep_old", "_sweep_some"])
+def test_who_lost_the_lease_of_the_sweep_lets_nothing_go(loop, file, step):
+    age, size = (0, 1) if step == "_sweep_some" else (1e-9, 0)
+    store = Users(loop, [Overtaking(f"sqlite:{file}", age, size, lease=LONG)])
+    joined(store, "one", "two", "dead")
+    put(store, "r1")
+    put(store, "r2")
+    assert store.take_lease("sweep", "one") is not None
+    with sqlite3.connect(file) as database:
+        database.execute("UPDATE members SET boot = 'earlier' WHERE id = 'dead'")
+    store.stores[0].step = step
+    store.maintain("one")
+    with sqlite3.connect(file) as database:
+        members = database.execute("SELECT COUNT(*) FROM members").fetchone()[0]
+        holders = database.execute("SELECT COUNT(*) FROM holders").fetchone()[0]
+    assert members == (3 if step == "_forget_members" else 2)
+    assert holders == (2 if step else 0)
+    assert store.stores[0].failing is None
+    store.close()
+
+
 def test_a_chain_that_was_used_within_the_hour_is_not_written_to(loop, file):
     store = alone(loop, file, DAY)
     put(store, "r1")
@@ -391,6 +442,45 @@ def test_rows_of_a_dump_are_lines_of_json(loop, file):
     line = msgspec.json.encode(row)
     assert line.startswith(b'{"table":"item","holder":"r1"')
     assert msgspec.json.decode(line, type=type(row)) == row
+    store.close()
+
+
+def test_a_dump_of_a_file_is_one_state_whoever_writes_meanwhile(loop, file):
+    store, other = alone(loop, file), alone(loop, file)
+    put(store, "r1")
+    before = store.dump()
+
+    async def dump_and_write(user: SqliteStore) -> list[Any]:
+        rows = user.dump()
+        first = await anext(rows)
+        await other.stores[0].delete(ANN, "r1")
+        await user.save(ANN, record("r2"), items("in"), items("out"))
+        return [first, *[each async for each in rows]]
+
+    assert store.at_once(dump_and_write) == [before]
+    store.close()
+    other.close()
+
+
+def test_a_dump_that_is_broken_off_holds_on_to_nothing(loop, file):
+    store = alone(loop, file)
+    put(store, "r1")
+
+    async def begin(user: SqliteStore) -> None:
+        rows = user.dump()
+        await anext(rows)
+        await rows.aclose()
+
+    assert store.at_once(begin) == [None]
+    put(store, "r2")
+    wait_until(lambda: loop.run(store.stores[0]._write(store.stores[0]._copy_log)))
+    store.close()
+
+
+def test_there_is_nothing_in_a_dump_of_a_file_that_is_not_there(loop, file):
+    store = alone(loop, file)
+    assert store.dump() == []
+    assert not file.exists()
     store.close()
 
 

@@ -1,14 +1,30 @@
 """`toolwire store`: what is in the store, its version, and copies of it for another store."""
 
-from typing import Annotated, TypeAlias
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from toolwire.cli.options import AsJson, Config, say, stop, stops_on
 
+if TYPE_CHECKING:
+    from toolwire.turns.settings import Settings
+
 store_app = typer.Typer(no_args_is_help=True)
 
 Place: TypeAlias = Annotated[str, typer.Argument(metavar="FILE", help="A file of JSON lines, or - for a pipe.")]
+
+
+@contextmanager
+def _named(settings: "Settings") -> Generator[None]:
+    """A failure of the store is one line that says which store it is, and exit code 2."""
+    from toolwire.memory.store import StoreFailed
+
+    try:
+        yield
+    except StoreFailed as error:
+        raise stop(f"{settings.store.setting}: {settings.store.shown} cannot be used: {error}") from None
 
 
 @store_app.callback()
@@ -24,11 +40,12 @@ def check(json: AsJson = False, config: Config = None) -> None:
     import msgspec
 
     from toolwire.cli.store_report import as_text, report_on
-    from toolwire.memory.store import StoreFailed
     from toolwire.turns.settings import SettingsError, load
 
-    with stops_on(SettingsError, StoreFailed):
-        report = asyncio.run(report_on(load(config)))
+    with stops_on(SettingsError):
+        settings = load(config)
+        with _named(settings):
+            report = asyncio.run(report_on(settings))
     print(msgspec.json.format(msgspec.json.encode(report)).decode() if json else as_text(report))
     raise typer.Exit(0 if report.is_ready else 1)
 
@@ -38,13 +55,13 @@ def migrate(config: Config = None) -> None:
     """Bring the schema to this version. Gateways of the version before may go on meanwhile; `serve` does it too."""
     import asyncio
 
-    from toolwire.memory.store import StoreFailed
     from toolwire.turns.settings import SettingsError, load, make_store, opened_store
 
-    with stops_on(SettingsError, StoreFailed):
+    with stops_on(SettingsError):
         settings = load(config)
-        before = asyncio.run(make_store(settings).inspect())
-        after = asyncio.run(opened_store(settings, say).inspect())
+        with _named(settings):
+            before = asyncio.run(make_store(settings).inspect())
+            after = asyncio.run(opened_store(settings, say).inspect())
     changed = f"version {before} is now version {after}" if before != after else f"version {after}"
     print(f"{settings.store.shown}: {changed if after else 'there is no store yet'}")
 
@@ -55,11 +72,12 @@ def export_(file: Place, config: Config = None) -> None:
     import asyncio
 
     from toolwire.cli.store_copy import exported
-    from toolwire.memory.store import StoreFailed
     from toolwire.turns.settings import SettingsError, load
 
-    with stops_on(SettingsError, StoreFailed, OSError):
-        rows = asyncio.run(exported(load(config), file))
+    with stops_on(SettingsError, OSError):
+        settings = load(config)
+        with _named(settings):
+            rows = asyncio.run(exported(settings, file))
     say(f"exported {rows} rows")
 
 
@@ -69,12 +87,12 @@ def import_(file: Place, config: Config = None) -> None:
     import asyncio
 
     from toolwire.cli.store_copy import BadExport, imported
-    from toolwire.memory.store import StoreFailed
     from toolwire.turns.settings import SettingsError, load, opened_store
 
-    with stops_on(SettingsError, StoreFailed, OSError, BadExport):
+    with stops_on(SettingsError, OSError, BadExport):
         settings = load(config)
         if not opened_store(settings, say).outlives_process:
             raise stop("store.url: a store in memory ends with its process; nothing was imported")
-        rows = asyncio.run(imported(settings, file))
+        with _named(settings):
+            rows = asyncio.run(imported(settings, file))
     say(f"imported {rows} rows")

@@ -7,6 +7,7 @@
 The last line says that nothing is missing. Rows are read and written in batches of a bounded size.
 """
 
+import asyncio
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -46,11 +47,15 @@ _decode = msgspec.json.Decoder(Line).decode
 
 
 async def exported(settings: Settings, place: str) -> int:
-    """Write all rows of the store; returns how many there were."""
+    """Write all rows of the store; returns how many there were. A store that cannot be used leaves the file as it is.
+
+    A store of an older version is brought to this one first, unless a gateway that does not know this version uses it.
+    """
     store = make_store(settings)
     try:
         if not await store.inspect():
             raise SettingsError(f"{settings.store.shown}: there is no store yet")
+        await asyncio.to_thread(store.check)
         with _writable(place) as file:
             return await _write(store, file)
     finally:

@@ -6,6 +6,7 @@ exclusive lock on that file, and ended whatever they found unfinished; so the tw
 
 import errno
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -34,6 +35,7 @@ class StoreFile:
         self._mounts = mounts
         self._lock: int | None = None
         self._locked_by = 0
+        self._claiming = threading.Lock()
 
     @property
     def exists(self) -> bool:
@@ -65,8 +67,12 @@ class StoreFile:
     def claim(self) -> None:
         """Take the shared lock, which the system gives back when this process ends, however it ends.
 
-        It is a lock of the process, not of the descriptor: child processes do not have it.
+        It is a lock of the process, not of the descriptor: child processes do not have it. Any thread may call this.
         """
+        with self._claiming:
+            self._claim()
+
+    def _claim(self) -> None:
         if fcntl is None:
             return
         lock = self._beside("lock")

@@ -1,5 +1,8 @@
 """This process among those that use a store: it has an id, a heartbeat, and learns when it was taken for dead.
 
+A store that cannot be used for a while harms nobody: the next heartbeat that succeeds is as good as one in time. Only a
+process that could use the store all the while takes others for dead.
+
 Whoever was taken for dead joins anew under another id. Its runs and leases may be somebody else's by then, so those who
 have any are told. They cannot write by what they had: the store refuses that in any case.
 """
@@ -13,7 +16,11 @@ from socket import gethostname
 from toolwire.memory.store import Member, Store, StoreFailed
 
 BEATS = 4
-"""Heartbeats in the time after which a process without one counts as dead."""
+"""Heartbeats in the time after which a process without one counts as dead.
+
+A store counts a process whose latest heartbeat is two of them old as one that could not reach it. So of two processes
+that cannot reach it for a while, neither takes the other one for dead.
+"""
 
 
 class Membership:
@@ -39,7 +46,7 @@ class Membership:
         """Join, now or as soon as the store can be used, and beat from then on."""
         with suppress(StoreFailed):
             await self.id()
-        self._beating = asyncio.get_running_loop().create_task(self._beat())
+        self._beating = asyncio.get_running_loop().create_task(self._beat_on())
 
     async def id(self) -> str:
         """The id under which this process is a member; it joins if it is none."""
@@ -60,12 +67,20 @@ class Membership:
             with suppress(StoreFailed):
                 await self._store.leave(self._id)
 
-    async def _beat(self) -> None:
+    async def _beat_on(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._pause)
-            with suppress(StoreFailed):
-                if self._id and not await self._store.beat(self._id):
-                    self._id = ""
-                    for tell in self.on_lost:
-                        tell()
-                await self.id()
+            try:
+                await self._beat()
+            except StoreFailed:
+                pass  # the store says so itself
+            except Exception as error:  # noqa: BLE001 - without a heartbeat this process loses all that it has
+                loop.call_exception_handler({"message": "a heartbeat failed", "exception": error})
+
+    async def _beat(self) -> None:
+        if self._id and not await self._store.beat(self._id):
+            self._id = ""
+            for tell in self.on_lost:
+                tell()
+        await self.id()

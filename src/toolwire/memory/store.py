@@ -10,7 +10,10 @@ so that a process which was taken for dead cannot undo what another one did in i
 
 A guard is checked in the very statement that writes. Who lost it gets `Overtaken`, and nothing is written.
 
-A process is a member as long as its heartbeat comes in time. When it does not, its runs and leases are free to take.
+A process is a member as long as its heartbeat comes in time. When it does not, its runs and leases are free to take:
+whoever takes some of them takes the member away with them, and until then a late heartbeat brings it back. A store that
+nobody could reach for a while is no reason to take anything: who takes must itself have beaten for as long as the other
+one did not.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -416,7 +419,10 @@ class Runs(Protocol):
         ...
 
     async def claim(self, member: str, limit: int) -> list[ClaimedRun]:
-        """Take over runs whose process is gone, each with a higher epoch. Nothing for a member that is not alive."""
+        """Take over runs whose process is dead, each with a higher epoch. Nothing for a member that is not alive.
+
+        Dead is who has left, or has not beaten for a lease while this member did, without missing a beat.
+        """
         ...
 
     async def cancel(self, owner: str, id: str) -> bool:
@@ -448,7 +454,7 @@ class Members(Protocol):
         ...
 
     async def beat(self, member: str) -> bool:
-        """Stay a member. False if this one was taken for dead: it must join anew, under another id."""
+        """Stay a member, or be one again. False if this one was taken for dead: it must join anew, under another id."""
         ...
 
     async def leave(self, member: str) -> None:
@@ -470,7 +476,7 @@ class Members(Protocol):
     async def take_lease(self, name: str, member: str) -> Lease | None:
         """A new lease, or the one that this member has.
 
-        None if another living member has it, or if this one is not alive itself.
+        None if another member has it that is not dead, or if this one is not alive itself.
         """
         ...
 
@@ -532,7 +538,7 @@ class Store(Responses, Runs, Members, Kept, Protocol):
     async def stats(self) -> StoreStats: ...
 
     def dump(self) -> AsyncIterator[AnyRow]:
-        """Everything that is kept, the same for every engine; holders come before what belongs to them."""
+        """Everything that is kept when this begins, the same for every engine; holders come before what is theirs."""
         ...
 
     async def restore(self, rows: Sequence[AnyRow]) -> None:

@@ -57,7 +57,7 @@ def general_faults(settings: Settings) -> Iterator[str]:
 
 
 def _store_faults(store: Store) -> Iterator[str]:
-    name = "store.url_env" if store.url_env else "store.url"
+    name = store.setting
     if store.url_env and not _VARIABLE.fullmatch(store.url_env):  # not shown: it may be the URL
         yield "store.url_env: this is not the name of a variable; write the name of the one that holds the URL"
     elif store.url_env and store.url:

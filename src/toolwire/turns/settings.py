@@ -123,6 +123,11 @@ class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return "in memory"
         return path if scheme == "sqlite" else bare_url(self.place)
 
+    @property
+    def setting(self) -> str:
+        """The setting that says where the store is."""
+        return "store.url_env" if self.url_env else "store.url"
+
 
 class Debug(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     record: str = ""
@@ -408,7 +413,7 @@ def make_store(settings: Settings) -> AnyStore:
 
 def opened_store(settings: Settings, say: Callable[[str], None]) -> AnyStore:
     """The store, not opened yet; a fault that will not pass is found now, not when something is kept."""
-    name = "store.url_env" if settings.store.url_env else "store.url"
+    name = settings.store.setting
     try:
         if not settings.store.url and not settings.store.url_env:
             make_folders(state_folder())

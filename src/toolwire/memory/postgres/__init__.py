@@ -54,6 +54,7 @@ class PostgresStore(PostgresRuns, PostgresKept, PostgresSweep, PostgresCopying):
         self._database = Database(url, prepare, pooler=pooler, most=CONNECTIONS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._claim_token = secrets.token_hex(8)
+        self._claiming = asyncio.Lock()
         self._probed = 0.0
         self.tightened: list[str] = []
         """Files that others could read: a database has none here."""

@@ -1,6 +1,6 @@
-"""All rows of a PostgreSQL store, for another store, and those of another one, for this."""
+"""All rows of a PostgreSQL store as they are at one moment, for another store, and those of another one, for this."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from toolwire.memory.postgres.database import Database, Row
@@ -120,35 +120,36 @@ class PostgresCopying:
     _database: Database
 
     async def dump(self) -> AsyncIterator[AnyRow]:
-        async for row in self._rows(_HOLDERS):
-            yield HolderRow(*row[:12])
-        async for row in self._rows(_ITEMS):
-            holder, made, place, owner, id, whole, item = row[:7]
-            yield ItemRow(holder, owner, bool(made), place, id_of(id, whole), item)
-        async for row in self._rows(_EVENTS):
-            response, first, owner, count, frames = row[:5]
-            yield EventRow(response, owner, first, count, frames)
-        async for row in self._rows(_RUNS):
-            yield RunRow(*row[:7])
-        async for row in self._rows(_KEPT):
-            owner, kind, _, key, value, used = row[:6]
-            yield ValueRow(owner, kind, key, value, used)
-
-    async def _rows(self, table: _Table) -> AsyncIterator[Row]:
-        statement, after = table.statement(), table.start
-        while True:
-            values = {f"after_{'abc'[number]}": value for number, value in enumerate(after)}
-            rows = await self._database.read(statement, **values)
-            for row in rows:
-                yield row
-            if not rows:
-                break
-            after = tuple(rows[-1][: len(after)])
+        async with self._database.snapshot() as read:
+            async for row in _rows(read, _HOLDERS):
+                yield HolderRow(*row[:12])
+            async for row in _rows(read, _ITEMS):
+                holder, made, place, owner, id, whole, item = row[:7]
+                yield ItemRow(holder, owner, bool(made), place, id_of(id, whole), item)
+            async for row in _rows(read, _EVENTS):
+                response, first, owner, count, frames = row[:5]
+                yield EventRow(response, owner, first, count, frames)
+            async for row in _rows(read, _RUNS):
+                yield RunRow(*row[:7])
+            async for row in _rows(read, _KEPT):
+                owner, kind, _, key, value, used = row[:6]
+                yield ValueRow(owner, kind, key, value, used)
 
     async def restore(self, rows: Sequence[AnyRow]) -> None:
         for row in rows:
             statement, values = _restored(row)
             await self._database.write(statement, **values)
+
+
+async def _rows(read: Callable[..., Awaitable[list[Row]]], table: _Table) -> AsyncIterator[Row]:
+    statement, after = table.statement(), table.start
+    while True:
+        rows = await read(statement, **{f"after_{'abc'[number]}": value for number, value in enumerate(after)})
+        for row in rows:
+            yield row
+        if not rows:
+            break
+        after = tuple(rows[-1][: len(after)])
 
 
 def _restored(row: AnyRow) -> tuple[Statement, dict[str, object]]:

@@ -8,7 +8,9 @@ statement to the next, so that a pooler between us and the server may give each 
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias
 
 import asyncpg  # pyright: ignore[reportMissingTypeStubs]
@@ -133,6 +135,20 @@ class Database:
         """A write on a connection of its own: it waits for no other statement of this process."""
         return await self._made(self._own, "write", *statement(**values))
 
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncGenerator[Callable[..., Awaitable[list[Row]]]]:
+        """A way to read that sees one state: one transaction, on a connection of its own. Nothing is made again."""
+        try:
+            connection = await self._opened(PATIENCE)
+            try:
+                await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                yield partial(_read, connection)
+                await connection.execute("COMMIT")
+            finally:
+                connection.terminate()
+        except FAULTS as error:
+            raise self._failed("read", error) from error
+
     async def attempt(self, statement: Statement, **values: object) -> None:
         """Make a statement once, if it can be made now."""
         try:
@@ -184,6 +200,11 @@ class Database:
                 connection.terminate()
                 raise
         return connection
+
+
+async def _read(connection: Connection, statement: Statement, **values: object) -> list[Row]:
+    text, args = statement(**values)
+    return await connection.fetch(text, *args, timeout=PATIENCE)
 
 
 def _left(until: float) -> float:

@@ -1,34 +1,45 @@
-"""Members and leases in PostgreSQL. The only clock is that of the database."""
+"""Members and leases in PostgreSQL. The only clock is that of the database.
+
+A member whose heartbeat is overdue is not alive, and is again with its next beat. It is dead when another one takes it
+out of the table, which is done by the statement that takes what it had. Both lock its row, so one of the two comes
+first, and the other one sees that.
+"""
 
 import secrets
 
 from toolwire.memory.postgres.database import Database
 from toolwire.memory.postgres.statements import Statement
-from toolwire.memory.postgres.values import ALIVE, key_of
+from toolwire.memory.postgres.values import ALIVE, DEAD, JUDGE, key_of
 from toolwire.memory.store import Lease, Member
+
+ATTEMPTS = 2
+"""How often a lease is asked for that changes hands meanwhile."""
 
 _JOIN = Statement(
     """
     INSERT INTO toolwire.members (id, host, socket, lasts, until)
     VALUES (:id, :host, :socket, :lasts, now() + :lasts * interval '1 second')
     ON CONFLICT (id) DO UPDATE
-        SET host = excluded.host, socket = excluded.socket, lasts = excluded.lasts, until = excluded.until
+        SET host = excluded.host, socket = excluded.socket, lasts = excluded.lasts, until = excluded.until,
+            since = excluded.since
     """
 )
 
 _BEAT = Statement(
-    f"""
-    UPDATE toolwire.members m SET until = now() + m.lasts * interval '1 second'
-    WHERE id = :member AND {ALIVE} RETURNING 1
+    """
+    UPDATE toolwire.members SET until = now() + lasts * interval '1 second',
+        since = CASE WHEN until < now() + lasts / 2 * interval '1 second' THEN now() ELSE since END
+    WHERE id = :member RETURNING 1
     """
 )
 
 _LEAVE = Statement(
     """
-    WITH gone AS (DELETE FROM toolwire.members WHERE id = :member)
-    DELETE FROM toolwire.leases WHERE member = :member
+    WITH gone AS (DELETE FROM toolwire.members WHERE id = :member RETURNING 1)
+    DELETE FROM toolwire.leases WHERE member = :member AND (SELECT count(*) FROM gone) >= 0
     """
 )
+"""Asks for what is gone, so that the member is locked before its leases, as in all statements that lock both."""
 
 _MEMBER = Statement(f"SELECT id, host, socket FROM toolwire.members m WHERE id = :id AND {ALIVE}")
 
@@ -41,20 +52,42 @@ _LEASES = Statement(
     """
 )
 
-TAKE_LEASE = Statement(
-    f"""
-    INSERT INTO toolwire.leases AS l (name, member, epoch)
-    SELECT :name, id, nextval('toolwire.epochs') FROM toolwire.members m WHERE id = :member AND {ALIVE}
+TAKE_LEASE_TEXT = f"""
+WITH seen AS (SELECT member, epoch FROM toolwire.leases WHERE name = :name),
+asking AS (
+    SELECT id FROM toolwire.members m WHERE id = :member AND {ALIVE} AND NOT EXISTS (
+        SELECT 1 FROM seen JOIN toolwire.members m ON m.id = seen.member WHERE m.id <> :member AND {ALIVE})
+),
+dead AS (
+    SELECT m.id FROM seen JOIN toolwire.members m ON m.id = seen.member JOIN toolwire.members j ON {JUDGE}
+    WHERE {DEAD} FOR UPDATE OF m
+),
+gone AS (DELETE FROM toolwire.members WHERE id IN (SELECT id FROM dead) RETURNING id),
+free AS (
+    SELECT id FROM asking WHERE NOT EXISTS (
+        SELECT 1 FROM seen JOIN toolwire.members m ON m.id = seen.member
+        WHERE m.id <> :member AND m.id NOT IN (SELECT id FROM gone))
+),
+taken AS (
+    INSERT INTO toolwire.leases AS l (name, member, epoch) SELECT :name, id, nextval('toolwire.epochs') FROM free
     ON CONFLICT (name) DO UPDATE SET
         member = excluded.member,
         epoch = CASE WHEN l.member = excluded.member THEN l.epoch ELSE excluded.epoch END,
         step = CASE WHEN l.member = excluded.member THEN l.step ELSE 0 END
-    WHERE l.member = excluded.member
-        OR NOT EXISTS (SELECT 1 FROM toolwire.members m WHERE m.id = l.member AND {ALIVE})
-    RETURNING epoch, step
-    """
+    WHERE l.member = excluded.member OR l.epoch = (SELECT epoch FROM seen)
+    RETURNING l.epoch, l.step
 )
-"""Epochs come from a sequence, so that none is granted twice, although leases that are dropped leave no row."""
+SELECT taken.epoch, taken.step FROM asking LEFT JOIN taken ON true
+"""
+"""No row if a living member has the lease, or the one that asks is not alive. A row without an epoch if the lease was
+not taken although its holder is not alive: somebody else was faster, or it is too early to say that the holder is dead.
+
+Members are as they were when the statement began. A holder that has joined since is not among them, so a lease is taken
+from its holder only if its row still has the epoch of that time.
+
+Epochs come from a sequence, so that none is granted twice, although leases that are dropped leave no row.
+"""
+TAKE_LEASE = Statement(TAKE_LEASE_TEXT)
 
 _HOLDER = Statement(
     f"""
@@ -102,8 +135,14 @@ class PostgresMembers:
         return [Lease(*row) for row in await self._database.read(_LEASES, most=most)]
 
     async def take_lease(self, name: str, member: str) -> Lease | None:
-        rows = await self._database.write(TAKE_LEASE, name=key_of(name), member=member)
-        return Lease(name, member, *rows[0]) if rows else None
+        for _ in range(ATTEMPTS):
+            rows = await self._database.write(TAKE_LEASE, name=key_of(name), member=member)
+            if not rows:
+                break
+            epoch, step = rows[0]
+            if epoch is not None:
+                return Lease(name, member, epoch, step)
+        return None
 
     async def holder(self, name: str) -> Lease | None:
         rows = await self._database.read(_HOLDER, name=key_of(name))

@@ -33,6 +33,8 @@ from toolwire.memory.store import (
 
 TOUCH_AFTER = 3600.0
 """Seconds after which reading something marks it as used anew: each mark is a write."""
+ATTEMPTS = 100
+"""How often items are added to a conversation that changes meanwhile."""
 
 _BEFORE = Statement(
     """
@@ -363,16 +365,20 @@ class PostgresResponses:
 
     async def add_items(self, owner: str, holder: str, items: Sequence[KeptItem]) -> None:
         columns = items_of(items)
-        await self._database.write(
-            ADD_ITEMS,
-            owner=owner,
-            into=key_of(holder),
-            places=len(items),
-            item_id=columns.id,
-            whole_id=columns.whole_id,
-            item=columns.item,
-            token=secrets.token_hex(8),
-        )
+        values: dict[str, object] = {
+            "owner": owner,
+            "into": key_of(holder),
+            "places": len(items),
+            "item_id": columns.id,
+            "whole_id": columns.whole_id,
+            "item": columns.item,
+            "token": secrets.token_hex(8),
+        }
+        for _ in range(ATTEMPTS):
+            [[is_changed]] = await self._database.write(ADD_ITEMS, **values)
+            if not is_changed:
+                return
+        raise StoreFailed("busy", "others add to the same conversation all the time")
 
     async def item(self, owner: str, holder: str, id: str) -> Raw | None:
         rows = await self._database.read(_ITEM, holder=key_of(holder), owner=owner, id=key_of(id))

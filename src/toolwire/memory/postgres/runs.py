@@ -4,6 +4,7 @@ A run's row is locked by whoever writes its events until they are committed, and
 Every statement that locks several runs does so in the order of their ids.
 """
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from toolwire.memory.postgres.database import Row
 from toolwire.memory.postgres.responses import PostgresResponses
 from toolwire.memory.postgres.saving import Save
 from toolwire.memory.postgres.statements import Statement
-from toolwire.memory.postgres.values import ALIVE, RECORD, key_of, record_of
+from toolwire.memory.postgres.values import ALIVE, DEAD, JUDGE, RECORD, key_of, record_of
 from toolwire.memory.store import (
     NO_BOUND,
     Append,
@@ -42,14 +43,13 @@ mine AS (
     ORDER BY r.id FOR SHARE OF r
 ),
 added AS (
-    INSERT INTO toolwire.journal AS j (response, first, count, epoch, frames)
+    INSERT INTO toolwire.journal (response, first, count, epoch, frames)
     SELECT given.id, given.first, given.count, given.epoch, given.frames FROM given JOIN mine USING (id, epoch)
-    ON CONFLICT (response, first) DO UPDATE SET count = excluded.count, frames = excluded.frames
-        WHERE j.epoch = excluded.epoch AND j.count < excluded.count
+    ON CONFLICT DO NOTHING
 )
 SELECT id, epoch, is_cancelled FROM mine
 """
-"""Of an append that is made again, only what goes beyond the first one is new."""
+"""An append that is made again finds its own chunk, which stays as it is. A run that is lost is not among `mine`."""
 APPEND = Statement(APPEND_TEXT)
 
 _QUEUED = Statement(
@@ -65,7 +65,8 @@ START = Statement(
 CLAIM = Statement(
     f"""
     WITH dead AS (
-        SELECT id FROM toolwire.members m WHERE NOT {ALIVE} AND id <> :member ORDER BY id FOR UPDATE
+        SELECT m.id FROM toolwire.members m JOIN toolwire.members j ON {JUDGE} WHERE {DEAD}
+        ORDER BY m.id FOR UPDATE OF m
     ),
     gone AS (DELETE FROM toolwire.members WHERE id IN (SELECT id FROM dead) RETURNING id),
     free AS (
@@ -82,7 +83,7 @@ CLAIM = Statement(
     FROM locked WHERE r.id = locked.id RETURNING r.id
     """
 )
-"""A member whose time is over is taken away with the first claim, and its runs become free with it."""
+"""A member that is dead is taken away with the first claim, and its runs become free with it."""
 
 CLAIMED = Statement(
     f"""
@@ -151,6 +152,7 @@ class PostgresRuns(PostgresResponses):
     """The part of the store for background runs."""
 
     _claim_token: str
+    _claiming: asyncio.Lock
 
     async def queue(
         self,
@@ -193,11 +195,12 @@ class PostgresRuns(PostgresResponses):
 
     async def claim(self, member: str, limit: int) -> list[ClaimedRun]:
         # The token stays until what was claimed by it is known here: otherwise a claim whose answer was lost would
-        # leave runs with a process that knows nothing of them.
-        token = self._claim_token
-        await self._database.write(CLAIM, member=member, limit=limit, token=token)
-        rows = await self._database.read(CLAIMED, member=member, token=token)
-        self._claim_token = secrets.token_hex(8)
+        # leave runs with a process that knows nothing of them. One claim at a time uses it: two would find the same.
+        async with self._claiming:
+            token = self._claim_token
+            await self._database.write(CLAIM, member=member, limit=limit, token=token)
+            rows = await self._database.read(CLAIMED, member=member, token=token)
+            self._claim_token = secrets.token_hex(8)
         return [_claimed(row) for row in rows]
 
     async def cancel(self, owner: str, id: str) -> bool:

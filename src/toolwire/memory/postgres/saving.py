@@ -201,7 +201,11 @@ def _values_of(guard: Guard | None) -> dict[str, object]:
 
 ADD_ITEMS = Statement(
     """
-    WITH given AS (
+    WITH seen AS (
+        SELECT places, written_by FROM toolwire.holders
+        WHERE id = :into AND owner = :owner AND kind = 'conversation'
+    ),
+    given AS (
         SELECT * FROM unnest(:item_id::text[], :whole_id::bytea[], :item::bytea[])
             WITH ORDINALITY AS given (id, whole_id, item, number)
         WHERE id = '' OR NOT EXISTS (
@@ -210,7 +214,13 @@ ADD_ITEMS = Statement(
         )
     )
     """
-    + _CONVERSATION.format(after="(SELECT 1) one", set=", written_by = :token", condition="AND c.written_by <> :token")
-    + "SELECT count(*) FROM conversation"
+    + _CONVERSATION.format(
+        after="seen", set=", written_by = :token", condition="AND c.places = seen.places AND c.written_by <> :token"
+    )
+    + "SELECT count(*) FROM seen WHERE written_by <> :token AND NOT EXISTS (SELECT 1 FROM conversation)"
 )
-"""Adds items to a conversation that is there. Made again, it finds its own token, and changes nothing."""
+"""Adds items to a conversation that is there. Made again, it finds its own token, and changes nothing.
+
+Which items are there already is known as of when the statement began. If others were added since, nothing is written
+and the count is 1: then it has to be made again.
+"""

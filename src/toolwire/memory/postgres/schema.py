@@ -85,7 +85,8 @@ STEPS = (
             host text NOT NULL,
             socket text NOT NULL,
             lasts float8 NOT NULL,
-            until timestamptz NOT NULL
+            until timestamptz NOT NULL,
+            since timestamptz NOT NULL DEFAULT now()
         ) WITH (fillfactor = 50);
 
         CREATE SEQUENCE toolwire.epochs;

@@ -11,7 +11,7 @@ from collections import Counter
 from toolwire.memory.postgres.members import PostgresMembers
 from toolwire.memory.postgres.responses import CLEAR
 from toolwire.memory.postgres.statements import Statement
-from toolwire.memory.postgres.values import ALIVE
+from toolwire.memory.postgres.values import ALIVE, DEAD, JUDGE
 from toolwire.memory.store import Lease, StoreStats
 
 SWEEP = "sweep"
@@ -104,13 +104,21 @@ _LEAST_USED = Statement(
     """
 )
 
-_DEAD = Statement(
+_BURY = Statement(
     f"""
-    WITH gone AS (DELETE FROM toolwire.members m WHERE NOT {ALIVE} RETURNING id)
-    DELETE FROM toolwire.leases l WHERE NOT EXISTS (
-        SELECT 1 FROM toolwire.members m WHERE m.id = l.member AND {ALIVE})
+    WITH dead AS (
+        SELECT m.id FROM toolwire.members m JOIN toolwire.members j ON {JUDGE} WHERE {DEAD}
+        ORDER BY m.id FOR UPDATE OF m
+    ),
+    gone AS (DELETE FROM toolwire.members WHERE id IN (SELECT id FROM dead) RETURNING id),
+    free AS (
+        SELECT l.name, l.epoch FROM toolwire.leases l WHERE l.member IN (SELECT id FROM gone)
+            OR NOT EXISTS (SELECT 1 FROM toolwire.members m WHERE m.id = l.member)
+    )
+    DELETE FROM toolwire.leases l USING free WHERE l.name = free.name AND l.epoch = free.epoch
     """
 )
+"""Members that are dead, and their leases. One that was taken over since the statement began has another epoch."""
 
 _STATS = Statement(
     f"""
@@ -136,7 +144,7 @@ class PostgresSweep(PostgresMembers):
         lease = await self.holder(SWEEP) or await self.take_lease(SWEEP, member)
         if lease is None or lease.member != member:
             return
-        await self._database.write(_DEAD)
+        await self._database.write(_BURY, member=member)
         if self._max_age:
             await self._sweep(_OLD_HOLDERS, lease, max_age=self._max_age)
             await self._sweep(_OLD_KEPT, lease, max_age=self._max_age)

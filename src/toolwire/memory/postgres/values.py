@@ -95,6 +95,15 @@ def call_of(raw: bytes) -> str | None:
 ALIVE = "greatest(m.until, pg_postmaster_start_time() + m.lasts * interval '1 second') > now()"
 """A member that beats in time. While the database was away nobody could: after its start all have their time again."""
 
+JUDGE = "j.id = :member AND j.until > now() + j.lasts / 2 * interval '1 second'"
+"""The member that asks, if it did not miss a beat: since `j.since` it could use the database without a break.
+
+A beat begins this time anew if the one before it is more than half a lease old: members beat four times in a lease.
+"""
+
+DEAD = f"NOT {ALIVE} AND j.since <= now() - m.lasts * interval '1 second'"
+"""A member that did not beat for a lease, although `j` could all the while."""
+
 RECORD = "h.id, h.created, h.status, h.fields, h.body, h.previous, h.conversation, h.continuation"
 
 

@@ -1,13 +1,18 @@
-"""All rows of a SQLite store, for another store, and those of another one, for this."""
+"""All rows of a SQLite store as they are at one moment, for another store, and those of another one, for this."""
 
+import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
 
-from toolwire.memory.sqlite.engine import Engine, Transaction
+from toolwire.memory.sqlite.engine import Engine, Opened, Transaction
 from toolwire.memory.sqlite.kept import size_of
 from toolwire.memory.sqlite.schema import call_id_of
 from toolwire.memory.store import AnyRow, EventRow, HolderRow, ItemRow, RunRow, ValueRow
+
+T = TypeVar("T")
 
 ROWS_AT_ONCE = 256
 BYTES_AT_ONCE = 8 * 1024 * 1024
@@ -35,15 +40,38 @@ class Copying(Engine):
     """The part of the store that is copied to others."""
 
     async def dump(self) -> AsyncIterator[AnyRow]:
-        """Everything that is kept; holders come before what belongs to them."""
-        for row, table, columns, start, key in _TABLES:
-            width = len(start)
-            query = f"SELECT {key}, {columns} FROM {table} WHERE ({key}) > ({_marks(width)}) ORDER BY {key}"
-            after = start
-            while found := await self._read(_some, query, after):
-                for values in found:
-                    yield _made(row, values[width:])
-                after = found[-1][:width]
+        """Everything that is kept, as it is when this begins; holders come before what belongs to them."""
+        thread = ThreadPoolExecutor(1, "toolwire-store-dump")
+        opened: Opened | None = None
+        try:
+            opened = await self._snapshot(thread)
+            for row, table, columns, start, key in _TABLES if opened is not None else ():
+                width = len(start)
+                query = f"SELECT {key}, {columns} FROM {table} WHERE ({key}) > ({_marks(width)}) ORDER BY {key}"
+                after = start
+                while found := await self._read_in(thread, _some, opened, query, after):
+                    for values in found:
+                        yield _made(row, values[width:])
+                    after = found[-1][:width]
+        finally:
+            thread.submit(self._close, opened)
+            thread.shutdown(wait=False)
+
+    async def _snapshot(self, thread: Executor) -> Opened | None:
+        """A connection of its own that sees one state; None while there is nothing to read."""
+        if self._file is None:
+            return await self._read(_copied)
+        return await self._read_in(thread, self._begin_snapshot)
+
+    def _begin_snapshot(self) -> Opened | None:
+        opened = self._open_reader(self._file) if self._file is not None else None
+        if opened is not None:
+            opened.database.execute("BEGIN")
+        return opened
+
+    async def _read_in(self, thread: Executor, work: Callable[..., T], *given: Any) -> T:
+        job = asyncio.get_running_loop().run_in_executor(thread, partial(work, *given))
+        return await self._done("read", job)
 
     async def restore(self, rows: Sequence[AnyRow]) -> None:
         """Add rows of `dump` in their order; what is there already stays."""
@@ -55,8 +83,15 @@ class Copying(Engine):
                 _insert(database, row)
 
 
-def _some(database: sqlite3.Connection, query: str, after: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    rows = database.execute(f"{query} LIMIT {ROWS_AT_ONCE}", after)
+def _copied(database: sqlite3.Connection) -> Opened:
+    """A copy of a database in memory: it has one connection."""
+    copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    database.backup(copy)
+    return Opened(copy, None)
+
+
+def _some(opened: Opened, query: str, after: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    rows = opened.database.execute(f"{query} LIMIT {ROWS_AT_ONCE}", after)
     found: list[tuple[Any, ...]] = []
     size = 0
     for row in rows:

@@ -69,7 +69,8 @@ def store_failed(error: Exception) -> StoreFailed:
     if isinstance(error, StoreFailed):
         return error
     if isinstance(error, FileInUse):
-        return StoreFailed("in_use", "a gateway of an older version uses this file; stop it first")
+        said = "a gateway of an older version uses this file; stop it, then run toolwire store migrate, or serve"
+        return StoreFailed("in_use", said)
     if isinstance(error, OSError):
         return StoreFailed(_ERRNO_REASONS.get(error.errno, "io"), error.strerror or str(error))
     code = getattr(error, "sqlite_errorcode", None) or 0
@@ -101,8 +102,8 @@ class Engine:
         self._boot = boot_id() if self._file is not None else ""
         self._writes = ThreadPoolExecutor(1, "toolwire-store")
         self._reads = ThreadPoolExecutor(1, "toolwire-store-reads") if self._file is not None else self._writes
-        self._writer: _Opened | None = None
-        self._reader: _Opened | None = None
+        self._writer: Opened | None = None
+        self._reader: Opened | None = None
         self._empty: sqlite3.Connection | None = None  # stands for a file that is not there yet
         self._abandoned: list[sqlite3.Connection] = []
         self._patience = PATIENCE
@@ -304,7 +305,7 @@ class Engine:
             migrate(self._empty, PATIENCE)
         return self._empty
 
-    def _still_there(self, opened: "_Opened") -> "_Opened | None":
+    def _still_there(self, opened: "Opened") -> "Opened | None":
         """Raise if there is no such file any more; the next use begins with whatever is there then.
 
         The connection is not closed: SQLite would remove its log by name, which may be that of another file by now.
@@ -321,7 +322,7 @@ class Engine:
                 return None  # whoever wrote was told, and has begun with the new file
         raise StoreFailed("missing", "the file has gone or was replaced")
 
-    def _open_writer(self, patience: float) -> "_Opened":
+    def _open_writer(self, patience: float) -> "Opened":
         path, identity = ":memory:", None
         if self._file is not None:
             self._file.check_disk()
@@ -340,13 +341,14 @@ class Engine:
             raise
         if self._file is not None:
             self.tightened += map(str, self._file.tighten())
-        return _Opened(database, identity)
+        return Opened(database, identity)
 
-    def _open_reader(self, file: StoreFile) -> "_Opened | None":
+    def _open_reader(self, file: StoreFile) -> "Opened | None":
         """A connection that cannot write; None while there is nothing to read."""
         identity = file.identity()
         if identity is None:
             return None
+        file.claim()
         address = f"file:{quote(str(file.path))}?mode=rw"
         database = sqlite3.connect(address, uri=True, isolation_level=None, timeout=PATIENCE)
         try:
@@ -359,7 +361,7 @@ class Engine:
         except (sqlite3.Error, StoreFailed):
             database.close()
             raise
-        return _Opened(database, identity)
+        return Opened(database, identity)
 
     def _start_clock(self, database: sqlite3.Connection) -> None:
         """Go on from the time of what was used last."""
@@ -374,7 +376,7 @@ class Engine:
         opened, self._reader = self._reader, None
         self._close(opened)
 
-    def _close(self, opened: "_Opened | None") -> None:
+    def _close(self, opened: "Opened | None") -> None:
         if opened is not None and (self._file is None or self._file.identity() == opened.identity):
             opened.database.close()
 
@@ -383,7 +385,7 @@ class Engine:
         return self._clock() - self._max_age if self._max_age else 0.0
 
 
-class _Opened(msgspec.Struct, frozen=True):
+class Opened(msgspec.Struct, frozen=True):
     """A connection, and what identifies its file."""
 
     database: sqlite3.Connection

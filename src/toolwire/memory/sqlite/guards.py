@@ -10,6 +10,15 @@ from toolwire.memory.store import Fence, Guard, Overtaken
 ALIVE = "boot = :boot AND beat <= :now AND beat + lease >= :now"
 """A member that beats in time. Times are those of one start of the machine: a file outlives it, its members do not."""
 
+JUDGE = f"SELECT since FROM members WHERE id = :id AND {ALIVE} AND beat + lease / 2 >= :now"
+"""Since when a member has beaten without missing a beat: until now everybody could use the file. No row if it has not.
+
+A beat begins this time anew if the one before it is more than half a lease old: members beat four times in a lease.
+"""
+
+DEAD = "(boot != :boot OR beat > :now OR beat + lease < :now AND :since + lease <= :now)"
+"""A member of an earlier start of the machine, or one that did not beat for a lease although it could have."""
+
 
 def check_guard(database: sqlite3.Connection, guard: Guard) -> None:
     """Raise if somebody else has it by now."""

@@ -1,16 +1,21 @@
 """Which processes use a SQLite file now, and who of them may do what one process may do at a time.
 
 Time is that of the machine since it was started, the same for all its processes and never put back.
+
+A member whose heartbeat is overdue is not alive, and is again with its next beat. It is dead when another one takes it
+out of the table, which is done in the transaction that takes what it had.
 """
 
 import sqlite3
+from math import inf
 
 from toolwire.memory.sqlite.engine import Engine, Transaction
-from toolwire.memory.sqlite.guards import ALIVE
+from toolwire.memory.sqlite.guards import ALIVE, DEAD, JUDGE
 from toolwire.memory.store import Lease, Member
 
 _LEASES = f"SELECT name, member, epoch, step FROM leases WHERE member IN (SELECT id FROM members WHERE {ALIVE})"
 _HELD = f"{_LEASES} AND name = :name"
+_TAKEN = "SELECT name, member, epoch, step FROM leases WHERE name = ? AND member IN (SELECT id FROM members)"
 
 
 class Membership(Engine):
@@ -21,7 +26,7 @@ class Membership(Engine):
         await self._write(self._join, member)
 
     async def beat(self, member: str) -> bool:
-        """Stay a member. False if this one was taken for dead: it must join anew, under another id."""
+        """Stay a member, or be one again. False if this one was taken for dead: it must join anew, under another id."""
         return await self._write(self._beat, member)
 
     async def leave(self, member: str) -> None:
@@ -59,13 +64,17 @@ class Membership(Engine):
         return {"boot": self._boot, "now": self._steady()}
 
     def _join(self, database: sqlite3.Connection, member: Member) -> None:
-        row = (member.id, member.host, member.socket, self._boot, self._steady(), self._lease)
+        now = self._steady()
+        row = (member.id, member.host, member.socket, self._boot, now, self._lease, now)
         with Transaction(database):
-            columns = "id, host, socket, boot, beat, lease"
-            database.execute(f"INSERT OR REPLACE INTO members ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
+            columns = "id, host, socket, boot, beat, lease, since"
+            database.execute(f"INSERT OR REPLACE INTO members ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
     def _beat(self, database: sqlite3.Connection, member: str) -> bool:
-        change = f"UPDATE members SET beat = :now WHERE id = :id AND {ALIVE}"
+        change = (
+            "UPDATE members SET beat = :now, since = CASE WHEN beat + lease / 2 < :now THEN :now ELSE since END "
+            "WHERE id = :id AND boot = :boot AND beat <= :now"
+        )
         with Transaction(database):
             return database.execute(change, {**self._now(), "id": member}).rowcount > 0
 
@@ -73,6 +82,14 @@ class Membership(Engine):
         with Transaction(database):
             database.execute("DELETE FROM members WHERE id = ?", (member,))
             database.execute("DELETE FROM leases WHERE member = ?", (member,))
+
+    def _bury(self, database: sqlite3.Connection, judge: str) -> None:
+        """Take away members that are dead as far as this one can tell, with their leases; their runs are free then."""
+        found = database.execute(JUDGE, {**self._now(), "id": judge}).fetchone()
+        dead = {**self._now(), "since": found[0] if found is not None else inf}
+        for (id,) in database.execute(f"SELECT id FROM members WHERE {DEAD}", dead).fetchall():
+            database.execute("DELETE FROM members WHERE id = ?", (id,))
+            database.execute("DELETE FROM leases WHERE member = ?", (id,))
 
     def _is_alive(self, database: sqlite3.Connection, member: str) -> bool:
         return self._member(database, member) is not None
@@ -92,11 +109,12 @@ class Membership(Engine):
 
     def _take_lease(self, database: sqlite3.Connection, name: str, member: str) -> Lease | None:
         with Transaction(database):
-            held = self._holder(database, name)
-            if held is not None:
-                return held if held.member == member else None
             if not self._is_alive(database, member):
                 return None
+            self._bury(database, member)
+            row = database.execute(_TAKEN, (name,)).fetchone()
+            if row is not None:
+                return Lease(*row) if row[1] == member else None
             lease = Lease(name, member, self._new_epoch(database))
             row = (lease.name, lease.member, lease.epoch, lease.step)
             database.execute("INSERT OR REPLACE INTO leases (name, member, epoch, step) VALUES (?, ?, ?, ?)", row)

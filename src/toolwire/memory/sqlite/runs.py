@@ -27,9 +27,10 @@ from toolwire.memory.store import (
     Record,
 )
 
-_ORPHANS = f"""
-SELECT id, owner FROM runs WHERE is_over = 0 AND member NOT IN (SELECT id FROM members WHERE {ALIVE})
-ORDER BY id LIMIT :limit
+_UNSEEN = f"SELECT 1 FROM runs WHERE is_over = 0 AND member NOT IN (SELECT id FROM members WHERE {ALIVE}) LIMIT 1"
+"""Whether there are runs whose process is gone, or may be."""
+_ORPHANS = """
+SELECT id, owner FROM runs WHERE is_over = 0 AND member NOT IN (SELECT id FROM members) ORDER BY id LIMIT ?
 """
 _INSERT_RUN = """
 INSERT INTO runs (id, owner, member, epoch, is_over, is_started, is_cancelled, plan) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -69,8 +70,8 @@ class BackgroundRuns(Writing, Membership):
         return await self._write(self._start, fence)
 
     async def claim(self, member: str, limit: int) -> list[ClaimedRun]:
-        """Take over runs whose process is gone, each with a higher epoch."""
-        if not await self._read(self._orphans, limit):
+        """Take over runs whose process is dead, each with a higher epoch."""
+        if not await self._read(self._has_unseen):
             return []
         return await self._write(self._claim, member, limit)
 
@@ -145,11 +146,9 @@ class BackgroundRuns(Writing, Membership):
         with Transaction(database):
             if not self._is_alive(database, member):
                 return []
-            return [self._take(database, member, id, owner) for id, owner in self._orphans(database, limit)]
-
-    def _orphans(self, database: sqlite3.Connection, limit: int) -> list[tuple[str, str]]:
-        """Runs whose member is gone, and their owners."""
-        return database.execute(_ORPHANS, {**self._now(), "limit": limit}).fetchall()
+            self._bury(database, member)
+            orphans = database.execute(_ORPHANS, (limit,)).fetchall()
+            return [self._take(database, member, id, owner) for id, owner in orphans]
 
     def _take(self, database: sqlite3.Connection, member: str, id: str, owner: str) -> ClaimedRun:
         change = (
@@ -167,6 +166,9 @@ class BackgroundRuns(Writing, Membership):
             return database.execute(change, (id, owner)).rowcount > 0
 
     # In the thread that reads
+
+    def _has_unseen(self, database: sqlite3.Connection) -> bool:
+        return database.execute(_UNSEEN, self._now()).fetchone() is not None
 
     def _cancelled(self, database: sqlite3.Connection, member: str) -> list[Fence]:
         query = "SELECT id, epoch FROM runs WHERE member = ? AND is_cancelled = 1 AND is_over = 0"

@@ -57,7 +57,7 @@ CREATE TABLE runs (
 CREATE INDEX runs_by_member ON runs (member, is_cancelled) WHERE is_over = 0;
 CREATE TABLE members (
     id TEXT PRIMARY KEY, host TEXT NOT NULL, socket TEXT NOT NULL, boot TEXT NOT NULL, beat REAL NOT NULL,
-    lease REAL NOT NULL
+    lease REAL NOT NULL, since REAL NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE leases (
     name TEXT PRIMARY KEY, member TEXT NOT NULL, epoch INTEGER NOT NULL, step INTEGER NOT NULL

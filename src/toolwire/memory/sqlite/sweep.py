@@ -1,4 +1,4 @@
-"""What is too old or too much is let go, by one process at a time.
+"""What is too old or too much is let go, by the process that has the lease, some rows in each transaction.
 
 Nothing counts along with the writes: how much there is is added up from an index when it is asked for. Who keeps most
 gives way first: nobody loses anything while he has no more than his equal part of the room.
@@ -7,12 +7,13 @@ gives way first: nobody loses anything while he has no more than his equal part 
 import sqlite3
 import time
 from collections import Counter
+from contextlib import suppress
 
 from toolwire.memory.sqlite.engine import Transaction
-from toolwire.memory.sqlite.guards import ALIVE
+from toolwire.memory.sqlite.guards import ALIVE, check_guard
 from toolwire.memory.sqlite.members import Membership
 from toolwire.memory.sqlite.writing import forget
-from toolwire.memory.store import StoreStats
+from toolwire.memory.store import Lease, Overtaken, StoreStats
 
 SWEEP = "sweep"
 """The lease of the process that lets go, and copies the log into the file."""
@@ -51,13 +52,16 @@ class Sweeping(Membership):
     async def maintain(self, member: str) -> None:
         """Let go of what is too old or too much, if no other process does. Called again and again."""
         lease = await self._read(self._holder, SWEEP) or await self.take_lease(SWEEP, member)
-        if lease is None or lease.member != member:
-            return
-        await self._write(self._forget_members)
-        while self._max_age and await self._write(self._sweep_old):
+        if lease is not None and lease.member == member:
+            with suppress(Overtaken):  # whoever has the lease now goes on
+                await self._maintain(lease)
+
+    async def _maintain(self, lease: Lease) -> None:
+        await self._write(self._forget_members, lease)
+        while self._max_age and await self._write(self._sweep_old, lease):
             pass
         if self._max_size and time.monotonic() >= self._rested:
-            await self._sweep_large()
+            await self._sweep_large(lease)
         while await self._write(self._give_back):
             pass
         if self._file is not None and self._file.log_size() > LOG_COPIED:
@@ -66,42 +70,42 @@ class Sweeping(Membership):
     async def stats(self) -> StoreStats:
         return await self._read(self._stats)
 
-    async def _sweep_large(self) -> None:
+    async def _sweep_large(self, lease: Lease) -> None:
         """Let go of the least used of whoever has most; the latest of all stays."""
         shares, latest, took = await self._read(_shares)
         self._rested = time.monotonic() + REST * max(0.0, took - LITTLE)
         while (beyond := shares.total() - self._max_size) > 0:
             largest = max(shares, key=shares.__getitem__)
-            gone = await self._write(self._sweep_some, largest, latest, beyond)
+            gone = await self._write(self._sweep_some, lease, largest, latest, beyond)
             if not gone:
                 break
             shares[largest] -= gone
 
     # In the thread that writes
 
-    def _forget_members(self, database: sqlite3.Connection) -> None:
+    def _forget_members(self, database: sqlite3.Connection, lease: Lease) -> None:
         """Members that are gone, and what they had a lease on."""
-        dead = f"SELECT id FROM members WHERE NOT ({ALIVE})"
-        if not database.execute(dead, self._now()).fetchone():
+        if database.execute(f"SELECT 1 FROM members WHERE NOT ({ALIVE})", self._now()).fetchone() is None:
             return
         with Transaction(database):
-            for (id,) in database.execute(dead, self._now()).fetchall():
-                database.execute("DELETE FROM members WHERE id = ?", (id,))
-                database.execute("DELETE FROM leases WHERE member = ?", (id,))
+            check_guard(database, lease)
+            self._bury(database, lease.member)
 
-    def _sweep_old(self, database: sqlite3.Connection) -> bool:
+    def _sweep_old(self, database: sqlite3.Connection, lease: Lease) -> bool:
         """Let go of some that nobody used for too long; whether there were any."""
         given = {"oldest": self._oldest()}
         if not database.execute(_OLD, given).fetchone():
             return False
         with Transaction(database):
+            check_guard(database, lease)
             _forget(database, [row[0] for row in database.execute(_OLD, given).fetchall()])
         return True
 
-    def _sweep_some(self, database: sqlite3.Connection, owner: str, latest: str, beyond: int) -> int:
+    def _sweep_some(self, database: sqlite3.Connection, lease: Lease, owner: str, latest: str, beyond: int) -> int:
         """Let go of so many bytes of an owner, or of some of them; returns how many."""
         gone: dict[str | int, int] = {}
         with Transaction(database):
+            check_guard(database, lease)
             for id, size, _ in database.execute(_LEAST_USED, {"owner": owner, "latest": latest}).fetchall():
                 if sum(gone.values()) < beyond:
                     gone[id] = size
