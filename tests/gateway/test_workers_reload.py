@@ -31,8 +31,8 @@ TOOLS = '[gateway_tools]\ntools = ["late:find"]\n'
 def start(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     started: list[Fleet] = []
 
-    def begin(config: str = "", workers: int = 2, **environment: str) -> Fleet:
-        started.append(Fleet(tmp_path, config, workers, **environment))
+    def begin(config: str = "", workers: int = 2, patch: str = "", **environment: str) -> Fleet:
+        started.append(Fleet(tmp_path, config, workers, patch, **environment))
         return started[-1]
 
     yield begin
@@ -235,3 +235,26 @@ def test_the_default_configuration_is_read_again_from_where_it_was_read(start):
     fleet.reload()
     until(lambda: set(fleet.versions(4)) != {version} and version not in fleet.versions())
     assert not fleet.events("reload", state="done"), "what is in force decides what is logged"
+
+
+FEW_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (600, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+"""
+
+
+def files_allowed(pid: int) -> int:
+    [line] = [
+        line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if line.startswith("Max open files")
+    ]
+    return int(line.split()[3])
+
+
+def test_more_connections_come_with_more_files(start):
+    fleet = start("[server]\nmax_connections = 10\n", patch=FEW_FILES)
+    before = fleet.pids
+    assert {files_allowed(pid) for pid in before} == {600}
+    fleet.configure("[server]\nmax_connections = 1000\n")
+    fleet.reload()
+    fleet.wait_for("reload", state="done")
+    assert {files_allowed(pid) for pid in fleet.pids - before} == {2512}

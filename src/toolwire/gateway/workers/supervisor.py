@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TypeAlias
 
 from toolwire.gateway.console.access import console_line, load_token
-from toolwire.gateway.serve import allow_files, turns_running
+from toolwire.gateway.serve import turns_running
 from toolwire.gateway.workers.child import ending_of, forked, load_for_forks
 from toolwire.gateway.workers.crew import STARTS, Crew, Lost
 from toolwire.gateway.workers.lines import SupervisorLines
@@ -46,7 +46,6 @@ def supervise(settings: Settings, tell_more: Tell | None, read: Callable[[], Set
     """Serve with several workers until a signal ends it. `tell_more` gets the port when all are ready; `read` reads
     the settings anew."""
     _check_at_start(settings)
-    allow_files(settings.server.max_connections)
     sockets = listen_for(settings, settings.server.workers)
     folder = make_runtime_folder()
     generation = Generation(settings, version_of(settings))

@@ -14,7 +14,7 @@ import msgspec
 
 from toolwire.gateway.peers import new_incarnation
 from toolwire.gateway.process import Process
-from toolwire.gateway.serve import GatewayServer, check, make_server
+from toolwire.gateway.serve import GatewayServer, allow_files, check, make_server
 from toolwire.gateway.stderr import written_aside
 from toolwire.gateway.workers.limits import divided
 from toolwire.gateway.workers.link import PATIENCE, Link
@@ -104,6 +104,7 @@ class WorkerServer(GatewayServer):
 def run_worker(plan: Plan, channel: socket.socket) -> int:
     """Serve until told to end; returns the exit code."""
     settings = divided(plan.settings, plan.slot)
+    allow_files(plan.settings.server.max_connections)
     reasons = Reasons()
     with written_aside(plan.folder / LOCK):
         try:
