@@ -334,6 +334,16 @@ def test_turns_are_finished_on_sigterm_and_a_second_one_ends_them(start, upstrea
     assert fleet.process.wait(PATIENCE) == 0
 
 
+def test_turns_that_a_drain_cuts_are_lines_of_the_log_and_nothing_else_is(start, upstream: Upstream, gate, open_stream):
+    fleet = start("[server]\ndrain = 1\n" + backend(upstream.url))
+    events = open_stream(fleet)
+    assert fleet.stop() == 0
+    assert any("shutting_down" in str(value) for _, value in events)
+    [line] = fleet.turns()
+    assert (line["error"], line["worker"] in (0, 1)) == ("shutting_down", True)
+    assert [line for line in fleet.log if not line.startswith(("{", "toolwire"))] == []
+
+
 def test_a_terminal_that_is_gone_ends_it_and_the_banner_is_told_once(tmp_path):
     """Whoever has a terminal gets SIGHUP from it, and did not ask for a reload."""
     (tmp_path / "toolwire.toml").write_text(STORE)
