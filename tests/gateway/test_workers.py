@@ -181,6 +181,23 @@ def test_the_check_of_counters_notices_when_those_of_the_dead_are_forgotten(star
         check_counters(fleet, 2)
 
 
+MANY_NUMBERS = """
+import toolwire.gateway.workers.supervisor as supervisor
+from toolwire.gateway.workers.counters import Family, Sample
+from toolwire.gateway.workers.crew import Crew
+supervisor.TICK = 60.0
+few = Crew._numbers
+samples = tuple(Sample("many_total", (("number", "x" * 100 + str(number)),), 1.0) for number in range(20_000))
+Crew._numbers = lambda self: [*few(self), Family("many", "counter", "Many.", samples)]
+"""
+
+
+def test_numbers_that_no_socket_holds_at_once_are_shown_without_waiting(start):
+    """A worker waits for them for five seconds, and the supervisor ticks once a minute."""
+    fleet = start(patch=MANY_NUMBERS)
+    assert len(fleet.metrics()) > 20_000
+
+
 # How they are replaced
 
 

@@ -69,9 +69,14 @@ class Child:
         self.flush()
 
     def flush(self) -> None:
-        with suppress(BlockingIOError, ConnectionError):
+        """Send what it has room for. What is left is sent when there is room again."""
+        try:
             while self._unsent:
                 del self._unsent[: self._channel.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            self._unsent.clear()  # it is gone
         self._watch(selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0))
 
     def _watch(self, events: int) -> None:

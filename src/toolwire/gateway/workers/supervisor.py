@@ -149,7 +149,9 @@ class Supervisor:
         next_tick = time.monotonic() + TICK
         while True:
             self._crew.fork_missing()
-            self._selector.select(max(0.0, min(next_tick - time.monotonic(), TICK)))
+            for key, events in self._selector.select(max(0.0, min(next_tick - time.monotonic(), TICK))):
+                if events & selectors.EVENT_WRITE:
+                    key.data.flush()
             _empty(wakes)
             self._crew.reap()
             lost = self._crew.look()
@@ -166,8 +168,6 @@ class Supervisor:
     def _tick(self) -> None:
         self._crew.tick()
         self._lines.flush()
-        for worker in self._crew.workers:
-            worker.flush()
         if self._reload is not None and self._reload.checker is not None:
             self._reload.checker.age += 1
         if self._ends_in is not None:
