@@ -374,6 +374,35 @@ def test_a_terminal_that_is_gone_ends_it_and_the_banner_is_told_once(tmp_path):
         assert terminal.process.returncode == 0
 
 
+STRANGERS = """
+import os
+from pathlib import Path
+kill = os.kill
+def noted(pid, number):
+    if not Path(f"/proc/{pid}").exists():
+        Path("strangers").touch()
+    kill(pid, number)
+os.kill = noted
+"""
+
+
+def test_nobody_is_killed_who_has_ended_long_ago(tmp_path):
+    """The process id may be that of another program by then: of what told the banner, and of what checked settings."""
+    (tmp_path / "toolwire.toml").write_text(STORE)
+    program = (sys.executable, "-c", f"{STRANGERS}\nfrom toolwire.cli import main; main()")
+    command = [*program, "serve", "-c", "toolwire.toml", "--port", "0", "--workers", "2"]
+    with Terminal(command, {**os.environ, "NO_COLOR": "1"}, cwd=tmp_path, columns=300, rows=40) as terminal:
+        terminal.until("built in")
+        time.sleep(1)
+        terminal.process.terminate()
+        terminal.process.wait(PATIENCE)
+    fleet = Fleet(tmp_path, patch=STRANGERS)
+    fleet.reload()
+    fleet.wait_for("reload", state="done")
+    assert fleet.stop() == 0
+    assert not (tmp_path / "strangers").exists()
+
+
 def test_sighup_that_was_ignored_stays_ignored(tmp_path):
     (tmp_path / "toolwire.toml").write_text(STORE)
     ignoring = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)"

@@ -34,7 +34,7 @@ from toolwire.gateway.workers.messages import (
     Ready,
     Retire,
 )
-from toolwire.gateway.workers.slot import Generation, Slot, Worker
+from toolwire.gateway.workers.slot import Child, Generation, Slot, Worker
 from toolwire.gateway.workers.worker import Plan, run_worker
 
 HUNG = 10
@@ -81,8 +81,8 @@ class Crew:
         self._restarts: Counter[str] = Counter()
         self._questions: list[tuple[Worker, int]] = []
         self._told: Fleet | None = None
-        self.statuses: dict[int, int] = {}
-        """How processes have ended since the last time, by their ids."""
+        self._children: dict[int, Child] = {}
+        """Those that have not ended, by their process ids."""
         self._lost: list[Lost] = []
 
     @property
@@ -104,15 +104,17 @@ class Crew:
 
     # Coming
 
-    def child(self, body: Body) -> tuple[int, socket.socket]:
+    def child(self, body: Body) -> Child:
         """Fork something that has nothing of the workers."""
-        return forked(body, self._closed_in_child(None))
+        pid, channel = forked(body, self._closed_in_child(None))
+        child = self._children[pid] = Child(pid, channel, self._selector)
+        return child
 
     def fork(self, slot: Slot, generation: Generation) -> None:
         """Have a worker come."""
         plan = Plan(generation.settings, generation.version, slot.number, self._folder, slot.sock, self.started)
         pid, channel = forked(partial(run_worker, plan), self._closed_in_child(slot))
-        slot.coming = Worker(pid, channel, self._selector, slot, generation)
+        slot.coming = self._children[pid] = Worker(pid, channel, self._selector, slot, generation)
 
     def fork_missing(self) -> None:
         """Have a worker come wherever there is none, unless it is too soon."""
@@ -125,7 +127,7 @@ class Crew:
         """What a child must not hold: the supervisor's ends, or it would be missed when the supervisor is gone."""
         own = slot.sock if slot is not None else None
         sockets = {id(each.sock): each.sock for each in self.slots if each.sock is not own}
-        return [*sockets.values(), *(worker.channel for worker in self.workers)]
+        return [*sockets.values(), *(child.channel for child in {*self.workers, *self._children.values()})]
 
     # What they say
 
@@ -138,23 +140,23 @@ class Crew:
             for worker, question in asked:
                 worker.send(AllNumbers(question, self._numbers()))
         for worker in self.workers:
-            status = self.statuses.pop(worker.pid, None)
-            if status is not None:
+            if worker.status is not None:
                 self._hear(worker)  # its last words
-                self._take_leave(worker, ending_of(status))
+                self._take_leave(worker, ending_of(worker.status))
         self._tell_fleet()
         lost, self._lost = self._lost, []
         return lost
 
     def reap(self) -> None:
         """Ask the system who has ended. As the first process of a container it gets the children of others too."""
-        self.statuses.clear()
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     return
-                self.statuses[pid] = status
+                child = self._children.pop(pid, None)
+                if child is not None:
+                    child.status = status
 
     def _hear_all(self) -> None:
         for worker in self.workers:

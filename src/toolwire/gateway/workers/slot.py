@@ -43,6 +43,8 @@ class Child:
         """Ticks since it was last heard."""
         self.age = 0
         """Ticks since it was forked."""
+        self.status: int | None = None
+        """How it ended, as `waitpid` says. From then on its process id may be that of a stranger."""
         self._channel = channel
         self._selector = selector
         self._lines = Lines()
@@ -91,8 +93,9 @@ class Child:
             self._selector.modify(self._channel, events, self)
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        if self.status is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         self._watch(0)

@@ -113,7 +113,7 @@ class Supervisor:
         self._reload: Reload | None = None
         self._reload_again = False
         self._is_told = False
-        self._teller = 0
+        self._teller: Child | None = None
         self._lost = 0
         self._failed = ""
         self._ends_in: int | None = None  # ticks until those that still live are killed
@@ -195,8 +195,8 @@ class Supervisor:
         if line := console_line(self._generation.settings, address_of(sock)):
             self._lines.tell(line)
         if self._tell_more is not None:
-            self._teller, channel = self._crew.child(partial(_telling, self._tell_more, sock.getsockname()[1]))
-            channel.close()
+            self._teller = self._crew.child(partial(_telling, self._tell_more, sock.getsockname()[1]))
+            self._teller.close()  # it says nothing to us
 
     def _heed_loss(self, lost: Lost) -> None:
         if self._crew.ending:
@@ -242,8 +242,8 @@ class Supervisor:
         self._drop_reload()
         for worker in self._crew.workers:
             worker.kill()
-        if self._teller:
-            _kill(self._teller)
+        if self._teller is not None:
+            self._teller.kill()
 
     # Reloading
 
@@ -256,8 +256,7 @@ class Supervisor:
             return
         after = Generation(settings, version_of(settings))
         self._lines.log("info", "reload", state="checking", configuration=after.version)
-        pid, channel = self._crew.child(partial(check_settings, settings))
-        self._reload = Reload(self._generation, after, Child(pid, channel, self._selector))
+        self._reload = Reload(self._generation, after, self._crew.child(partial(check_settings, settings)))
 
     def _refuse_changes(self, settings: Settings) -> None:
         before = self._generation.settings.server
@@ -280,8 +279,7 @@ class Supervisor:
 
     def _heed_check(self, reload: Reload, checker: Child) -> None:
         said = list(checker.received())
-        status = self._crew.statuses.pop(checker.pid, None)
-        if status is None and checker.age < STARTS:
+        if checker.status is None and checker.age < STARTS:
             reload.said += said
             return
         said = [*reload.said, *said, *checker.received()]
@@ -290,7 +288,7 @@ class Supervisor:
         checker.close()
         failures = [message.reason for message in said if isinstance(message, Failed)]
         if failures or not any(isinstance(message, Ready) for message in said):
-            ending = ending_of(status) if status is not None else f"nothing within {STARTS} s"
+            ending = ending_of(checker.status) if checker.status is not None else f"nothing within {STARTS} s"
             self._reload = None
             self._refuse(failures[0] if failures else f"the check ended with {ending}")
 
@@ -332,11 +330,6 @@ def _meaning_of_hangup() -> str:
 def _telling(tell_more: Tell, port: int, channel: socket.socket) -> int:
     asyncio.run(tell_more(port))
     return 0
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 def _empty(wakes: socket.socket) -> None:
