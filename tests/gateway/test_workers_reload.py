@@ -154,6 +154,27 @@ def test_workers_that_do_not_start_are_rolled_back(start, tmp_path):
     assert len(fleet.pids & before) == 1, "the second worker was never replaced"
 
 
+def test_a_roll_back_that_cannot_end_gives_way_to_a_good_configuration(start, tmp_path):
+    """Workers with the old settings cannot start any more either."""
+    (tmp_path / "old.py").write_text("def find(q: str) -> str:\n    return q\n")
+    fleet = start('[gateway_tools]\ntools = ["old:find"]\n', PYTHONPATH=str(tmp_path))
+    (tmp_path / "old.py").write_text("raise RuntimeError('no more')\n")
+    (tmp_path / "late.py").write_text(loaded_at_most(2, tmp_path))  # by the check, and by the first worker
+    fleet.configure(TOOLS)
+    fleet.reload()
+    fleet.wait_for("reload", state="rolling back")
+    fleet.wait_for("worker", 3, worker=0, state="ended")
+    fleet.configure("[server")
+    fleet.reload()
+    fleet.wait_for("reload", state="refused")
+    fleet.wait_for("worker", 4, worker=0, state="ended")
+    fleet.configure(LOUD)
+    fleet.reload()
+    [line] = fleet.wait_for("reload", state="done")
+    until(lambda: set(fleet.versions()) == {line["configuration"]})
+    assert not fleet.events("reload", state="rolled back")
+
+
 def test_an_idle_websocket_is_closed_with_1012_and_one_with_a_turn_after_it(start, upstream: Upstream):
     upstream.replies["gated"] = Reply(gate := Gate(stream(created(), text("one")), after=(stream(completed()),)))
     fleet = start(backend(upstream.url))

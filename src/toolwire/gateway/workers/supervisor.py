@@ -22,7 +22,7 @@ from toolwire.gateway.workers.child import ending_of, forked, load_for_forks
 from toolwire.gateway.workers.crew import STARTS, Crew, Lost
 from toolwire.gateway.workers.lines import SupervisorLines
 from toolwire.gateway.workers.messages import Drain, End, Failed, Lines, Ready, decode_from_worker
-from toolwire.gateway.workers.reload import Reload
+from toolwire.gateway.workers.reload import Check, Reload
 from toolwire.gateway.workers.runtime import LOCK, leave_runtime_folder, make_runtime_folder
 from toolwire.gateway.workers.slot import Child, Generation
 from toolwire.gateway.workers.sockets import address_of, listen_for
@@ -110,6 +110,7 @@ class Supervisor:
         self._read = read
         self._signals: list[int] = []
         self._hangup = _meaning_of_hangup()
+        self._check: Check | None = None
         self._reload: Reload | None = None
         self._reload_again = False
         self._is_told = False
@@ -168,8 +169,8 @@ class Supervisor:
     def _tick(self) -> None:
         self._crew.tick()
         self._lines.flush()
-        if self._reload is not None and self._reload.checker is not None:
-            self._reload.checker.age += 1
+        if self._check is not None:
+            self._check.child.age += 1
         if self._ends_in is not None:
             self._ends_in -= 1
             if self._ends_in <= 0:
@@ -183,11 +184,13 @@ class Supervisor:
         if self._crew.started and not self._is_told:
             self._is_told = True
             self._tell_ready()
+        if self._check is not None:
+            self._heed_check(self._check)
         if self._reload is not None:
             self._go_on_reloading(self._reload)
-        elif self._reload_again and self._crew.started and not self._crew.ending:
+        if self._reload_again and self._may_check():
             self._reload_again = False
-            self._begin_reload()
+            self._begin_check()
 
     def _tell_ready(self) -> None:
         sock = self._crew.slots[0].sock
@@ -247,7 +250,11 @@ class Supervisor:
 
     # Reloading
 
-    def _begin_reload(self) -> None:
+    def _may_check(self) -> bool:
+        is_busy = self._check is not None or (self._reload is not None and not self._reload.reason)
+        return self._crew.started and not self._crew.ending and not is_busy
+
+    def _begin_check(self) -> None:
         try:
             settings = self._read()
             self._refuse_changes(settings)
@@ -256,7 +263,7 @@ class Supervisor:
             return
         after = Generation(settings, version_of(settings))
         self._lines.log("info", "reload", state="checking", configuration=after.version)
-        self._reload = Reload(self._generation, after, self._crew.child(partial(check_settings, settings)))
+        self._check = Check(after, self._crew.child(partial(check_settings, settings)))
 
     def _refuse_changes(self, settings: Settings) -> None:
         before = self._generation.settings.server
@@ -266,9 +273,6 @@ class Supervisor:
                 raise SettingsError(f"server.{field}: cannot change from {old} to {new} by a reload; restart for it")
 
     def _go_on_reloading(self, reload: Reload) -> None:
-        if reload.checker is not None:
-            self._heed_check(reload, reload.checker)
-            return
         for slot in self._crew.slots:
             if slot.generation is not reload.target:
                 is_due = not reload.reason or time.monotonic() >= slot.due  # new settings may be what helps
@@ -277,20 +281,20 @@ class Supervisor:
                 return
         self._finish(reload)
 
-    def _heed_check(self, reload: Reload, checker: Child) -> None:
-        said = list(checker.received())
-        if checker.status is None and checker.age < STARTS:
-            reload.said += said
+    def _heed_check(self, check: Check) -> None:
+        child = check.child
+        check.said += child.received()
+        if child.status is None and child.age < STARTS:
             return
-        said = [*reload.said, *said, *checker.received()]
-        reload.checker = None
-        checker.kill()
-        checker.close()
-        failures = [message.reason for message in said if isinstance(message, Failed)]
-        if failures or not any(isinstance(message, Ready) for message in said):
-            ending = ending_of(checker.status) if checker.status is not None else f"nothing within {STARTS} s"
-            self._reload = None
-            self._refuse(failures[0] if failures else f"the check ended with {ending}")
+        self._drop_check()
+        failures = [message.reason for message in check.said if isinstance(message, Failed)]
+        if failures:
+            self._refuse(failures[0])
+        elif any(isinstance(message, Ready) for message in check.said):
+            self._reload = Reload(self._generation, check.generation)
+        else:
+            ending = ending_of(child.status) if child.status is not None else f"nothing within {STARTS} s"
+            self._refuse(f"the check ended with {ending}")
 
     def _refuse(self, reason: str) -> None:
         self._crew.reloads["refused"] += 1
@@ -312,10 +316,14 @@ class Supervisor:
         self._lines.log("info", "reload", state=outcome, configuration=self._generation.version)
 
     def _drop_reload(self) -> None:
-        if self._reload is not None and self._reload.checker is not None:
-            self._reload.checker.kill()
-            self._reload.checker.close()
+        self._drop_check()
         self._reload, self._reload_again = None, False
+
+    def _drop_check(self) -> None:
+        if self._check is not None:
+            self._check.child.kill()
+            self._check.child.close()
+            self._check = None
 
 
 def _meaning_of_hangup() -> str:
