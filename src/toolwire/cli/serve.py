@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from toolwire.cli.options import stops_on
+from toolwire.cli.options import say, stops_on
 
 
 def serve(
@@ -36,6 +36,11 @@ def serve(
             banner = Banner(read, chosen)
             banner.head()
             tell_more = banner.ready
+        from toolwire.gateway.serve import StartFailed
         from toolwire.gateway.serve import serve as run
 
-        run(chosen, tell_more, read_again)
+        try:
+            run(chosen, tell_more, read_again)
+        except StartFailed as error:
+            say(error)
+            raise typer.Exit(1) from None  # whoever has started it may try again

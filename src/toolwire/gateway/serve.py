@@ -38,6 +38,10 @@ CHECKED_EVERY = 0.5
 """Seconds between two looks at all connections."""
 
 
+class StartFailed(Exception):
+    """Workers do not start, and no setting is to blame: another time they may."""
+
+
 class GatewayServer(uvicorn.Server):
     """uvicorn, with limits for connections, a line when it is ready, and an end by signal that counts as success."""
 

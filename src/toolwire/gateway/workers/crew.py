@@ -38,9 +38,9 @@ from toolwire.gateway.workers.slot import Child, Generation, Slot, Worker
 from toolwire.gateway.workers.worker import Plan, run_worker
 
 HUNG = 10
-"""Ticks of silence after which a worker is killed. Its event loop speaks every second."""
+"""Ticks of silence after which a worker that was ready is killed. Its event loop speaks every second."""
 STARTS = 120
-"""Ticks that a worker may take to become ready, and a check to end."""
+"""Ticks that a worker may take to become ready, however silent it is, and a check to end."""
 STEADY = 30
 """Ticks that a worker must serve so that its end is no sign of worse to come."""
 PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0)
@@ -177,8 +177,8 @@ class Crew:
                 worker.running, worker.snapshot = running, snapshot
             case NumbersWanted(question):
                 self._questions.append((worker, question))
-            case Failed(reason):
-                worker.reason = reason
+            case Failed(reason, is_lasting):
+                worker.reason, worker.is_lasting = reason, is_lasting
             case Ready() if slot.coming is worker:
                 self._welcome(worker)
             case Draining() if slot.current is worker and not self.ending:
@@ -250,9 +250,10 @@ class Crew:
                 worker.served += 1
                 if worker.served == STEADY:
                     worker.slot.failures = 0
-            if worker.silent >= HUNG:
+            if worker is worker.slot.coming:
+                if worker.age >= STARTS:
+                    worker.fate, worker.reason = "late", f"it was not ready within {STARTS} s"
+                    worker.kill()
+            elif worker.silent >= HUNG:
                 worker.fate = "hung"
-                worker.kill()
-            elif worker is worker.slot.coming and worker.age >= STARTS:
-                worker.fate, worker.reason = "late", f"it was not ready within {STARTS} s"
                 worker.kill()

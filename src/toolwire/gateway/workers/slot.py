@@ -39,6 +39,8 @@ class Child:
         self.pid = pid
         self.reason = ""
         """Why it does not come about, if it said so."""
+        self.is_lasting = False
+        """Whether it would not come about another time either."""
         self.silent = 0
         """Ticks since it was last heard."""
         self.age = 0

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TypeAlias
 
 from toolwire.gateway.console.access import console_line, load_token
-from toolwire.gateway.serve import turns_running
+from toolwire.gateway.serve import StartFailed, turns_running
 from toolwire.gateway.workers.child import ending_of, forked, load_for_forks
 from toolwire.gateway.workers.crew import STARTS, Crew, Lost
 from toolwire.gateway.workers.lines import SupervisorLines
@@ -82,11 +82,7 @@ def _check_at_start(settings: Settings) -> None:
     if isinstance(message, Failed):
         raise SettingsError(message.reason)
     if not isinstance(message, Ready):
-        raise SettingsError(f"the check of the settings ended with {ending_of(status)}")
-
-
-class StartFailed(SettingsError):
-    """A slot never started."""
+        raise StartFailed(f"the check of the settings ended with {ending_of(status)}")
 
 
 class Supervisor:
@@ -115,8 +111,8 @@ class Supervisor:
         self._reload_again = False
         self._is_told = False
         self._teller: Child | None = None
-        self._lost = 0
-        self._failed = ""
+        self._failure: Exception | None = None
+        """Why the start failed, if it did."""
         self._ends_in: int | None = None  # ticks until those that still live are killed
 
     def run(self) -> None:
@@ -133,8 +129,8 @@ class Supervisor:
                 signal.set_wakeup_fd(-1)
                 for number, handler in earlier.items():
                     signal.signal(number, handler)
-        if self._failed:
-            raise StartFailed(self._failed)
+        if self._failure is not None:
+            raise self._failure
 
     def _take_signals(self, woken: socket.socket) -> dict[int, "signal._HANDLER"]:  # pyright: ignore[reportPrivateUsage]
         def note(number: int, frame: FrameType | None) -> None:
@@ -204,13 +200,14 @@ class Supervisor:
     def _heed_loss(self, lost: Lost) -> None:
         if self._crew.ending:
             return
+        worker = lost.worker
+        what = f"worker {worker.slot.number} does not start: {lost.reason}"
         if not self._crew.started:
-            self._lost += 1
-            if lost.worker.reason or self._lost >= ATTEMPTS:
-                self._failed = f"worker {lost.worker.slot.number} does not start: {lost.reason}"
+            if worker.reason or worker.slot.failures >= ATTEMPTS:
+                self._failure = SettingsError(what) if worker.is_lasting else StartFailed(what)
                 self._end_at_once()
-        elif self._reload is not None and lost.worker.generation is self._reload.after:
-            self._roll_back(self._reload, f"worker {lost.worker.slot.number} does not start: {lost.reason}")
+        elif self._reload is not None and worker.generation is self._reload.after:
+            self._roll_back(self._reload, what)
 
     # Ending
 
