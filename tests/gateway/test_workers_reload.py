@@ -111,6 +111,9 @@ def test_a_reload_with_200_open_streams_cuts_and_refuses_nothing(start, upstream
     [
         ("[server]\nprot = 1\n", "toolwire.toml: server.prot: unknown key"),
         ("[server", "toolwire.toml: "),
+        ("a = " + "[" * 5000, "toolwire.toml: lists or tables are nested too deeply"),
+        ("a = " + "1" * 5000, "toolwire.toml: "),
+        ("[server]\nworkers = 1e999", "toolwire.toml: "),
         ('[server]\nhost = "127.0.0.2"\n', "server.host: cannot change from 127.0.0.1 to 127.0.0.2 by a reload"),
         ('[store]\nurl = "sqlite:none/kept.db"\n', "store.url: "),
         ('[store]\nurl = "memory:"\n', "store.url: 2 workers cannot share a store in memory"),

@@ -31,16 +31,22 @@ def load_for_forks(modules: Iterable[str]) -> None:
 
 
 def forked(body: Body, close: Iterable[socket.socket]) -> tuple[int, socket.socket]:
-    """Start a child; returns its process id and our end of the pair. The child closes what is not its business."""
+    """Start a child; returns its process id and our end of the pair. The child closes what is not its business.
+
+    Raises `OSError` where the system has no room for one.
+    """
     ours, theirs = socket.socketpair()
     earlier = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()
         if not pid:
             _be_child(body, theirs, (ours, *close), earlier)
+    except OSError:
+        ours.close()
+        raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
-    theirs.close()
+        theirs.close()
     ours.setblocking(False)
     return pid, ours
 

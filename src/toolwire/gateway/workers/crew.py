@@ -45,6 +45,8 @@ STEADY = 30
 """Ticks that a worker must serve so that its end is no sign of worse to come."""
 PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0)
 """Seconds before the next worker of a slot, by how many ended too soon. Connections wait for it that long."""
+FULL = 2.0
+"""Seconds before the next fork when the system had no room for one."""
 MOST_RETIRED = 4
 """Workers of a slot that may finish their turns without a limit at the same time, after many reloads."""
 
@@ -84,6 +86,7 @@ class Crew:
         self._children: dict[int, Child] = {}
         """Those that have not ended, by their process ids."""
         self._lost: list[Lost] = []
+        self._full_until = 0.0
 
     @property
     def workers(self) -> list[Worker]:
@@ -105,15 +108,23 @@ class Crew:
     # Coming
 
     def child(self, body: Body) -> Child:
-        """Fork something that has nothing of the workers."""
+        """Fork something that has nothing of the workers. Raises `OSError` where the system has no room for it."""
         pid, channel = forked(body, self._closed_in_child(None))
         child = self._children[pid] = Child(pid, channel, self._selector)
         return child
 
     def fork(self, slot: Slot, generation: Generation) -> None:
-        """Have a worker come."""
+        """Have a worker come. Where the system has no room for it, somebody has to ask again."""
+        if time.monotonic() < self._full_until:
+            return
         plan = Plan(generation.settings, generation.version, slot.number, self._folder, slot.sock, self.started)
-        pid, channel = forked(partial(run_worker, plan), self._closed_in_child(slot))
+        try:
+            pid, channel = forked(partial(run_worker, plan), self._closed_in_child(slot))
+        except OSError as error:
+            self._full_until = time.monotonic() + FULL
+            facts = {"worker": slot.number, "failure": str(error), "pause": FULL}
+            self._lines.log("error", "worker", state="not forked", **facts)
+            return
         slot.coming = self._children[pid] = Worker(pid, channel, self._selector, slot, generation)
 
     def fork_missing(self) -> None:

@@ -71,7 +71,10 @@ def _loaded_late(settings: Settings) -> Iterator[str]:
 
 def _check_at_start(settings: Settings) -> None:
     """Check in a process of its own what it takes threads and connections to find out."""
-    pid, channel = forked(partial(check_settings, settings), ())
+    try:
+        pid, channel = forked(partial(check_settings, settings), ())
+    except OSError as error:
+        raise StartFailed(f"the settings cannot be checked: {error}") from None
     with channel:
         channel.setblocking(True)
         lines, said = Lines(), list[bytes]()
@@ -124,6 +127,9 @@ class Supervisor:
             earlier = self._take_signals(woken)
             try:
                 self._loop(wakes)
+            except Exception as error:
+                self._give_up(error)
+                raise
             finally:
                 self._kill_all()
                 signal.set_wakeup_fd(-1)
@@ -173,6 +179,24 @@ class Supervisor:
                 for worker in self._crew.workers:
                     worker.kill()
 
+    def _give_up(self, error: Exception) -> None:
+        """Something is wrong with the supervisor itself. Workers that have none finish their turns and end.
+
+        It waits for them: in a container, and under systemd, they would be killed with it.
+        """
+        self._crew.ending = True
+        for worker in self._crew.workers:
+            worker.close()
+        self._drop_reload()
+        self._lines.log("error", "supervisor", state="failed", failure=repr(error))
+        ends = time.monotonic() + self._longest_drain
+        self._signals.clear()
+        while any(worker.status is None for worker in self._crew.workers) and time.monotonic() < ends:
+            if any(number != signal.SIGCHLD for number in self._signals):
+                return
+            time.sleep(0.1)
+            self._crew.reap()
+
     # Starting
 
     def _go_on(self) -> None:
@@ -194,8 +218,9 @@ class Supervisor:
         if line := console_line(self._generation.settings, address_of(sock)):
             self._lines.tell(line)
         if self._tell_more is not None:
-            self._teller = self._crew.child(partial(_telling, self._tell_more, sock.getsockname()[1]))
-            self._teller.close()  # it says nothing to us
+            with suppress(OSError):  # where the system has no room for it, the line above must do
+                self._teller = self._crew.child(partial(_telling, self._tell_more, sock.getsockname()[1]))
+                self._teller.close()  # it says nothing to us
 
     def _heed_loss(self, lost: Lost) -> None:
         if self._crew.ending:
@@ -230,7 +255,12 @@ class Supervisor:
         self._crew.ending = True
         self._drop_reload()
         self._crew.send(Drain())
-        self._ends_in = 2 * int(drain) + 30  # of connections, then of background runs; then they are beyond hope
+        self._ends_in = self._longest_drain
+
+    @property
+    def _longest_drain(self) -> int:
+        """Seconds for connections, and then for background runs. Who needs more is beyond hope."""
+        return 2 * int(self._generation.settings.server.drain) + 30
 
     def _end_at_once(self) -> None:
         self._crew.ending = True
@@ -255,12 +285,15 @@ class Supervisor:
         try:
             settings = self._read()
             self._refuse_changes(settings)
+            after = Generation(settings, version_of(settings))
+            child = self._crew.child(partial(check_settings, settings))
         except SettingsError as error:
             self._refuse(str(error))
-            return
-        after = Generation(settings, version_of(settings))
-        self._lines.log("info", "reload", state="checking", configuration=after.version)
-        self._check = Check(after, self._crew.child(partial(check_settings, settings)))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the workers go on with what they have
+            self._refuse(f"it cannot be read or checked: {error!r}")
+        else:
+            self._lines.log("info", "reload", state="checking", configuration=after.version)
+            self._check = Check(after, child)
 
     def _refuse_changes(self, settings: Settings) -> None:
         before = self._generation.settings.server
