@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet import PATIENCE, STORE, Fleet
+from tests.support.fleet import PATIENCE, STORE, Fleet, signal_to, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -53,19 +53,35 @@ def find(q: str) -> str:
     return {"PYTHONPATH": str(folder)}
 
 
-def begun(folder: Path, config: str, patch: str = "", **environment: str) -> "subprocess.Popen[str]":
-    """A start that may come to nothing."""
-    (folder / "toolwire.toml").write_text(config + STORE)
-    program = (sys.executable, "-c", f"{patch}\nfrom toolwire.cli import main; main()")
-    command = [*program, "serve", "-c", "toolwire.toml", "--port", "0", "--workers", "2"]
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-        start_new_session=True,
-    )
+def loads_of(folder: Path) -> int:
+    return (folder / "loads").stat().st_size if (folder / "loads").exists() else 0
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> "Iterator[Callable[..., subprocess.Popen[str]]]":
+    """Begins a start that may come to nothing. What is left of it in the end is killed."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(config: str, patch: str = "", **environment: str) -> "subprocess.Popen[str]":
+        (tmp_path / "toolwire.toml").write_text(config + STORE)
+        program = (sys.executable, "-c", f"{patch}\nfrom toolwire.cli import main; main()")
+        command = [*program, "serve", "-c", "toolwire.toml", "--port", "0", "--workers", "2"]
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        begun.append(process)
+        return process
+
+    yield begin
+    for process in begun:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=PATIENCE)
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, list[str]]:
@@ -123,9 +139,9 @@ def test_a_worker_that_takes_its_time_to_start_is_not_hung(start, tmp_path):
     assert fleet.lines("worker") == []
 
 
-def test_a_worker_that_takes_too_long_ends_the_start_with_exit_1(tmp_path):
+def test_a_worker_that_takes_too_long_ends_the_start_with_exit_1(begin, tmp_path):
     quicker = QUICK.replace("0.3", "0.02")
-    start = begun(tmp_path, TOOLS, quicker, **loaded(tmp_path, "if load > 1: time.sleep(3600)"))
+    start = begin(TOOLS, quicker, **loaded(tmp_path, "if load > 1: time.sleep(3600)"))
     code, [line] = ended(start)
     assert (code, "does not start: it was not ready within 120 s" in line) == (1, True), line
 
@@ -147,13 +163,71 @@ def test_every_slot_has_attempts_of_its_own(start, tmp_path):
     assert len(lost) == 3
 
 
-def test_a_slot_whose_workers_all_end_stops_the_start_with_exit_1(tmp_path):
+def test_a_slot_whose_workers_all_end_stops_the_start_with_exit_1(begin, tmp_path):
     """No setting is to blame as far as anybody knows, so systemd may try again."""
-    code, [*_, last] = ended(begun(tmp_path, TOOLS, **loaded(tmp_path, "if load > 1: os._exit(3)")))
+    code, [*_, last] = ended(begin(TOOLS, **loaded(tmp_path, "if load > 1: os._exit(3)")))
     assert (code, "does not start: it ended with exit code 3" in last) == (1, True), last
 
 
-def test_a_check_that_is_killed_stops_the_start_with_exit_1(tmp_path):
+def test_a_check_that_is_killed_stops_the_start_with_exit_1(begin, tmp_path):
     kill = f"os.kill(os.getpid(), {signal.SIGKILL:d})"
-    code, [line] = ended(begun(tmp_path, TOOLS, **loaded(tmp_path, kill)))
+    code, [line] = ended(begin(TOOLS, **loaded(tmp_path, kill)))
     assert (code, "the check of the settings ended with SIGKILL" in line) == (1, True), line
+
+
+# Signals meanwhile
+
+
+def children(process: "subprocess.Popen[str]") -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("who", "loads"), [("if load == 1", 1), ("if load > 1", 3)], ids=["check", "workers"])
+def test_a_signal_ends_a_start_that_takes_its_time(begin, tmp_path, who: str, loads: int, number: signal.Signals):
+    process = begin(TOOLS, **loaded(tmp_path, f"{who}: time.sleep(3600)"))
+    until(lambda: loads_of(tmp_path) == loads)
+    started = children(process)
+    assert started
+    process.send_signal(number)
+    assert ended(process) == (0, [])
+    assert not any(Path(f"/proc/{pid}").exists() for pid in started)
+
+
+@pytest.mark.parametrize("who", ["if load == 1", "if load > 1"], ids=["check", "workers"])
+def test_sighup_during_the_start_is_a_reload_after_it(begin, tmp_path, who: str):
+    wait = f"""
+{who}:
+    while not pathlib.Path({str(tmp_path / "go")!r}).exists():
+        time.sleep(0.05)
+"""
+    process = begin(TOOLS, **loaded(tmp_path, wait))
+    until(lambda: loads_of(tmp_path) == (1 if "==" in who else 3))
+    for pid in children(process):
+        signal_to(pid, signal.SIGHUP)  # as a terminal does, or systemd
+        signal_to(pid, signal.SIGINT)
+    process.send_signal(signal.SIGHUP)
+    (tmp_path / "go").touch()
+    assert process.stderr is not None
+    said = [next(process.stderr) for _ in range(4)]
+    assert "toolwire ready on" in said[0]
+    assert '"state":"checking"' in said[2]
+    assert '"state":"done"' in said[3]
+    process.terminate()
+    assert ended(process)[0] == 0
+
+
+HANGUP_WHILE_LOADING = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "toolwire.gateway.serve":
+            os.kill(os.getpid(), signal.SIGHUP)
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_sighup_while_the_program_is_loaded_is_a_reload_after_it(start):
+    fleet = start(patch=HANGUP_WHILE_LOADING)
+    fleet.wait_for("reload", state="done")
+    assert fleet.lines("worker") == []

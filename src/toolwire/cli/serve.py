@@ -29,6 +29,10 @@ def serve(
     with stops_on(settings.SettingsError):
         read = settings.load_for_serving(config)
         chosen = settings.with_workers(settings.with_address(read, host, port), workers)
+        if chosen.server.workers > 1:
+            from toolwire.gateway.workers.signals import hold_hangup
+
+            hold_hangup()
         tell_more = None
         if sys.stderr.isatty():
             from toolwire.cli.banner import Banner

@@ -228,6 +228,12 @@ class Crew:
 
     # Going
 
+    def kill_coming(self) -> None:
+        """End those that are not ready: they have no turns, and may not hear before they are."""
+        for slot in self.slots:
+            if slot.coming is not None:
+                slot.coming.kill()
+
     def _take_leave(self, worker: Worker, ending: str) -> None:
         slot = worker.slot
         self._gone = merged([self._gone, lasting(worker.snapshot)])

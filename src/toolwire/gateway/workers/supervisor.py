@@ -7,13 +7,11 @@ while workers start or drain, nor while new settings are checked.
 import asyncio
 import os
 import selectors
-import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
-from types import FrameType
 from typing import TypeAlias
 
 from toolwire.gateway.console.access import console_line, load_token
@@ -21,9 +19,10 @@ from toolwire.gateway.serve import StartFailed, turns_running
 from toolwire.gateway.workers.child import ending_of, forked, load_for_forks
 from toolwire.gateway.workers.crew import STARTS, Crew, Lost
 from toolwire.gateway.workers.lines import SupervisorLines
-from toolwire.gateway.workers.messages import Drain, End, Failed, Lines, Ready, decode_from_worker
+from toolwire.gateway.workers.messages import Drain, End, Failed, FromWorker, Ready
 from toolwire.gateway.workers.reload import Check, Reload
 from toolwire.gateway.workers.runtime import LOCK, leave_runtime_folder, make_runtime_folder
+from toolwire.gateway.workers.signals import Signals, noted_signals
 from toolwire.gateway.workers.slot import Child, Generation
 from toolwire.gateway.workers.sockets import address_of, listen_for
 from toolwire.gateway.workers.worker import check_settings
@@ -45,7 +44,12 @@ _FIXED = ("host", "port", "workers")
 def supervise(settings: Settings, tell_more: Tell | None, read: Callable[[], Settings]) -> None:
     """Serve with several workers until a signal ends it. `tell_more` gets the port when all are ready; `read` reads
     the settings anew."""
-    _check_at_start(settings)
+    with noted_signals() as signals:
+        if _is_checked(settings, signals):
+            _supervise(settings, signals, tell_more, read)
+
+
+def _supervise(settings: Settings, signals: Signals, tell_more: Tell | None, read: Callable[[], Settings]) -> None:
     sockets = listen_for(settings, settings.server.workers)
     folder = make_runtime_folder()
     generation = Generation(settings, version_of(settings))
@@ -55,7 +59,7 @@ def supervise(settings: Settings, tell_more: Tell | None, read: Callable[[], Set
             load_token()  # all workers have the same one
             load_for_forks(_loaded_late(settings))
             crew = Crew(generation, sockets, folder, lines, selector)
-            Supervisor(crew, generation, lines, selector, tell_more, read).run()
+            Supervisor(crew, generation, lines, selector, signals, tell_more, read).run()
     finally:
         leave_runtime_folder(folder, to_others=False)
 
@@ -69,23 +73,44 @@ def _loaded_late(settings: Settings) -> Iterator[str]:
         yield "toolwire.gateway.tools"
 
 
-def _check_at_start(settings: Settings) -> None:
-    """Check in a process of its own what it takes threads and connections to find out."""
+def _is_checked(settings: Settings, signals: Signals) -> bool:
+    """Check in a process of its own what it takes threads and connections to find out. Says no when a signal ends it
+    meanwhile, and raises what is wrong."""
     try:
         pid, channel = forked(partial(check_settings, settings), ())
     except OSError as error:
         raise StartFailed(f"the settings cannot be checked: {error}") from None
-    with channel:
-        channel.setblocking(True)
-        lines, said = Lines(), list[bytes]()
-        while data := channel.recv(65536):
-            said += lines.feed(data)
-    status = os.waitpid(pid, 0)[1]
-    message = decode_from_worker(said[-1]) if said else None
+    with selectors.DefaultSelector() as selector:
+        selector.register(signals.wakes, selectors.EVENT_READ)
+        checker = Child(pid, channel, selector)
+        said = _heard_to_its_end(checker, signals, selector)
+        checker.close()
+    if signals.say_end:
+        return False
+    _heed_check_at_start(said, checker)
+    return True
+
+
+def _heard_to_its_end(child: Child, signals: Signals, selector: selectors.BaseSelector) -> list[FromWorker]:
+    """What a child says until it ends. A signal that wishes an end kills it."""
+    said: list[FromWorker] = []
+    while child.status is None:
+        if signals.say_end:
+            child.kill()
+        selector.select(TICK)
+        signals.sleep_again()
+        pid, status = os.waitpid(child.pid, os.WNOHANG)
+        child.status = status if pid else None
+        said += child.received()
+    return said
+
+
+def _heed_check_at_start(said: list[FromWorker], checker: Child) -> None:
+    message = said[-1] if said else None
     if isinstance(message, Failed):
         raise SettingsError(message.reason)
     if not isinstance(message, Ready):
-        raise StartFailed(f"the check of the settings ended with {ending_of(status)}")
+        raise StartFailed(f"the check of the settings ended with {ending_of(checker.status or 0)}")
 
 
 class Supervisor:
@@ -97,6 +122,7 @@ class Supervisor:
         generation: Generation,
         lines: SupervisorLines,
         selector: selectors.BaseSelector,
+        signals: Signals,
         tell_more: Tell | None,
         read: Callable[[], Settings],
     ) -> None:
@@ -107,8 +133,7 @@ class Supervisor:
         self._selector = selector
         self._tell_more = tell_more
         self._read = read
-        self._signals: list[int] = []
-        self._hangup = _meaning_of_hangup()
+        self._signals = signals
         self._check: Check | None = None
         self._reload: Reload | None = None
         self._reload_again = False
@@ -119,43 +144,26 @@ class Supervisor:
         self._ends_in: int | None = None  # ticks until those that still live are killed
 
     def run(self) -> None:
-        wakes, woken = socket.socketpair()
-        with wakes, woken:
-            for each in (wakes, woken):
-                each.setblocking(False)
-            self._selector.register(wakes, selectors.EVENT_READ)
-            earlier = self._take_signals(woken)
-            try:
-                self._loop(wakes)
-            except Exception as error:
-                self._give_up(error)
-                raise
-            finally:
-                self._kill_all()
-                signal.set_wakeup_fd(-1)
-                for number, handler in earlier.items():
-                    signal.signal(number, handler)
+        self._selector.register(self._signals.wakes, selectors.EVENT_READ)
+        self._heed_signals()
+        try:
+            self._loop()
+        except Exception as error:
+            self._give_up(error)
+            raise
+        finally:
+            self._kill_all()
         if self._failure is not None:
             raise self._failure
 
-    def _take_signals(self, woken: socket.socket) -> dict[int, "signal._HANDLER"]:  # pyright: ignore[reportPrivateUsage]
-        def note(number: int, frame: FrameType | None) -> None:
-            self._signals.append(number)
-
-        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
-        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-        return {
-            number: signal.signal(number, note) for number in wanted if signal.getsignal(number) is not signal.SIG_IGN
-        }
-
-    def _loop(self, wakes: socket.socket) -> None:
+    def _loop(self) -> None:
         next_tick = time.monotonic() + TICK
         while True:
             self._crew.fork_missing()
             for key, events in self._selector.select(max(0.0, min(next_tick - time.monotonic(), TICK))):
                 if events & selectors.EVENT_WRITE:
                     key.data.flush()
-            _empty(wakes)
+            self._signals.sleep_again()
             self._crew.reap()
             lost = self._crew.look()
             self._heed_signals()
@@ -190,9 +198,9 @@ class Supervisor:
         self._drop_reload()
         self._lines.log("error", "supervisor", state="failed", failure=repr(error))
         ends = time.monotonic() + self._longest_drain
-        self._signals.clear()
+        self._signals.taken()
         while any(worker.status is None for worker in self._crew.workers) and time.monotonic() < ends:
-            if any(number != signal.SIGCHLD for number in self._signals):
+            if self._signals.say_end:
                 return
             time.sleep(0.1)
             self._crew.reap()
@@ -237,11 +245,10 @@ class Supervisor:
     # Ending
 
     def _heed_signals(self) -> None:
-        signals, self._signals = self._signals, []
-        for number in signals:
-            if number == signal.SIGHUP and self._hangup == "reload":
+        for wish in self._signals.taken():
+            if wish == "reload":
                 self._reload_again = True
-            elif number != signal.SIGCHLD:
+            else:
                 self._end()
 
     def _end(self) -> None:
@@ -255,6 +262,8 @@ class Supervisor:
         self._crew.ending = True
         self._drop_reload()
         self._crew.send(Drain())
+        if not self._crew.started:
+            self._crew.kill_coming()
         self._ends_in = self._longest_drain
 
     @property
@@ -356,21 +365,6 @@ class Supervisor:
             self._check = None
 
 
-def _meaning_of_hangup() -> str:
-    """With a terminal it says that the terminal is gone; without one somebody sends it to have the settings read."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return "reload"
-    return "end"
-
-
 def _telling(tell_more: Tell, port: int, channel: socket.socket) -> int:
     asyncio.run(tell_more(port))
     return 0
-
-
-def _empty(wakes: socket.socket) -> None:
-    with suppress(BlockingIOError):
-        while wakes.recv(4096):
-            pass

@@ -95,8 +95,6 @@ class WorkerServer(GatewayServer):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to all; the supervisor decides
-            signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self.handle_exit)
         yield
 
