@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import crossplane
+import httpx
 import pytest
 import yaml
 
@@ -221,6 +222,37 @@ def test_the_manifest_is_coherent():
     assert pod["terminationGracePeriodSeconds"] > pause + DRAINS
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in pod["volumes"]}
+
+
+def scrape_configs() -> list[dict[str, Any]]:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text(), re.DOTALL)
+    return [job for block in blocks for job in yaml.safe_load(block)["scrape_configs"]]
+
+
+def test_what_reads_the_numbers_has_a_key():
+    """Annotations of a pod would have Prometheus ask without one."""
+    manifest = (DEPLOY / "kubernetes.yaml").read_text()
+    assert "key_env" in manifest
+    assert "prometheus.io/" not in manifest
+    jobs = scrape_configs()
+    assert len(jobs) == 2
+    assert all("credentials_file" in job["authorization"] for job in jobs)
+    labels = [rule["regex"] for job in jobs for rule in job.get("relabel_configs", ())]
+    [deployment] = [each for each in documents("kubernetes.yaml") if each["kind"] == "Deployment"]
+    template = deployment["spec"]["template"]
+    names = {template["metadata"]["labels"]["app.kubernetes.io/name"]}
+    names |= {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+    assert set(labels) == names
+
+
+def test_the_numbers_are_read_with_a_key_and_not_without(tmp_path):
+    gateway = Gateway(tmp_path, '[[keys]]\nname = "prometheus"\nkey = "its-key"\n')
+    try:
+        asked = [{}, {"authorization": "Bearer its-key"}]
+        answers = [httpx.get(f"{gateway.url}/metrics", headers=each, trust_env=False) for each in asked]
+        assert [answer.status_code for answer in answers] == [401, 200]
+    finally:
+        gateway.stop()
 
 
 # systemd

@@ -181,6 +181,23 @@ def test_the_check_of_counters_notices_when_those_of_the_dead_are_forgotten(star
         check_counters(fleet, 2)
 
 
+MANY_NUMBERS = """
+import toolwire.gateway.workers.supervisor as supervisor
+from toolwire.gateway.workers.counters import Family, Sample
+from toolwire.gateway.workers.crew import Crew
+supervisor.TICK = 60.0
+few = Crew._numbers
+samples = tuple(Sample("many_total", (("number", "x" * 100 + str(number)),), 1.0) for number in range(20_000))
+Crew._numbers = lambda self: [*few(self), Family("many", "counter", "Many.", samples)]
+"""
+
+
+def test_numbers_that_no_socket_holds_at_once_are_shown_without_waiting(start):
+    """A worker waits for them for five seconds, and the supervisor ticks once a minute."""
+    fleet = start(patch=MANY_NUMBERS)
+    assert len(fleet.metrics()) > 20_000
+
+
 # How they are replaced
 
 
@@ -334,6 +351,16 @@ def test_turns_are_finished_on_sigterm_and_a_second_one_ends_them(start, upstrea
     assert fleet.process.wait(PATIENCE) == 0
 
 
+def test_turns_that_a_drain_cuts_are_lines_of_the_log_and_nothing_else_is(start, upstream: Upstream, gate, open_stream):
+    fleet = start("[server]\ndrain = 1\n" + backend(upstream.url))
+    events = open_stream(fleet)
+    assert fleet.stop() == 0
+    assert any("shutting_down" in str(value) for _, value in events)
+    [line] = fleet.turns()
+    assert (line["error"], line["worker"] in (0, 1)) == ("shutting_down", True)
+    assert [line for line in fleet.log if not line.startswith(("{", "toolwire"))] == []
+
+
 def test_a_terminal_that_is_gone_ends_it_and_the_banner_is_told_once(tmp_path):
     """Whoever has a terminal gets SIGHUP from it, and did not ask for a reload."""
     (tmp_path / "toolwire.toml").write_text(STORE)
@@ -345,6 +372,35 @@ def test_a_terminal_that_is_gone_ends_it_and_the_banner_is_told_once(tmp_path):
         os.kill(terminal.process.pid, signal.SIGHUP)
         terminal.process.wait(PATIENCE)
         assert terminal.process.returncode == 0
+
+
+STRANGERS = """
+import os
+from pathlib import Path
+kill = os.kill
+def noted(pid, number):
+    if not Path(f"/proc/{pid}").exists():
+        Path("strangers").touch()
+    kill(pid, number)
+os.kill = noted
+"""
+
+
+def test_nobody_is_killed_who_has_ended_long_ago(tmp_path):
+    """The process id may be that of another program by then: of what told the banner, and of what checked settings."""
+    (tmp_path / "toolwire.toml").write_text(STORE)
+    program = (sys.executable, "-c", f"{STRANGERS}\nfrom toolwire.cli import main; main()")
+    command = [*program, "serve", "-c", "toolwire.toml", "--port", "0", "--workers", "2"]
+    with Terminal(command, {**os.environ, "NO_COLOR": "1"}, cwd=tmp_path, columns=300, rows=40) as terminal:
+        terminal.until("built in")
+        time.sleep(1)
+        terminal.process.terminate()
+        terminal.process.wait(PATIENCE)
+    fleet = Fleet(tmp_path, patch=STRANGERS)
+    fleet.reload()
+    fleet.wait_for("reload", state="done")
+    assert fleet.stop() == 0
+    assert not (tmp_path / "strangers").exists()
 
 
 def test_sighup_that_was_ignored_stays_ignored(tmp_path):

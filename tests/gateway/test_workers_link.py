@@ -5,13 +5,14 @@ import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from toolwire.gateway.metrics import Metrics
 from toolwire.gateway.process import Unanswered
 from toolwire.gateway.workers import link as module
-from toolwire.gateway.workers.counters import Family, Sample, lasting, merged, snapshot_of, text
+from toolwire.gateway.workers.counters import Family, Sample, Snapshot, lasting, merged, snapshot_of, text
 from toolwire.gateway.workers.link import Link
 from toolwire.gateway.workers.messages import AllNumbers, Beat, Fleet, Lines, Numbers, decode_from_worker, line_of
 
@@ -85,3 +86,35 @@ def test_the_numbers_of_one_process_are_shown_as_it_would_show_them_itself():
     counted.gateway_call("find", "ok")
     counted.store("full")
     assert text(merged([snapshot_of(counted)])) == counted.text()
+
+
+def flushed(seconds: float) -> Metrics:
+    counted = Metrics()
+    counted.flushed(seconds)
+    return counted
+
+
+def sum_in(*snapshots: Snapshot) -> float:
+    [line] = [
+        row for row in text(merged(snapshots)).decode().splitlines() if row.startswith("toolwire_flush_seconds_sum")
+    ]
+    return float(line.partition(" ")[2])
+
+
+def over_the_link(counted: Metrics) -> Snapshot:
+    [line] = Lines().feed(line_of(Numbers(0, snapshot_of(counted))))
+    message = decode_from_worker(line)
+    assert isinstance(message, Numbers)
+    return message.snapshot
+
+
+def test_sums_of_durations_do_not_become_less_when_a_worker_leaves():
+    """Whoever leaves is added first instead of last, and fractions would be rounded otherwise."""
+    random = Random(1)
+    for _ in range(200):
+        one, two, gone = (over_the_link(flushed(1000 * random.random())) for _ in range(3))
+        assert sum_in(two, merged([gone, lasting(one)])) == sum_in(one, two, gone)
+
+
+def test_sums_of_durations_are_shown_in_seconds():
+    assert sum_in(over_the_link(flushed(0.25)), over_the_link(flushed(1.5))) == 1.75

@@ -31,8 +31,8 @@ TOOLS = '[gateway_tools]\ntools = ["late:find"]\n'
 def start(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     started: list[Fleet] = []
 
-    def begin(config: str = "", workers: int = 2, **environment: str) -> Fleet:
-        started.append(Fleet(tmp_path, config, workers, **environment))
+    def begin(config: str = "", workers: int = 2, patch: str = "", **environment: str) -> Fleet:
+        started.append(Fleet(tmp_path, config, workers, patch, **environment))
         return started[-1]
 
     yield begin
@@ -111,6 +111,9 @@ def test_a_reload_with_200_open_streams_cuts_and_refuses_nothing(start, upstream
     [
         ("[server]\nprot = 1\n", "toolwire.toml: server.prot: unknown key"),
         ("[server", "toolwire.toml: "),
+        ("a = " + "[" * 5000, "toolwire.toml: lists or tables are nested too deeply"),
+        ("a = " + "1" * 5000, "toolwire.toml: "),
+        ("[server]\nworkers = 1e999", "toolwire.toml: "),
         ('[server]\nhost = "127.0.0.2"\n', "server.host: cannot change from 127.0.0.1 to 127.0.0.2 by a reload"),
         ('[store]\nurl = "sqlite:none/kept.db"\n', "store.url: "),
         ('[store]\nurl = "memory:"\n', "store.url: 2 workers cannot share a store in memory"),
@@ -152,6 +155,27 @@ def test_workers_that_do_not_start_are_rolled_back(start, tmp_path):
     assert (asking.failed, set(fleet.versions())) == ({}, {version})
     until(lambda: len(fleet.pids) == 2)
     assert len(fleet.pids & before) == 1, "the second worker was never replaced"
+
+
+def test_a_roll_back_that_cannot_end_gives_way_to_a_good_configuration(start, tmp_path):
+    """Workers with the old settings cannot start any more either."""
+    (tmp_path / "old.py").write_text("def find(q: str) -> str:\n    return q\n")
+    fleet = start('[gateway_tools]\ntools = ["old:find"]\n', PYTHONPATH=str(tmp_path))
+    (tmp_path / "old.py").write_text("raise RuntimeError('no more')\n")
+    (tmp_path / "late.py").write_text(loaded_at_most(2, tmp_path))  # by the check, and by the first worker
+    fleet.configure(TOOLS)
+    fleet.reload()
+    fleet.wait_for("reload", state="rolling back")
+    fleet.wait_for("worker", 3, worker=0, state="ended")
+    fleet.configure("[server")
+    fleet.reload()
+    fleet.wait_for("reload", state="refused")
+    fleet.wait_for("worker", 4, worker=0, state="ended")
+    fleet.configure(LOUD)
+    fleet.reload()
+    [line] = fleet.wait_for("reload", state="done")
+    until(lambda: set(fleet.versions()) == {line["configuration"]})
+    assert not fleet.events("reload", state="rolled back")
 
 
 def test_an_idle_websocket_is_closed_with_1012_and_one_with_a_turn_after_it(start, upstream: Upstream):
@@ -249,3 +273,26 @@ def test_the_default_configuration_is_read_again_from_where_it_was_read(start):
     fleet.reload()
     until(lambda: set(fleet.versions(4)) != {version} and version not in fleet.versions())
     assert not fleet.events("reload", state="done"), "what is in force decides what is logged"
+
+
+FEW_FILES = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (600, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+"""
+
+
+def files_allowed(pid: int) -> int:
+    [line] = [
+        line for line in Path(f"/proc/{pid}/limits").read_text().splitlines() if line.startswith("Max open files")
+    ]
+    return int(line.split()[3])
+
+
+def test_more_connections_come_with_more_files(start):
+    fleet = start("[server]\nmax_connections = 10\n", patch=FEW_FILES)
+    before = fleet.pids
+    assert {files_allowed(pid) for pid in before} == {600}
+    fleet.configure("[server]\nmax_connections = 1000\n")
+    fleet.reload()
+    fleet.wait_for("reload", state="done")
+    assert {files_allowed(pid) for pid in fleet.pids - before} == {2512}

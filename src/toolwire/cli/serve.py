@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from toolwire.cli.options import stops_on
+from toolwire.cli.options import say, stops_on
 
 
 def serve(
@@ -29,6 +29,10 @@ def serve(
     with stops_on(settings.SettingsError):
         read = settings.load_for_serving(config)
         chosen = settings.with_workers(settings.with_address(read, host, port), workers)
+        if chosen.server.workers > 1:
+            from toolwire.gateway.workers.signals import hold_hangup
+
+            hold_hangup()
         tell_more = None
         if sys.stderr.isatty():
             from toolwire.cli.banner import Banner
@@ -36,6 +40,11 @@ def serve(
             banner = Banner(read, chosen)
             banner.head()
             tell_more = banner.ready
+        from toolwire.gateway.serve import StartFailed
         from toolwire.gateway.serve import serve as run
 
-        run(chosen, tell_more, read_again)
+        try:
+            run(chosen, tell_more, read_again)
+        except StartFailed as error:
+            say(error)
+            raise typer.Exit(1) from None  # whoever has started it may try again

@@ -28,8 +28,18 @@ from toolwire.turns.version import version_of
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()))
 
+_NO_NEWS = (
+    "completing handshake",  # so it calls a refused upgrade; the client got its answer
+    "timeout graceful shutdown exceeded",  # every turn that is cut has a line of its own
+)
+"""Words in lines of uvicorn that are not written: they say nothing new, and are not JSON."""
+
 CHECKED_EVERY = 0.5
 """Seconds between two looks at all connections."""
+
+
+class StartFailed(Exception):
+    """Workers do not start, and no setting is to blame: another time they may."""
 
 
 class GatewayServer(uvicorn.Server):
@@ -183,6 +193,11 @@ async def _tell_ready(
         await tell_more(sock.getsockname()[1])
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    line = record.getMessage()
+    return not any(words in line for words in _NO_NEWS)
+
+
 def make_server(
     settings: Settings, store: AnyStore, process: Process, kind: type[GatewayServer] = GatewayServer
 ) -> GatewayServer:
@@ -204,6 +219,5 @@ def make_server(
         timeout_keep_alive=cast("int", settings.server.idle_timeout),  # given to call_later
         timeout_graceful_shutdown=int(settings.server.drain),
     )
-    # uvicorn calls a refused upgrade an unfinished handshake; the client got its answer.
-    logging.getLogger("uvicorn.error").addFilter(lambda record: "completing handshake" not in record.getMessage())
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     return kind(config, gateway, settings.server, flight, process)

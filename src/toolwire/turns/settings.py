@@ -442,8 +442,10 @@ def read_table(path: Path) -> dict[str, Any]:
         raise SettingsError(f"{path}: there is no such file; toolwire init writes one") from None
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         raise SettingsError(f"{path}: {error}") from None
+    except RecursionError:
+        raise SettingsError(f"{path}: lists or tables are nested too deeply") from None
 
 
 def _read_file(path: Path) -> Settings:

@@ -1,7 +1,8 @@
 """Forks a process that runs one function, with a socket to the one that forked it.
 
 Nothing is open at a fork but sockets, and no thread runs: whatever needs a thread, an event loop or a database makes it
-in the child. A signal in between is kept back until the child has handlers of its own.
+in the child. A signal in between is kept back. A terminal sends some to all processes, and only the supervisor decides
+what they mean: a child ignores them.
 """
 
 import contextlib
@@ -18,7 +19,8 @@ from typing import TypeAlias
 Body: TypeAlias = Callable[[socket.socket], int]
 """What a child does: it gets its end of the pair, and returns its exit code."""
 
-_RESET = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+_IGNORED = (signal.SIGINT, signal.SIGHUP)
+_RESET = (signal.SIGTERM, signal.SIGCHLD)
 
 
 def load_for_forks(modules: Iterable[str]) -> None:
@@ -31,16 +33,22 @@ def load_for_forks(modules: Iterable[str]) -> None:
 
 
 def forked(body: Body, close: Iterable[socket.socket]) -> tuple[int, socket.socket]:
-    """Start a child; returns its process id and our end of the pair. The child closes what is not its business."""
+    """Start a child; returns its process id and our end of the pair. The child closes what is not its business.
+
+    Raises `OSError` where the system has no room for one.
+    """
     ours, theirs = socket.socketpair()
     earlier = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         pid = os.fork()
         if not pid:
             _be_child(body, theirs, (ours, *close), earlier)
+    except OSError:
+        ours.close()
+        raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, earlier)
-    theirs.close()
+        theirs.close()
     ours.setblocking(False)
     return pid, ours
 
@@ -51,6 +59,8 @@ def _be_child(
     code = 1
     try:
         signal.set_wakeup_fd(-1)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
         for number in _RESET:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)

@@ -2,6 +2,9 @@
 
 A snapshot is what a registry shows, as plain data. Counters and histograms of two snapshots are summed, and so are
 gauges, but for those about the store, which all workers see as one. What is gone leaves its counters, not its gauges.
+
+Sums of durations are whole microseconds until they are shown. Fractions would add up to less in another order, as when
+a worker leaves, and what was shown once must not become less.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,7 +19,7 @@ from prometheus_client.registry import Collector
 class Sample(msgspec.Struct, array_like=True, frozen=True):
     name: str
     labels: tuple[tuple[str, str], ...]
-    value: float
+    value: int | float
 
 
 class Family(msgspec.Struct, array_like=True, frozen=True):
@@ -31,6 +34,8 @@ Snapshot: TypeAlias = list[Family]
 _SHARED = "toolwire_store_"
 """How the names of gauges begin that are about the store: of what the workers have last seen, the highest counts."""
 _LASTING = frozenset(("counter", "histogram"))
+_MICROSECONDS = 1_000_000
+"""Of a second."""
 
 
 def snapshot_of(collector: Collector) -> Snapshot:
@@ -40,22 +45,38 @@ def snapshot_of(collector: Collector) -> Snapshot:
             metric.name,
             metric.type,
             metric.documentation,
-            tuple(Sample(each.name, tuple(each.labels.items()), each.value) for each in metric.samples),
+            tuple(
+                Sample(each.name, tuple(each.labels.items()), _counted(metric.type, each.name, each.value))
+                for each in metric.samples
+            ),
         )
         for metric in collector.collect()
     ]
 
 
+def _is_duration(type: str, name: str) -> bool:
+    return type == "histogram" and name.endswith("_sum")
+
+
+def _counted(type: str, name: str, shown: float) -> int | float:
+    """A value as it can be added up."""
+    return round(shown * _MICROSECONDS) if _is_duration(type, name) else shown
+
+
+def _shown(type: str, name: str, counted: float) -> float:
+    return counted / _MICROSECONDS if _is_duration(type, name) else counted
+
+
 def merged(snapshots: Iterable[Snapshot]) -> Snapshot:
     """All of them as one."""
     heads: dict[str, Family] = {}
-    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], int | float]] = {}
     for family in (family for snapshot in snapshots for family in snapshot):
         heads.setdefault(family.name, family)
         found = values.setdefault(family.name, {})
         for sample in family.samples:
             key = (sample.name, sample.labels)
-            before = found.get(key, 0.0)
+            before = found.get(key, 0)
             is_shared = family.type == "gauge" and family.name.startswith(_SHARED)
             found[key] = max(before, sample.value) if is_shared else before + sample.value
     return [
@@ -87,7 +108,7 @@ class _Shown(Collector):
         for family in self._snapshot:
             metric = Metric(family.name, family.says, family.type)
             for sample in family.samples:
-                metric.add_sample(sample.name, dict(sample.labels), sample.value)
+                metric.add_sample(sample.name, dict(sample.labels), _shown(family.type, sample.name, sample.value))
             yield metric
 
 

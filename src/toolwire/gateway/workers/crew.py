@@ -34,17 +34,19 @@ from toolwire.gateway.workers.messages import (
     Ready,
     Retire,
 )
-from toolwire.gateway.workers.slot import Generation, Slot, Worker
+from toolwire.gateway.workers.slot import Child, Generation, Slot, Worker
 from toolwire.gateway.workers.worker import Plan, run_worker
 
 HUNG = 10
-"""Ticks of silence after which a worker is killed. Its event loop speaks every second."""
+"""Ticks of silence after which a worker that was ready is killed. Its event loop speaks every second."""
 STARTS = 120
-"""Ticks that a worker may take to become ready, and a check to end."""
+"""Ticks that a worker may take to become ready, however silent it is, and a check to end."""
 STEADY = 30
 """Ticks that a worker must serve so that its end is no sign of worse to come."""
 PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0)
 """Seconds before the next worker of a slot, by how many ended too soon. Connections wait for it that long."""
+FULL = 2.0
+"""Seconds before the next fork when the system had no room for one."""
 MOST_RETIRED = 4
 """Workers of a slot that may finish their turns without a limit at the same time, after many reloads."""
 
@@ -81,9 +83,10 @@ class Crew:
         self._restarts: Counter[str] = Counter()
         self._questions: list[tuple[Worker, int]] = []
         self._told: Fleet | None = None
-        self.statuses: dict[int, int] = {}
-        """How processes have ended since the last time, by their ids."""
+        self._children: dict[int, Child] = {}
+        """Those that have not ended, by their process ids."""
         self._lost: list[Lost] = []
+        self._full_until = 0.0
 
     @property
     def workers(self) -> list[Worker]:
@@ -104,15 +107,25 @@ class Crew:
 
     # Coming
 
-    def child(self, body: Body) -> tuple[int, socket.socket]:
-        """Fork something that has nothing of the workers."""
-        return forked(body, self._closed_in_child(None))
+    def child(self, body: Body) -> Child:
+        """Fork something that has nothing of the workers. Raises `OSError` where the system has no room for it."""
+        pid, channel = forked(body, self._closed_in_child(None))
+        child = self._children[pid] = Child(pid, channel, self._selector)
+        return child
 
     def fork(self, slot: Slot, generation: Generation) -> None:
-        """Have a worker come."""
+        """Have a worker come. Where the system has no room for it, somebody has to ask again."""
+        if time.monotonic() < self._full_until:
+            return
         plan = Plan(generation.settings, generation.version, slot.number, self._folder, slot.sock, self.started)
-        pid, channel = forked(partial(run_worker, plan), self._closed_in_child(slot))
-        slot.coming = Worker(pid, channel, self._selector, slot, generation)
+        try:
+            pid, channel = forked(partial(run_worker, plan), self._closed_in_child(slot))
+        except OSError as error:
+            self._full_until = time.monotonic() + FULL
+            facts = {"worker": slot.number, "failure": str(error), "pause": FULL}
+            self._lines.log("error", "worker", state="not forked", **facts)
+            return
+        slot.coming = self._children[pid] = Worker(pid, channel, self._selector, slot, generation)
 
     def fork_missing(self) -> None:
         """Have a worker come wherever there is none, unless it is too soon."""
@@ -125,7 +138,7 @@ class Crew:
         """What a child must not hold: the supervisor's ends, or it would be missed when the supervisor is gone."""
         own = slot.sock if slot is not None else None
         sockets = {id(each.sock): each.sock for each in self.slots if each.sock is not own}
-        return [*sockets.values(), *(worker.channel for worker in self.workers)]
+        return [*sockets.values(), *(child.channel for child in {*self.workers, *self._children.values()})]
 
     # What they say
 
@@ -138,23 +151,23 @@ class Crew:
             for worker, question in asked:
                 worker.send(AllNumbers(question, self._numbers()))
         for worker in self.workers:
-            status = self.statuses.pop(worker.pid, None)
-            if status is not None:
+            if worker.status is not None:
                 self._hear(worker)  # its last words
-                self._take_leave(worker, ending_of(status))
+                self._take_leave(worker, ending_of(worker.status))
         self._tell_fleet()
         lost, self._lost = self._lost, []
         return lost
 
     def reap(self) -> None:
         """Ask the system who has ended. As the first process of a container it gets the children of others too."""
-        self.statuses.clear()
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if not pid:
                     return
-                self.statuses[pid] = status
+                child = self._children.pop(pid, None)
+                if child is not None:
+                    child.status = status
 
     def _hear_all(self) -> None:
         for worker in self.workers:
@@ -175,8 +188,8 @@ class Crew:
                 worker.running, worker.snapshot = running, snapshot
             case NumbersWanted(question):
                 self._questions.append((worker, question))
-            case Failed(reason):
-                worker.reason = reason
+            case Failed(reason, is_lasting):
+                worker.reason, worker.is_lasting = reason, is_lasting
             case Ready() if slot.coming is worker:
                 self._welcome(worker)
             case Draining() if slot.current is worker and not self.ending:
@@ -215,6 +228,12 @@ class Crew:
 
     # Going
 
+    def kill_coming(self) -> None:
+        """End those that are not ready: they have no turns, and may not hear before they are."""
+        for slot in self.slots:
+            if slot.coming is not None:
+                slot.coming.kill()
+
     def _take_leave(self, worker: Worker, ending: str) -> None:
         slot = worker.slot
         self._gone = merged([self._gone, lasting(worker.snapshot)])
@@ -248,9 +267,10 @@ class Crew:
                 worker.served += 1
                 if worker.served == STEADY:
                     worker.slot.failures = 0
-            if worker.silent >= HUNG:
+            if worker is worker.slot.coming:
+                if worker.age >= STARTS:
+                    worker.fate, worker.reason = "late", f"it was not ready within {STARTS} s"
+                    worker.kill()
+            elif worker.silent >= HUNG:
                 worker.fate = "hung"
-                worker.kill()
-            elif worker is worker.slot.coming and worker.age >= STARTS:
-                worker.fate, worker.reason = "late", f"it was not ready within {STARTS} s"
                 worker.kill()

@@ -8,11 +8,13 @@ from toolwire.turns.settings import Backend, Settings, bytes_of
 def divided(settings: Settings, slot: int) -> Settings:
     """The settings of the worker with this number: limits of the machine are its share of them, and at least one.
 
-    Bytes in flight are at least those of one body, or a request that is allowed could never be taken.
+    Bytes in flight are at least those of one body with its reply, or a request that is allowed could never be answered.
     """
     server = settings.server
     count = server.workers
-    in_flight = max(_share(bytes_of(server.max_in_flight), count, slot), bytes_of(server.max_body))
+    whole = bytes_of(server.max_in_flight)
+    least = min(whole, bytes_of(server.max_body) + bytes_of(server.max_reply))
+    in_flight = max(_share(whole, count, slot), least)
     connections = _share(server.max_connections, count, slot)
     kept = _share(bytes_of(settings.console.max_size), count, slot)
     return msgspec.structs.replace(

@@ -27,6 +27,8 @@ class Failed(msgspec.Struct, tag=True):
     """It will not come about, for this reason."""
 
     reason: str
+    is_lasting: bool
+    """Whether the settings are to blame, which do not get better by themselves."""
 
 
 class Beat(msgspec.Struct, tag=True):

@@ -2,21 +2,31 @@
 
 The old worker of a slot stops accepting when the new one does. If a new worker does not come about, the slots that have
 one already get workers with the old settings, in the same way. There is never a moment in which a slot has none.
+
+Workers with the old settings may not come about either. A roll-back goes on until they do, or until settings that
+somebody has mended meanwhile are checked.
 """
 
 from toolwire.gateway.workers.messages import FromWorker
 from toolwire.gateway.workers.slot import Child, Generation
 
 
-class Reload:
-    """One reload, from the signal to its end."""
+class Check:
+    """New settings, while a process finds out whether workers could serve with them."""
 
-    def __init__(self, before: Generation, after: Generation, checker: Child) -> None:
+    def __init__(self, generation: Generation, child: Child) -> None:
+        self.generation = generation
+        self.child = child
+        self.said: list[FromWorker] = []
+        """By the child."""
+
+
+class Reload:
+    """One reload, from the check to its end."""
+
+    def __init__(self, before: Generation, after: Generation) -> None:
         self.before = before
         self.after = after
-        self.checker: Child | None = checker
-        self.said: list[FromWorker] = []
-        """By the checker."""
         self.reason = ""
         """Why it is being rolled back."""
 

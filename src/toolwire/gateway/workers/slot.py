@@ -39,10 +39,14 @@ class Child:
         self.pid = pid
         self.reason = ""
         """Why it does not come about, if it said so."""
+        self.is_lasting = False
+        """Whether it would not come about another time either."""
         self.silent = 0
         """Ticks since it was last heard."""
         self.age = 0
         """Ticks since it was forked."""
+        self.status: int | None = None
+        """How it ended, as `waitpid` says. From then on its process id may be that of a stranger."""
         self._channel = channel
         self._selector = selector
         self._lines = Lines()
@@ -69,9 +73,14 @@ class Child:
         self.flush()
 
     def flush(self) -> None:
-        with suppress(BlockingIOError, ConnectionError):
+        """Send what it has room for. What is left is sent when there is room again."""
+        try:
             while self._unsent:
                 del self._unsent[: self._channel.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except ConnectionError:
+            self._unsent.clear()  # it is gone
         self._watch(selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0))
 
     def _watch(self, events: int) -> None:
@@ -86,8 +95,9 @@ class Child:
             self._selector.modify(self._channel, events, self)
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        if self.status is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
         self._watch(0)

@@ -7,23 +7,22 @@ while workers start or drain, nor while new settings are checked.
 import asyncio
 import os
 import selectors
-import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
-from types import FrameType
 from typing import TypeAlias
 
 from toolwire.gateway.console.access import console_line, load_token
-from toolwire.gateway.serve import allow_files, turns_running
+from toolwire.gateway.serve import StartFailed, turns_running
 from toolwire.gateway.workers.child import ending_of, forked, load_for_forks
 from toolwire.gateway.workers.crew import STARTS, Crew, Lost
 from toolwire.gateway.workers.lines import SupervisorLines
-from toolwire.gateway.workers.messages import Drain, End, Failed, Lines, Ready, decode_from_worker
-from toolwire.gateway.workers.reload import Reload
+from toolwire.gateway.workers.messages import Drain, End, Failed, FromWorker, Ready
+from toolwire.gateway.workers.reload import Check, Reload
 from toolwire.gateway.workers.runtime import LOCK, leave_runtime_folder, make_runtime_folder
+from toolwire.gateway.workers.signals import Signals, noted_signals
 from toolwire.gateway.workers.slot import Child, Generation
 from toolwire.gateway.workers.sockets import address_of, listen_for
 from toolwire.gateway.workers.worker import check_settings
@@ -45,8 +44,12 @@ _FIXED = ("host", "port", "workers")
 def supervise(settings: Settings, tell_more: Tell | None, read: Callable[[], Settings]) -> None:
     """Serve with several workers until a signal ends it. `tell_more` gets the port when all are ready; `read` reads
     the settings anew."""
-    _check_at_start(settings)
-    allow_files(settings.server.max_connections)
+    with noted_signals() as signals:
+        if _is_checked(settings, signals):
+            _supervise(settings, signals, tell_more, read)
+
+
+def _supervise(settings: Settings, signals: Signals, tell_more: Tell | None, read: Callable[[], Settings]) -> None:
     sockets = listen_for(settings, settings.server.workers)
     folder = make_runtime_folder()
     generation = Generation(settings, version_of(settings))
@@ -56,7 +59,7 @@ def supervise(settings: Settings, tell_more: Tell | None, read: Callable[[], Set
             load_token()  # all workers have the same one
             load_for_forks(_loaded_late(settings))
             crew = Crew(generation, sockets, folder, lines, selector)
-            Supervisor(crew, generation, lines, selector, tell_more, read).run()
+            Supervisor(crew, generation, lines, selector, signals, tell_more, read).run()
     finally:
         leave_runtime_folder(folder, to_others=False)
 
@@ -70,24 +73,44 @@ def _loaded_late(settings: Settings) -> Iterator[str]:
         yield "toolwire.gateway.tools"
 
 
-def _check_at_start(settings: Settings) -> None:
-    """Check in a process of its own what it takes threads and connections to find out."""
-    pid, channel = forked(partial(check_settings, settings), ())
-    with channel:
-        channel.setblocking(True)
-        lines, said = Lines(), list[bytes]()
-        while data := channel.recv(65536):
-            said += lines.feed(data)
-    status = os.waitpid(pid, 0)[1]
-    message = decode_from_worker(said[-1]) if said else None
+def _is_checked(settings: Settings, signals: Signals) -> bool:
+    """Check in a process of its own what it takes threads and connections to find out. Says no when a signal ends it
+    meanwhile, and raises what is wrong."""
+    try:
+        pid, channel = forked(partial(check_settings, settings), ())
+    except OSError as error:
+        raise StartFailed(f"the settings cannot be checked: {error}") from None
+    with selectors.DefaultSelector() as selector:
+        selector.register(signals.wakes, selectors.EVENT_READ)
+        checker = Child(pid, channel, selector)
+        said = _heard_to_its_end(checker, signals, selector)
+        checker.close()
+    if signals.say_end:
+        return False
+    _heed_check_at_start(said, checker)
+    return True
+
+
+def _heard_to_its_end(child: Child, signals: Signals, selector: selectors.BaseSelector) -> list[FromWorker]:
+    """What a child says until it ends. A signal that wishes an end kills it."""
+    said: list[FromWorker] = []
+    while child.status is None:
+        if signals.say_end:
+            child.kill()
+        selector.select(TICK)
+        signals.sleep_again()
+        pid, status = os.waitpid(child.pid, os.WNOHANG)
+        child.status = status if pid else None
+        said += child.received()
+    return said
+
+
+def _heed_check_at_start(said: list[FromWorker], checker: Child) -> None:
+    message = said[-1] if said else None
     if isinstance(message, Failed):
         raise SettingsError(message.reason)
     if not isinstance(message, Ready):
-        raise SettingsError(f"the check of the settings ended with {ending_of(status)}")
-
-
-class StartFailed(SettingsError):
-    """A slot never started."""
+        raise StartFailed(f"the check of the settings ended with {ending_of(checker.status or 0)}")
 
 
 class Supervisor:
@@ -99,6 +122,7 @@ class Supervisor:
         generation: Generation,
         lines: SupervisorLines,
         selector: selectors.BaseSelector,
+        signals: Signals,
         tell_more: Tell | None,
         read: Callable[[], Settings],
     ) -> None:
@@ -109,49 +133,37 @@ class Supervisor:
         self._selector = selector
         self._tell_more = tell_more
         self._read = read
-        self._signals: list[int] = []
-        self._hangup = _meaning_of_hangup()
+        self._signals = signals
+        self._check: Check | None = None
         self._reload: Reload | None = None
         self._reload_again = False
         self._is_told = False
-        self._teller = 0
-        self._lost = 0
-        self._failed = ""
+        self._teller: Child | None = None
+        self._failure: Exception | None = None
+        """Why the start failed, if it did."""
         self._ends_in: int | None = None  # ticks until those that still live are killed
 
     def run(self) -> None:
-        wakes, woken = socket.socketpair()
-        with wakes, woken:
-            for each in (wakes, woken):
-                each.setblocking(False)
-            self._selector.register(wakes, selectors.EVENT_READ)
-            earlier = self._take_signals(woken)
-            try:
-                self._loop(wakes)
-            finally:
-                self._kill_all()
-                signal.set_wakeup_fd(-1)
-                for number, handler in earlier.items():
-                    signal.signal(number, handler)
-        if self._failed:
-            raise StartFailed(self._failed)
+        self._selector.register(self._signals.wakes, selectors.EVENT_READ)
+        self._heed_signals()
+        try:
+            self._loop()
+        except Exception as error:
+            self._give_up(error)
+            raise
+        finally:
+            self._kill_all()
+        if self._failure is not None:
+            raise self._failure
 
-    def _take_signals(self, woken: socket.socket) -> dict[int, "signal._HANDLER"]:  # pyright: ignore[reportPrivateUsage]
-        def note(number: int, frame: FrameType | None) -> None:
-            self._signals.append(number)
-
-        signal.set_wakeup_fd(woken.fileno(), warn_on_full_buffer=False)
-        wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-        return {
-            number: signal.signal(number, note) for number in wanted if signal.getsignal(number) is not signal.SIG_IGN
-        }
-
-    def _loop(self, wakes: socket.socket) -> None:
+    def _loop(self) -> None:
         next_tick = time.monotonic() + TICK
         while True:
             self._crew.fork_missing()
-            self._selector.select(max(0.0, min(next_tick - time.monotonic(), TICK)))
-            _empty(wakes)
+            for key, events in self._selector.select(max(0.0, min(next_tick - time.monotonic(), TICK))):
+                if events & selectors.EVENT_WRITE:
+                    key.data.flush()
+            self._signals.sleep_again()
             self._crew.reap()
             lost = self._crew.look()
             self._heed_signals()
@@ -167,15 +179,31 @@ class Supervisor:
     def _tick(self) -> None:
         self._crew.tick()
         self._lines.flush()
-        for worker in self._crew.workers:
-            worker.flush()
-        if self._reload is not None and self._reload.checker is not None:
-            self._reload.checker.age += 1
+        if self._check is not None:
+            self._check.child.age += 1
         if self._ends_in is not None:
             self._ends_in -= 1
             if self._ends_in <= 0:
                 for worker in self._crew.workers:
                     worker.kill()
+
+    def _give_up(self, error: Exception) -> None:
+        """Something is wrong with the supervisor itself. Workers that have none finish their turns and end.
+
+        It waits for them: in a container, and under systemd, they would be killed with it.
+        """
+        self._crew.ending = True
+        for worker in self._crew.workers:
+            worker.close()
+        self._drop_reload()
+        self._lines.log("error", "supervisor", state="failed", failure=repr(error))
+        ends = time.monotonic() + self._longest_drain
+        self._signals.taken()
+        while any(worker.status is None for worker in self._crew.workers) and time.monotonic() < ends:
+            if self._signals.say_end:
+                return
+            time.sleep(0.1)
+            self._crew.reap()
 
     # Starting
 
@@ -184,11 +212,13 @@ class Supervisor:
         if self._crew.started and not self._is_told:
             self._is_told = True
             self._tell_ready()
+        if self._check is not None:
+            self._heed_check(self._check)
         if self._reload is not None:
             self._go_on_reloading(self._reload)
-        elif self._reload_again and self._crew.started and not self._crew.ending:
+        if self._reload_again and self._may_check():
             self._reload_again = False
-            self._begin_reload()
+            self._begin_check()
 
     def _tell_ready(self) -> None:
         sock = self._crew.slots[0].sock
@@ -196,28 +226,29 @@ class Supervisor:
         if line := console_line(self._generation.settings, address_of(sock)):
             self._lines.tell(line)
         if self._tell_more is not None:
-            self._teller, channel = self._crew.child(partial(_telling, self._tell_more, sock.getsockname()[1]))
-            channel.close()
+            with suppress(OSError):  # where the system has no room for it, the line above must do
+                self._teller = self._crew.child(partial(_telling, self._tell_more, sock.getsockname()[1]))
+                self._teller.close()  # it says nothing to us
 
     def _heed_loss(self, lost: Lost) -> None:
         if self._crew.ending:
             return
+        worker = lost.worker
+        what = f"worker {worker.slot.number} does not start: {lost.reason}"
         if not self._crew.started:
-            self._lost += 1
-            if lost.worker.reason or self._lost >= ATTEMPTS:
-                self._failed = f"worker {lost.worker.slot.number} does not start: {lost.reason}"
+            if worker.reason or worker.slot.failures >= ATTEMPTS:
+                self._failure = SettingsError(what) if worker.is_lasting else StartFailed(what)
                 self._end_at_once()
-        elif self._reload is not None and lost.worker.generation is self._reload.after:
-            self._roll_back(self._reload, f"worker {lost.worker.slot.number} does not start: {lost.reason}")
+        elif self._reload is not None and worker.generation is self._reload.after:
+            self._roll_back(self._reload, what)
 
     # Ending
 
     def _heed_signals(self) -> None:
-        signals, self._signals = self._signals, []
-        for number in signals:
-            if number == signal.SIGHUP and self._hangup == "reload":
+        for wish in self._signals.taken():
+            if wish == "reload":
                 self._reload_again = True
-            elif number != signal.SIGCHLD:
+            else:
                 self._end()
 
     def _end(self) -> None:
@@ -231,7 +262,14 @@ class Supervisor:
         self._crew.ending = True
         self._drop_reload()
         self._crew.send(Drain())
-        self._ends_in = 2 * int(drain) + 30  # of connections, then of background runs; then they are beyond hope
+        if not self._crew.started:
+            self._crew.kill_coming()
+        self._ends_in = self._longest_drain
+
+    @property
+    def _longest_drain(self) -> int:
+        """Seconds for connections, and then for background runs. Who needs more is beyond hope."""
+        return 2 * int(self._generation.settings.server.drain) + 30
 
     def _end_at_once(self) -> None:
         self._crew.ending = True
@@ -243,22 +281,28 @@ class Supervisor:
         self._drop_reload()
         for worker in self._crew.workers:
             worker.kill()
-        if self._teller:
-            _kill(self._teller)
+        if self._teller is not None:
+            self._teller.kill()
 
     # Reloading
 
-    def _begin_reload(self) -> None:
+    def _may_check(self) -> bool:
+        is_busy = self._check is not None or (self._reload is not None and not self._reload.reason)
+        return self._crew.started and not self._crew.ending and not is_busy
+
+    def _begin_check(self) -> None:
         try:
             settings = self._read()
             self._refuse_changes(settings)
+            after = Generation(settings, version_of(settings))
+            child = self._crew.child(partial(check_settings, settings))
         except SettingsError as error:
             self._refuse(str(error))
-            return
-        after = Generation(settings, version_of(settings))
-        self._lines.log("info", "reload", state="checking", configuration=after.version)
-        pid, channel = self._crew.child(partial(check_settings, settings))
-        self._reload = Reload(self._generation, after, Child(pid, channel, self._selector))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the workers go on with what they have
+            self._refuse(f"it cannot be read or checked: {error!r}")
+        else:
+            self._lines.log("info", "reload", state="checking", configuration=after.version)
+            self._check = Check(after, child)
 
     def _refuse_changes(self, settings: Settings) -> None:
         before = self._generation.settings.server
@@ -268,9 +312,6 @@ class Supervisor:
                 raise SettingsError(f"server.{field}: cannot change from {old} to {new} by a reload; restart for it")
 
     def _go_on_reloading(self, reload: Reload) -> None:
-        if reload.checker is not None:
-            self._heed_check(reload, reload.checker)
-            return
         for slot in self._crew.slots:
             if slot.generation is not reload.target:
                 is_due = not reload.reason or time.monotonic() >= slot.due  # new settings may be what helps
@@ -279,21 +320,20 @@ class Supervisor:
                 return
         self._finish(reload)
 
-    def _heed_check(self, reload: Reload, checker: Child) -> None:
-        said = list(checker.received())
-        status = self._crew.statuses.pop(checker.pid, None)
-        if status is None and checker.age < STARTS:
-            reload.said += said
+    def _heed_check(self, check: Check) -> None:
+        child = check.child
+        check.said += child.received()
+        if child.status is None and child.age < STARTS:
             return
-        said = [*reload.said, *said, *checker.received()]
-        reload.checker = None
-        checker.kill()
-        checker.close()
-        failures = [message.reason for message in said if isinstance(message, Failed)]
-        if failures or not any(isinstance(message, Ready) for message in said):
-            ending = ending_of(status) if status is not None else f"nothing within {STARTS} s"
-            self._reload = None
-            self._refuse(failures[0] if failures else f"the check ended with {ending}")
+        self._drop_check()
+        failures = [message.reason for message in check.said if isinstance(message, Failed)]
+        if failures:
+            self._refuse(failures[0])
+        elif any(isinstance(message, Ready) for message in check.said):
+            self._reload = Reload(self._generation, check.generation)
+        else:
+            ending = ending_of(child.status) if child.status is not None else f"nothing within {STARTS} s"
+            self._refuse(f"the check ended with {ending}")
 
     def _refuse(self, reason: str) -> None:
         self._crew.reloads["refused"] += 1
@@ -315,32 +355,16 @@ class Supervisor:
         self._lines.log("info", "reload", state=outcome, configuration=self._generation.version)
 
     def _drop_reload(self) -> None:
-        if self._reload is not None and self._reload.checker is not None:
-            self._reload.checker.kill()
-            self._reload.checker.close()
+        self._drop_check()
         self._reload, self._reload_again = None, False
 
-
-def _meaning_of_hangup() -> str:
-    """With a terminal it says that the terminal is gone; without one somebody sends it to have the settings read."""
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return "reload"
-    return "end"
+    def _drop_check(self) -> None:
+        if self._check is not None:
+            self._check.child.kill()
+            self._check.child.close()
+            self._check = None
 
 
 def _telling(tell_more: Tell, port: int, channel: socket.socket) -> int:
     asyncio.run(tell_more(port))
     return 0
-
-
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _empty(wakes: socket.socket) -> None:
-    with suppress(BlockingIOError):
-        while wakes.recv(4096):
-            pass

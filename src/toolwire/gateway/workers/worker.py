@@ -14,7 +14,7 @@ import msgspec
 
 from toolwire.gateway.peers import new_incarnation
 from toolwire.gateway.process import Process
-from toolwire.gateway.serve import GatewayServer, check, make_server
+from toolwire.gateway.serve import GatewayServer, allow_files, check, make_server
 from toolwire.gateway.stderr import written_aside
 from toolwire.gateway.workers.limits import divided
 from toolwire.gateway.workers.link import PATIENCE, Link
@@ -30,7 +30,7 @@ from toolwire.gateway.workers.messages import (
     line_of,
 )
 from toolwire.gateway.workers.runtime import LOCK, leave_runtime_folder
-from toolwire.turns.settings import Settings, SettingsError, opened_store
+from toolwire.turns.settings import Settings, SettingsError, make_store, opened_store
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -95,8 +95,6 @@ class WorkerServer(GatewayServer):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        for number in (signal.SIGINT, signal.SIGHUP):  # a terminal sends them to all; the supervisor decides
-            signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self.handle_exit)
         yield
 
@@ -104,10 +102,11 @@ class WorkerServer(GatewayServer):
 def run_worker(plan: Plan, channel: socket.socket) -> int:
     """Serve until told to end; returns the exit code."""
     settings = divided(plan.settings, plan.slot)
+    allow_files(plan.settings.server.max_connections)
     reasons = Reasons()
     with written_aside(plan.folder / LOCK):
         try:
-            store = opened_store(settings, _unsaid)
+            store = make_store(settings)  # its loop opens it: a database may be slow, and the supervisor wants to hear
             fleet = Fleet(settings.server.workers, 0, plan.started)
             link = Link(channel, plan.slot, plan.folder, new_incarnation(), fleet)
             process = Process(plan.version, settings.server.drain, link)
@@ -116,9 +115,9 @@ def run_worker(plan: Plan, channel: socket.socket) -> int:
             server.link, server.reasons = link, reasons
             server.run(sockets=[plan.sock])
         except SettingsError as error:
-            return _fail(channel, str(error))
+            return _fail(channel, Failed(str(error), is_lasting=True))
         except SystemExit:  # uvicorn's way to say that it cannot start
-            return _fail(channel, reasons.last or "it does not start")
+            return _fail(channel, Failed(reasons.last or "it does not start", reasons.are_settings))
         finally:
             leave_runtime_folder(plan.folder, to_others=True)
     return 0
@@ -130,15 +129,15 @@ def check_settings(settings: Settings, channel: socket.socket) -> int:
         check(settings)
         opened_store(settings, _tell)
     except SettingsError as error:
-        return _fail(channel, str(error))
+        return _fail(channel, Failed(str(error), is_lasting=True))
     channel.sendall(line_of(Ready()))
     return 0
 
 
-def _fail(channel: socket.socket, reason: str) -> int:
+def _fail(channel: socket.socket, failed: Failed) -> int:
     channel.setblocking(True)
     with contextlib.suppress(OSError):
-        channel.sendall(line_of(Failed(reason)))
+        channel.sendall(line_of(failed))
     return 2
 
 
@@ -146,11 +145,15 @@ class Reasons(logging.Handler):
     """Why uvicorn cannot start: the last line of what it would write, which is an exception with its traceback."""
 
     last = ""
+    are_settings = False
+    """Whether the exception is about settings."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        lines = [line for line in record.getMessage().splitlines() if line.strip()]
+        lines = [line.strip() for line in record.getMessage().splitlines() if line.strip()]
         if lines and not self.last:
-            self.last = lines[-1].strip().removeprefix(f"{SettingsError.__module__}.{SettingsError.__name__}: ")
+            name = f"{SettingsError.__module__}.{SettingsError.__name__}: "
+            self.are_settings = lines[-1].startswith(name)
+            self.last = lines[-1].removeprefix(name)
 
     @contextlib.contextmanager
     def heard(self) -> Generator[None]:
@@ -166,7 +169,3 @@ class Reasons(logging.Handler):
 
 def _tell(line: str) -> None:
     print(f"toolwire: {line}", file=sys.stderr, flush=True)
-
-
-def _unsaid(line: str) -> None:
-    """The check has said it, once for all workers."""

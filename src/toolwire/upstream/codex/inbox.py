@@ -65,6 +65,10 @@ class Inbox:
         self._is_stopped = True
         self._wake()
 
+    def resume(self) -> None:
+        """Whoever reads next is another: a stop that nobody has heard was not for them."""
+        self._is_stopped = False
+
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)

@@ -76,6 +76,7 @@ class Thread:
         """It serves a client, who has a slot for it."""
         self._state = "served"
         self._has_slot = True
+        self.inbox.resume()
         self.stop_timer()
         self._received_at = self._loop.time()
         self._timer = self._loop.call_later(self._profile.silence, self._probe)

@@ -1,0 +1,27 @@
+"""A settings file that cannot be read is one line that names it, whatever is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from toolwire.turns.settings import SettingsError, load
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[server", "Expected"),
+        (b"a = '\xff'", "utf-8"),
+        (b"a = " + b"1" * 5000, "digits"),
+        (b"a = " + b"[" * 5000, "nested too deeply"),
+        (b"a = " + b"{a=" * 5000, "nested too deeply"),
+    ],
+    ids=["no TOML", "no UTF-8", "a huge number", "nested lists", "nested tables"],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, said: str):
+    path = tmp_path / "toolwire.toml"
+    path.write_bytes(content)
+    with pytest.raises(SettingsError) as error:
+        load(str(path))
+    assert str(error.value).startswith(f"{path}: ")
+    assert said in str(error.value)
