@@ -21,6 +21,8 @@ from toolwire.core.bounds import run_steps
 from toolwire.core.notes import TurnStats
 from toolwire.gateway.console import keep
 from toolwire.gateway.console.keep import pack, whole_turn
+from toolwire.gateway.console.watch import known_secrets
+from toolwire.turns.settings import Backend, Settings, Store
 from toolwire.turns.trace import Held, TurnTrace
 
 KEYS = "\n".join(
@@ -80,7 +82,9 @@ def test_the_token_is_kept_where_only_its_owner_can_read_it(keyless: Gateway, ke
     assert keyed.console.endswith(f"?token={token}")
 
 
-@pytest.mark.parametrize("path", ["me", "turns", "turns/x", "conversations", "stored", "stored/x", "backends", "numbers", "check"])
+@pytest.mark.parametrize(
+    "path", ["me", "turns", "turns/x", "conversations", "stored", "stored/x", "backends", "numbers", "check"]
+)
 def test_nobody_looks_without_token_or_key(keyless: Gateway, path: str):
     for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "toolwire_console_1=*.9999999999.00"}):
         answer = httpx.get(f"{keyless.url}/console/api/{path}", headers=headers, timeout=90, trust_env=False)
@@ -271,6 +275,37 @@ def packed_secrets() -> bytes:
 
 def test_nothing_secret_is_in_the_bytes_of_the_ring():
     assert leaks(packed_secrets().decode(errors="replace")) == []
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        b'{"password":"%s"}' % NAMED.encode(),
+        VENDOR.encode(),
+        OWN.encode(),
+        b'"headers": {"x-a": "%s"}' % NAMED.encode(),
+    ],
+)
+def test_a_secret_is_found_wherever_a_step_ends(secret: bytes):
+    for offset in range(len(secret) + 2):
+        before = b"x" * (keep.BYTES_PER_STEP - offset - 1) + b" "
+        kept = run_steps(keep.redacted(before + secret + b" and so on " * 10_000, (OWN.encode(),)))
+        assert leaks(kept.decode()) == [], offset
+
+
+@pytest.mark.parametrize("length", [keep.MARGIN + 1, 3 * keep.BYTES_PER_STEP])
+def test_a_long_secret_is_removed_to_its_end(length: int):
+    for offset in (0, 5, 13, 20, keep.MARGIN, keep.BYTES_PER_STEP - 5):
+        before = b"x" * (keep.BYTES_PER_STEP - offset)
+        kept = run_steps(keep.redacted(before + b'{"password":"' + b"a\\nb" * (length // 4) + b'","next":"said"}', ()))
+        assert kept == before + b'{"password":"[removed]","next":"said"}'
+
+
+def test_passwords_in_addresses_are_known_secrets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("STORE_URL", "postgresql://me:p%40ss-of-store@db/toolwire")
+    backends = (Backend("up", "chat", base_url="http://me:p4ss-of-backend@127.0.0.1/v1"),)
+    found = known_secrets(Settings(backends=backends, store=Store(url_env="STORE_URL")), "t" * 40)
+    assert {b"p4ss-of-backend", b"p%40ss-of-store", b"p@ss-of-store"} <= set(found)
 
 
 def _finds_none(*_: Any) -> list[tuple[int, int]]:

@@ -16,14 +16,17 @@ import msgspec
 from toolwire.core.bounds import Steps
 from toolwire.core.events import Note
 from toolwire.core.jsonrpc import JSON_LINES
-from toolwire.core.recording import REMOVED, secret_spans, without_spans
+from toolwire.core.recording import REMOVED, merged, secret_spans, without_spans
 from toolwire.gateway.console.reading import Reading, reading
 from toolwire.gateway.console.rows import LONGEST
 from toolwire.turns.trace import AttemptTrace, TurnTrace
 
 BYTES_PER_STEP = 64 * 1024
 MARGIN = 16 * 1024
-"""Bytes more than any secret has."""
+"""Bytes that secrets have at most, with their names. What is longer is removed up to the end of its string."""
+NAME = 1024
+"""Bytes that the name of a value takes at most, with what is between them."""
+_IN_STRING = re.compile(rb'(?:[^"\\]|\\.)+', re.DOTALL)
 
 SHOWN_HEADERS = re.compile(
     r"user-agent|accept|content-(type|length|encoding)|host|anthropic-(version|beta|dangerous-direct-browser-access)"
@@ -203,17 +206,34 @@ def redacted(data: bytes, secrets: tuple[bytes, ...]) -> Steps[bytes]:
 
 
 def _spans(data: bytes, secrets: tuple[bytes, ...]) -> Steps[list[tuple[int, int]]]:
-    """All secrets, step by step. A step looks a little further than it goes, so that none is cut in two."""
+    """All secrets, step by step. A step looks further than it goes, so that none is cut in two, and a little back, so
+    that no long value is without its name."""
     found: list[tuple[int, int]] = []
     start = 0
     while start < len(data):
         until = start + BYTES_PER_STEP
-        spans = secret_spans(data, secrets, start, until + MARGIN)
-        own = [span for span in spans if span[0] < until]
-        found += own
-        start = max(until, own[-1][1]) if own else until
+        end = min(until + MARGIN, len(data))
+        spans = secret_spans(data, secrets, max(0, start - NAME), end)
         yield
-    return found
+        is_cut = end < len(data) and spans and spans[-1][1] >= end - 1  # or it ends before an escape
+        if is_cut and spans[-1][0] < until:
+            behind = yield from _end_of_string(data, spans[-1][1])
+            spans.append((spans[-1][0], behind))
+            until = max(until, behind)
+        found += spans
+        start = until
+    return merged(found)
+
+
+def _end_of_string(data: bytes, at: int) -> Steps[int]:
+    """Where the JSON string ends in the middle of which this is."""
+    while at < len(data):
+        match = _IN_STRING.match(data, at, at + BYTES_PER_STEP)
+        if match is None:
+            return at
+        at = match.end()
+        yield
+    return at
 
 
 def _text(data: bytes, secrets: tuple[bytes, ...]) -> str:
