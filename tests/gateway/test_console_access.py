@@ -1,9 +1,12 @@
 """Who sees what in the console, what is never kept, and how much is."""
 
+import asyncio
+import base64
 import json
 import os
 import re
 import stat
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,10 +22,13 @@ from tests.support.upstream import Reply, Upstream
 from toolwire.core import recording
 from toolwire.core.bounds import run_steps
 from toolwire.core.notes import TurnStats
-from toolwire.gateway.console import keep
+from toolwire.gateway.console import checks, keep
+from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.keep import pack, whole_turn
 from toolwire.gateway.console.watch import known_secrets
-from toolwire.turns.settings import Backend, Settings, Store
+from toolwire.gateway.keys import Keys
+from toolwire.turns.checks import faults
+from toolwire.turns.settings import Backend, Key, Settings, Store
 from toolwire.turns.trace import Held, TurnTrace
 
 KEYS = "\n".join(
@@ -148,6 +154,125 @@ def test_one_setting_switches_all_of_it_off(tmp_path: Path, state: Path):
     finally:
         gateway.stop()
     assert gateway._console == []
+
+
+def signed_in(gateway: Gateway, secret: str, **headers: str) -> httpx.Response:
+    given = {"origin": gateway.url, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return httpx.post(
+        f"{gateway.url}/console/sign-in", data={"secret": secret}, headers=given, timeout=90, trust_env=False
+    )
+
+
+def test_a_key_in_a_link_lets_nobody_in(keyed: Gateway):
+    answer = httpx.get(f"{keyed.url}/?token=ann-key-123456", timeout=90, trust_env=False)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+
+
+@pytest.mark.parametrize("other", ['theme={"a": 1}', "a[b]=1", "x=b c", "é", "=", ";;"])
+def test_other_cookies_do_not_matter(keyless: Gateway, other: str):
+    token = keyless.console.partition("token=")[2]
+    cookie = signed_in(keyless, token).headers["set-cookie"].partition(";")[0]
+    for sent in (f"{other}; {cookie}", f"{cookie}; {other}"):
+        headers = [(b"cookie", sent.encode("latin-1"))]
+        answer = httpx.get(f"{keyless.url}/console/api/me", headers=headers, timeout=90, trust_env=False)
+        assert answer.status_code == 200
+
+
+def test_a_cookie_is_for_one_port_and_one_key():
+    def access(key: str) -> Access:
+        settings = Settings(keys=(Key("ann", key, console=True),))
+        return Access(settings, Keys(settings), "t" * 40)
+
+    mine = access("one-key")
+    cookie = mine.cookie(Viewer("ann"), 1000)
+    for port, who, is_good in ((1000, mine, True), (1001, mine, False), (1000, access("other-key"), False)):
+        sent = {b"cookie": cookie.replace("_1000=", f"_{port}=").encode()}
+        assert (who.viewer(sent, port) is not None) == is_good
+
+
+def test_a_cookie_is_for_https_where_that_is_used(keyless: Gateway):
+    token = keyless.console.partition("token=")[2]
+    assert "Secure" not in signed_in(keyless, token).headers["set-cookie"]
+    assert "; Secure" in signed_in(keyless, token, x_forwarded_proto="https").headers["set-cookie"]
+
+
+def test_a_page_behind_a_proxy_may_change_something_if_the_settings_list_it(tmp_path: Path, state: Path):
+    config = '[server]\norigins = ["https://console.example"]\n' + KEYS
+    gateway = Gateway(tmp_path, config, XDG_STATE_HOME=str(state))
+    try:
+        token = gateway.console.partition("token=")[2]
+        for origin, status in (
+            ("https://console.example", 303),
+            ("https://other.example", 403),
+            ("http://localhost", 403),
+        ):
+            answer = signed_in(gateway, token, origin=origin)
+            assert answer.status_code == status, origin
+    finally:
+        gateway.stop()
+
+
+def test_no_key_is_called_as_the_console_is(tmp_path: Path):
+    fault = "\n".join(faults(Settings(keys=(Key("(console)", "k"), Key("*", "l")))))
+    assert "(console)" in fault
+    assert "*" not in fault
+
+
+def test_the_key_that_the_console_makes_for_itself_opens_turns_and_not_the_console(keyed: Gateway):
+    settings = Settings(keys=(Key("ann", "k"),))
+    access = Access(settings, Keys(settings), keyed.console.partition("token=")[2])
+    own = access.own_key()
+    assert ask(keyed, own).status_code == 200
+    assert ask(keyed, own[:-1] + "0").status_code == 401
+    for forged in ("toolwire-own-9999999999.00", "toolwire-own-", "toolwire-own-x.y"):
+        assert ask(keyed, forged).status_code == 401
+    with ConsoleClient(keyed, own) as console:
+        assert console.http.get("/console/api/me").status_code == 401
+
+
+def test_a_check_gets_what_a_server_wants_and_no_secret_is_on_its_command_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("UP_KEY", "key-of-up")
+    up = Backend(
+        "up",
+        "chat",
+        base_url="http://me:p4ss%40word@127.0.0.1:9/v1",
+        query={"api-version": "query-secret"},
+        headers={"x-team": "header-secret"},
+        api_key_env="UP_KEY",
+        key_header="x-key",
+    )
+    command, secrets = checks._command(up, "m", "http://gateway", "own")
+    assert command == ["http://127.0.0.1:9/v1", "--api", "chat", "--model", "m"]
+    basic = base64.b64encode(b"me:p4ss@word").decode()
+    headers = {"authorization": f"Basic {basic}", "x-team": "header-secret", "x-key": "key-of-up"}
+    assert json.loads(secrets["TOOLWIRE_CHECK_HEADERS"]) == headers
+    assert json.loads(secrets["TOOLWIRE_CHECK_QUERY"]) == {"api-version": "query-secret"}
+
+
+def test_a_check_that_cannot_be_started_is_over(monkeypatch: pytest.MonkeyPatch):
+    async def fails(*_: Any, **__: Any) -> None:
+        raise OSError(2, "No such file or directory")
+
+    async def main() -> None:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", fails)
+        tried = checks.Checks(Settings())
+        assert tried.start(Backend("demo", "demo"), "", "http://127.0.0.1:9", "")
+        while tried.state.running:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert "could not be started: No such file" in tried.state.said
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_the_token_checks_a_backend_without_an_address_where_there_are_keys(keyed: Gateway):
+    with ConsoleClient(keyed) as console:
+        console.post("backends/demo/check")
+        end = time.monotonic() + 300
+        while (state := console.get("check"))["running"]:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        assert state["has_report"], state
+        assert console.wait_for(key="(console)")["status"] == 200
 
 
 # Whose turns

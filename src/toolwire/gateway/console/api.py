@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from toolwire import __version__
 from toolwire.core.errors import BadRequest
 from toolwire.core.notes import CODES
-from toolwire.gateway.console.access import Viewer
+from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.checks import Checks, CheckState
 from toolwire.gateway.console.conversations import Member, first_difference, grouped, overview, timeline
 from toolwire.gateway.console.everyone import Everyone
@@ -26,6 +26,7 @@ from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.stored import Stored
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.keys import Caller
+from toolwire.turns.settings import CONSOLE_NAME
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
 MOST_BODY = 4 * 1024 * 1024
@@ -39,11 +40,12 @@ Handler = Callable[[Request, Viewer], Awaitable[Response]]
 class Api:
     """The handlers."""
 
-    def __init__(self, shared: Shared, endpoints: Mapping[str, ASGIApp]) -> None:
+    def __init__(self, shared: Shared, endpoints: Mapping[str, ASGIApp], access: Access) -> None:
         assert shared.watch is not None
         self._shared = shared
         self._watch = shared.watch
         self._own = OwnTurns(endpoints)
+        self._access = access
         self._checks = Checks(shared.settings)
         self._stored = Stored(shared.store, shared.watch.secrets, shows_everything=shared.watch.keeps_everything)
         self._everyone = Everyone(Local(shared.watch, shared.engine.router, self._checks), shared.process)
@@ -129,7 +131,7 @@ class Api:
 
     async def _try(self, request: Request, viewer: Viewer) -> Response:
         body = await body_of(request, MOST_BODY)
-        caller = Caller(viewer.key or ("console" if self._shared.settings.keys else ""))
+        caller = Caller(viewer.key or (CONSOLE_NAME if self._shared.settings.keys else ""))
         return PassedOn(self._own, request.query_params.get("dialect", ""), body, caller)
 
     # Conversations
@@ -212,8 +214,7 @@ class Api:
         if backend is None:
             raise BadRequest("There is no such backend.", code="not_found", status=404)
         model: Any = (await given_in(request)).get("model") or next(iter(backend.literal_models), "")
-        keys = {key.name: key for key in settings.keys}
-        key = settings.key_of(keys[viewer.key]) if viewer.key in keys else ""
+        key = self._access.own_key() if settings.keys else ""
         is_busy = (await self._state_of_check(viewer)).running
         if is_busy or not self._checks.start(backend, str(model), address_of(request), key):
             raise BadRequest("A check is running already.", code="busy", status=409)
