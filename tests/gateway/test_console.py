@@ -18,6 +18,7 @@ from tests.support.fleet import Fleet, until
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
 from tests.support.upstream import Reply, Upstream
+from toolwire.core.recording import read_recording
 
 WEATHER = [tool("get_weather", city={"type": "string"})]
 USAGE = {"input_tokens": 30, "output_tokens": 7, "input_tokens_details": {"cached_tokens": 20}}
@@ -119,6 +120,21 @@ def test_a_failover_shows_both_attempts(gateway, upstream, console):
     assert backends["first"]["failovers"] >= 1
     assert backends["first"]["cooling"] > 0
     assert backends["second"]["turns"]
+
+
+def test_the_recording_of_a_failover_has_both_attempts(gateway, upstream, console, tmp_path):
+    upstream.replies["shared"] = Reply([b'{"error":{"message":"Down."}}'], 503, "application/json")
+    upstream.replies["shared-second"] = Reply([stream(created(), text("Here."), completed())])
+    until(lambda: not any(each["cooling"] for each in console.get("backends")))
+    ask(gateway, chat_body("shared", stream=True))
+    row = console.wait_for(model="shared", tried=["first 503", "second 200"])
+    recording = read_recording(console.http.get(f"/console/api/turns/{row['id']}/recording").content)
+    [attempt] = [line.attempt for line in recording.lines if line.attempt is not None]
+    assert (attempt.backend, attempt.kind, attempt.status) == ("first", "responses", 503)
+    assert "Down." in attempt.reply
+    assert json.loads(attempt.sent[0].body)["model"] == "shared"
+    assert "Here." in "".join(line.data for line in recording.reply)
+    assert "Down." not in "".join(line.data + line.body for line in recording.reply)
 
 
 def test_a_failure_is_kept_with_its_reason(gateway, upstream, console):

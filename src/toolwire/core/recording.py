@@ -2,6 +2,7 @@
 
     {"toolwire": 1, "kind": "responses", "model": "gpt-5", "dialect": "chat", "content_type": "text/event-stream", …}
     {"request": "{…}"}                                       ← the body of the client's request
+    {"attempt": {"backend": "first", "status": 503, …}}      ← an attempt before this one, which failed
     {"path": "/responses", "sent": "{…}"}                    ← what was sent to the backend
     {"t": 0.213, "event": "response.created", "data": "{…}"}
     {"t": 4.871, "body": "{…}"}                              ← a plain reply or an error
@@ -123,6 +124,25 @@ class Head(msgspec.Struct, omit_defaults=True):
     """When the backend was asked, as an ISO 8601 time in UTC."""
 
 
+class Sent(msgspec.Struct, omit_defaults=True):
+    """What a backend was sent."""
+
+    path: str
+    body: str
+
+
+class Attempt(msgspec.Struct, omit_defaults=True):
+    """An attempt that failed, so that another followed."""
+
+    backend: str
+    kind: str
+    model: str = ""
+    status: int = 0
+    """0 if there was no reply."""
+    sent: list[Sent] = []
+    reply: str = ""
+
+
 class Line(msgspec.Struct, omit_defaults=True):
     """A request, one frame of a stream, or a body, and how many seconds after the start of the reply it came."""
 
@@ -132,6 +152,8 @@ class Line(msgspec.Struct, omit_defaults=True):
     path: str = ""
     sent: str = ""
     """What was sent to the backend."""
+    attempt: Attempt | None = None
+    """An earlier attempt, which failed."""
     event: str = ""
     data: str = ""
     body: str = ""
