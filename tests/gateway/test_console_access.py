@@ -16,8 +16,9 @@ import httpx
 import pytest
 
 from tests.support.console import ConsoleClient
+from tests.support.fleet import until
 from tests.support.frames import completed, created, stream, text
-from tests.support.gateway import Gateway, backend, chat_body
+from tests.support.gateway import Gateway, backend, chat_body, tool
 from tests.support.upstream import Reply, Upstream
 from toolwire.core import recording
 from toolwire.core.bounds import run_steps
@@ -25,8 +26,10 @@ from toolwire.core.notes import TurnStats
 from toolwire.gateway.console import checks, keep
 from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.keep import pack, whole_turn
+from toolwire.gateway.console.routes import Console
 from toolwire.gateway.console.watch import known_secrets
 from toolwire.gateway.keys import Keys
+from toolwire.gateway.log import Log
 from toolwire.turns.checks import faults
 from toolwire.turns.settings import Backend, Key, Settings, Store
 from toolwire.turns.trace import Held, TurnTrace
@@ -275,6 +278,33 @@ def test_the_token_checks_a_backend_without_an_address_where_there_are_keys(keye
         assert console.wait_for(key="(console)")["status"] == 200
 
 
+def test_a_fault_of_ours_is_said_as_json_and_in_the_log(monkeypatch: pytest.MonkeyPatch, capfdbinary: Any):
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError("with something secret")
+
+    async def main() -> list[Any]:
+        console, sent = Console(), list[Any]()
+        console._router = broken  # type: ignore[assignment]
+        console._log = Log("info", asyncio.get_running_loop())
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await console({"type": "http", "method": "GET", "path": "/console/api/me", "headers": []}, _nothing, send)
+        return sent
+
+    start, body = asyncio.run(main())
+    assert start["status"] == 500
+    assert json.loads(body["body"])["error"]["code"]
+    log = capfdbinary.readouterr().err
+    assert b'"event":"crash","turn":"console","error":"ZeroDivisionError"' in log
+    assert b"something secret" not in log
+
+
+async def _nothing() -> Any:
+    return {"type": "http.disconnect"}
+
+
 # Whose turns
 
 
@@ -299,6 +329,47 @@ def test_a_key_sees_its_own_turns_and_nobody_elses(keyed: Gateway):
         assert ann.get("numbers")["start"]["turns"] == len(ann.rows())
         for answer in (ann.http.post("/console/api/backends/demo/check"), ann.http.get("/console/api/check")):
             assert answer.status_code == 403
+
+
+def test_a_key_is_told_of_its_own_turns_only(keyed: Gateway):
+    with ConsoleClient(keyed) as token, ConsoleClient(keyed, "ann-key-123456") as ann:
+        ask(keyed, "bob-key-123456")
+        [everything], [own] = (each.get("turns")["workers"] for each in (token, ann))
+        assert 0 <= own["kept_bytes"] < everything["kept_bytes"]
+        assert own["busy"] == 0
+        assert own["seq"] > 10**15, "the clock's, which says nothing of others"
+        assert own["process"], "a name of its own at every start"
+
+
+def test_results_are_counted_where_only_facts_are_kept_and_for_a_key(keyed: Gateway):
+    tools = [tool("bobs_weather", city={"type": "string"})]
+    headers = {"authorization": "Bearer bob-key-123456"}
+    history: list[dict[str, Any]] = [{"role": "user", "content": "Weather in Rome?"}]
+
+    def turn() -> dict[str, Any]:
+        body = chat_body("demo", messages=history, tools=tools, tool_choice="required")
+        url = f"{keyed.url}/v1/chat/completions"
+        return httpx.post(url, json=body, headers=headers, timeout=90, trust_env=False).json()["choices"][0]["message"]
+
+    made = turn()
+    id = made["tool_calls"][0]["id"]
+    history += [made, {"role": "tool", "tool_call_id": id, "content": "Error: no"}]
+    turn()
+    with ConsoleClient(keyed) as token, ConsoleClient(keyed, "bob-key-123456") as bob:
+        assert bob.wait_for(results=[f"{id} failed"]).get("kept", "facts") == "facts"
+        for console in (token, bob):
+            counted = console.get("numbers")["start"]["tools"]["bobs_weather"]
+            assert (counted["results"], counted["failed"]) == (1, 1)
+
+
+def test_nobody_leaves_a_row_without_a_key(keyed: Gateway):
+    with ConsoleClient(keyed) as token:
+        before = len(token.rows())
+        for _ in range(3):
+            assert ask(keyed, "wrong").status_code == 401
+        ask(keyed, "bob-key-123456")
+        until(lambda: len(token.rows()) > before)
+        assert len(token.rows()) == before + 1
 
 
 def test_stored_responses_are_shown_to_their_owner_and_as_facts_to_who_sees_all(keyed: Gateway):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -24,6 +24,7 @@ from toolwire.gateway.console.own_turns import OwnTurns
 from toolwire.gateway.console.prompts import Prompt
 from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.stored import Stored
+from toolwire.gateway.console.watch import MOST_CAPTURED
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.keys import Caller
 from toolwire.turns.settings import CONSOLE_NAME
@@ -33,6 +34,8 @@ MOST_BODY = 4 * 1024 * 1024
 """Bytes of a request that the page puts together."""
 PROMPTS = 2000
 """Turns among which conversations are looked for."""
+
+_decode_after = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]).decode
 
 Handler = Callable[[Request, Viewer], Awaitable[Response]]
 
@@ -49,6 +52,7 @@ class Api:
         self._checks = Checks(shared.settings)
         self._stored = Stored(shared.store, shared.watch.secrets, shows_everything=shared.watch.keeps_everything)
         self._everyone = Everyone(Local(shared.watch, shared.engine.router, self._checks), shared.process)
+        shared.watch.captured = self._everyone.captured
         self.table: tuple[tuple[str, str, Handler], ...] = (
             ("GET", "/me", self._me),
             ("GET", "/turns", self._turns),
@@ -71,6 +75,7 @@ class Api:
 
     async def close(self) -> None:
         await self._checks.stop()
+        await self._everyone.close()
 
     # Turns
 
@@ -93,7 +98,7 @@ class Api:
 
     async def _turns(self, request: Request, viewer: Viewer) -> Response:
         try:
-            after: Any = msgspec.json.decode(request.query_params.get("after", "{}"), type=dict[str, int])
+            after = _decode_after(request.query_params.get("after", "{}"))
         except msgspec.DecodeError:
             raise BadRequest("after must be what the last answer gave.", "after") from None
         answers = await self._everyone.ask("rows", viewer, after=after)
@@ -116,8 +121,8 @@ class Api:
 
     async def _capture(self, request: Request, viewer: Viewer) -> Response:
         count: Any = (await given_in(request)).get("count")
-        if type(count) is not int or count < 0:
-            raise BadRequest("count must be a number of turns.", "count")
+        if type(count) is not int or not 0 <= count <= MOST_CAPTURED:
+            raise BadRequest(f"count must be a number of turns, at most {MOST_CAPTURED}.", "count")
         await self._everyone.ask("capture", viewer, count=count)
         return as_json({"count": count})
 
@@ -127,7 +132,7 @@ class Api:
         if not isinstance(model, str) or not model:
             raise BadRequest("model must name a model.", "model")
         kept = await self._everyone.one("request", viewer, id=id)
-        return as_json(await self._own.again(kept, id, model))
+        return as_json(await self._own.again(viewer.key, kept, id, model, request.receive))
 
     async def _try(self, request: Request, viewer: Viewer) -> Response:
         body = await body_of(request, MOST_BODY)

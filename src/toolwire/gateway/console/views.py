@@ -32,6 +32,7 @@ def turn_view(kept: Kept) -> dict[str, Any]:
     texts = "\n".join(found.text for found in replies)
     notes = [{"code": code, "subject": subject, "says": CODES.get(code, "")} for code, subject in turn.notes]
     whole = {
+        "path": turn.path,
         "request": {"headers": turn.request_headers, "body": _text(turn.request)},
         "attempts": [_attempt(each, found) for each, found in zip(turn.attempts, replies, strict=True)],
         "answer": {"headers": turn.answer_headers, **_stream(turn.answer, answer)},
