@@ -1,6 +1,7 @@
 """What the console knows of turns of every kind, and what it can do with them."""
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -148,6 +149,10 @@ def test_a_stream_that_breaks_off_is_an_error_everywhere(gateway, upstream, cons
     assert console.get("numbers")["start"]["errors"] == before + 1
     [found] = [each for each in console.get("conversations") if each["title"] == "Cut me off."]
     assert found["errors"] == 1
+    [up] = [each for each in console.get("backends") if each["name"] == "up"]
+    assert up["errors"] >= 1
+    assert 0 < up["first_p50"] <= up["first_p99"]
+    assert 0 < up["total_p50"] <= up["total_p99"]
 
 
 def test_a_failure_is_kept_with_its_reason(gateway, upstream, console):
@@ -253,6 +258,19 @@ def test_submitted_tool_outputs_are_not_replayed(gateway, console):
 def test_odd_numbers_are_refused(console, number):
     assert console.http.get("/console/api/turns", params={"after": json.dumps({"x": number})}).status_code == 400
     assert console.http.post("/console/api/capture", json={"count": number}).status_code == 400
+
+
+def test_a_server_that_does_not_list_its_models_keeps_nobody_waiting(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        gateway = Gateway(tmp_path, backend(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", "silent", models='["*"]'))
+        try:
+            with ConsoleClient(gateway) as console:
+                for _ in range(2):
+                    began = time.monotonic()
+                    assert [each["models"] for each in console.get("backends") if each["name"] == "silent"] == [["*"]]
+                    assert time.monotonic() - began < 5
+        finally:
+            gateway.stop()
 
 
 def test_the_form_gets_the_answer_as_it_is(console):

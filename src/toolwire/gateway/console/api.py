@@ -1,5 +1,6 @@
 """What the page asks for, as JSON. Who looks is known, and is shown what they may see."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
@@ -16,14 +17,16 @@ from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.checks import Checks, CheckState
 from toolwire.gateway.console.conversations import Member, first_difference, grouped, overview, timeline
 from toolwire.gateway.console.everyone import Everyone
-from toolwire.gateway.console.http import HEADERS, PassedOn, address_of, as_json, body_of, given_in
+from toolwire.gateway.console.http import HEADERS, PassedOn, address_of, as_json, as_large_json, body_of, given_in
 from toolwire.gateway.console.local import Local
-from toolwire.gateway.console.numbers import Report
+from toolwire.gateway.console.model_lists import ModelLists
+from toolwire.gateway.console.numbers import Report, latencies
 from toolwire.gateway.console.numbers import shown as shown_numbers
 from toolwire.gateway.console.own_turns import OwnTurns
 from toolwire.gateway.console.prompts import Prompt
 from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.stored import Stored
+from toolwire.gateway.console.threads import off_loop
 from toolwire.gateway.console.watch import MOST_CAPTURED
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.keys import Caller
@@ -52,6 +55,7 @@ class Api:
         self._checks = Checks(shared.settings)
         self._stored = Stored(shared.store, shared.watch.secrets, shows_everything=shared.watch.keeps_everything)
         self._everyone = Everyone(Local(shared.watch, shared.engine.router, self._checks), shared.process)
+        self._models = ModelLists(shared.engine.router)
         shared.watch.captured = self._everyone.captured
         self.table: tuple[tuple[str, str, Handler], ...] = (
             ("GET", "/me", self._me),
@@ -75,6 +79,7 @@ class Api:
 
     async def close(self) -> None:
         await self._checks.stop()
+        await self._models.stop()
         await self._everyone.close()
 
     # Turns
@@ -102,10 +107,10 @@ class Api:
         except msgspec.DecodeError:
             raise BadRequest("after must be what the last answer gave.", "after") from None
         answers = await self._everyone.ask("rows", viewer, after=after)
-        return as_json({"now": time.time(), "workers": answers})
+        return await as_large_json({"now": time.time(), "workers": answers})
 
     async def _turn(self, request: Request, viewer: Viewer) -> Response:
-        return as_json(await self._everyone.one("turn", viewer, id=request.path_params["id"]))
+        return await as_large_json(await self._everyone.one("turn", viewer, id=request.path_params["id"]))
 
     async def _recording(self, request: Request, viewer: Viewer) -> Response:
         id = request.path_params["id"]
@@ -142,24 +147,21 @@ class Api:
     # Conversations
 
     async def _members(self, viewer: Viewer) -> list[list[Member]]:
-        prompts: dict[str, Prompt] = {}
-        rows: dict[str, Row] = {}
-        for found in await self._everyone.ask("prompts", viewer, most=PROMPTS):
-            for row, prompt in msgspec.convert(found, list[tuple[Row, Prompt]]):
-                rows[row.id], prompts[row.id] = row, prompt
-        return grouped(Member(rows[id], prompt) for id, prompt in prompts.items())
+        """All conversations. They are put together in a thread, for there may be many turns."""
+        return await asyncio.to_thread(_grouped, await self._everyone.ask("prompts", viewer, most=PROMPTS))
 
     async def _conversations(self, request: Request, viewer: Viewer) -> Response:
-        return as_json([overview(members) for members in await self._members(viewer)])
+        found = await self._members(viewer)
+        return await as_large_json(await asyncio.to_thread(lambda: [overview(members) for members in found]))
 
     async def _conversation(self, request: Request, viewer: Viewer) -> Response:
         id = request.path_params["id"]
         for members in await self._members(viewer):
             if any(member.row.id == id for member in members):
-                turns = timeline(members)
+                turns = await asyncio.to_thread(timeline, members)
                 for turn in turns:
                     await self._locate(turn, viewer)
-                return as_json({"overview": overview(members), "turns": turns})
+                return await as_large_json({"overview": overview(members), "turns": turns})
         raise BadRequest("There is no such conversation here.", status=404)
 
     async def _locate(self, turn: dict[str, Any], viewer: Viewer) -> None:
@@ -171,7 +173,7 @@ class Api:
         own = await self._everyone.ask("segment", viewer, id=turn["row"]["id"], index=index)
         other = await self._everyone.ask("segment", viewer, id=cache["against"], index=index)
         if own and other:
-            at = first_difference(own[0], other[0])
+            at = await off_loop(len(own[0]), first_difference, own[0], other[0])
             cache["byte"] += at
             cache["now"], cache["was"] = (_excerpt(text, at) for text in (own[0], other[0]))
 
@@ -191,22 +193,21 @@ class Api:
 
     async def _backends(self, request: Request, viewer: Viewer) -> Response:
         shared = self._shared
-        workers = await self._everyone.ask("backends", viewer)
-        listed: dict[str, list[str]] = {}
-        for model, name in await shared.engine.router.models("", "openai"):
-            listed.setdefault(name, []).append(model)
+        workers, listed = await asyncio.gather(self._everyone.ask("backends", viewer), self._models.known())
         out: list[dict[str, Any]] = []
         for backend in shared.settings.backends:
-            found = [worker[backend.name] for worker in workers]
+            found = [worker[backend.name] for worker in workers if backend.name in worker]
+            turns = sorted(turn for each in found for turn in each["turns"])
             out.append(
                 {
                     "name": backend.name,
                     "kind": backend.kind,
                     "url": shared.engine.router.url_of(backend.name) if viewer.sees_all else "",
                     "models": listed.get(backend.name) or list(backend.models),
-                    "cooling": max(each["cooling"] for each in found),
+                    "cooling": max((each["cooling"] for each in found), default=0),
                     "failovers": sum(each["failovers"] for each in found),
-                    "turns": sorted(turn for each in found for turn in each["turns"]),
+                    "turns": turns,
+                    **latencies(turns),
                     "checkable": viewer.sees_all,
                 }
             )
@@ -244,13 +245,21 @@ class Api:
 
     async def _numbers(self, request: Request, viewer: Viewer) -> Response:
         found = await self._everyone.ask("numbers", viewer)
-        reports = [msgspec.convert(each, Report) for each in found]
-        return as_json({**shown_numbers(reports), "own": not viewer.sees_all})
+        shown = await asyncio.to_thread(lambda: shown_numbers([msgspec.convert(each, Report) for each in found]))
+        return as_json({**shown, "own": not viewer.sees_all})
 
 
 def _everybody(viewer: Viewer) -> None:
     if not viewer.sees_all:
         raise BadRequest('This needs the token, or a key with console = "all".', code="forbidden", status=403)
+
+
+def _grouped(answers: list[Any]) -> list[list[Member]]:
+    members: dict[str, Member] = {}
+    for found in answers:
+        for row, prompt in msgspec.convert(found, list[tuple[Row, Prompt]]):
+            members[row.id] = Member(row, prompt)
+    return grouped(members.values())
 
 
 def _file_name(id: str) -> str:

@@ -7,6 +7,7 @@ is done in a thread, on turns that nothing changes any more.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from heapq import nlargest
 from typing import Any, TypeAlias
 
 import msgspec
@@ -17,6 +18,7 @@ from toolwire.gateway.console.keep import unpack
 from toolwire.gateway.console.numbers import report_of
 from toolwire.gateway.console.prompts import Prompts
 from toolwire.gateway.console.ring import Kept
+from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.threads import off_loop
 from toolwire.gateway.console.views import as_recording, turn_view
 from toolwire.gateway.console.watch import EVERYBODY, Watch
@@ -171,9 +173,14 @@ class Local:
 def _by_backend(seen: Callable[[], list[Kept]]) -> tuple[Counter[str], dict[str, list[Any]]]:
     """How often others had to stand in for each backend, and the times of its last turns."""
     failed: Counter[str] = Counter()
-    turns: dict[str, list[Any]] = {}
+    rows: dict[str, list[Row]] = {}
     for row in (kept.row for kept in seen()):
         failed.update(each.rpartition(" ")[0] for each in row.tried[:-1] if not each.startswith(f"{row.backend} "))
         if row.backend:
-            turns.setdefault(row.backend, []).append([row.at, row.first_ms, row.ms, row.status, row.error])
-    return failed, {name: sorted(found)[-LATENCIES:] for name, found in turns.items()}
+            rows.setdefault(row.backend, []).append(row)
+    return failed, {name: _times(found) for name, found in rows.items()}
+
+
+def _times(rows: list[Row]) -> list[Any]:
+    last = nlargest(LATENCIES, rows, key=lambda row: row.at)
+    return [[row.at, row.first_ms, row.ms, row.status, row.error] for row in reversed(last)]
