@@ -1,9 +1,12 @@
 """What the console knows of turns of every kind, and what it can do with them."""
 
 import json
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,8 @@ from tests.support.console import ConsoleClient
 from tests.support.fleet import Fleet, until
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
-from tests.support.upstream import Reply, Upstream
+from tests.support.upstream import Cut, Hold, Pause, Reply, Upstream
+from toolwire.core.recording import read_recording
 
 WEATHER = [tool("get_weather", city={"type": "string"})]
 USAGE = {"input_tokens": 30, "output_tokens": 7, "input_tokens_details": {"cached_tokens": 20}}
@@ -121,6 +125,36 @@ def test_a_failover_shows_both_attempts(gateway, upstream, console):
     assert backends["second"]["turns"]
 
 
+def test_the_recording_of_a_failover_has_both_attempts(gateway, upstream, console, tmp_path):
+    upstream.replies["shared"] = Reply([b'{"error":{"message":"Down."}}'], 503, "application/json")
+    upstream.replies["shared-second"] = Reply([stream(created(), text("Here."), completed())])
+    until(lambda: not any(each["cooling"] for each in console.get("backends")))
+    ask(gateway, chat_body("shared", stream=True))
+    row = console.wait_for(model="shared", tried=["first 503", "second 200"])
+    recording = read_recording(console.http.get(f"/console/api/turns/{row['id']}/recording").content)
+    [attempt] = [line.attempt for line in recording.lines if line.attempt is not None]
+    assert (attempt.backend, attempt.kind, attempt.status) == ("first", "responses", 503)
+    assert "Down." in attempt.reply
+    assert json.loads(attempt.sent[0].body)["model"] == "shared"
+    assert "Here." in "".join(line.data for line in recording.reply)
+    assert "Down." not in "".join(line.data + line.body for line in recording.reply)
+
+
+def test_a_stream_that_breaks_off_is_an_error_everywhere(gateway, upstream, console):
+    upstream.replies["cut"] = Reply([created(), text("half"), Pause(0.2), Cut()])
+    before = console.get("numbers")["start"]["errors"]
+    ask(gateway, chat_body("up/cut", stream=True, messages=[{"role": "user", "content": "Cut me off."}]))
+    row = console.wait_for(model="up/cut")
+    assert (row["status"], bool(row["error"])) == (200, True)
+    assert console.get("numbers")["start"]["errors"] == before + 1
+    [found] = [each for each in console.get("conversations") if each["title"] == "Cut me off."]
+    assert found["errors"] == 1
+    [up] = [each for each in console.get("backends") if each["name"] == "up"]
+    assert up["errors"] >= 1
+    assert 0 < up["first_p50"] <= up["first_p99"]
+    assert 0 < up["total_p50"] <= up["total_p99"]
+
+
 def test_a_failure_is_kept_with_its_reason(gateway, upstream, console):
     upstream.replies["refused"] = Reply([b'{"error":{"message":"No.","code":"nope"}}'], 400, "application/json")
     ask(gateway, chat_body("up/refused"))
@@ -182,6 +216,61 @@ def test_a_turn_can_be_asked_again_of_another_model(gateway, console):
     other = console.get(f"turns/{done['turn']}")
     assert (other["row"]["model"], other["row"]["replay_of"]) == ("demo-parallel", row["id"])
     assert len(other["whole"]["calls"]) == 3
+
+
+def test_a_replay_ends_when_the_page_leaves(gateway, upstream, console):
+    upstream.replies["held"] = Reply([created(), text("…"), Hold()])
+    ask(gateway, chat_body("demo-short"))
+    row = console.wait_for(model="demo-short")
+    with pytest.raises(httpx.TimeoutException):
+        console.http.post(f"/console/api/turns/{row['id']}/replay", json={"model": "up/held"}, timeout=2)
+    assert console.wait_for(model="up/held", replay_of=row["id"])["status"] == 499
+
+
+def test_so_many_replays_at_a_time_and_no_more(gateway, upstream, console):
+    upstream.replies["held"] = Reply([created(), text("…"), Hold()])
+    ask(gateway, chat_body("demo-short"))
+    path = f"/console/api/turns/{console.wait_for(model='demo-short')['id']}/replay"
+
+    def replay(_: int) -> int:
+        try:
+            return console.http.post(path, json={"model": "up/held"}, timeout=5).status_code
+        except httpx.TimeoutException:
+            return 0
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(replay, range(6))) == [0, 0, 0, 0, 429, 429]
+
+
+def test_submitted_tool_outputs_are_not_replayed(gateway, console):
+    tools = [{"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {}}}]
+    first = ask(gateway, response_body("demo", "Weather in Rome?", tools=tools), "/v1/responses").json()
+    [made] = [item for item in first["output"] if item["type"] == "function_call"]
+    path = f"/v1/responses/{first['id']}/submit_tool_outputs"
+    ask(gateway, {"tool_outputs": [{"call_id": made["call_id"], "output": "Sunny"}]}, path)
+    row = console.wait_for(results=[made["call_id"]])
+    assert console.get(f"turns/{row['id']}")["whole"]["path"] == path
+    answer = console.http.post(f"/console/api/turns/{row['id']}/replay", json={"model": "demo-short"})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "not_replayable")
+
+
+@pytest.mark.parametrize("number", [10**22, -(10**22), -1, 2**63, 1.5])
+def test_odd_numbers_are_refused(console, number):
+    assert console.http.get("/console/api/turns", params={"after": json.dumps({"x": number})}).status_code == 400
+    assert console.http.post("/console/api/capture", json={"count": number}).status_code == 400
+
+
+def test_a_server_that_does_not_list_its_models_keeps_nobody_waiting(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        gateway = Gateway(tmp_path, backend(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", "silent", models='["*"]'))
+        try:
+            with ConsoleClient(gateway) as console:
+                for _ in range(2):
+                    began = time.monotonic()
+                    assert [each["models"] for each in console.get("backends") if each["name"] == "silent"] == [["*"]]
+                    assert time.monotonic() - began < 5
+        finally:
+            gateway.stop()
 
 
 def test_the_form_gets_the_answer_as_it_is(console):
@@ -260,8 +349,6 @@ def test_a_failed_result_counts_against_its_tool(gateway, upstream, console):
 
 
 def test_a_turn_is_listed_while_it_runs(gateway, upstream, console):
-    from tests.support.upstream import Hold
-
     upstream.replies["slow"] = Reply([created(), text("…"), Hold()])
     with httpx.stream(
         "POST", f"{gateway.url}/v1/chat/completions", json=chat_body("up/slow", stream=True), timeout=90
@@ -275,14 +362,12 @@ def test_a_turn_is_listed_while_it_runs(gateway, upstream, console):
 def test_a_kept_turn_stays_until_it_is_let_go(gateway, console):
     ask(gateway, chat_body("demo-short"))
     row = console.wait_for(model="demo-short")
-    assert console.post(f"turns/{row['id']}/pin", pinned=True) == {"pinned": True}
+    assert console.post(f"turns/{row['id']}/pin", pinned=True) == {"pinned": True, "full": False}
     assert console.wait_for(id=row["id"])["pinned"]
-    assert console.post(f"turns/{row['id']}/pin", pinned=False) == {"pinned": False}
+    assert console.post(f"turns/{row['id']}/pin", pinned=False) == {"pinned": False, "full": False}
 
 
 def test_a_backend_can_be_checked_and_its_report_is_shown(gateway, console):
-    import time
-
     console.post("backends/demo/check")
     end = time.monotonic() + 300
     while (state := console.get("check"))["running"]:
@@ -292,6 +377,24 @@ def test_a_backend_can_be_checked_and_its_report_is_shown(gateway, console):
     report = console.http.get("/console/api/check/report")
     assert b"toolwire check" in report.content
     assert "sandbox" in report.headers["content-security-policy"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are looked at in /proc")
+def test_all_workers_together_capture_as_many_turns_as_were_asked_for(tmp_path: Path):
+    fleet = Fleet(tmp_path, '[[keys]]\nname = "ann"\nkey = "ann-key-123456"\nconsole = true\n')
+    try:
+        with ConsoleClient(fleet) as console:
+            console.post("capture", count=3)
+            for number in range(40):
+                words = [{"role": "user", "content": f"number {number}"}]
+                ask(fleet, chat_body("demo", messages=words), authorization="Bearer ann-key-123456")
+                time.sleep(0.02)
+            rows = until(lambda: len(rows := console.rows()) == 40 and rows)
+            assert {row["worker"] for row in rows} == {"0", "1"}
+            assert [row["kept"] != "facts" for row in rows if "kept" in row].count(True) == 3
+            assert {worker["capturing"] for worker in console.get("turns")["workers"]} == {0}
+    finally:
+        fleet.stop()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are looked at in /proc")

@@ -1,9 +1,12 @@
 """Who sees what in the console, what is never kept, and how much is."""
 
+import asyncio
+import base64
 import json
 import os
 import re
 import stat
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,14 +16,22 @@ import httpx
 import pytest
 
 from tests.support.console import ConsoleClient
+from tests.support.fleet import until
 from tests.support.frames import completed, created, stream, text
-from tests.support.gateway import Gateway, backend, chat_body
+from tests.support.gateway import Gateway, backend, chat_body, tool
 from tests.support.upstream import Reply, Upstream
 from toolwire.core import recording
 from toolwire.core.bounds import run_steps
 from toolwire.core.notes import TurnStats
-from toolwire.gateway.console import keep
+from toolwire.gateway.console import checks, keep
+from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.keep import pack, whole_turn
+from toolwire.gateway.console.routes import Console
+from toolwire.gateway.console.watch import known_secrets
+from toolwire.gateway.keys import Keys
+from toolwire.gateway.log import Log
+from toolwire.turns.checks import faults
+from toolwire.turns.settings import Backend, Key, Settings, Store
 from toolwire.turns.trace import Held, TurnTrace
 
 KEYS = "\n".join(
@@ -148,6 +159,152 @@ def test_one_setting_switches_all_of_it_off(tmp_path: Path, state: Path):
     assert gateway._console == []
 
 
+def signed_in(gateway: Gateway, secret: str, **headers: str) -> httpx.Response:
+    given = {"origin": gateway.url, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    return httpx.post(
+        f"{gateway.url}/console/sign-in", data={"secret": secret}, headers=given, timeout=90, trust_env=False
+    )
+
+
+def test_a_key_in_a_link_lets_nobody_in(keyed: Gateway):
+    answer = httpx.get(f"{keyed.url}/?token=ann-key-123456", timeout=90, trust_env=False)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+
+
+@pytest.mark.parametrize("other", ['theme={"a": 1}', "a[b]=1", "x=b c", "é", "=", ";;"])
+def test_other_cookies_do_not_matter(keyless: Gateway, other: str):
+    token = keyless.console.partition("token=")[2]
+    cookie = signed_in(keyless, token).headers["set-cookie"].partition(";")[0]
+    for sent in (f"{other}; {cookie}", f"{cookie}; {other}"):
+        headers = [(b"cookie", sent.encode("latin-1"))]
+        answer = httpx.get(f"{keyless.url}/console/api/me", headers=headers, timeout=90, trust_env=False)
+        assert answer.status_code == 200
+
+
+def test_a_cookie_is_for_one_port_and_one_key():
+    def access(key: str) -> Access:
+        settings = Settings(keys=(Key("ann", key, console=True),))
+        return Access(settings, Keys(settings), "t" * 40)
+
+    mine = access("one-key")
+    cookie = mine.cookie(Viewer("ann"), 1000)
+    for port, who, is_good in ((1000, mine, True), (1001, mine, False), (1000, access("other-key"), False)):
+        sent = {b"cookie": cookie.replace("_1000=", f"_{port}=").encode()}
+        assert (who.viewer(sent, port) is not None) == is_good
+
+
+def test_a_cookie_is_for_https_where_that_is_used(keyless: Gateway):
+    token = keyless.console.partition("token=")[2]
+    assert "Secure" not in signed_in(keyless, token).headers["set-cookie"]
+    assert "; Secure" in signed_in(keyless, token, x_forwarded_proto="https").headers["set-cookie"]
+
+
+def test_a_page_behind_a_proxy_may_change_something_if_the_settings_list_it(tmp_path: Path, state: Path):
+    config = '[server]\norigins = ["https://console.example"]\n' + KEYS
+    gateway = Gateway(tmp_path, config, XDG_STATE_HOME=str(state))
+    try:
+        token = gateway.console.partition("token=")[2]
+        for origin, status in (
+            ("https://console.example", 303),
+            ("https://other.example", 403),
+            ("http://localhost", 403),
+        ):
+            answer = signed_in(gateway, token, origin=origin)
+            assert answer.status_code == status, origin
+    finally:
+        gateway.stop()
+
+
+def test_no_key_is_called_as_the_console_is(tmp_path: Path):
+    fault = "\n".join(faults(Settings(keys=(Key("(console)", "k"), Key("*", "l")))))
+    assert "(console)" in fault
+    assert "*" not in fault
+
+
+def test_the_key_that_the_console_makes_for_itself_opens_turns_and_not_the_console(keyed: Gateway):
+    settings = Settings(keys=(Key("ann", "k"),))
+    access = Access(settings, Keys(settings), keyed.console.partition("token=")[2])
+    own = access.own_key()
+    assert ask(keyed, own).status_code == 200
+    assert ask(keyed, own[:-1] + "0").status_code == 401
+    for forged in ("toolwire-own-9999999999.00", "toolwire-own-", "toolwire-own-x.y"):
+        assert ask(keyed, forged).status_code == 401
+    with ConsoleClient(keyed, own) as console:
+        assert console.http.get("/console/api/me").status_code == 401
+
+
+def test_a_check_gets_what_a_server_wants_and_no_secret_is_on_its_command_line(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("UP_KEY", "key-of-up")
+    up = Backend(
+        "up",
+        "chat",
+        base_url="http://me:p4ss%40word@127.0.0.1:9/v1",
+        query={"api-version": "query-secret"},
+        headers={"x-team": "header-secret"},
+        api_key_env="UP_KEY",
+        key_header="x-key",
+    )
+    command, secrets = checks._command(up, "m", "http://gateway", "own")
+    assert command == ["http://127.0.0.1:9/v1", "--api", "chat", "--model", "m"]
+    basic = base64.b64encode(b"me:p4ss@word").decode()
+    headers = {"authorization": f"Basic {basic}", "x-team": "header-secret", "x-key": "key-of-up"}
+    assert json.loads(secrets["TOOLWIRE_CHECK_HEADERS"]) == headers
+    assert json.loads(secrets["TOOLWIRE_CHECK_QUERY"]) == {"api-version": "query-secret"}
+
+
+def test_a_check_that_cannot_be_started_is_over(monkeypatch: pytest.MonkeyPatch):
+    async def fails(*_: Any, **__: Any) -> None:
+        raise OSError(2, "No such file or directory")
+
+    async def main() -> None:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", fails)
+        tried = checks.Checks(Settings())
+        assert tried.start(Backend("demo", "demo"), "", "http://127.0.0.1:9", "")
+        while tried.state.running:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        assert "could not be started: No such file" in tried.state.said
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_the_token_checks_a_backend_without_an_address_where_there_are_keys(keyed: Gateway):
+    with ConsoleClient(keyed) as console:
+        console.post("backends/demo/check")
+        end = time.monotonic() + 300
+        while (state := console.get("check"))["running"]:
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        assert state["has_report"], state
+        assert console.wait_for(key="(console)")["status"] == 200
+
+
+def test_a_fault_of_ours_is_said_as_json_and_in_the_log(monkeypatch: pytest.MonkeyPatch, capfdbinary: Any):
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError("with something secret")
+
+    async def main() -> list[Any]:
+        console, sent = Console(), list[Any]()
+        console._router = broken  # type: ignore[assignment]
+        console._log = Log("info", asyncio.get_running_loop())
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await console({"type": "http", "method": "GET", "path": "/console/api/me", "headers": []}, _nothing, send)
+        return sent
+
+    start, body = asyncio.run(main())
+    assert start["status"] == 500
+    assert json.loads(body["body"])["error"]["code"]
+    log = capfdbinary.readouterr().err
+    assert b'"event":"crash","turn":"console","error":"ZeroDivisionError"' in log
+    assert b"something secret" not in log
+
+
+async def _nothing() -> Any:
+    return {"type": "http.disconnect"}
+
+
 # Whose turns
 
 
@@ -172,6 +329,47 @@ def test_a_key_sees_its_own_turns_and_nobody_elses(keyed: Gateway):
         assert ann.get("numbers")["start"]["turns"] == len(ann.rows())
         for answer in (ann.http.post("/console/api/backends/demo/check"), ann.http.get("/console/api/check")):
             assert answer.status_code == 403
+
+
+def test_a_key_is_told_of_its_own_turns_only(keyed: Gateway):
+    with ConsoleClient(keyed) as token, ConsoleClient(keyed, "ann-key-123456") as ann:
+        ask(keyed, "bob-key-123456")
+        [everything], [own] = (each.get("turns")["workers"] for each in (token, ann))
+        assert 0 <= own["kept_bytes"] < everything["kept_bytes"]
+        assert own["busy"] == 0
+        assert own["seq"] > 10**15, "the clock's, which says nothing of others"
+        assert own["process"], "a name of its own at every start"
+
+
+def test_results_are_counted_where_only_facts_are_kept_and_for_a_key(keyed: Gateway):
+    tools = [tool("bobs_weather", city={"type": "string"})]
+    headers = {"authorization": "Bearer bob-key-123456"}
+    history: list[dict[str, Any]] = [{"role": "user", "content": "Weather in Rome?"}]
+
+    def turn() -> dict[str, Any]:
+        body = chat_body("demo", messages=history, tools=tools, tool_choice="required")
+        url = f"{keyed.url}/v1/chat/completions"
+        return httpx.post(url, json=body, headers=headers, timeout=90, trust_env=False).json()["choices"][0]["message"]
+
+    made = turn()
+    id = made["tool_calls"][0]["id"]
+    history += [made, {"role": "tool", "tool_call_id": id, "content": "Error: no"}]
+    turn()
+    with ConsoleClient(keyed) as token, ConsoleClient(keyed, "bob-key-123456") as bob:
+        assert bob.wait_for(results=[f"{id} failed"]).get("kept", "facts") == "facts"
+        for console in (token, bob):
+            counted = console.get("numbers")["start"]["tools"]["bobs_weather"]
+            assert (counted["results"], counted["failed"]) == (1, 1)
+
+
+def test_nobody_leaves_a_row_without_a_key(keyed: Gateway):
+    with ConsoleClient(keyed) as token:
+        before = len(token.rows())
+        for _ in range(3):
+            assert ask(keyed, "wrong").status_code == 401
+        ask(keyed, "bob-key-123456")
+        until(lambda: len(token.rows()) > before)
+        assert len(token.rows()) == before + 1
 
 
 def test_stored_responses_are_shown_to_their_owner_and_as_facts_to_who_sees_all(keyed: Gateway):
@@ -273,6 +471,37 @@ def packed_secrets() -> bytes:
 
 def test_nothing_secret_is_in_the_bytes_of_the_ring():
     assert leaks(packed_secrets().decode(errors="replace")) == []
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        b'{"password":"%s"}' % NAMED.encode(),
+        VENDOR.encode(),
+        OWN.encode(),
+        b'"headers": {"x-a": "%s"}' % NAMED.encode(),
+    ],
+)
+def test_a_secret_is_found_wherever_a_step_ends(secret: bytes):
+    for offset in range(len(secret) + 2):
+        before = b"x" * (keep.BYTES_PER_STEP - offset - 1) + b" "
+        kept = run_steps(keep.redacted(before + secret + b" and so on " * 10_000, (OWN.encode(),)))
+        assert leaks(kept.decode()) == [], offset
+
+
+@pytest.mark.parametrize("length", [keep.MARGIN + 1, 3 * keep.BYTES_PER_STEP])
+def test_a_long_secret_is_removed_to_its_end(length: int):
+    for offset in (0, 5, 13, 20, keep.MARGIN, keep.BYTES_PER_STEP - 5):
+        before = b"x" * (keep.BYTES_PER_STEP - offset)
+        kept = run_steps(keep.redacted(before + b'{"password":"' + b"a\\nb" * (length // 4) + b'","next":"said"}', ()))
+        assert kept == before + b'{"password":"[removed]","next":"said"}'
+
+
+def test_passwords_in_addresses_are_known_secrets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("STORE_URL", "postgresql://me:p%40ss-of-store@db/toolwire")
+    backends = (Backend("up", "chat", base_url="http://me:p4ss-of-backend@127.0.0.1/v1"),)
+    found = known_secrets(Settings(backends=backends, store=Store(url_env="STORE_URL")), "t" * 40)
+    assert {b"p4ss-of-backend", b"p%40ss-of-store", b"p@ss-of-store"} <= set(found)
 
 
 def _finds_none(*_: Any) -> list[tuple[int, int]]:

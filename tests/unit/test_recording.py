@@ -107,6 +107,17 @@ def test_a_retry_begins_the_recording_anew(tmp_path):
         ('{"headers":{"X-Mine":"abc","B":"c"},"type":"mcp"}', '{"headers":{"X-Mine":"[removed]","B":"[removed]"},"type":"mcp"}'),
         ("https://me:pw@example.com/mcp", "https://[removed]@example.com/mcp"),
         (r"-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----", "[removed]"),
+        (r'{"url":"https:\/\/me:pw@example.com\/mcp"}', r'{"url":"https:\/\/[removed]@example.com\/mcp"}'),
+        ("glpat-abcdefghij1234567890 sk_live_51Habcdefgh12345678", "[removed] [removed]"),
+        ('{"token":"ya29.a0AfH6SMBx7-abcdef"}', '{"token":"[removed]"}'),
+        (r'{"x":"{\"token\": \"ya29.a0AfH6SMBx7-abcdef\"}"}', r'{"x":"{\"token\": \"[removed]\"}"}'),
+        ('{"client-secret":"ab","secret_key":"cd","pwd":"ef"}', '{"client-secret":"[removed]","secret_key":"[removed]","pwd":"[removed]"}'),
+        ('{"credentials":"zz","set-cookie":"a=b","DB_PASSWORD":"gh"}', '{"credentials":"[removed]","set-cookie":"[removed]","DB_PASSWORD":"[removed]"}'),
+        ("{'password': 'hunter2'}", "{'password': '[removed]'}"),
+        ("curl -H 'Authorization: Basic dXNlcjpwYXNz' -H 'X-Api-Key: abcdefgh1'", "curl -H 'Authorization: Basic [removed]' -H 'X-Api-Key: [removed]'"),
+        ("Cookie: sid=abcdef", "Cookie: [removed]"),
+        (r"AWS_SECRET_ACCESS_KEY=wJalrXUtn/K7MDENG\nexport GH_TOKEN=\"abcdefgh123\"", r"AWS_SECRET_ACCESS_KEY=[removed]\nexport GH_TOKEN=\"[removed]\""),
+        ("password=hunter2&x=1 https://a.example/?q=1&api_key=abcdefgh12345", "password=[removed]&x=1 https://a.example/?q=1&api_key=[removed]"),
         ('{"password":{"type":"string"},"token":"Hello"}', '{"password":{"type":"string"},"token":"Hello"}'),
         ("Ask for me@example.com, or see https://example.com/a@b", "Ask for me@example.com, or see https://example.com/a@b"),
     ],
@@ -115,9 +126,43 @@ def test_secrets_are_blanked(data, kept):
     assert without_secrets(data.encode()) == kept
 
 
+AGENT = {
+    "model": "claude-opus-4",
+    "max_tokens": 32000,
+    "thinking": {"type": "enabled", "budget_tokens": 10000},
+    "metadata": {"user_id": "user_0a1b2c3d4e5f60718293a4b5c6d7e8f9_account_9f8e_session_c0ffee00-1234-5678-9abc-def012345678"},
+    "tools": [
+        {"name": "login", "description": "Signs in with a password, an API key or a token: basic authorization.", "input_schema": {
+            "type": "object",
+            "properties": {"password": {"type": "string"}, "api_key": {"type": "string"}, "key": {"type": "string", "enum": ["ctrl", "alt"]}},
+            "required": ["password", "api_key", "token"],
+        }},
+        {"name": "fetch", "input_schema": {"type": "object", "properties": {"url": {"type": "string", "format": "uri"}}}},
+    ],
+    "messages": [
+        {"role": "user", "content": "Count tokens: input_tokens=20480000, MAX_TOKENS=128000000, key: value, see https://example.com/a?page=2&sort=key"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "toolu_01A09q90qw90lq917835lq9", "name": "fetch",
+            "input": {"url": "https://example.com", "options": {"credentials": "include"}, "key": "Enter", "primary_key": "user_id"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_01A09q90qw90lq917835lq9",
+            "content": '{"usage": {"total_tokens": 20480000}, "next_page_token": "CAUQAA1234567890abcdefgh", "token": "Hello"}'}]},
+        {"role": "user", "content": "def login(user, password=None, token=$TOKEN): ... # Basic understanding of Bearer tokens"},
+    ],
+    "logprobs": [{"token": "================================", "logprob": -0.1}, {"token": " antidisestablishmentarianism", "logprob": -3}],
+    "previous_response_id": "resp_68a1b2c3d4e5f6a7b8c9d0e1f2a3b4c5", "prompt_cache_key": "0197e3a2-1b2c-7d3e-8f4a-5b6c7d8e9f0a",
+}  # fmt: skip
+
+
+def test_nothing_of_an_ordinary_request_is_taken_for_a_secret():
+    for body in (json.dumps(AGENT), json.dumps(json.dumps(AGENT)), repr(AGENT)):
+        assert without_secrets(body.encode()) == body
+
+
 @pytest.mark.parametrize(
     "piece",
-    [b"-----BEGIN PRIVATE KEY-----", b"eyJaaaaaaaaaaaa-", b'"headers":{', b"https://user", b'\\"api_key\\":\\"'],
+    [
+        *(b"-----BEGIN PRIVATE KEY-----", b"eyJaaaaaaaaaaaa-", b'"headers":{', b"https://user", b'\\"api_key\\":\\"'),
+        *(b'"token":"', b'"token":"a1', b'"secret-', b"TOKEN=", b"Authorization: Basic ", b"'pwd':'"),
+    ],
 )
 def test_what_only_begins_like_a_secret_is_looked_at_once(piece: bytes):
     """With 2 MB of it a search that begins anew at every piece would not come to an end."""

@@ -1,6 +1,7 @@
 """`toolwire check`: runs the check that the command line asks for."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -96,7 +97,16 @@ def _read(path: Path) -> bytes:
 def _live(options: Options) -> Report:
     if not options.url:
         raise UsageError("give the address of an endpoint, such as 127.0.0.1:8787, or --file or --har")
-    target = Target(base_of(options.url), options.model, options.key, options.budget, options.timeout, options.record)
+    target = Target(
+        base_of(options.url),
+        options.model,
+        options.key,
+        options.budget,
+        options.timeout,
+        options.record,
+        _variable("TOOLWIRE_CHECK_HEADERS"),
+        _variable("TOOLWIRE_CHECK_QUERY"),
+    )
     console = Console(stderr=True)
     bar = Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), console=console, transient=True,
@@ -112,6 +122,14 @@ def _live(options: Options) -> Report:
             return asyncio.run(check(target, _apis(options.apis), options.only, show_progress))
         except OSError as error:  # only records are written meanwhile
             raise UsageError(f"--record: {options.record}: {error.strerror}") from None
+
+
+def _variable(name: str) -> dict[str, str]:
+    """Headers or parameters, as an object in a variable, where nobody else can read them."""
+    try:
+        return msgspec.json.decode(os.environ.get(name) or "{}", type=dict[str, str])
+    except msgspec.DecodeError:
+        raise UsageError(f"{name} must be a JSON object of strings") from None
 
 
 def _apis(names: str) -> list[str]:

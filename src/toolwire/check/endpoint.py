@@ -55,6 +55,9 @@ class Target(msgspec.Struct, frozen=True):
     """Seconds that one answer may take."""
     record: Path | None = None
     """The directory that every exchange is written to."""
+    headers: dict[str, str] = {}
+    """Headers of every request, and parameters of its URL; neither is shown."""
+    query: dict[str, str] = {}
 
 
 class Endpoint:
@@ -93,11 +96,16 @@ class Endpoint:
         sent = SentRequest("POST" if body else "GET", self.target.base + path, body)
         exchange = Exchange(self.spend(api), self.probe, api.name, sent, facts=facts)
         answer = _Answer(exchange, self.target.key, leave_after)
-        headers = {**api.headers(self.target.key), **({"content-type": "application/json"} if body else {})}
+        headers = self.headers(api) | ({"content-type": "application/json"} if body else {})
         try:
             # A redirected POST becomes a GET, and the key would go to another host: the redirect is reported instead.
             async with self.session.request(
-                sent.method, sent.url, data=body or None, headers=headers, allow_redirects=False
+                sent.method,
+                sent.url,
+                params=self.target.query,
+                data=body or None,
+                headers=headers,
+                allow_redirects=False,
             ) as response:
                 await answer.read(response)
         except aiohttp.ConnectionTimeoutError as error:
@@ -113,6 +121,10 @@ class Endpoint:
         if facts is not None and exchange.status == 401:  # no further request would say more
             raise GivenUp(self.key_reason(exchange))
         return exchange
+
+    def headers(self, api: Api) -> dict[str, str]:
+        """What every request has: the key, and what else the server wants."""
+        return {**api.headers(self.target.key), **self.target.headers}
 
     def key_reason(self, exchange: Exchange) -> str:
         """What an answer with status 401 or 403 means."""

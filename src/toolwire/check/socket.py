@@ -35,7 +35,7 @@ async def connected(session: ProbeSession) -> AsyncGenerator["SocketConnection"]
     try:
         async with asyncio.timeout(endpoint.target.timeout):
             socket = await endpoint.session.ws_connect(
-                url, headers=api.headers(endpoint.target.key), max_msg_size=MAX_BYTES
+                url, headers=endpoint.headers(api), params=endpoint.target.query, max_msg_size=MAX_BYTES
             )
     except aiohttp.WSServerHandshakeError as error:
         raise NoSocket(f"there is no WebSocket: status {error.status}") from None

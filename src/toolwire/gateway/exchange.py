@@ -24,6 +24,7 @@ from toolwire.core.policies import Policy
 from toolwire.core.request import Request
 from toolwire.gateway.answer import Answer, DialectModule, StatelessDialect
 from toolwire.gateway.body import read_body, stepped
+from toolwire.gateway.console.results import results_of
 from toolwire.gateway.console.watch import Watch
 from toolwire.gateway.flight import OVERLOADED, Claim, Flight
 from toolwire.gateway.guard import Guard
@@ -135,7 +136,9 @@ class Exchange:
         self.facts: dict[str, Any] = {"turn": self.seed, "request_id": request_id, "dialect": name}
         """What the log will say of the turn."""
         self.is_reported = True
-        self.trace = shared.watch.begin(self.seed, self.headers) if shared.watch is not None else None
+        self.trace = (
+            shared.watch.begin(self.seed, self.headers, scope.get("path", "")) if shared.watch is not None else None
+        )
         sink.trace = self.trace
         self.claim = Claim(shared.flight, OVERLOADED.get(name, 503))
         self.size = 0
@@ -234,6 +237,8 @@ class Exchange:
         mode = output_mode(rules, request)
         self.sink.headers.append((b"x-proxy-output-mode", mode.encode()))
         self.facts |= {"model": request.model, "output_mode": mode}
+        if self.trace is not None:
+            self.trace.results = results_of(request.entries)
         shared.log.asked(self.facts, request)
         turns, claim = count(), self.claim
 

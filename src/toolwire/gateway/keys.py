@@ -2,13 +2,13 @@
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import msgspec
 
 from toolwire.core.errors import BadRequest, Failure
-from toolwire.turns.settings import Settings
+from toolwire.turns.settings import CONSOLE_NAME, Settings
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -61,13 +61,15 @@ class Unauthorized(BadRequest):
 class Keys:
     def __init__(self, settings: Settings) -> None:
         self._keys = [(key.name, form) for key in settings.keys for form in settings.key_forms(key)]
+        self.is_of_console: Callable[[bytes], bool] = lambda _: False
+        """Whether a key is one that the console made for itself."""
 
     def check(self, headers: Mapping[bytes, bytes]) -> Caller:
         """The caller behind a request. Without keys everybody may come in, and keeps their own key."""
         presented = presented_key(headers)
         if not self._keys:
             return Caller(upstream_key=_text(presented))
-        found = self.name_of(presented)
+        found = self.name_of(presented) or (CONSOLE_NAME if self.is_of_console(presented) else "")
         if not found:
             raise Unauthorized(is_sent=bool(presented))
         return Caller(found)

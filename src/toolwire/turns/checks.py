@@ -12,6 +12,7 @@ import msgspec
 from toolwire.backends import chat, codex, messages, replay, responses
 from toolwire.turns.presets import PRESETS
 from toolwire.turns.settings import (
+    CONSOLE_NAME,
     DATABASE_SCHEMES,
     HTTP_KINDS,
     Backend,
@@ -106,6 +107,8 @@ def _doors(settings: Settings) -> Iterator[str]:
         where = f"keys[{index}] ({key.name})"
         if not key.name:
             yield f"{where}: a name is needed"
+        if key.name == CONSOLE_NAME:
+            yield f"{where}: this is the name of the console itself"
         if key.name in names:
             yield f"{where}: another key has this name; what is stored belongs to the name"
         forms = settings.key_forms(key)

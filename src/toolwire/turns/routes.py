@@ -226,6 +226,12 @@ class Router:
                 found.setdefault(name, backend.name)
         return list(found.items())
 
+    async def models_of(self, name: str) -> list[str]:
+        """The models of one backend, listed with its own key."""
+        route = self._routes[name]
+        matching = await self._matching(route, "")
+        return list(dict.fromkeys((*route.backend.literal_models, *route.backend.aliases, *matching)))
+
     def _meant(self, vendor: Vendor) -> Origin | None:
         takers = [route for route in self._routes.values() if route.origin and not route.backend.has_key]
         takers.sort(key=lambda route: route.vendor != vendor)

@@ -79,6 +79,10 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that a client may leave what waits for it before the connection is given up."""
 
 
+CONSOLE_NAME = "(console)"
+"""The key that whoever has the console's token asks by, where there are keys; none in the settings is called so."""
+
+
 class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     key: str = ""

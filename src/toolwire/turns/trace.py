@@ -15,29 +15,37 @@ MOST = 8 * 1024 * 1024
 """Bytes of one turn that are held for the watcher."""
 
 
+ENTRY = 160
+"""Bytes that holding a piece takes beside those of the piece."""
+
+
 class Held:
-    """Bytes that all traces hold together: from `limit` on no further turn is held, and `most` is never exceeded."""
+    """Bytes that all traces hold together, which are never more than `most`. While turns that are over hold `limit` of
+    them, no further turn is held."""
 
     def __init__(self, limit: int, most: int) -> None:
         self.limit = limit
         self.most = most
         self.size = 0
+        self.waiting = 0
+        """Bytes of turns that are over."""
 
     @property
     def has_room(self) -> bool:
-        return self.size < self.limit
+        return self.waiting < self.limit and self.size < self.most
 
 
 class TurnTrace:
     """One turn, from the client's request to the last byte of the answer."""
 
     __slots__ = (
-        "answer_headers", "attempts", "began", "first", "held", "is_cut", "keeps", "request", "request_headers",
-        "seed", "size", "wall", "written",
+        "answer_headers", "attempts", "began", "first", "held", "is_cut", "keeps", "path", "request",
+        "request_headers", "results", "seed", "size", "waiting", "wall", "written",
     )  # fmt: skip
 
-    def __init__(self, seed: str, request_headers: Mapping[bytes, bytes], held: Held) -> None:
+    def __init__(self, seed: str, request_headers: Mapping[bytes, bytes], held: Held, path: str = "") -> None:
         self.seed = seed
+        self.path = path
         self.began = perf_counter()
         """All times are of this clock: that of the event loop counts milliseconds."""
         self.wall = time()
@@ -46,8 +54,10 @@ class TurnTrace:
         self.keeps = False
         """Whether bytes are held, and not only counted."""
         self.is_cut = False
-        self.size = 0
+        self.size = self.waiting = 0
         self.request = b""
+        self.results: tuple[str, ...] = ()
+        """Calls whose results the request brought."""
         self.attempts: list[AttemptTrace] = []
         self.first = 0.0
         """When the first bytes of the answer left."""
@@ -73,8 +83,13 @@ class TurnTrace:
         """A part of the answer leaves."""
         if not self.first:
             self.first = perf_counter()
-        if self.keeps and self.takes(sum(map(len, pieces))):
+        if self.keeps and self.takes(sum(map(len, pieces)) + ENTRY * len(pieces)):
             self.written.append((perf_counter(), pieces))
+
+    def wait(self) -> None:
+        """The turn is over, and its bytes wait for the watcher."""
+        self.waiting = self.size
+        self.held.waiting += self.size
 
     def takes(self, size: int) -> bool:
         """Whether so many bytes more are held."""
@@ -90,7 +105,8 @@ class TurnTrace:
     def release(self) -> None:
         """Hold nothing any more. Attempts know their turn, and would stay with it until the collector finds them."""
         self.held.size -= self.size
-        self.size = 0
+        self.held.waiting -= self.waiting
+        self.size = self.waiting = 0
         self.keeps = False
         self.request = b""
         self.written = []
@@ -140,7 +156,8 @@ class AttemptTrace:
                 self._send(message.method, msgspec.json.encode(message.params))
 
     def _send(self, path: str, body: bytes) -> None:
-        if self.turn.takes(len(body)):
+        size = 0 if body is self.turn.request else len(body)
+        if self.turn.takes(size + ENTRY):
             self.sent.append((perf_counter(), path, body))
 
     def reply(self, status: int, headers: Mapping[str, str]) -> None:
@@ -151,5 +168,5 @@ class AttemptTrace:
 
     def read(self, data: bytes) -> None:
         """Some more of the reply is here."""
-        if self.turn.keeps and self.turn.takes(len(data)):
+        if self.turn.keeps and self.turn.takes(len(data) + ENTRY):
             self.reads.append((perf_counter(), data))

@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
 import msgspec
@@ -23,11 +22,14 @@ from toolwire.core.errors import Failure
 from toolwire.gateway.guard import host_name
 from toolwire.gateway.keys import Keys, presented_key
 from toolwire.memory.private import make_folders, make_private_file, state_folder
-from toolwire.turns.settings import Settings
+from toolwire.turns.settings import Server, Settings
 
 NAME = "console-token"
 SECONDS = 12 * 3600
 """How long a browser is let in without the token."""
+OWN_SECONDS = 1800
+"""How long a key is good that a gateway makes for itself."""
+_OWN = "toolwire-own-"
 _OWNER_OF_TOKEN = "*"
 """In a cookie: whoever had the token. No key has this name, for names of keys are encoded."""
 
@@ -91,13 +93,18 @@ class Access:
         self._settings = settings
         self._keys = keys
         self._token = token.encode()
+        own = {origin.lower() for origin in settings.server.origins} - {*Server().origins}
+        self._origins = frozenset(origin for origin in own if origin.startswith(("http://", "https://")))
+
+    def by_token(self, secret: str) -> Viewer | None:
+        """Who brings this token."""
+        given = secret.strip().encode(errors="replace")
+        return Viewer(sees_all=True) if given and hmac.compare_digest(given, self._token) else None
 
     def by_secret(self, secret: str) -> Viewer | None:
         """Who brings this token or key."""
         given = secret.strip().encode(errors="replace")
-        if given and hmac.compare_digest(given, self._token):
-            return Viewer(sees_all=True)
-        return self._by_key(self._keys.name_of(given)) if given else None
+        return self.by_token(secret) or (self._by_key(self._keys.name_of(given)) if given else None)
 
     def viewer(self, headers: Mapping[bytes, bytes], port: int) -> Viewer | None:
         """Who asks, by header or by cookie."""
@@ -107,19 +114,14 @@ class Access:
         return self._by_cookie(headers.get(b"cookie", b"").decode("latin-1"), port)
 
     def cookie(self, viewer: Viewer, port: int) -> str:
-        """The value of `set-cookie` for a browser that was let in."""
+        """The name and value of the cookie for a browser that was let in."""
         who = _OWNER_OF_TOKEN if not viewer.key else _encoded(viewer.key)
         said = f"{who}.{int(time.time()) + SECONDS}"
-        value = f"{said}.{self._signature(said)}"
-        return f"{cookie_name(port)}={value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={SECONDS}"
+        return f"{cookie_name(port)}={said}.{self._signature(said, port)}"
 
     def _by_cookie(self, text: str, port: int) -> Viewer | None:
-        try:
-            found = SimpleCookie(text).get(cookie_name(port))
-        except CookieError:
-            return None
-        said, _, signature = (found.value if found is not None else "").rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._signature(said).encode()):
+        said, _, signature = _cookie_in(text, cookie_name(port)).rpartition(".")
+        if not said or not hmac.compare_digest(signature.encode(), self._signature(said, port).encode()):
             return None
         who, _, until = said.partition(".")
         if int(until) < time.time():
@@ -127,14 +129,61 @@ class Access:
         viewer = Viewer(sees_all=True) if who == _OWNER_OF_TOKEN else self._by_key(_decoded(who))
         return msgspec.structs.replace(viewer, by_cookie=True) if viewer is not None else None
 
+    def own_key(self) -> str:
+        """A key with which this gateway may ask itself for a while; every process of it knows it."""
+        until = f"{int(time.time()) + OWN_SECONDS}"
+        return f"{_OWN}{until}.{self._signed('own:' + until)}"
+
+    def is_own_key(self, presented: bytes) -> bool:
+        """Whether a key is one of those."""
+        text = presented.decode("latin-1")
+        until, _, signature = text.removeprefix(_OWN).partition(".")
+        if not text.startswith(_OWN) or not hmac.compare_digest(
+            signature.encode(), self._signed(f"own:{until}").encode()
+        ):
+            return False
+        return int(until) >= time.time()
+
+    def foreign_post(self, headers: Mapping[bytes, bytes], viewer: Viewer) -> Failure | None:
+        """Why a request that changes something is not carried out: a cookie comes along whatever page asks."""
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if origin:
+            scheme, _, named = origin.partition("://")
+            is_own = scheme in ("http", "https") and bool(host_name(host)) and named == host
+            if is_own or origin in self._origins:
+                return None
+        elif not viewer.by_cookie:
+            return None  # a program that sends a key in a header
+        message = "Only the console's own page may ask for this. Behind a proxy server.origins must list its address."
+        return Failure(403, "forbidden", message)
+
     def _by_key(self, name: str) -> Viewer | None:
         for key in self._settings.keys:
             if key.name == name and key.console:
                 return Viewer(name, sees_all=key.console == "all")
         return None
 
-    def _signature(self, said: str) -> str:
+    def _signature(self, said: str, port: int) -> str:
+        """Good for one port, and as long as the key stays the same."""
+        name = _decoded(said.partition(".")[0])
+        values = [
+            self._settings.key_of(key).encode(errors="replace") for key in self._settings.keys if key.name == name
+        ]
+        digest = hashlib.sha256(b"".join(values)).hexdigest()
+        return self._signed(f"{port}:{digest}:{said}")
+
+    def _signed(self, said: str) -> str:
         return hmac.new(self._token, b"console:" + said.encode(), hashlib.sha256).hexdigest()
+
+
+def _cookie_in(text: str, name: str) -> str:
+    """The value of one cookie; what others look like does not matter."""
+    for each in text.split(";"):
+        found, _, value = each.strip().partition("=")
+        if found == name:
+            return value
+    return ""
 
 
 def cookie_name(port: int) -> str:
@@ -151,16 +200,3 @@ def _decoded(text: str) -> str:
         return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except ValueError:
         return ""
-
-
-def foreign_post(headers: Mapping[bytes, bytes], viewer: Viewer) -> Failure | None:
-    """Why a request that changes something is not carried out: a cookie comes along whatever page asks."""
-    origin = headers.get(b"origin", b"").decode("latin-1").lower()
-    host = headers.get(b"host", b"").decode("latin-1").lower()
-    if origin:
-        scheme, _, named = origin.partition("://")
-        if scheme in ("http", "https") and host_name(host) and named == host:
-            return None
-    elif not viewer.by_cookie:
-        return None  # a program that sends a key in a header
-    return Failure(403, "forbidden", "Only the console's own page may ask for this.")

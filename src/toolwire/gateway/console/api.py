@@ -1,8 +1,9 @@
 """What the page asks for, as JSON. Who looks is known, and is shown what they may see."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -12,20 +13,24 @@ from starlette.types import ASGIApp
 from toolwire import __version__
 from toolwire.core.errors import BadRequest
 from toolwire.core.notes import CODES
-from toolwire.gateway.console.access import Viewer
+from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.checks import Checks, CheckState
 from toolwire.gateway.console.conversations import Member, first_difference, grouped, overview, timeline
 from toolwire.gateway.console.everyone import Everyone
-from toolwire.gateway.console.http import HEADERS, PassedOn, address_of, as_json, body_of, given_in
+from toolwire.gateway.console.http import HEADERS, PassedOn, address_of, as_json, as_large_json, body_of, given_in
 from toolwire.gateway.console.local import Local
-from toolwire.gateway.console.numbers import Report
+from toolwire.gateway.console.model_lists import ModelLists
+from toolwire.gateway.console.numbers import Report, latencies
 from toolwire.gateway.console.numbers import shown as shown_numbers
 from toolwire.gateway.console.own_turns import OwnTurns
 from toolwire.gateway.console.prompts import Prompt
 from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.stored import Stored
+from toolwire.gateway.console.threads import off_loop
+from toolwire.gateway.console.watch import MOST_CAPTURED
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.keys import Caller
+from toolwire.turns.settings import CONSOLE_NAME
 
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'; sandbox"
 MOST_BODY = 4 * 1024 * 1024
@@ -33,20 +38,25 @@ MOST_BODY = 4 * 1024 * 1024
 PROMPTS = 2000
 """Turns among which conversations are looked for."""
 
+_decode_after = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]).decode
+
 Handler = Callable[[Request, Viewer], Awaitable[Response]]
 
 
 class Api:
     """The handlers."""
 
-    def __init__(self, shared: Shared, endpoints: Mapping[str, ASGIApp]) -> None:
+    def __init__(self, shared: Shared, endpoints: Mapping[str, ASGIApp], access: Access) -> None:
         assert shared.watch is not None
         self._shared = shared
         self._watch = shared.watch
         self._own = OwnTurns(endpoints)
+        self._access = access
         self._checks = Checks(shared.settings)
         self._stored = Stored(shared.store, shared.watch.secrets, shows_everything=shared.watch.keeps_everything)
         self._everyone = Everyone(Local(shared.watch, shared.engine.router, self._checks), shared.process)
+        self._models = ModelLists(shared.engine.router)
+        shared.watch.captured = self._everyone.captured
         self.table: tuple[tuple[str, str, Handler], ...] = (
             ("GET", "/me", self._me),
             ("GET", "/turns", self._turns),
@@ -69,6 +79,8 @@ class Api:
 
     async def close(self) -> None:
         await self._checks.stop()
+        await self._models.stop()
+        await self._everyone.close()
 
     # Turns
 
@@ -91,14 +103,14 @@ class Api:
 
     async def _turns(self, request: Request, viewer: Viewer) -> Response:
         try:
-            after: Any = msgspec.json.decode(request.query_params.get("after", "{}"), type=dict[str, int])
+            after = _decode_after(request.query_params.get("after", "{}"))
         except msgspec.DecodeError:
             raise BadRequest("after must be what the last answer gave.", "after") from None
         answers = await self._everyone.ask("rows", viewer, after=after)
-        return as_json({"now": time.time(), "workers": answers})
+        return await as_large_json({"now": time.time(), "workers": answers})
 
     async def _turn(self, request: Request, viewer: Viewer) -> Response:
-        return as_json(await self._everyone.one("turn", viewer, id=request.path_params["id"]))
+        return await as_large_json(await self._everyone.one("turn", viewer, id=request.path_params["id"]))
 
     async def _recording(self, request: Request, viewer: Viewer) -> Response:
         id = request.path_params["id"]
@@ -114,8 +126,8 @@ class Api:
 
     async def _capture(self, request: Request, viewer: Viewer) -> Response:
         count: Any = (await given_in(request)).get("count")
-        if type(count) is not int or count < 0:
-            raise BadRequest("count must be a number of turns.", "count")
+        if type(count) is not int or not 0 <= count <= MOST_CAPTURED:
+            raise BadRequest(f"count must be a number of turns, at most {MOST_CAPTURED}.", "count")
         await self._everyone.ask("capture", viewer, count=count)
         return as_json({"count": count})
 
@@ -125,34 +137,31 @@ class Api:
         if not isinstance(model, str) or not model:
             raise BadRequest("model must name a model.", "model")
         kept = await self._everyone.one("request", viewer, id=id)
-        return as_json(await self._own.again(kept, id, model))
+        return as_json(await self._own.again(viewer.key, kept, id, model, request.receive))
 
     async def _try(self, request: Request, viewer: Viewer) -> Response:
         body = await body_of(request, MOST_BODY)
-        caller = Caller(viewer.key or ("console" if self._shared.settings.keys else ""))
+        caller = Caller(viewer.key or (CONSOLE_NAME if self._shared.settings.keys else ""))
         return PassedOn(self._own, request.query_params.get("dialect", ""), body, caller)
 
     # Conversations
 
     async def _members(self, viewer: Viewer) -> list[list[Member]]:
-        prompts: dict[str, Prompt] = {}
-        rows: dict[str, Row] = {}
-        for found in await self._everyone.ask("prompts", viewer, most=PROMPTS):
-            for row, prompt in msgspec.convert(found, list[tuple[Row, Prompt]]):
-                rows[row.id], prompts[row.id] = row, prompt
-        return grouped(Member(rows[id], prompt) for id, prompt in prompts.items())
+        """All conversations. They are put together in a thread, for there may be many turns."""
+        return await asyncio.to_thread(_grouped, await self._everyone.ask("prompts", viewer, most=PROMPTS))
 
     async def _conversations(self, request: Request, viewer: Viewer) -> Response:
-        return as_json([overview(members) for members in await self._members(viewer)])
+        found = await self._members(viewer)
+        return await as_large_json(await asyncio.to_thread(lambda: [overview(members) for members in found]))
 
     async def _conversation(self, request: Request, viewer: Viewer) -> Response:
         id = request.path_params["id"]
         for members in await self._members(viewer):
             if any(member.row.id == id for member in members):
-                turns = timeline(members)
+                turns = await asyncio.to_thread(timeline, members)
                 for turn in turns:
                     await self._locate(turn, viewer)
-                return as_json({"overview": overview(members), "turns": turns})
+                return await as_large_json({"overview": overview(members), "turns": turns})
         raise BadRequest("There is no such conversation here.", status=404)
 
     async def _locate(self, turn: dict[str, Any], viewer: Viewer) -> None:
@@ -164,7 +173,7 @@ class Api:
         own = await self._everyone.ask("segment", viewer, id=turn["row"]["id"], index=index)
         other = await self._everyone.ask("segment", viewer, id=cache["against"], index=index)
         if own and other:
-            at = first_difference(own[0], other[0])
+            at = await off_loop(len(own[0]), first_difference, own[0], other[0])
             cache["byte"] += at
             cache["now"], cache["was"] = (_excerpt(text, at) for text in (own[0], other[0]))
 
@@ -184,22 +193,21 @@ class Api:
 
     async def _backends(self, request: Request, viewer: Viewer) -> Response:
         shared = self._shared
-        workers = await self._everyone.ask("backends", viewer)
-        listed: dict[str, list[str]] = {}
-        for model, name in await shared.engine.router.models("", "openai"):
-            listed.setdefault(name, []).append(model)
+        workers, listed = await asyncio.gather(self._everyone.ask("backends", viewer), self._models.known())
         out: list[dict[str, Any]] = []
         for backend in shared.settings.backends:
-            found = [worker[backend.name] for worker in workers]
+            found = [worker[backend.name] for worker in workers if backend.name in worker]
+            turns = sorted(turn for each in found for turn in each["turns"])
             out.append(
                 {
                     "name": backend.name,
                     "kind": backend.kind,
                     "url": shared.engine.router.url_of(backend.name) if viewer.sees_all else "",
                     "models": listed.get(backend.name) or list(backend.models),
-                    "cooling": max(each["cooling"] for each in found),
+                    "cooling": max((each["cooling"] for each in found), default=0),
                     "failovers": sum(each["failovers"] for each in found),
-                    "turns": sorted(turn for each in found for turn in each["turns"]),
+                    "turns": turns,
+                    **latencies(turns),
                     "checkable": viewer.sees_all,
                 }
             )
@@ -212,8 +220,7 @@ class Api:
         if backend is None:
             raise BadRequest("There is no such backend.", code="not_found", status=404)
         model: Any = (await given_in(request)).get("model") or next(iter(backend.literal_models), "")
-        keys = {key.name: key for key in settings.keys}
-        key = settings.key_of(keys[viewer.key]) if viewer.key in keys else ""
+        key = self._access.own_key() if settings.keys else ""
         is_busy = (await self._state_of_check(viewer)).running
         if is_busy or not self._checks.start(backend, str(model), address_of(request), key):
             raise BadRequest("A check is running already.", code="busy", status=409)
@@ -238,13 +245,21 @@ class Api:
 
     async def _numbers(self, request: Request, viewer: Viewer) -> Response:
         found = await self._everyone.ask("numbers", viewer)
-        reports = [msgspec.convert(each, Report) for each in found]
-        return as_json({**shown_numbers(reports), "own": not viewer.sees_all})
+        shown = await asyncio.to_thread(lambda: shown_numbers([msgspec.convert(each, Report) for each in found]))
+        return as_json({**shown, "own": not viewer.sees_all})
 
 
 def _everybody(viewer: Viewer) -> None:
     if not viewer.sees_all:
         raise BadRequest('This needs the token, or a key with console = "all".', code="forbidden", status=403)
+
+
+def _grouped(answers: list[Any]) -> list[list[Member]]:
+    members: dict[str, Member] = {}
+    for found in answers:
+        for row, prompt in msgspec.convert(found, list[tuple[Row, Prompt]]):
+            members[row.id] = Member(row, prompt)
+    return grouped(members.values())
 
 
 def _file_name(id: str) -> str:

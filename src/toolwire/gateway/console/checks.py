@@ -1,12 +1,14 @@
 """Runs `toolwire check` against a backend, in a process of its own, and holds its report until the next one."""
 
 import asyncio
+import base64
 import os
 import sys
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -58,40 +60,69 @@ class Checks:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    async def _run(self, command: list[str], key: str) -> None:
-        environment = inherited(self._settings.secret_variables, ()) | {"TOOLWIRE_CHECK_KEY": key}
+    async def _run(self, command: list[str], secrets: dict[str, str]) -> None:
         state = self.state
-        with tempfile.TemporaryDirectory(prefix="toolwire-check-") as folder:
-            path = Path(folder) / "report.html"
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-P", "-m", "toolwire", "check", *command, "--budget", str(BUDGET), "--report", str(path)),
-                env=environment,
-                cwd=folder,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
-            try:
+        try:
+            with tempfile.TemporaryDirectory(prefix="toolwire-check-") as folder:
+                path = Path(folder) / "report.html"
                 async with asyncio.timeout(LONGEST):
-                    said, _ = await process.communicate()
-                state.said = clean(said.decode(errors="replace")[-4000:])
-                state.code = process.returncode
+                    state.code, state.said = await self._said(command, secrets, path)
                 if path.is_file() and path.stat().st_size <= LARGEST:
                     self.report = await asyncio.to_thread(path.read_bytes)
                     state.has_report = True
-            except TimeoutError:
-                state.said = f"It took longer than {LONGEST:g} seconds and was ended."
-            finally:
-                state.running = False
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
+        except TimeoutError:
+            state.said = f"It took longer than {LONGEST:g} seconds and was ended."
+        except OSError as error:
+            state.said = f"It could not be started: {error.strerror}."
+        finally:
+            state.running = False
+
+    async def _said(self, command: list[str], secrets: dict[str, str], report: Path) -> tuple[int | None, str]:
+        """The exit code of a check, and the last of what it printed."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-P", "-m", "toolwire", "check", *command, "--budget", str(BUDGET), "--report", str(report)),
+            env=inherited(self._settings.secret_variables, ()) | secrets,
+            cwd=report.parent,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            said, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return process.returncode, clean(said.decode(errors="replace")[-4000:])
 
 
-def _command(backend: Backend, model: str, gateway: str, key: str) -> tuple[list[str], str]:
-    """The arguments of a check, and the key to send. A backend without an address is checked through the gateway."""
-    if backend.kind in HTTP_KINDS and backend.base_url and not backend.auth:
-        own = os.environ.get(backend.api_key_env, "") if backend.api_key_env else ""
-        return [backend.base_url, "--api", backend.kind, *(("--model", model) if model else ())], own
-    return [gateway, "--api", "responses", "--model", f"{backend.name}/{model}" if model else backend.name], key
+def _command(backend: Backend, model: str, gateway: str, key: str) -> tuple[list[str], dict[str, str]]:
+    """The arguments of a check, and the variables that hold what is secret: everybody can read a command line.
+
+    A backend without an address is checked through the gateway.
+    """
+    if backend.kind not in HTTP_KINDS or not backend.base_url or backend.auth:
+        named = f"{backend.name}/{model}" if model else backend.name
+        return [gateway, "--api", "responses", "--model", named], {"TOOLWIRE_CHECK_KEY": key}
+    own = os.environ.get(backend.api_key_env, "") if backend.api_key_env else ""
+    address, headers = _without_user(backend.base_url)
+    headers |= backend.headers
+    if backend.key_header and own:
+        headers[backend.key_header], own = own, ""
+    secrets = {
+        "TOOLWIRE_CHECK_KEY": own,
+        "TOOLWIRE_CHECK_HEADERS": msgspec.json.encode(headers).decode(),
+        "TOOLWIRE_CHECK_QUERY": msgspec.json.encode(backend.query).decode(),
+    }
+    return [address, "--api", backend.kind, *(("--model", model) if model else ())], secrets
+
+
+def _without_user(url: str) -> tuple[str, dict[str, str]]:
+    """An address without its user and password, and the header that has them."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, {}
+    header = base64.b64encode(unquote(user).encode()).decode()
+    return parts._replace(netloc=host).geturl(), {"authorization": f"Basic {header}"}

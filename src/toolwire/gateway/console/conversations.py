@@ -94,7 +94,7 @@ def overview(members: Sequence[Member]) -> dict[str, Any]:
         "calls": sum(each.row.call_count for each in members),
         "input": last.row.input,
         "output": sum(each.row.output for each in members),
-        "errors": sum(each.row.status >= 400 for each in members),
+        "errors": sum(each.row.failed for each in members),
     }
 
 
@@ -162,5 +162,11 @@ def _common(one: Sequence[Segment], other: Sequence[Segment]) -> int:
 def first_difference(one: str, other: str) -> int:
     """How many bytes two texts have in common at the beginning."""
     a, b = one.encode(), other.encode()
-    pairs = zip(a, b, strict=False)
-    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
+    same, differs = 0, min(len(a), len(b)) + 1  # so many bytes are the same, so many are not
+    while same + 1 < differs:
+        middle = (same + differs) // 2
+        if a[same:middle] == b[same:middle]:
+            same = middle
+        else:
+            differs = middle
+    return same

@@ -13,6 +13,7 @@ import msgspec
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.local import Local
+from toolwire.gateway.console.threads import off_loop
 from toolwire.gateway.peers import PeerFailed, PeerGone
 from toolwire.gateway.process import Process
 
@@ -39,16 +40,27 @@ class Everyone:
     def __init__(self, local: Local, process: Process) -> None:
         self._local = local
         self._colleagues = process.colleagues
+        self._telling: set[asyncio.Task[list[Any]]] = set()
         if self._colleagues is not None:
             self._colleagues.server.handle(NAME, self._answer)
+
+    async def close(self) -> None:
+        for task in tuple(self._telling):
+            task.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)
 
     async def ask(self, question: str, viewer: Viewer, **given: Any) -> list[Any]:
         """What every process answers, this one first; those that have nothing to say are left out."""
         own = self._local.answer(question, viewer, given)
-        payload = _encode(_Asked(question, viewer, given))
-        others = self._colleagues.peers.others() if self._colleagues is not None else []
-        found = await asyncio.gather(own, *(self._ask_peer(each, payload) for each in others))
-        return [each for each in found if each is not None]
+        found = await asyncio.gather(own, self._ask_others(question, viewer, given))
+        return [each for each in (found[0], *found[1]) if each is not None]
+
+    def captured(self, name: str) -> None:
+        """Tell the others that one of the turns that were asked for is kept here."""
+        if self._colleagues is not None:
+            task = asyncio.create_task(self._ask_others("captured", Viewer(), {"name": name}))
+            self._telling.add(task)
+            task.add_done_callback(self._telling.discard)
 
     async def one(self, question: str, viewer: Viewer, **given: Any) -> Any:
         """The answer of the one process that has one."""
@@ -58,17 +70,21 @@ class Everyone:
             raise BadRequest(message, code="not_found", status=404)
         return found[0]
 
+    async def _ask_others(self, question: str, viewer: Viewer, given: dict[str, Any]) -> list[Any]:
+        payload = _encode(_Asked(question, viewer, given))
+        others = self._colleagues.peers.others() if self._colleagues is not None else []
+        return await asyncio.gather(*(self._ask_peer(each, payload) for each in others))
+
     async def _ask_peer(self, incarnation: str, payload: bytes) -> Any:
         assert self._colleagues is not None
         peers = self._colleagues.peers
         try:
-            return msgspec.msgpack.decode(
-                await peers.ask_whole(incarnation, NAME, payload, LARGEST, patience=PATIENCE), strict=False
-            )
+            answer = await peers.ask_whole(incarnation, NAME, payload, LARGEST, patience=PATIENCE)
+            return await off_loop(len(answer), msgspec.msgpack.decode, answer, strict=False)
         except (PeerGone, PeerFailed, msgspec.DecodeError):
             return None
 
     async def _answer(self, payload: bytes) -> AsyncGenerator[bytes]:
         """For a colleague."""
         asked = _decode(payload)
-        yield _encode(await self._local.answer(asked.question, asked.viewer, asked.given))
+        yield await asyncio.to_thread(_encode, await self._local.answer(asked.question, asked.viewer, asked.given))

@@ -1,5 +1,6 @@
 """Answers of the console: no other page may frame, read or keep them, and nothing is loaded from elsewhere."""
 
+import asyncio
 from typing import Any, cast
 
 import msgspec
@@ -87,6 +88,11 @@ def as_html(page: bytes, status: int = 200) -> Response:
 
 def as_json(value: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, HEADERS, "application/json")
+
+
+async def as_large_json(value: object) -> Response:
+    """An answer that may have many bytes."""
+    return Response(await asyncio.to_thread(msgspec.json.encode, value), 200, HEADERS, "application/json")
 
 
 def as_failure(failure: Failure) -> Response:

@@ -16,21 +16,24 @@ import msgspec
 from toolwire.core.bounds import Steps
 from toolwire.core.events import Note
 from toolwire.core.jsonrpc import JSON_LINES
-from toolwire.core.recording import REMOVED, secret_spans, without_spans
+from toolwire.core.recording import REMOVED, merged, secret_spans, without_spans
 from toolwire.gateway.console.reading import Reading, reading
 from toolwire.gateway.console.rows import LONGEST
 from toolwire.turns.trace import AttemptTrace, TurnTrace
 
 BYTES_PER_STEP = 64 * 1024
 MARGIN = 16 * 1024
-"""Bytes more than any secret has."""
+"""Bytes that secrets have at most, with their names. What is longer is removed up to the end of its string."""
+NAME = 1024
+"""Bytes that the name of a value takes at most, with what is between them."""
+_IN_STRING = re.compile(rb'(?:[^"\\]|\\.)+', re.DOTALL)
 
 SHOWN_HEADERS = re.compile(
     r"user-agent|accept|content-(type|length|encoding)|host|anthropic-(version|beta|dangerous-direct-browser-access)"
     r"|openai-(beta|organization|project|processing-ms)|x-stainless-[\w-]+|x-app|originator|version|x-proxy-[\w-]+"
     r"|x-codex-[\w-]+|x-toolwire-[\w-]+|x-claude-code-session-id|x-client-request-id|x-request-id|request-id"
     r"|x-upstream-request-id|session[_-]id|conversation_id|x-session-id|(x-|anthropic-)ratelimit-[\w-]+|retry-after"
-    r"|cache-control|date|server|origin|referer|access-control-[\w-]+|vary|transfer-encoding|x-accel-buffering"
+    r"|cache-control|date|server|origin|access-control-[\w-]+|vary|transfer-encoding|x-accel-buffering"
 )
 """Headers whose values are kept. Of all others the console knows the name."""
 
@@ -83,6 +86,7 @@ class WholeTurn(msgspec.Struct, array_like=True):
     notes: list[tuple[str, str]]
     is_cut: bool
     is_socket: bool
+    path: str = ""
 
 
 _decode = msgspec.msgpack.Decoder(WholeTurn).decode
@@ -109,9 +113,10 @@ def whole_turn(
 ) -> Steps[WholeTurn]:
     """What is kept of a trace."""
     began = trace.began
+    request = yield from redacted(trace.request, secrets)
     attempts: list[KeptAttempt] = []
     for each in trace.attempts:
-        made = yield from _attempt(each, began, secrets)
+        made = yield from _attempt(each, request, secrets)
         attempts.append(made)
     separator = b"\n" if is_socket else b""
     written = [(now, b"".join([piece + separator for piece in pieces])) for now, pieces in trace.written]
@@ -119,7 +124,6 @@ def whole_turn(
     answer = yield from _spoken(dialect, form, written, began, secrets)
     if any(each.reply.withheld for each in attempts):
         answer = Stream(withheld=True)
-    request = yield from redacted(trace.request, secrets)
     given = {name.decode("latin-1"): value.decode("latin-1") for name, value in trace.request_headers.items()}
     answered = {name.decode("latin-1"): value.decode("latin-1") for name, value in trace.answer_headers}
     return WholeTurn(
@@ -131,15 +135,19 @@ def whole_turn(
         [(note.code, _text(note.subject.encode(errors="replace"), secrets)[: 4 * LONGEST]) for note in notes],
         trace.is_cut,
         is_socket,
+        _text(trace.path.encode(errors="replace"), secrets)[: 4 * LONGEST],
     )
 
 
-def _attempt(trace: AttemptTrace, began: float, secrets: tuple[bytes, ...]) -> Steps[KeptAttempt]:
+def _attempt(trace: AttemptTrace, request: bytes, secrets: tuple[bytes, ...]) -> Steps[KeptAttempt]:
+    """An attempt as it is kept. What was sent may be the client's request as it came."""
+    began = trace.turn.began
     kind = trace.headers.get("content-type", "")
     reply = yield from _spoken(trace.kind, kind, trace.reads, began, secrets)
     sent: list[Sent] = []
     for now, path, body in trace.sent:
-        sent.append(Sent(_since(now, began), path, (yield from redacted(body, secrets))))
+        kept = request if body is trace.turn.request else (yield from redacted(body, secrets))
+        sent.append(Sent(_since(now, began), path, kept))
     return KeptAttempt(
         trace.backend,
         trace.kind,
@@ -164,10 +172,12 @@ def _spoken(
 ) -> Steps[Stream]:
     """A stream without secrets; nothing of it, if its frames spell one together."""
     stream = yield from _stream(parts, began, secrets)
-    raw = yield from reading(kind, form, parts)
-    if any(secret_spans(text, secrets) for text in _texts(raw)):
+    said = _texts((yield from reading(kind, form, parts)))
+    clean: list[bytes] = []
+    for text in said:
+        clean += ((yield from redacted(text, secrets)),)
+    if clean != said:
         kept = yield from reading(kind, form, stream.parts())
-        clean = [without_spans(text, secret_spans(text, secrets)) for text in _texts(raw)]
         if clean != _texts(kept):
             return Stream(withheld=True)
     return stream
@@ -203,17 +213,34 @@ def redacted(data: bytes, secrets: tuple[bytes, ...]) -> Steps[bytes]:
 
 
 def _spans(data: bytes, secrets: tuple[bytes, ...]) -> Steps[list[tuple[int, int]]]:
-    """All secrets, step by step. A step looks a little further than it goes, so that none is cut in two."""
+    """All secrets, step by step. A step looks further than it goes, so that none is cut in two, and a little back, so
+    that no long value is without its name."""
     found: list[tuple[int, int]] = []
     start = 0
     while start < len(data):
         until = start + BYTES_PER_STEP
-        spans = secret_spans(data, secrets, start, until + MARGIN)
-        own = [span for span in spans if span[0] < until]
-        found += own
-        start = max(until, own[-1][1]) if own else until
+        end = min(until + MARGIN, len(data))
+        spans = secret_spans(data, secrets, max(0, start - NAME), end)
         yield
-    return found
+        is_cut = end < len(data) and spans and spans[-1][1] >= end - 1  # or it ends before an escape
+        if is_cut and spans[-1][0] < until:
+            behind = yield from _end_of_string(data, spans[-1][1])
+            spans.append((spans[-1][0], behind))
+            until = max(until, behind)
+        found += spans
+        start = until
+    return merged(found)
+
+
+def _end_of_string(data: bytes, at: int) -> Steps[int]:
+    """Where the JSON string ends in the middle of which this is."""
+    while at < len(data):
+        match = _IN_STRING.match(data, at, at + BYTES_PER_STEP)
+        if match is None:
+            return at
+        at = match.end()
+        yield
+    return at
 
 
 def _text(data: bytes, secrets: tuple[bytes, ...]) -> str:

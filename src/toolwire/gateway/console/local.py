@@ -6,7 +6,8 @@ is done in a thread, on turns that nothing changes any more.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
+from heapq import nlargest
 from typing import Any, TypeAlias
 
 import msgspec
@@ -14,15 +15,19 @@ import msgspec
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.checks import Checks
 from toolwire.gateway.console.keep import unpack
-from toolwire.gateway.console.numbers import Counts, Report
+from toolwire.gateway.console.numbers import report_of
 from toolwire.gateway.console.prompts import Prompts
 from toolwire.gateway.console.ring import Kept
+from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.threads import off_loop
 from toolwire.gateway.console.views import as_recording, turn_view
-from toolwire.gateway.console.watch import Watch
+from toolwire.gateway.console.watch import EVERYBODY, Watch
 from toolwire.turns.routes import Router
 
 ROWS = 2000
 """Rows of one answer."""
+BYTES = 500
+"""What a row has in an answer, about."""
 LATENCIES = 200
 """Turns of one backend whose times are drawn."""
 
@@ -44,6 +49,7 @@ class Local:
             "request": self._request,
             "pin": self._pin,
             "capture": self._capture,
+            "captured": self._captured,
             "prompts": self._all_prompts,
             "segment": self._segment,
             "numbers": self._numbers,
@@ -56,8 +62,10 @@ class Local:
         """The answer for somebody who sees so much; None if there is nothing to say."""
         return await self._questions[question](viewer, given)
 
-    def _seen(self, viewer: Viewer) -> Iterable[Kept]:
-        return (kept for kept in self._watch.ring if viewer.sees(kept.row.key))
+    def _seen(self, viewer: Viewer) -> Callable[[], list[Kept]]:
+        """What finds the turns that are shown to somebody. There may be many, so a thread does it."""
+        turns = list(self._watch.ring)
+        return lambda: [kept for kept in turns if viewer.sees(kept.row.key)]
 
     async def _find(self, viewer: Viewer, id: str) -> Kept | None:
         kept = self._watch.ring.get(id)
@@ -70,15 +78,18 @@ class Local:
     async def _rows(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         watch, ring = self._watch, self._watch.ring
         rows = ring.since(given["after"].get(watch.process, 0), ROWS)
+        sees_all, key = viewer.sees_all, viewer.key
         return {
             "process": watch.process,
-            "seq": rows[-1].seq if rows else ring.seq,
+            "seq": rows[-1].seq if rows else ring.now(),
             "more": len(rows) == ROWS,
-            "rows": [msgspec.to_builtins(row) for row in rows if viewer.sees(row.key)],
+            "rows": await off_loop(
+                BYTES * len(rows), msgspec.to_builtins, [row for row in rows if viewer.sees(row.key)]
+            ),
             "running": [msgspec.to_builtins(row) for row in watch.running() if viewer.sees(row.key)],
-            "kept_bytes": ring.size,
-            "busy": watch.busy,
-            "capturing": watch.next.get("*" if viewer.sees_all else viewer.key, 0),
+            "kept_bytes": ring.size if sees_all else ring.sizes[key],
+            "busy": watch.busy.total() if sees_all else watch.busy[key],
+            "capturing": watch.next.get(EVERYBODY if sees_all else key, 0),
         }
 
     async def _turn(self, viewer: Viewer, given: dict[str, Any]) -> Any:
@@ -94,28 +105,38 @@ class Local:
         kept = await self._whole(viewer, given["id"])
         if kept is None:
             return None
-        body = unpack(kept.packed).request
-        return {"owner": kept.owner, "key": kept.row.key, "dialect": kept.row.dialect, "body": body}
+        turn = await asyncio.to_thread(unpack, kept.packed)
+        return {"owner": kept.owner, "key": kept.row.key, "path": turn.path, "body": turn.request}
 
     async def _pin(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         kept = await self._find(viewer, given["id"])
         if kept is None:
             return None
-        if given["pinned"]:
-            return {"pinned": self._watch.ring.pin(kept.row.id)}
-        self._watch.ring.unpin(kept.row.id)
-        return {"pinned": False}
+        ring, id = self._watch.ring, kept.row.id
+        if not given["pinned"]:
+            ring.unpin(id)
+            return {"pinned": False, "full": False}
+        share = 1.0 if viewer.sees_all else self._watch.pin_share
+        pinned = ring.pin(id, viewer.key, share)
+        return {"pinned": pinned, "full": not pinned}
 
     async def _capture(self, viewer: Viewer, given: dict[str, Any]) -> Any:
-        self._watch.capture("*" if viewer.sees_all else viewer.key, given["count"])
+        self._watch.capture(EVERYBODY if viewer.sees_all else viewer.key, given["count"])
+        return True
+
+    async def _captured(self, viewer: Viewer, given: dict[str, Any]) -> Any:
+        """Another process has kept one of the turns that were asked for."""
+        name = given["name"]
+        self._watch.capture(name, self._watch.next.get(name, 0) - 1)
         return True
 
     async def _all_prompts(self, viewer: Viewer, given: dict[str, Any]) -> Any:
-        for kept in [kept for kept in self._seen(viewer) if kept.row.kept == "waiting"]:
+        seen = await asyncio.to_thread(self._seen(viewer))
+        for kept in [kept for kept in seen if kept.row.kept == "waiting"]:
             await self._watch.prepared(kept.row.id)
-        whole = [kept for kept in self._seen(viewer) if kept.packed][-given["most"] :]
 
         def made() -> Any:
+            whole = [kept for kept in seen if kept.packed][-given["most"] :]
             return [msgspec.to_builtins((kept.row, self._prompts.of(kept))) for kept in whole]
 
         return await asyncio.to_thread(made)
@@ -127,12 +148,8 @@ class Local:
     async def _numbers(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         if viewer.sees_all:
             return msgspec.to_builtins(self._watch.numbers.report())
-        counts = Counts()
-        oldest = 0.0
-        for kept in self._seen(viewer):
-            counts.add(kept.row)
-            oldest = min(oldest or kept.row.at, kept.row.at)
-        return msgspec.to_builtins(Report(oldest, counts, []))
+        seen = self._seen(viewer)
+        return await asyncio.to_thread(lambda: msgspec.to_builtins(report_of(kept.row for kept in seen())))
 
     async def _check(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         return msgspec.to_builtins(self._checks.state) if self._checks.state.backend else None
@@ -142,19 +159,28 @@ class Local:
 
     async def _backends(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         """How the backends do, as far as this process knows."""
-        failed: Counter[str] = Counter()
-        turns: dict[str, list[Any]] = {}
-        for kept in self._seen(viewer):
-            row = kept.row
-            tried = row.tried[:-1]
-            failed.update(each.rpartition(" ")[0] for each in tried if not each.startswith(f"{row.backend} "))
-            if row.backend:
-                turns.setdefault(row.backend, []).append([row.at, row.first_ms, row.ms, row.status, row.error])
+        failed, turns = await asyncio.to_thread(_by_backend, self._seen(viewer))
         return {
             route.backend.name: {
                 "cooling": self._router.cooling(route),
                 "failovers": failed[route.backend.name],
-                "turns": sorted(turns.get(route.backend.name, []))[-LATENCIES:],
+                "turns": turns.get(route.backend.name, []),
             }
             for route in self._router.routes
         }
+
+
+def _by_backend(seen: Callable[[], list[Kept]]) -> tuple[Counter[str], dict[str, list[Any]]]:
+    """How often others had to stand in for each backend, and the times of its last turns."""
+    failed: Counter[str] = Counter()
+    rows: dict[str, list[Row]] = {}
+    for row in (kept.row for kept in seen()):
+        failed.update(each.rpartition(" ")[0] for each in row.tried[:-1] if not each.startswith(f"{row.backend} "))
+        if row.backend:
+            rows.setdefault(row.backend, []).append(row)
+    return failed, {name: _times(found) for name, found in rows.items()}
+
+
+def _times(rows: list[Row]) -> list[Any]:
+    last = nlargest(LATENCIES, rows, key=lambda row: row.at)
+    return [[row.at, row.first_ms, row.ms, row.status, row.error] for row in reversed(last)]

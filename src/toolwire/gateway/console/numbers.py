@@ -5,12 +5,13 @@ Names of tools and models come from clients, so only so many of them are told ap
 
 import time
 from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from math import frexp
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
 
-from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.rows import FAILED, Row
 
 MINUTES = 60
 MOST_NAMES = 200
@@ -19,7 +20,7 @@ OTHERS = "(others)"
 _PARTS = 16
 """Steps in which times are counted between a number and its double."""
 _CALLS_KEPT = 5000
-"""Calls whose results are waited for."""
+"""Calls whose results are waited for, and results whose calls another process may have made."""
 
 
 def _bucket(ms: float) -> int:
@@ -50,27 +51,24 @@ class Counts(msgspec.Struct):
 
     def add(self, row: Row) -> None:
         self.turns += 1
-        self.errors += row.status >= 400
+        self.errors += row.failed
         self.input += row.input
         self.output += row.output
         self.cached += row.cached
-        if row.first_ms and row.status < 400:
+        if row.first_ms and not row.failed:
             bucket = _bucket(row.first_ms)
             self.first[bucket] = self.first.get(bucket, 0) + 1
         bucket = _bucket(row.ms)
         self.total[bucket] = self.total.get(bucket, 0) + 1
         for name in row.calls:
-            self._name(self.calls, name)
+            _add_name(self.calls, name, 1)
         for code in row.notes:
-            _add(self.notes, code)
-
-    def _name(self, counts: dict[str, int], name: str) -> None:
-        _add(counts, name if name in counts or len(counts) < MOST_NAMES else OTHERS)
+            _add_name(self.notes, code, 1)
 
     def result(self, name: str, *, failed: bool) -> None:
-        self._name(self.answered, name)
+        _add_name(self.answered, name, 1)
         if failed:
-            self._name(self.failed, name)
+            _add_name(self.failed, name, 1)
 
     def plus(self, other: "Counts") -> "Counts":
         """The sum of both, of no minute."""
@@ -97,18 +95,22 @@ class Counts(msgspec.Struct):
         }
 
 
-Count = TypeVar("Count", str, int)
-
-
-def _add(counts: dict[Count, int], what: Count) -> None:
-    counts[what] = counts.get(what, 0) + 1
+def _add_name(counts: dict[str, int], name: str, count: int) -> None:
+    """Count a name, or something else if there are too many of them."""
+    name = name if name in counts or len(counts) < MOST_NAMES else OTHERS
+    counts[name] = counts.get(name, 0) + count
 
 
 def _sum(one: Any, other: Any) -> Any:
-    if isinstance(one, dict):
-        counts = cast("dict[Any, int]", one)
-        return {what: counts.get(what, 0) + other.get(what, 0) for what in (*counts, *other)}
-    return one + other
+    if not isinstance(one, dict):
+        return one + other
+    out = dict(cast("dict[Any, int]", one))
+    for what, count in cast("dict[Any, int]", other).items():
+        if isinstance(what, str):
+            _add_name(cast("dict[str, int]", out), what, count)
+        else:
+            out[what] = out.get(what, 0) + count
+    return out
 
 
 def _most_first(counts: dict[str, int]) -> list[tuple[str, int]]:
@@ -126,6 +128,46 @@ def percentile(counts: dict[int, int], share: float) -> float | None:
     return None
 
 
+def latencies(turns: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    """How fast a backend was in these turns, each as `[AT, FIRST_MS, MS, STATUS, ERROR]`, and how often it failed."""
+    counts = Counts()
+    for at, first_ms, ms, status, error in turns:
+        counts.add(Row("", at, "", first_ms=first_ms, ms=ms, status=status, error=error))
+    shown = counts.shown()
+    return {name: shown[name] for name in ("errors", "first_p50", "first_p99", "total_p50", "total_p99")}
+
+
+class Matches:
+    """Which tool a result is of. Calls and results that are still alone may find each other in another process."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, str] = {}
+        """The tool of each call without a result."""
+        self.results: dict[str, tuple[int, bool]] = {}
+        """The minute of each result without a call, and whether it failed."""
+
+    def call(self, row: Row) -> None:
+        """The calls of a turn."""
+        self.calls.update(zip(row.call_ids, row.calls, strict=False))
+        _shorten(self.calls)
+
+    def result(self, each: str, minute: int) -> tuple[str, bool]:
+        """The tool of a result, empty if it is not known here, and whether it failed."""
+        id = each.removesuffix(FAILED)
+        failed = id != each
+        name = self.calls.pop(id, "")
+        if not name:
+            self.results[id] = (minute, failed)
+            _shorten(self.results)
+        return name, failed
+
+
+def _shorten(entries: dict[str, Any]) -> None:
+    if len(entries) > _CALLS_KEPT:
+        for id in tuple(entries)[: _CALLS_KEPT // 2]:
+            del entries[id]
+
+
 class Numbers:
     """The counts of one process."""
 
@@ -134,31 +176,25 @@ class Numbers:
         self._all = Counts()  # of all minutes but the last
         self._now = 0
         self._minutes: deque[Counts] = deque(maxlen=MINUTES)
-        self._names: dict[str, str] = {}
+        self._matches = Matches()
 
     def count(self, row: Row) -> None:
         """A turn is over."""
-        self._minute().add(row)
+        counts = self._minute()
+        counts.add(row)
         if row.call_ids:
-            names = self._names
-            names.update(zip(row.call_ids, row.calls, strict=False))
-            if len(names) > _CALLS_KEPT:
-                for id in tuple(names)[: _CALLS_KEPT // 2]:
-                    del names[id]
-
-    def results(self, row: Row) -> None:
-        """Results of earlier calls came with a turn."""
+            self._matches.call(row)
         for each in row.results:
-            id, _, failed = each.partition(" ")
-            name = self._names.pop(id, "")
+            name, failed = self._matches.result(each, self._now)
             if name:
-                self._minute().result(name, failed=bool(failed))
+                counts.result(name, failed=failed)
 
     def report(self) -> "Report":
         """Everything that was counted, to be added to that of other processes."""
         oldest = int(time.time() // 60) - MINUTES
         last = self._minutes[-1] if self._minutes else Counts()
-        return Report(self.since, self._all.plus(last), [each for each in self._minutes if each.minute > oldest])
+        minutes = [each for each in self._minutes if each.minute > oldest]
+        return Report(self.since, self._all.plus(last), minutes, self._matches.calls, self._matches.results)
 
     def _minute(self) -> Counts:
         minute = int(time.time() // 60)
@@ -171,11 +207,32 @@ class Numbers:
 
 
 class Report(msgspec.Struct):
-    """The counts of a process."""
+    """The counts of a process, and what it could not match."""
 
     since: float
     all: Counts
     minutes: list[Counts]
+    calls: dict[str, str] = {}
+    results: dict[str, tuple[int, bool]] = {}
+
+
+def report_of(rows: Iterable[Row]) -> Report:
+    """The counts of these turns, as those of a process."""
+    oldest = int(time.time() // 60) - MINUTES
+    everything, minutes, matches = Counts(), dict[int, Counts](), Matches()
+    ordered = sorted(rows, key=lambda row: row.at)
+    for row in ordered:
+        minute = int((row.at + row.ms / 1000) // 60)
+        counts = (everything, minutes.setdefault(minute, Counts(minute))) if minute > oldest else (everything,)
+        for each in counts:
+            each.add(row)
+        matches.call(row)
+        for result in row.results:
+            name, failed = matches.result(result, minute)
+            for each in counts if name else ():
+                each.result(name, failed=failed)
+    since = ordered[0].at if ordered else time.time()
+    return Report(since, everything, list(minutes.values()), matches.calls, matches.results)
 
 
 def shown(reports: list[Report]) -> dict[str, Any]:
@@ -188,9 +245,22 @@ def shown(reports: list[Report]) -> dict[str, Any]:
             hour = hour.plus(minute)
             turns, errors = by_minute.get(minute.minute, [0, 0])
             by_minute[minute.minute] = [turns + minute.turns, errors + minute.errors]
+    oldest = int(time.time() // 60) - MINUTES
+    for name, minute, failed in _matched(reports):
+        for counts in (everything, hour) if minute > oldest else (everything,):
+            counts.result(name, failed=failed)
     return {
         "since": min((report.since for report in reports), default=time.time()),
         "start": everything.shown(),
         "hour": hour.shown(),
         "minutes": sorted([minute, *counts] for minute, counts in by_minute.items()),
     }
+
+
+def _matched(reports: list[Report]) -> Iterator[tuple[str, int, bool]]:
+    """Results that came to another process than that of their calls: tool, minute, and whether they failed."""
+    calls = {id: name for report in reports for id, name in report.calls.items()}
+    for report in reports:
+        for id, (minute, failed) in report.results.items():
+            if name := calls.pop(id, ""):
+                yield name, minute, failed

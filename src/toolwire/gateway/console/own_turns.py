@@ -3,7 +3,7 @@
 They take the same way as a client's: the endpoint of the dialect, in this process, in the name of whoever looks.
 """
 
-import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +12,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolwire.core.errors import BadRequest
 from toolwire.dialects import chat, messages, responses
+from toolwire.gateway.console.threads import off_loop
 from toolwire.gateway.exchange import FACTS
 from toolwire.gateway.keys import CALLER, Acting, Caller
 
 PATHS = {"chat": chat.PATH, "responses": responses.PATH, "messages": messages.PATH}
 TURN_HEADER = b"x-toolwire-turn"
+MOST_REPLAYS = 4
+"""Replays of one viewer at a time."""
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -25,28 +28,38 @@ class OwnTurns:
 
     def __init__(self, endpoints: Mapping[str, ASGIApp]) -> None:
         self._endpoints = endpoints
+        self._replays: Counter[str] = Counter()
 
-    async def again(self, kept: dict[str, Any], id: str, model: str) -> dict[str, Any]:
-        """Ask a kept request once more, of another model; what came of it."""
-        body = changed(kept["body"], model)
+    async def again(self, viewer: str, kept: dict[str, Any], id: str, model: str, receive: Receive) -> dict[str, Any]:
+        """Ask a kept request once more, of another model, for as long as whoever looks is there; what came of it."""
+        if kept["path"] not in self._endpoints:
+            message = "This turn answered with tool outputs to a response, which takes them once. Replay that response."
+            raise BadRequest(message, code="not_replayable")
+        if self._replays[viewer] >= MOST_REPLAYS:
+            raise BadRequest(f"{MOST_REPLAYS} replays are running already.", code="busy", status=429)
+        body = await off_loop(len(kept["body"]), changed, kept["body"], model)
         caller = Acting(kept["key"], "", kept["owner"])
         heard = _Heard()
-        await self._ask(kept["dialect"], body, caller, {"replay_of": id}, _no_more, heard.send)
+        self._replays[viewer] += 1
+        try:
+            await self._ask(kept["path"], body, caller, {"replay_of": id}, receive, heard.send)
+        finally:
+            self._replays[viewer] -= 1
         return {"status": heard.status, "turn": heard.turn, "error": heard.error}
 
     async def from_form(self, dialect: str, body: bytes, caller: Caller, receive: Receive, send: Send) -> None:
         """Ask what the page has put together, and send the answer to it as it comes."""
-        await self._ask(dialect, body, caller, {"replay_of": "form"}, receive, send)
-
-    async def _ask(
-        self, dialect: str, body: bytes, caller: Caller, facts: dict[str, Any], receive: Receive, send: Send
-    ) -> None:
         if dialect not in PATHS:
             raise BadRequest(f"dialect must be one of {', '.join(PATHS)}.", "dialect")
+        await self._ask(PATHS[dialect], body, caller, {"replay_of": "form"}, receive, send)
+
+    async def _ask(
+        self, path: str, body: bytes, caller: Caller, facts: dict[str, Any], receive: Receive, send: Send
+    ) -> None:
         scope: Scope = {
             "type": "http",
             "method": "POST",
-            "path": PATHS[dialect],
+            "path": path,
             "headers": [(b"content-type", b"application/json"), (b"user-agent", b"toolwire console")],
             "query_string": b"",
             CALLER: caller,
@@ -59,13 +72,7 @@ class OwnTurns:
                 return {"type": "http.request", "body": part, "more_body": False}
             return await receive()
 
-        await self._endpoints[PATHS[dialect]](scope, request, send)
-
-
-async def _no_more() -> Message:
-    """Nobody is there who could leave."""
-    await asyncio.Event().wait()
-    return {"type": "http.disconnect"}
+        await self._endpoints[path](scope, request, send)
 
 
 class _Heard:

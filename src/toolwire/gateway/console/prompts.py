@@ -6,6 +6,7 @@ digests, and where two of them differ first is where the cache broke.
 """
 
 import hashlib
+import re
 from collections.abc import Iterator
 from threading import Lock
 from typing import Any, Literal, TypeAlias, cast
@@ -133,11 +134,12 @@ def _conversation(value: Any) -> str:
 
 
 def _segments(dialect: str, fields: dict[str, msgspec.Raw]) -> Iterator[tuple[Part, str, bytes]]:
+    """What a prompt is made of, without the marks that say how far it is to be cached: clients move these on."""
     for tool in _raws(fields.get("tools")):
-        yield "tools", _name_of(tool), bytes(tool)
+        yield "tools", _name_of(tool), _unmarked(tool)
     for name in ("system", "instructions"):
         if name in fields and bytes(fields[name]) not in (b"null", b'""'):
-            yield "system", name, bytes(fields[name])
+            yield "system", name, _unmarked(fields[name])
     given = fields.get("input" if dialect == "responses" else "messages")
     if given is not None and bytes(given)[:1] == b'"':
         yield "history", "user", bytes(given)
@@ -145,7 +147,16 @@ def _segments(dialect: str, fields: dict[str, msgspec.Raw]) -> Iterator[tuple[Pa
     for index, message in enumerate(_raws(given)):
         read = _object(message)
         part, what = _part_of(read)
-        yield part, f"{what} {index + 1}", bytes(message)
+        yield part, f"{what} {index + 1}", _unmarked(message)
+
+
+_MARK = rb'"cache_control"\s*:\s*(?:\{[^{}]*\}|null)'
+_MARKS = re.compile(rb",\s*" + _MARK + rb"|" + _MARK + rb"\s*,?")
+
+
+def _unmarked(raw: msgspec.Raw) -> bytes:
+    data = bytes(raw)
+    return _MARKS.sub(b"", data) if b'"cache_control"' in data else data
 
 
 def _part_of(message: dict[str, Any]) -> tuple[Part, str]:

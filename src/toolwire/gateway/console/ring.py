@@ -1,10 +1,13 @@
 """What the console keeps: rows and whole turns in memory, bounded in bytes, the oldest leaving first.
 
-A turn that somebody pinned stays, as long as pinned turns take no more than half of the room.
+A turn that somebody pinned stays, as long as pinned turns take no more than half of the room. Changes are numbered by
+the clock, so that the numbers say nothing of the turns of others.
 """
 
-from collections import OrderedDict, deque
+from bisect import bisect_left
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
+from time import time_ns
 
 import msgspec
 
@@ -20,6 +23,8 @@ class Kept(msgspec.Struct, gc=False):
     packed: bytes = b""
     size: int = 0
     """Bytes that it counts for, once it is in the ring."""
+    pinned_by: str = ""
+    """The key of whoever pinned it."""
 
     def measure(self) -> int:
         self.size = self.row.size + len(self.packed)
@@ -33,10 +38,13 @@ class Ring:
         self._limit = limit
         self._turns: OrderedDict[str, Kept] = OrderedDict()
         self._pinned: OrderedDict[str, Kept] = OrderedDict()
-        self._changes: deque[tuple[int, str]] = deque()
+        self._changes: list[tuple[int, str]] = []
         self.seq = 0
         self.size = 0
-        self.pinned_size = 0
+        self.sizes: Counter[str] = Counter()
+        """Bytes by key."""
+        self.pinned_sizes: Counter[str] = Counter()
+        """Bytes by the key of whoever pinned them."""
 
     def __len__(self) -> int:
         return len(self._turns) + len(self._pinned)
@@ -51,7 +59,7 @@ class Ring:
     def add(self, kept: Kept) -> None:
         """Keep a turn, whose whole may follow."""
         self._turns[kept.row.id] = kept
-        self.size += kept.measure()
+        self._grow(kept.row.key, kept.measure())
         self._changed(kept.row)
         if self.size > self._limit:
             self._shrink()
@@ -59,6 +67,7 @@ class Ring:
     def fill(self, kept: Kept, packed: bytes) -> None:
         """The whole of a turn whose row is here already."""
         if self.get(kept.row.id) is not kept:
+            kept.row.kept = "facts"
             return
         before = kept.size
         if len(packed) <= self._limit // 4:
@@ -67,22 +76,24 @@ class Ring:
         else:
             kept.row.kept = "facts"
         grown = kept.measure() - before
-        self.size += grown
+        self._grow(kept.row.key, grown)
         if kept.row.pinned:
-            self.pinned_size += grown
+            self.pinned_sizes[kept.pinned_by] += grown
         self._changed(kept.row)
         self._shrink()
 
-    def pin(self, id: str) -> bool:
-        """Keep a turn longer than others; False if there is no room for more of those."""
+    def pin(self, id: str, by: str = "", share: float = 1.0) -> bool:
+        """Keep a turn longer than others; False if there is no room for more of those, or if who asks has used up their
+        share of it."""
         kept = self._turns.get(id)
         if kept is None:
             return id in self._pinned
-        if self.pinned_size + kept.size > self._limit // 2:
+        room = self._limit // 2
+        if self.pinned_sizes.total() + kept.size > room or self.pinned_sizes[by] + kept.size > room * share:
             return False
         self._pinned[id] = self._turns.pop(id)
-        self.pinned_size += kept.size
-        kept.row.pinned = True
+        self.pinned_sizes[by] += kept.size
+        kept.row.pinned, kept.pinned_by = True, by
         self._changed(kept.row)
         return True
 
@@ -90,20 +101,21 @@ class Ring:
         kept = self._pinned.pop(id, None)
         if kept is not None:
             self._turns[id] = kept
-            self.pinned_size -= kept.size
+            self.pinned_sizes[kept.pinned_by] -= kept.size
             kept.row.pinned = False
             self._changed(kept.row)
 
     def since(self, seq: int, most: int) -> list[Row]:
         """The rows that changed after this number, the earliest changes first, at most so many."""
         found: list[Row] = []
-        for number, id in reversed(self._changes):
-            if number <= seq:
-                break
+        for index in range(bisect_left(self._changes, (seq + 1, "")), len(self._changes)):
+            number, id = self._changes[index]
             kept = self.get(id)
             if kept is not None and kept.row.seq == number:
                 found.append(kept.row)
-        return found[::-1][:most]
+                if len(found) == most:
+                    break
+        return found
 
     def clear(self, ids: Iterable[str]) -> None:
         """Forget these turns."""
@@ -111,13 +123,16 @@ class Ring:
             self.unpin(id)
             self._drop(self._turns.pop(id, None))
 
+    def now(self) -> int:
+        """A number between all changes so far and those that come: the clock's microseconds."""
+        self.seq = max(self.seq + 1, time_ns() // 1000)
+        return self.seq
+
     def _changed(self, row: Row) -> None:
-        self.seq += 1
-        row.seq = self.seq
+        row.seq = self.now()
         self._changes.append((self.seq, row.id))
         if len(self._changes) > 4 * len(self) + 100:
-            current = [(number, id) for number, id in self._changes if self._is_current(number, id)]
-            self._changes = deque(current)
+            self._changes = [(number, id) for number, id in self._changes if self._is_current(number, id)]
 
     def _is_current(self, number: int, id: str) -> bool:
         kept = self.get(id)
@@ -130,4 +145,8 @@ class Ring:
 
     def _drop(self, kept: Kept | None) -> None:
         if kept is not None:
-            self.size -= kept.size
+            self._grow(kept.row.key, -kept.size)
+
+    def _grow(self, key: str, size: int) -> None:
+        self.size += size
+        self.sizes[key] += size

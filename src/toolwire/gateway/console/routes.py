@@ -10,17 +10,19 @@ from importlib.resources import files
 from urllib.parse import parse_qs
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolwire import __version__
-from toolwire.core.errors import BadRequest, Failure, ToolwireError
-from toolwire.gateway.console.access import Access, Viewer, cookie_name, foreign_post, load_token
+from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
+from toolwire.gateway.console.access import SECONDS, Access, Viewer, cookie_name, load_token
 from toolwire.gateway.console.api import Api, Handler
 from toolwire.gateway.console.http import HEADERS, as_failure, as_html, body_of, port_of
 from toolwire.gateway.exchange import Shared
+from toolwire.gateway.http import ClientGone
+from toolwire.gateway.log import Log
 
 TYPES = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
 API = "/console/api"
@@ -34,6 +36,7 @@ class Console:
     def __init__(self) -> None:
         self._access: Access | None = None
         self._router: Router | None = None
+        self._log: Log | None = None
         folder = files("toolwire.gateway.console") / "static"
         self._files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
@@ -41,7 +44,9 @@ class Console:
     async def opened(self, shared: Shared, endpoints: Mapping[str, ASGIApp]) -> AsyncGenerator[None]:
         """Answer, for as long as the gateway serves."""
         self._access = Access(shared.settings, shared.keys, load_token())
-        api = Api(shared, endpoints)
+        self._log = shared.log
+        shared.keys.is_of_console = self._access.is_own_key
+        api = Api(shared, endpoints, self._access)
         self._router = Router(
             [
                 Route("/", self._page),
@@ -65,13 +70,27 @@ class Console:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert self._router is not None
+        assert self._log is not None
+        is_started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal is_started
+            is_started = True
+            await send(message)
+
         try:
-            await self._router({**scope, "app": self}, receive, send)
+            await self._router({**scope, "app": self}, receive, noted)
         except HTTPException as error:
             failure = Failure(error.status_code, "not_found", "There is no such page, or not by this method.")
             await as_failure(failure)(scope, receive, send)
         except ToolwireError as error:
             await as_failure(error.failure)(scope, receive, send)
+        except (ClientDisconnect, ClientGone):
+            pass
+        except Exception as error:  # noqa: BLE001 - the page is told, and the log
+            self._log.crashed("console", error)
+            if not is_started:
+                await as_failure(InternalError().failure)(scope, receive, send)
 
     @property
     def _doors(self) -> Access:
@@ -90,7 +109,7 @@ class Console:
         viewer = self._doors.viewer(headers, port_of(request))
         if viewer is None:
             raise BadRequest("Sign in to the console first.", code="unauthorized", status=401)
-        refusal = foreign_post(headers, viewer) if request.method == "POST" else None
+        refusal = self._doors.foreign_post(headers, viewer) if request.method == "POST" else None
         if refusal is not None:
             raise BadRequest(refusal.message, code=refusal.code, status=refusal.status)
         return viewer
@@ -98,29 +117,28 @@ class Console:
     async def _page(self, request: Request) -> Response:
         token = request.query_params.get("token")
         if token is not None:
-            return self._let_in(request, token)
+            return self._let_in(request, self._doors.by_token(token))
         if self._doors.viewer(dict(request.scope["headers"]), port_of(request)) is None:
             return as_html(self._files["sign-in.html"].replace(b"{said}", b""))
         return as_html(self._files["index.html"].replace(b"{version}", __version__.encode()))
 
     async def _sign_in(self, request: Request) -> Response:
-        refusal = foreign_post(dict(request.scope["headers"]), Viewer(by_cookie=True))
+        refusal = self._doors.foreign_post(dict(request.scope["headers"]), Viewer(by_cookie=True))
         if refusal is not None:
             return as_failure(refusal)
         form = (await body_of(request, _FORM)).decode(errors="replace")
-        return self._let_in(request, parse_qs(form).get("secret", [""])[0])
+        return self._let_in(request, self._doors.by_secret(parse_qs(form).get("secret", [""])[0]))
 
-    def _let_in(self, request: Request, secret: str) -> Response:
-        viewer = self._doors.by_secret(secret)
+    def _let_in(self, request: Request, viewer: Viewer | None) -> Response:
         if viewer is None:
             said = "That is neither this gateway's token nor a key that may look at the console."
             return as_html(self._files["sign-in.html"].replace(b"{said}", escape(said).encode()), 403)
-        cookie = self._doors.cookie(viewer, port_of(request))
+        cookie = _cookie(request, self._doors.cookie(viewer, port_of(request)), SECONDS)
         return RedirectResponse("/", 303, {**HEADERS, "set-cookie": cookie})
 
     async def _sign_out(self, request: Request) -> Response:
         self._admitted(request)
-        ended = f"{cookie_name(port_of(request))}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0"
+        ended = _cookie(request, f"{cookie_name(port_of(request))}=", 0)
         return RedirectResponse("/", 303, {**HEADERS, "set-cookie": ended})
 
     async def _file(self, request: Request) -> Response:
@@ -129,3 +147,10 @@ class Console:
         if name not in self._files or kind is None:
             raise HTTPException(404)
         return Response(self._files[name], 200, {**HEADERS, "cache-control": "no-cache"}, kind)
+
+
+def _cookie(request: Request, value: str, seconds: int) -> str:
+    """A cookie that scripts and other sites cannot use, nor a connection that is not encrypted, if this one is."""
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    secure = "; Secure" if (forwarded or request.scope.get("scheme", "http")) == "https" else ""
+    return f"{value}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}"

@@ -1,12 +1,15 @@
 """One line of the list of turns: the facts of a turn, without anything that was said in it."""
 
 from collections.abc import Mapping
+from functools import lru_cache
+from sys import getsizeof
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from toolwire.core.events import Usage
 from toolwire.core.notes import TurnStats
+from toolwire.core.recording import secret_spans, without_spans
 from toolwire.turns.trace import TurnTrace
 
 Kept: TypeAlias = Literal["running", "waiting", "whole", "facts", "busy"]
@@ -16,8 +19,11 @@ NAMES = 32
 """Most calls and notes that a row names."""
 LONGEST = 128
 """Characters of a name."""
-SIZE, NAMED = 1500, 160
-"""Bytes that a row counts for, and each thing that it names."""
+SIZE = 1000
+"""Bytes that a row counts for, beside its texts."""
+
+FAILED = " failed"
+"""Stands behind the id of a call whose tool says that it failed."""
 
 SESSIONS = (b"x-claude-code-session-id", b"session_id", b"session-id", b"conversation_id", b"x-session-id")
 """Headers in which clients say which session a turn belongs to: Claude Code, Codex, and others."""
@@ -61,12 +67,39 @@ class Row(msgspec.Struct, gc=False, omit_defaults=True):
     """Calls whose results came with the request, each with ` failed` behind it if its tool says so."""
 
     @property
+    def failed(self) -> bool:
+        """Whether it went wrong, if only after its answer had begun."""
+        return self.status >= 400 or bool(self.error)
+
+    @property
     def size(self) -> int:
-        named = len(self.calls) + len(self.call_ids) + len(self.notes) + len(self.tried) + len(self.results)
-        return SIZE + NAMED * named
+        """About how many bytes of memory it takes."""
+        texts = (self.key, self.client, self.session, self.model, self.backend, self.error, self.reason)
+        lists = (*self.calls, *self.call_ids, *self.notes, *self.tried, *self.results)
+        return SIZE + sum(map(getsizeof, texts)) + sum(map(getsizeof, lists))
 
 
-def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float) -> Row:
+class Names:
+    """Names that clients and backends chose, as rows have them: short, and without secrets.
+
+    Most of them come with every turn, so what was found once is remembered.
+    """
+
+    def __init__(self, secrets: tuple[bytes, ...]) -> None:
+        self._secrets = secrets
+        self._known = lru_cache(maxsize=4096)(self._find)
+
+    def of(self, name: str) -> str:
+        """The name as it is kept."""
+        return self._known(name[: 4 * LONGEST]) if name else ""
+
+    def _find(self, name: str) -> str:
+        data = name.encode(errors="replace")
+        spans = secret_spans(data, self._secrets)
+        return (without_spans(data, spans).decode(errors="replace") if spans else name)[:LONGEST]
+
+
+def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, names: Names) -> Row:
     """The row of a turn that is under way."""
     headers = trace.request_headers
     return Row(
@@ -74,9 +107,9 @@ def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float) -> Row:
         trace.wall,
         facts["dialect"],
         key=facts.get("key", ""),
-        client=_named(headers, b"user-agent"),
-        session=_session(headers),
-        model=facts.get("model", "")[:LONGEST],
+        client=names.of(_value(headers, b"user-agent")),
+        session=names.of(_session(headers)),
+        model=names.of(facts.get("model", "")),
         backend=trace.attempts[-1].backend if trace.attempts else "",
         ms=round((now - trace.began) * 1000, 1),
         first_ms=_first(trace),
@@ -87,7 +120,9 @@ def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float) -> Row:
     )
 
 
-def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, worker: str) -> Row:
+def finished_row(
+    trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, worker: str, names: Names
+) -> Row:
     """The row of a turn that is over. Every turn pays for it, so it is made at once."""
     headers, attempts, usage = trace.request_headers, trace.attempts, stats.usage or _NO_USAGE
     return Row(
@@ -97,9 +132,9 @@ def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, s
         0,
         worker,
         facts.get("key", ""),
-        _named(headers, b"user-agent"),
-        _session(headers),
-        facts.get("model", "")[:LONGEST],
+        names.of(_value(headers, b"user-agent")),
+        names.of(_session(headers)),
+        names.of(facts.get("model", "")),
         facts.get("backend", ""),
         tuple([f"{each.backend} {each.status}" for each in attempts[:NAMES]]) if len(attempts) > 1 else (),
         facts["status"],
@@ -110,15 +145,16 @@ def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, s
         usage.output,
         usage.cached,
         usage.reasoning,
-        tuple([name[:LONGEST] for name in stats.call_names[:NAMES]]) if stats.call_names else (),
+        tuple([names.of(name) for name in stats.call_names[:NAMES]]) if stats.call_names else (),
         tuple([id[:LONGEST] for id in stats.call_ids[:NAMES]]) if stats.call_ids else (),
         len(stats.call_ids),
         tuple(stats.counts)[:NAMES] if stats.counts else (),
-        facts.get("error", ""),
-        getattr(stats.ending, "reason", ""),
+        names.of(facts.get("error", "")),
+        names.of(getattr(stats.ending, "reason", "")),
         facts.get("transport", ""),
         "background" in facts,
         facts.get("replay_of", ""),
+        results=trace.results,
     )
 
 
@@ -129,12 +165,12 @@ def _first(trace: TurnTrace) -> float:
     return round((trace.first - trace.began) * 1000, 1) if trace.first else 0.0
 
 
-def _named(headers: Mapping[bytes, bytes], name: bytes) -> str:
-    return headers[name][:LONGEST].decode("latin-1") if name in headers else ""
+def _value(headers: Mapping[bytes, bytes], name: bytes) -> str:
+    return headers[name][: 4 * LONGEST].decode("latin-1") if name in headers else ""
 
 
 def _session(headers: Mapping[bytes, bytes]) -> str:
     for name in SESSIONS:
         if name in headers:
-            return _named(headers, name)
+            return _value(headers, name)
     return ""

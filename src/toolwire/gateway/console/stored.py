@@ -13,6 +13,7 @@ from toolwire.gateway.body import in_steps
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.keep import redacted
 from toolwire.gateway.console.rows import LONGEST
+from toolwire.gateway.console.threads import off_loop
 from toolwire.memory.store import OwnedRecord, Raw, Store, TooLarge
 
 ROWS = 200
@@ -48,14 +49,15 @@ class Stored:
     async def rows(self, viewer: Viewer) -> list[dict[str, Any]]:
         """The responses that this viewer may see, those used last first."""
         found = await self._store.recent(None if viewer.sees_all else viewer.key, ROWS, BODIES)
-        return [_row(each) for each in found]
+        size = sum(len(each.record.response) for each in found)
+        return await off_loop(size, lambda: [_row(each) for each in found])
 
     async def one(self, viewer: Viewer, owner: str, id: str) -> dict[str, Any] | None:
         """One response with what was said in it, as far as this viewer may see it."""
         record = await self._store.load(owner, id) if viewer.sees(owner) else None
         if record is None:
             return None
-        row = _row(OwnedRecord(owner, record))
+        row = await off_loop(len(record.response), _row, OwnedRecord(owner, record))
         if not self._shows_everything and (not viewer.key or viewer.key != owner):
             return {**row, "shown": False, "input": [], "output": []}
         given = await self._texts(self._store.input(owner, id, WHOLE))

@@ -10,7 +10,7 @@ import msgspec
 from toolwire.core.bounds import run_steps
 from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.notes import CODES
-from toolwire.core.recording import Head, Line
+from toolwire.core.recording import Attempt, Head, Line, Sent
 from toolwire.core.sse import FrameReader
 from toolwire.gateway.console.keep import KeptAttempt, Stream, WholeTurn, unpack
 from toolwire.gateway.console.reading import ReadCall, Reading, reading
@@ -32,6 +32,7 @@ def turn_view(kept: Kept) -> dict[str, Any]:
     texts = "\n".join(found.text for found in replies)
     notes = [{"code": code, "subject": subject, "says": CODES.get(code, "")} for code, subject in turn.notes]
     whole = {
+        "path": turn.path,
         "request": {"headers": turn.request_headers, "body": _text(turn.request)},
         "attempts": [_attempt(each, found) for each, found in zip(turn.attempts, replies, strict=True)],
         "answer": {"headers": turn.answer_headers, **_stream(turn.answer, answer)},
@@ -144,7 +145,7 @@ def _around(text: str, name: str) -> str:
 
 
 def as_recording(kept: Kept) -> bytes:
-    """The last attempt of a turn, in the format of recordings."""
+    """A turn in the format of recordings: its last attempt, and before that those that failed."""
     turn = unpack(kept.packed)
     return b"\n".join(map(msgspec.json.encode, _lines(turn, kept))) + b"\n"
 
@@ -160,11 +161,19 @@ def _lines(turn: WholeTurn, kept: Kept) -> Iterator[Head | Line]:
         yield Line(request=_text(turn.request))
     if last is None:
         return
+    for each in turn.attempts[:-1]:
+        yield Line(attempt=_failed(each))
     for each in last.sent:
         yield Line(max(0.0, round(each.t - last.replied, 4)), path=each.path, sent=_text(each.body))
     yield from _reply_lines(last)
     if turn.is_cut or last.reply.withheld:
         yield Line(left_out=True)
+
+
+def _failed(attempt: KeptAttempt) -> Attempt:
+    """An attempt after which there was another."""
+    sent = [Sent(each.path, _text(each.body)) for each in attempt.sent]
+    return Attempt(attempt.backend, attempt.kind, attempt.model, attempt.status, sent, _text(attempt.reply.data))
 
 
 def _reply_lines(attempt: KeptAttempt) -> Iterator[Line]:

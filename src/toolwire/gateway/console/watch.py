@@ -8,10 +8,12 @@ While the buffer is full, turns are kept as their facts, and counted. Nothing ra
 import asyncio
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from secrets import token_hex
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -20,18 +22,17 @@ from toolwire.core.events import Note
 from toolwire.core.notes import TurnStats
 from toolwire.gateway.console.keep import pack, whole_turn
 from toolwire.gateway.console.numbers import Numbers
-from toolwire.gateway.console.results import results_in
 from toolwire.gateway.console.ring import Kept, Ring
-from toolwire.gateway.console.rows import Row, finished_row, running_row
+from toolwire.gateway.console.rows import Names, Row, finished_row, running_row
 from toolwire.gateway.keys import presented_key
 from toolwire.gateway.process import Process
 from toolwire.turns.settings import Settings, bytes_of
 from toolwire.turns.trace import Held, TurnTrace
 
 WAITING = 1024 * 1024
-"""Bytes of raw traces, of running turns and of those that wait, from which no further turn is held whole."""
+"""Bytes of raw traces that wait from which no further turn is held whole."""
 MOST_HELD = 32 * 1024 * 1024
-"""Bytes of raw traces, at most: what turns that were held whole may grow to."""
+"""Bytes of all raw traces, also of running turns, at most."""
 MOST_AT_ONCE = 32
 """Running turns of which every byte is held."""
 SHARE = 0.01
@@ -48,6 +49,11 @@ MOST_CAPTURED = 1000
 """Turns that can be asked for with "capture the next turns"."""
 SHORTEST_SECRET = 4
 """Bytes from which a key is looked for in what was said."""
+EVERYBODY = ""
+"""In place of the name of a key, which is never empty."""
+
+
+_REFUSED = (401, 403)
 
 
 class _Waiting(msgspec.Struct):
@@ -64,20 +70,25 @@ class Watch:
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop, token: str, process: Process) -> None:
         self.ring = Ring(bytes_of(settings.console.max_size))
         self.numbers = Numbers()
-        colleagues = process.colleagues
-        self.process = colleagues.peers.own if colleagues is not None else ""
-        """Which process this is, to those who ask several."""
-        self._worker = str(colleagues.slot) if colleagues is not None else ""
-        self.busy = 0
-        """Turns of which only the facts are kept because there was no time for more."""
+        self.process = token_hex(8)
+        """Which start of which process this is: after another one all numbers begin anew."""
+        self._worker = str(process.slot) if process.slot is not None else ""
+        self.busy: Counter[str] = Counter()
+        """Turns of which only the facts are kept because there was no time for more, by key."""
+        lookers = sum(bool(key.console) for key in settings.keys)
+        self.pin_share = 1 / max(1, lookers)
+        """How much of the room for pinned turns one key may take."""
         self._loop = loop
         self._held = Held(WAITING, MOST_HELD)
         keeps = settings.console.keep
         self.keeps_everything = keeps == "everything" or (keeps == "auto" and not settings.keys)
         self.next: dict[str, int] = {}
-        """How many further turns of a key are kept whole; `*` is everybody's."""
+        """How many further turns of a key, or of everybody, are kept whole."""
+        self.captured: Callable[[str], None] = lambda _: None
+        """Called when one of them is, so that other processes count it too."""
         self.secrets = known_secrets(settings, token)
         """Every key that this gateway knows, as it may stand in a body."""
+        self._names = Names(self.secrets)
         self._running: dict[str, tuple[TurnTrace, Mapping[str, Any]]] = {}
         self._waiting: deque[_Waiting] = deque()
         self._wanted: set[str] = set()
@@ -89,22 +100,24 @@ class Watch:
 
     # Called by every turn
 
-    def begin(self, seed: str, headers: Mapping[bytes, bytes]) -> TurnTrace:
+    def begin(self, seed: str, headers: Mapping[bytes, bytes], path: str) -> TurnTrace:
         """A request begins, which may become a turn."""
-        return TurnTrace(seed, headers, self._held)
+        return TurnTrace(seed, headers, self._held, path)
 
     def enter(self, trace: TurnTrace, facts: Mapping[str, Any]) -> None:
         """Who asks is known: is this turn to be kept whole?"""
         self._running[trace.seed] = (trace, facts)
-        wanted = self.keeps_everything or "replay_of" in facts or (bool(self.next) and self._is_next(facts["key"]))
-        if wanted and self._held.has_room and self._at_once < MOST_AT_ONCE:
+        if not self._held.has_room or self._at_once >= MOST_AT_ONCE:
+            return
+        if self.keeps_everything or "replay_of" in facts or (bool(self.next) and self._is_next(facts["key"])):
             trace.keeps = True
             self._at_once += 1
 
     def end(self, trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, owner: str) -> None:
-        """A turn is over."""
-        self._running.pop(trace.seed, None)
-        row = finished_row(trace, facts, stats, seconds, self._worker)
+        """A turn is over. A request of somebody who was not let in was none."""
+        if self._running.pop(trace.seed, None) is None and facts["status"] in _REFUSED:
+            return
+        row = finished_row(trace, facts, stats, seconds, self._worker, self._names)
         self.numbers.count(row)
         now = self._loop.time()
         if now - self._second >= 1.0:
@@ -116,6 +129,7 @@ class Watch:
         if trace.keeps:
             self._at_once -= 1
             row.kept = "waiting"
+            trace.wait()
             self._waiting.append(_Waiting(trace, kept, stats.notes))
             if len(self._waiting) == 1:
                 self._more.set()
@@ -123,7 +137,7 @@ class Watch:
             trace.release()
             if self.keeps_everything:
                 row.kept = "busy"
-                self.busy += 1
+                self.busy[row.key] += 1
         self.ring.add(kept)
 
     def forget(self, trace: TurnTrace) -> None:
@@ -135,15 +149,16 @@ class Watch:
     # For the console
 
     def capture(self, key: str, count: int) -> None:
-        """Keep the next turns of a key whole; `*` for everybody's."""
-        self.next[key] = max(0, min(count, MOST_CAPTURED))
-        if not self.next[key]:
-            del self.next[key]
+        """Keep the next turns of a key, or of everybody, whole."""
+        if count > 0:
+            self.next[key] = min(count, MOST_CAPTURED)
+        else:
+            self.next.pop(key, None)
 
     def running(self) -> list[Row]:
         """The rows of the turns that are under way."""
         now = time.perf_counter()
-        rows = [running_row(trace, facts, now) for trace, facts in self._running.values()]
+        rows = [running_row(trace, facts, now, self._names) for trace, facts in self._running.values()]
         for row in rows:
             row.worker = self._worker
         return rows
@@ -153,15 +168,21 @@ class Watch:
         kept = self.ring.get(id)
         if kept is None or kept.row.kept != "waiting":
             return kept
-        self._wanted.add(id)
         first = [waiting for waiting in self._waiting if waiting.kept is kept]
         if first:
             self._waiting.remove(first[0])
             self._waiting.appendleft(first[0])
-        while kept.row.kept == "waiting" and self._task is not None and not self._task.done():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-        self._wanted.discard(id)
+        self._wanted.add(id)
+        try:
+            while kept.row.kept == "waiting" and self._is_kept(kept):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        finally:
+            self._wanted.discard(id)
         return kept
+
+    def _is_kept(self, kept: Kept) -> bool:
+        """Whether a turn that waits can still become whole."""
+        return self.ring.get(kept.row.id) is kept and self._task is not None and not self._task.done()
 
     def start(self) -> None:
         self._task = self._loop.create_task(self._keep())
@@ -173,10 +194,11 @@ class Watch:
                 await self._task
 
     def _is_next(self, key: str) -> bool:
-        for name in (key, "*"):
+        for name in (key, EVERYBODY):
             left = self.next.get(name, 0)
             if left:
                 self.capture(name, left - 1)
+                self.captured(name)
                 return True
         return False
 
@@ -216,8 +238,6 @@ class Watch:
         try:
             is_socket = row.transport == "websocket"
             whole = yield from whole_turn(trace, row.dialect, waiting.notes, secrets, is_socket=is_socket)
-            row.results = results_in(whole.request, row.dialect)
-            self.numbers.results(row)
             return (yield from pack(whole))
         except Exception:  # noqa: BLE001 - a turn that cannot be shown must not end the others
             return b""
@@ -268,11 +288,25 @@ def known_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:
     """Every key that this gateway knows, as it may stand in a body."""
     texts = {os.environ.get(name, "") for name in settings.secret_variables}
     texts |= {settings.key_of(key) for key in settings.keys} | {token}
+    for url in (
+        settings.store.url,
+        os.environ.get(settings.store.url_env, ""),
+        *(each.base_url for each in settings.backends),
+    ):
+        texts |= _passwords(url)
     for backend in settings.backends:
         texts |= {value for name, value in backend.headers.items() if is_secret_name(name)}
         texts |= {value for name, value in backend.query.items() if is_secret_name(name)}
     forms = {form for text in texts for form in (text.encode(errors="replace"), msgspec.json.encode(text)[1:-1])}
     return tuple(sorted((form for form in forms if len(form) >= SHORTEST_SECRET), key=len, reverse=True))
+
+
+def _passwords(url: str) -> set[str]:
+    """The password in a URL, as it stands there and as it is meant."""
+    with suppress(ValueError):
+        password = urlsplit(url).password or ""
+        return {password, unquote(password)}
+    return set()
 
 
 def is_secret_name(name: str) -> bool:

@@ -1,0 +1,350 @@
+"""How the console watches turns: what a row holds, what is kept, counted and pinned, without a gateway around it."""
+
+import asyncio
+import os
+import tracemalloc
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+import pytest
+
+from toolwire.core.bounds import run_steps
+from toolwire.core.events import TurnEnded
+from toolwire.core.notes import TurnStats
+from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
+from toolwire.gateway.console import numbers
+from toolwire.gateway.console.conversations import Member, cache_state, first_difference
+from toolwire.gateway.console.keep import pack, shown_headers, unpack, whole_turn
+from toolwire.gateway.console.numbers import MOST_NAMES, OTHERS, Numbers, report_of, shown
+from toolwire.gateway.console.prompts import Prompts
+from toolwire.gateway.console.results import results_of
+from toolwire.gateway.console.ring import Kept, Ring
+from toolwire.gateway.console.rows import LONGEST, Row
+from toolwire.gateway.console.watch import EVERYBODY, Watch
+from toolwire.gateway.process import Process
+from toolwire.turns.settings import Console, Key, Settings
+from toolwire.turns.trace import Held, TurnTrace
+
+VENDOR = "sk-proj-abcdefghijklmnop1234"
+KEYS = (Key("ann", "ann-key-123456", console=True), Key("bob", "bob-key-123456", console=True))
+
+
+class Turns:
+    """A watch, and turns for it."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.watch = watch
+        self._count = 0
+
+    def begin(self, key: str = "", request: bytes = b"{}", **headers: str) -> tuple[TurnTrace, dict[str, Any]]:
+        self._count += 1
+        given = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
+        trace = self.watch.begin(f"turn-{self._count}", given, "/v1/chat/completions")
+        facts = {"dialect": "chat", "key": key, "status": 200, "stream": False, "backend": "up"}
+        self.watch.enter(trace, facts)
+        trace.asked(request)
+        return trace, facts
+
+    def end(self, trace: TurnTrace, facts: dict[str, Any], stats: TurnStats | None = None, **more: Any) -> Row:
+        self.watch.end(trace, {**facts, **more}, stats or TurnStats(), 0.1, facts["key"])
+        kept = self.watch.ring.get(trace.seed)
+        assert kept is not None
+        return kept.row
+
+    def run(self, key: str = "", request: bytes = b"{}", **more: Any) -> Row:
+        return self.end(*self.begin(key, request), **more)
+
+
+def watched(use: Callable[[Turns], Coroutine[Any, Any, None]], settings: Settings | None = None) -> None:
+    async def main() -> None:
+        watch = Watch(settings or Settings(), asyncio.get_running_loop(), "t" * 40, Process("v", 1.0))
+        watch.start()
+        try:
+            await asyncio.wait_for(use(Turns(watch)), 60)
+        finally:
+            await watch.stop()
+
+    asyncio.run(main())
+
+
+# Rows
+
+
+def test_what_others_named_is_short_in_a_row_and_has_no_secrets():
+    async def use(turns: Turns) -> None:
+        trace, facts = turns.begin(
+            user_agent=f"agent {VENDOR}", session_id=f"of {VENDOR}", referer="https://x/?token=a"
+        )
+        stats = TurnStats()
+        stats.ending = TurnEnded(f"{VENDOR} {'x' * 5000}")  # type: ignore[arg-type]
+        row = turns.end(trace, facts, stats, error=f"{VENDOR} {'x' * 50_000}", model=f"{VENDOR}/m")
+        assert VENDOR not in repr(row)
+        assert max(len(text) for text in (row.client, row.session, row.error, row.reason, row.model)) <= LONGEST
+        assert row.client == "agent [removed]"
+
+    watched(use)
+
+
+def test_a_row_counts_for_the_memory_it_takes():
+    tracemalloc.start()
+    try:
+        ring, names = Ring(10**9), [os.urandom(64).hex() for _ in range(32)]
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(300):
+            calls = tuple(f"{number}{name}" for name in names)
+            ring.add(Kept(Row(f"id{number}", 0.0, "chat", calls=calls, error="x" * 120), "o"))
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken <= ring.size <= 2 * taken
+
+
+def test_where_a_page_came_from_is_not_kept():
+    shown = dict(shown_headers({"referer": "https://x.example/?token=REFTOKEN", "user-agent": "me"}, ()))
+    assert shown == {"referer": "(not kept)", "user-agent": "me"}
+
+
+def test_who_is_not_let_in_leaves_no_row():
+    async def use(turns: Turns) -> None:
+        trace = turns.watch.begin("refused", {}, "/v1/chat/completions")
+        turns.watch.end(trace, {"dialect": "chat", "status": 401, "stream": False}, TurnStats(), 0.1, "")
+        assert len(turns.watch.ring) == 0
+        assert turns.watch.busy.total() == 0
+        assert turns.watch.numbers.report().all.turns == 0
+
+    watched(use)
+
+
+# What is held
+
+
+def test_a_large_turn_that_runs_does_not_keep_others_from_being_kept():
+    async def use(turns: Turns) -> None:
+        trace, facts = turns.begin(request=b"y" * 3_000_000)
+        assert turns.run().kept == "waiting"
+        assert turns.end(trace, facts).kept == "waiting"
+        assert turns.run().kept == "busy", "now it waits, and the buffer is full"
+        await turns.watch.prepared(trace.seed)
+        assert turns.run().kept == "waiting"
+
+    watched(use)
+
+
+def test_a_request_that_is_sent_as_it_came_is_held_and_kept_once():
+    held = Held(10**9, 10**9)
+    trace = TurnTrace("seed", {}, held)
+    trace.keeps = True
+    body = b'{"x":"' + b"y" * 100_000 + b'"}'
+    trace.asked(body)
+    trace.attempt("up", "chat", "m")._send("/chat", body)
+    assert held.size < 101_000
+    trace.wait()
+    trace.release()
+    assert (held.size, held.waiting) == (0, 0)
+
+
+def test_small_pieces_count_for_the_memory_they_take():
+    tracemalloc.start()
+    try:
+        trace = TurnTrace("seed", {}, Held(10**9, 10**9))
+        trace.keeps = True
+        attempt = trace.attempt("up", "chat", "m")
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(20_000):
+            attempt.read(os.urandom(20))
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert trace.size >= taken
+
+
+def test_a_turn_that_left_while_somebody_waited_for_it_is_answered():
+    async def use(turns: Turns) -> None:
+        row = turns.run(request=b'{"messages":"' + b"lorem " * 150_000 + b'"}')
+        asked = asyncio.create_task(turns.watch.prepared(row.id))
+        await asyncio.sleep(0)
+        for _ in range(40):
+            turns.run()
+        await asyncio.wait_for(asked, 30)
+        assert not turns.watch._wanted
+
+    watched(use, Settings(console=Console(max_size=20_000)))
+
+
+def test_who_leaves_hurries_nobody_any_more():
+    async def use(turns: Turns) -> None:
+        row = turns.run(request=b'{"messages":"' + b"lorem " * 150_000 + b'"}')
+        asked = asyncio.create_task(turns.watch.prepared(row.id))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        assert not turns.watch._wanted
+
+    watched(use)
+
+
+# Capturing
+
+
+def test_only_turns_that_are_kept_count_as_captured():
+    async def use(turns: Turns) -> None:
+        turns.watch.capture(EVERYBODY, 2)
+        turns.watch._held.waiting = 10**9
+        assert turns.run("ann").kept == "facts"
+        assert turns.watch.next == {EVERYBODY: 2}
+        turns.watch._held.waiting = 0
+        told: list[str] = []
+        turns.watch.captured = told.append
+        assert [turns.run("ann").kept for _ in range(3)] == ["waiting", "waiting", "facts"]
+        assert told == [EVERYBODY, EVERYBODY]
+
+    watched(use, Settings(keys=KEYS))
+
+
+def test_every_start_has_a_name_of_its_own():
+    names: list[str] = []
+
+    async def use(turns: Turns) -> None:
+        names.append(turns.watch.process)
+
+    watched(use)
+    watched(use)
+    assert len({*names, ""}) == 3
+
+
+# Pins and sizes
+
+
+def test_one_key_pins_no_more_than_its_share():
+    ring = Ring(100_000)
+    for number in range(20):
+        ring.add(Kept(Row(f"id{number}", 0.0, "chat", key="ann" if number < 10 else "bob"), "o", b"x" * 2000))
+    size = ring.get("id0").size  # type: ignore[union-attr]
+    pinned = [ring.pin(f"id{number}", "ann", 0.5) for number in range(10)]
+    assert pinned.count(True) == 25_000 // size
+    assert ring.pin("id15", "bob", 0.5), "another key has its own"
+    ring.unpin("id0")
+    assert ring.pin("id9", "ann", 0.5)
+
+
+def test_numbers_of_changes_say_nothing_of_others():
+    ring = Ring(10**6)
+    for number in range(5):
+        ring.add(Kept(Row(f"id{number}", 0.0, "chat", key="ann"), "o"))
+    cursor = ring.now()
+    assert ring.since(cursor, 100) == []
+    ring.add(Kept(Row("last", 0.0, "chat", key="bob"), "o"))
+    [row] = ring.since(cursor, 100)
+    assert (row.id, row.seq > 10**15) == ("last", True)
+    assert [row.id for row in ring.since(0, 3)] == ["id0", "id1", "id2"]
+    assert ring.sizes["ann"] + ring.sizes["bob"] == ring.size
+
+
+# Numbers
+
+
+def test_a_stream_that_breaks_off_is_an_error():
+    counted = Numbers()
+    counted.count(Row("a", 0.0, "chat", status=200, ms=1.0, error="connection_lost"))
+    counted.count(Row("b", 0.0, "chat", status=200, ms=1.0))
+    found = shown([counted.report()])
+    assert (found["start"]["errors"], found["hour"]["errors"], found["minutes"][0][1:]) == (1, 1, [2, 1])
+
+
+def test_so_many_names_of_tools_are_told_apart_and_no_more(monkeypatch: pytest.MonkeyPatch):
+    class Clock:
+        now = 1e9
+
+        def time(self) -> float:
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(numbers, "time", clock)
+    counted = Numbers()
+    for minute in range(20):
+        clock.now += 60
+        for turn in range(10):
+            counted.count(Row("x", 0.0, "chat", ms=1.0, calls=tuple(f"t{minute}_{turn}_{i}" for i in range(30))))
+    found = counted.report().all
+    assert len(found.calls) <= MOST_NAMES + 1
+    assert found.calls[OTHERS] > 1000
+    assert sum(found.calls.values()) == 6000
+
+
+def test_results_are_matched_with_calls_of_another_process():
+    one, two = Numbers(), Numbers()
+    one.count(Row("a", 0.0, "chat", ms=1.0, calls=("look", "find"), call_ids=("c1", "c2")))
+    two.count(Row("b", 0.0, "chat", ms=1.0, results=("c1 failed", "c2", "c3")))
+    one.count(Row("c", 0.0, "chat", ms=1.0, results=("c2",)))
+    for when in ("start", "hour"):
+        assert shown([one.report(), two.report()])[when]["tools"] == {
+            "look": {"calls": 1, "results": 1, "failed": 1},
+            "find": {"calls": 1, "results": 1, "failed": 0},
+        }
+
+
+def test_the_rows_of_a_key_are_counted_as_those_of_a_process():
+    rows = [
+        Row("b", 2.0, "chat", ms=1.0, results=("c1",)),
+        Row("a", 1.0, "chat", ms=1.0, calls=("look",), call_ids=("c1",)),
+    ]
+    assert shown([report_of(rows)])["start"]["tools"] == {"look": {"calls": 1, "results": 1, "failed": 0}}
+
+
+def test_results_are_read_from_the_end_of_a_request():
+    def text(said: str) -> tuple[TextPart, ...]:
+        return (TextPart(said),)
+
+    entries = [
+        Message("user", text("Go.")),
+        CallEntry("c0", "look", "{}"),
+        ResultEntry("c0", text("old")),
+        Message("assistant", text("More.")),
+        CallEntry("c1", "look", "{}"),
+        CallEntry("c2", "look", "{}"),
+        ResultEntry("c1", text("Error: no")),
+        ResultEntry("c2", text("fine")),
+        Message("user", text("And?")),
+    ]
+    assert results_of(entries) == ("c2", "c1 failed")
+    assert results_of(entries[:1]) == ()
+
+
+# Conversations
+
+
+@pytest.mark.parametrize("common", [0, 1, 63, 64, 65, 999])
+def test_the_first_difference_is_found(common: int):
+    same = "é" + "x" * 1000
+    at = len(same.encode()[: common + 2])
+    one = same.encode()[:at].decode() + "a" * 50
+    assert first_difference(one, same.encode()[:at].decode() + "b") == at
+    assert first_difference(one, one) == len(one.encode())
+
+
+def turn_with(id: str, messages: list[Any]) -> Kept:
+    trace = TurnTrace(id, {}, Held(10**9, 10**9), "/v1/messages")
+    trace.keeps = True
+    trace.asked(msgspec.json.encode({"model": "m", "messages": messages}))
+    whole = run_steps(whole_turn(trace, "messages", [], (), is_socket=False))
+    assert whole.path == "/v1/messages"
+    packed = run_steps(pack(whole))
+    assert unpack(packed).path == whole.path
+    return Kept(Row(id, 0.0, "messages", model="m"), "o", packed)
+
+
+def test_a_mark_of_the_cache_that_moves_on_breaks_no_cache():
+    def said(text: str, **mark: Any) -> dict[str, Any]:
+        return {"role": "user", "content": [{"type": "text", "text": text, **mark}]}
+
+    marked = {"cache_control": {"type": "ephemeral"}}
+    first = turn_with("a", [said("one", **marked)])
+    second = turn_with("b", [said("one"), said("two", **marked)])
+    prompts = Prompts()
+    members = [Member(kept.row, prompts.of(kept)) for kept in (first, second)]
+    state = cache_state(members[1], members[:1])
+    assert state is not None
+    assert not state["broken"]
+    assert "cache_control" not in prompts.segment(second, 1)
+    assert members[0].prompt.segments[0] == members[1].prompt.segments[0]
