@@ -25,3 +25,22 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, sai
         load(str(path))
     assert str(error.value).startswith(f"{path}: ")
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [
+        ("[server]\ndrain = inf", "server.drain"),
+        ("[store]\nmax_age = nan", "store.max_age"),
+        (
+            '[[backends]]\nname = "a"\nkind = "chat"\nbase_url = "http://h/v1"\ntimeout = -inf',
+            "backends[0] (a).timeout",
+        ),
+    ],
+)
+def test_a_number_without_end_is_refused(tmp_path: Path, content: str, field: str):
+    path = tmp_path / "toolwire.toml"
+    path.write_text(content)
+    with pytest.raises(SettingsError) as error:
+        load(str(path))
+    assert str(error.value) == f"{path}: {field}: a finite number is needed here"

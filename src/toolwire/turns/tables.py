@@ -1,8 +1,9 @@
 """Tables of a settings file as Structs. What is wrong with one is told in one line: the field, why, what was meant."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from math import isfinite
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -41,12 +42,29 @@ _STEP = re.compile(r"(\w+)|\[(\d+|\.\.\.)\]")
 def converted(value: Any, kind: type[T], source: str, field: str = "") -> T:
     """A table as a Struct. Raises `SettingsError`, which names the source, and the field below the one it is about."""
     try:
-        return msgspec.convert(value, kind)
+        made = msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         text, inner = validation_message(error)
         name, reason = _explained(text, inner, inspect.type_info(kind), value)
-        path = ".".join(part for part in (field, _named(name, value)) if part)
-        raise SettingsError(": ".join(part for part in (source, path, reason) if part)) from None
+    else:
+        found = next(_endless(value, ""), None)
+        if found is None:
+            return made
+        name, reason = found, "a finite number is needed here"
+    path = ".".join(part for part in (field, _named(name, value)) if part)
+    raise SettingsError(": ".join(part for part in (source, path, reason) if part)) from None
+
+
+def _endless(value: Any, path: str) -> Iterator[str]:
+    """Where numbers stand that TOML has and no setting can be: `inf` and `nan`."""
+    if isinstance(value, float) and not isfinite(value):
+        yield path
+    elif isinstance(value, dict):
+        for key, each in cast("dict[str, Any]", value).items():
+            yield from _endless(each, _joined(path, key))
+    elif isinstance(value, list):
+        for index, each in enumerate(cast("list[Any]", value)):
+            yield from _endless(each, f"{path}[{index}]")
 
 
 def sentence(*parts: str) -> str:
