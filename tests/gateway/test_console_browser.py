@@ -21,6 +21,9 @@ from tests.support.upstream import Reply, Upstream
 
 WEATHER = [tool("get_weather", city={"type": "string"})]
 HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">\u202eevil\x1b[31mred'
+HIDDEN = "\u00ad \u115f \u1160 \u3164 \uffa0 \ufe01 \U000e0048 \U000e0101 a\ufe0f \u034f \u206a"
+SHOWN = "⟨U+00AD⟩ ⟨U+115F⟩ ⟨U+1160⟩ ⟨U+3164⟩ ⟨U+FFA0⟩ ⟨U+FE01⟩ ⟨U+E0048⟩ ⟨U+E0101⟩ a⟨U+FE0F⟩ ⟨U+034F⟩ ⟨U+206A⟩"
+HARMLESS = "❤\ufe0f ☂\ufe0e 1\ufe0f\u20e3 日本語 é"
 SHOTS = os.environ.get("TOOLWIRE_SCREENSHOTS", "")
 """A folder for pictures of all views, for docs/images; none are taken without it."""
 
@@ -28,14 +31,14 @@ DRIVE = r"""
 import { readFileSync } from "node:fs";
 const axe = readFileSync("node_modules/axe-core/axe.min.js", "utf-8");
 const PATIENCE = 120000;
-let seen = { said: [], elsewhere: [], axe: [], wide: [], turns: {}, shots: {} };
+let seen = { said: [], elsewhere: [], axe: [], wide: [], squeezed: [], current: {}, titles: {}, turns: {}, shots: {} };
 
-async function open(width, scheme) {
+async function open(width, scheme, mayFail = false) {
   const context = await browser.newContext({ viewport: { width, height: 800 }, colorScheme: scheme, reducedMotion: "reduce", acceptDownloads: true });
   await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: given.url });
   context.setDefaultTimeout(PATIENCE);
   const page = await context.newPage();
-  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) seen.said.push(`${message.type()}: ${message.text()}`); });
+  page.on("console", (message) => { if (!mayFail && ["error", "warning"].includes(message.type())) seen.said.push(`${message.type()}: ${message.text()}`); });
   page.on("pageerror", (error) => seen.said.push(String(error)));
   page.on("request", (request) => { if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(given.url)) seen.elsewhere.push(request.url()); });
   return page;
@@ -50,8 +53,18 @@ async function judge(page, name) {
   for (const each of violations) if (["serious", "critical"].includes(each.impact)) seen.axe.push(`${name}: ${each.id} ${each.nodes[0].html.slice(0, 200)} ${each.nodes[0].failureSummary}`);
   const [wide, shown] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
   if (wide > shown) seen.wide.push(`${name}: ${wide} in ${shown}`);
+  seen.squeezed.push(...await page.evaluate((name) => [...document.querySelectorAll("th, td")].filter((cell) => {
+    const style = getComputedStyle(cell);
+    const lines = Math.round((cell.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom)) / parseFloat(style.lineHeight));
+    return cell.clientHeight > 2 && lines > (cell.tagName === "TH" ? 1 : 1 + cell.innerText.length / 12);
+  }).map((cell) => `${name}: ${cell.innerText}`), name));
+  seen.current[name] = await page.evaluate(() => {
+    const [nav, link] = [document.querySelector("nav"), document.querySelector("nav [aria-current]")].map((each) => each?.getBoundingClientRect());
+    return !link || (link.left >= nav.left - 1 && link.right <= nav.right + 1);
+  });
 }
 async function shoot(page, name) {
+  await page.mouse.move(0, 0);
   if (given.shots) seen.shots[name] = (await page.screenshot({ fullPage: !name.startsWith("turns") })).toString("base64");
 }
 const VIEWS = [["turns", "#/turns", "turns"], ["turn", `#/turn/${given.turns.repaired}`, "turn"], ["conversations", "#/conversations", "conversations"],
@@ -61,22 +74,33 @@ const VIEWS = [["turns", "#/turns", "turns"], ["turn", `#/turn/${given.turns.rep
 WIDE = r"""
 let page = await open(1280, "light");
 await page.goto(given.link);
-await page.waitForSelector("a.row");
+await page.waitForSelector(".rows .row");
 seen.address = page.url();
-seen.rows = await page.locator("a.row").count();
+seen.rows = await page.locator(".rows .row").count();
 await page.fill("#filter", "note:arguments_repaired");
-await page.waitForFunction(() => document.querySelectorAll("a.row").length === 1);
-seen.filtered = await page.locator("a.row").innerText();
+await page.waitForFunction(() => document.querySelectorAll(".rows .row").length === 1);
+seen.filtered = await page.locator(".rows .row").innerText();
 await page.fill("#filter", "");
-await page.waitForFunction((count) => document.querySelectorAll("a.row").length >= count, seen.rows);
+await page.waitForFunction((count) => document.querySelectorAll(".rows .row").length >= count, seen.rows);
 await page.click("text=Pause");
 seen.paused = await page.getAttribute("button[aria-pressed]", "aria-pressed");
 await page.click("text=Go on");
-await page.focus("a.row");
-await page.keyboard.press("ArrowDown");
-seen.second = await page.evaluate(() => document.activeElement.getAttribute("aria-rowindex"));
+await page.focus(".rows .row a");
+const focused = () => page.evaluate(() => document.activeElement.closest(".row").getAttribute("aria-rowindex"));
+seen.keys = {};
+for (const key of ["ArrowDown", "End", "ArrowDown", "Home", "PageDown", "PageUp", "ArrowDown"]) {
+  await page.keyboard.press(key);
+  (seen.keys[key] ??= []).push(Number(await focused()));
+}
+seen.stops = await page.locator('.scroller [tabindex="0"]').count();
 await page.keyboard.press("Enter");
 await page.waitForSelector('main[data-view="turn"]');
+
+seen.readable = await page.evaluate(async (texts) => {
+  const { h, readable } = await import("/console/static/dom.js");
+  const element = h("p", { "aria-label": texts[0], title: texts[0] }, texts[0]);
+  return [...texts.map(readable), element.getAttribute("aria-label"), element.title, element.textContent];
+}, given.texts);
 
 for (const [name, id] of Object.entries(given.turns)) {
   await go(page, `#/turn/${id}`, "turn");
@@ -90,6 +114,7 @@ await go(page, `#/turn/${given.turns.repaired}`, "turn");
 await page.click("text=Copy as curl");
 await page.waitForFunction(() => document.getElementById("said").textContent);
 seen.curl = await page.evaluate(() => navigator.clipboard.readText());
+await page.waitForFunction(() => !document.getElementById("said").textContent);
 const [saved] = await Promise.all([page.waitForEvent("download"), page.click("text=Save as HTML")]);
 seen.saved = readFileSync(await saved.path(), "utf-8");
 const [recorded] = await Promise.all([page.waitForEvent("download"), page.click("text=Download recording")]);
@@ -120,8 +145,11 @@ await go(page, "#/backends", "backends");
 seen.backends = await page.locator("main").innerText();
 await go(page, "#/numbers", "numbers");
 seen.numbers = await page.locator("main").innerText();
+seen.tiles = await page.evaluate(() => [...document.querySelectorAll(".tiles")].map((each) => [each.children.length, new Set([...each.children].map((tile) => tile.offsetTop)).size]));
 for (const [name, hash, view] of VIEWS) {
   await go(page, hash, view);
+  await page.waitForFunction(() => document.title !== "Toolwire console");
+  seen.titles[name] = await page.title();
   await judge(page, `${name} 1280 light`);
   await shoot(page, `${name}-1280-light`);
 }
@@ -136,6 +164,7 @@ for (const [name, hash, view] of VIEWS) {
   await judge(page, `${name} 390 dark`);
   await shoot(page, `${name}-390-dark`);
 }
+seen.fades = await page.evaluate(() => document.querySelector("nav").className);
 await page.click("text=Sign out");
 await page.waitForSelector("#secret");
 await judge(page, "sign-in 390 dark");
@@ -143,7 +172,7 @@ await page.context().close();
 
 page = await open(1280, "dark");
 await page.goto(given.link);
-await page.waitForSelector("a.row");
+await page.waitForSelector(".rows .row");
 if (given.shots) for (const [name, hash, view] of VIEWS) { await go(page, hash, view); await shoot(page, `${name}-1280-dark`); }
 const rows = Array.from({ length: 10000 }, (_, index) => ({ id: `t${index}`, seq: index + 1, at: 1700000000 + index, dialect: "chat", backend: "up", model: `model-${index}`, status: 200, ms: 5, first_ms: 1, call_count: 0 }));
 const many = { now: 1700010000, workers: [{ process: "x", seq: 10000, more: false, rows, running: [], kept_bytes: 1, busy: 0, capturing: 0 }] };
@@ -155,8 +184,32 @@ await go(page, "#/turns", "turns");
 await page.waitForFunction(() => /^10,0\d\d turns/.test(document.querySelector(".about").textContent));
 await page.evaluate(() => { const list = document.querySelector(".scroller"); list.scrollTop = list.scrollHeight; });
 await page.waitForFunction(() => document.querySelector('[data-id="t0"]'));
-seen.many = await page.evaluate(() => ({ inPage: document.querySelectorAll("a.row").length, last: document.querySelector('[data-id="t0"]').getBoundingClientRect().bottom <= document.querySelector(".scroller").getBoundingClientRect().bottom + 1 }));
+seen.many = await page.evaluate(() => ({ inPage: document.querySelectorAll(".rows .row").length, last: document.querySelector('[data-id="t0"]').getBoundingClientRect().bottom <= document.querySelector(".scroller").getBoundingClientRect().bottom + 1 }));
 await page.context().close();
+"""
+
+OLD = r"""
+seen.old = {};
+for (const name of ["numbers", "backends"]) {
+  page = await open(1280, "light", true);
+  let broken = false;
+  await page.route(`**/console/api/${name}`, (route) => (broken ? route.abort() : route.continue()));
+  await page.goto(`${given.link}#/${name}`);
+  await go(page, `#/${name}`, name);
+  broken = true;
+  await page.waitForSelector(".stale:not(:empty)");
+  const old = await page.locator(".stale").innerText();
+  broken = false;
+  await page.waitForFunction(() => !document.querySelector(".stale").textContent);
+  seen.old[name] = old;
+  if (name === "backends") seen.health = await page.evaluate(async () => {
+    const { health, percentile } = await import("/console/static/backends.js");
+    const [good, broke] = [[1, 2, 3, 200, ""], [2, 2, 3, 200, "backend_failed"]];
+    const of = (cooling, failovers, ...turns) => health({ cooling, failovers, turns })[1];
+    return [of(3.2, 0), of(0, 0), of(0, 1), of(0, 0, good), of(0, 0, good, broke), of(0, 0, broke, good), percentile([4, 1, 3, 2], 0.5), percentile([4, 1, 3, 2], 0.99)];
+  });
+  await page.context().close();
+}
 """
 
 
@@ -241,9 +294,10 @@ def seen(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "turns": {name: turns.ids[name] for name in list(turns.ids)[:8]},
             "conversation": conversation,
             "stored": stored,
+            "texts": [HIDDEN, HARMLESS],
             "shots": bool(SHOTS),
         }
-        found = browse(DRIVE + WIDE + NARROW, given)
+        found = browse(DRIVE + WIDE + NARROW + OLD, given)
         for name, picture in found["shots"].items():
             (Path(SHOTS) / f"{name}.png").write_bytes(base64.b64decode(picture))
         yield found
@@ -263,11 +317,30 @@ def test_no_view_is_wider_than_its_window(seen):
     assert seen["wide"] == []
 
 
+def test_no_cell_of_a_table_is_squeezed(seen):
+    assert seen["squeezed"] == []
+
+
+def test_the_navigation_shows_its_current_entry_and_that_there_is_more(seen):
+    assert [name for name, is_in_sight in seen["current"].items() if not is_in_sight] == []
+    assert "more-left" in seen["fades"]
+
+
+def test_every_view_has_a_title_of_its_own(seen):
+    assert len(set(seen["titles"].values())) == len(seen["titles"]) == 10
+    assert seen["titles"]["turn"] == "up/b-repaired · chat › up · Toolwire"
+
+
 def test_the_list_filters_pauses_and_goes_by_keyboard(seen):
     assert "token" not in seen["address"]
     assert seen["rows"] >= 11
     assert "arguments_repaired" in seen["filtered"]
-    assert (seen["paused"], seen["second"]) == ("true", "3")
+    assert seen["paused"] == "true"
+    last = seen["keys"]["End"][0]
+    assert seen["keys"] == {"ArrowDown": [3, last, 3], "End": [last], "Home": [2], "PageDown": seen["keys"]["PageDown"], "PageUp": [2]}
+    assert seen["keys"]["PageDown"][0] > 3
+    assert last >= seen["rows"]
+    assert seen["stops"] == 1
 
 
 @pytest.mark.parametrize(
@@ -301,6 +374,10 @@ def test_what_a_hostile_model_writes_is_text(seen):
     assert "<script>window.hacked = 1</script>" in found["text"]
     assert "⟨U+202E⟩evil⟨U+001B⟩[31mred" in found["text"]
     assert "\u202e" not in found["text"]
+
+
+def test_characters_that_hide_are_shown_also_where_they_are_read_out(seen):
+    assert seen["readable"] == [SHOWN, HARMLESS, SHOWN, SHOWN, SHOWN]
 
 
 def test_a_copied_curl_has_no_key_and_a_saved_page_no_script(seen):
@@ -339,6 +416,24 @@ def test_backends_and_numbers_say_how_it_goes(seen):
     assert "cooling down" in seen["backends"] or "failing" in seen["backends"] or "Failed over" in seen["backends"]
     assert "get_weather" in seen["numbers"]
     assert "arguments_repaired" in seen["numbers"]
+
+
+    assert seen["tiles"] == [[6, 1], [6, 1]]
+    assert "Failures\n1 of 1 (100 %), 1 answered by others" in seen["backends"]
+    assert all(f"p{share}" in seen["backends"] for share in (50, 99))
+
+
+def test_the_health_of_a_backend_in_words(seen):
+    *words, middle, most = seen["health"]
+    assert words[:3] == ["cooling down for 4 s", "not asked yet", "failing"]
+    assert words[3:] == ["answering", "failing", "answering, not always"]
+    assert (middle, most) == (2, 4)
+
+
+@pytest.mark.parametrize("view", ["numbers", "backends"])
+def test_a_view_says_that_it_is_old_and_goes_on_asking(seen, view: str):
+    assert "the gateway does not answer" in seen["old"][view]
+    assert "What is shown is from" in seen["old"][view]
 
 
 def test_ten_thousand_turns_scroll(seen):
