@@ -17,13 +17,46 @@ from tests.support.browser import browse
 from tests.support.console import ConsoleClient
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
-from tests.support.upstream import Reply, Upstream
+from tests.support.upstream import Hold, Reply, Upstream
 
 WEATHER = [tool("get_weather", city={"type": "string"})]
 HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">\u202eevil\x1b[31mred'
 HIDDEN = "\u00ad \u115f \u1160 \u3164 \uffa0 \ufe01 \U000e0048 \U000e0101 a\ufe0f \u034f \u206a"
 SHOWN = "⟨U+00AD⟩ ⟨U+115F⟩ ⟨U+1160⟩ ⟨U+3164⟩ ⟨U+FFA0⟩ ⟨U+FE01⟩ ⟨U+E0048⟩ ⟨U+E0101⟩ a⟨U+FE0F⟩ ⟨U+034F⟩ ⟨U+206A⟩"
 HARMLESS = "❤\ufe0f ☂\ufe0e 1\ufe0f\u20e3 日本語 é"
+FILTERS = {
+    "": "abc",
+    "long": "ab",
+    "LONG -name": "a",
+    'model:"long name"': "b",
+    '"up/long n"': "b",
+    "ms>100": "ac",
+    "ms>100 ms<=250": "a",
+    "first>=20": "a",
+    "tokens>=1000": "a",
+    "tokens>1100": "",
+    "calls:1": "a",
+    "calls=0": "bc",
+    "-status:200": "bc",
+    "status>=400": "b",
+    "status:running": "c",
+    "running": "c",
+    "pinned": "a",
+    "-pinned": "bc",
+    "background": "b",
+    "background:no": "ac",
+    "stream": "a",
+    "replay": "c",
+    "replay:a": "c",
+    "kept:whole": "a",
+    "facts": "b",
+    "note:": "b",
+    "-error:": "ac",
+    "note:retried -tool:search": "b",
+    "-": "",
+    "nothing:here": "",
+}
+"""What is typed into the filter, and which of three turns it finds."""
 SHOTS = os.environ.get("TOOLWIRE_SCREENSHOTS", "")
 """A folder for pictures of all views, for docs/images; none are taken without it."""
 
@@ -119,10 +152,32 @@ const [saved] = await Promise.all([page.waitForEvent("download"), page.click("te
 seen.saved = readFileSync(await saved.path(), "utf-8");
 const [recorded] = await Promise.all([page.waitForEvent("download"), page.click("text=Download recording")]);
 seen.recorded = readFileSync(await recorded.path(), "utf-8");
+seen.parts = await page.evaluate(async () => {
+  const [{ h, pre }, { save }, { curl }, { merged }, { lanes }] = await Promise.all(["dom", "save", "turn", "lanes", "lanes"].map((name) => import(`/console/static/${name}.js`)));
+  globalThis.saveLong = () => save("long.html", "Long", h("article", {}, pre(`${"x".repeat(300000)}END`, "Text"), h("button", {}, "Dead"), h("a", { href: "#/turns" }, "linked")));
+  const frame = (t) => [t, "event", "text", null];
+  const call = { id: "c", name: "get_weather", arguments: "{}", complete: true, first: 0.9, last: 0.95 };
+  const turn = { request: {}, answer: { frames: [] }, attempts: [], notes: [], calls: [{ model: call, client: call, same: true }] };
+  const ends = (after) => {
+    const figure = lanes({ at: 0, ms: 1000 }, turn, new Map([["c", { at: after, failed: false }]]));
+    const [label, bar, tail] = ["text.call", ".bar", ".bar.after"].map((each) => figure.querySelector(each));
+    return { arrow: Boolean(figure.querySelector(".arrow")), tail: parseFloat(tail.getAttribute("x")) + parseFloat(tail.getAttribute("width")), label: parseFloat(label.getAttribute("x")), bar: parseFloat(bar.getAttribute("x")) + parseFloat(bar.getAttribute("width")) };
+  };
+  return {
+    curl: [curl({ dialect: "chat" }, { request: { body: "{}" } }), curl({ dialect: "chat", path: "/openai/v1/chat/completions" }, { request: { body: "it's" } })],
+    ticks: [...merged([frame(0.1), frame(0.1), frame(0.102), frame(0.5)], (t) => 1 + 98 * t)].map(([, , events]) => events.length),
+    within: ends(0.98), beyond: ends(5),
+  };
+});
+const [long] = await Promise.all([page.waitForEvent("download"), page.evaluate(() => globalThis.saveLong())]);
+seen.long = readFileSync(await long.path(), "utf-8");
 await page.fill("#model", "demo-parallel");
 await page.click("button:text-is('Replay')");
 await page.waitForSelector(".replayed table");
 seen.replayed = await page.locator(".replayed").innerText();
+await page.click(".notes a");
+await page.waitForSelector('main[data-view="notes"] .chosen');
+seen.explained = await page.locator(".chosen").innerText();
 await go(page, "#/conversations", "conversations");
 await page.click(`a[href="#/conversation/${given.conversation}"]`);
 await page.waitForSelector('main[data-view="conversation"] .stack');
@@ -164,6 +219,11 @@ for (const [name, hash, view] of VIEWS) {
   await judge(page, `${name} 390 dark`);
   await shoot(page, `${name}-390-dark`);
 }
+await go(page, `#/turn/${given.turns.repaired}`, "turn");
+await page.evaluate(() => document.querySelectorAll("main details").forEach((each) => { each.open = true; }));
+seen.stacked = await page.evaluate(() => ({ names: [...document.querySelectorAll(".names h4")].map((each) => each.offsetHeight > 0), lines: document.querySelector(".compared").innerText.split("\n").filter((line) => /"role": "user"/.test(line)).length }));
+await shoot(page, "turn-open-390-dark");
+await go(page, "#/notes/retried", "notes");
 seen.fades = await page.evaluate(() => document.querySelector("nav").className);
 await page.click("text=Sign out");
 await page.waitForSelector("#secret");
@@ -174,17 +234,72 @@ page = await open(1280, "dark");
 await page.goto(given.link);
 await page.waitForSelector(".rows .row");
 if (given.shots) for (const [name, hash, view] of VIEWS) { await go(page, hash, view); await shoot(page, `${name}-1280-dark`); }
-const rows = Array.from({ length: 10000 }, (_, index) => ({ id: `t${index}`, seq: index + 1, at: 1700000000 + index, dialect: "chat", backend: "up", model: `model-${index}`, status: 200, ms: 5, first_ms: 1, call_count: 0 }));
-const many = { now: 1700010000, workers: [{ process: "x", seq: 10000, more: false, rows, running: [], kept_bytes: 1, busy: 0, capturing: 0 }] };
-const none = { ...many, workers: [{ ...many.workers[0], rows: [] }] };
-let sent = false;
-await page.route("**/console/api/turns?*", (route) => { route.fulfill({ json: sent ? none : many }); sent = true; });
+await page.context().close();
+"""
+
+LIST = r"""
+page = await open(1280, "dark");
+await page.goto(given.link);
+await page.waitForSelector(".rows .row");
+const row = (index, more) => ({ id: `t${index}`, seq: index + 1, at: 1700000000 + index, dialect: "chat", backend: "up", model: `model-${index}`, status: 200, ms: 5, first_ms: 1, call_count: 0, kept: "facts", ...more });
+const worker = (process, rows, more) => ({ process, seq: rows.at(-1)?.seq ?? 0, more: false, rows, running: [], kept_bytes: 1000000, busy: 0, capturing: 0, ...more });
+const LONG = { status: 502, error: "backend_unreachable", input: 75004, output: 75004, calls: ["get_weather", "get_weather"], call_count: 2 };
+let workers = [worker("x", Array.from({ length: 10000 }, (_, index) => row(index, index === 9999 ? LONG : {})))];
+let asked;
+await page.route("**/console/api/turns?*", (route) => {
+  asked = JSON.parse(new URL(route.request().url()).searchParams.get("after"));
+  route.fulfill({ json: { now: 1700010000, workers: workers.map((each) => ({ ...each, rows: each.rows.filter((one) => one.seq > (asked[each.process] ?? 0)) })) } });
+});
 await go(page, "#/notes", "notes");
 await go(page, "#/turns", "turns");
-await page.waitForFunction(() => /^10,0\d\d turns/.test(document.querySelector(".about").textContent));
+await page.waitForFunction(() => /^10,000 turns/.test(document.querySelector(".about").textContent));
+seen.many = { cut: await page.evaluate(() => [...document.querySelectorAll('[data-id="t9999"] span')].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)), long: await page.locator('[data-id="t9999"]').innerText() };
 await page.evaluate(() => { const list = document.querySelector(".scroller"); list.scrollTop = list.scrollHeight; });
 await page.waitForFunction(() => document.querySelector('[data-id="t0"]'));
-seen.many = await page.evaluate(() => ({ inPage: document.querySelectorAll(".rows .row").length, last: document.querySelector('[data-id="t0"]').getBoundingClientRect().bottom <= document.querySelector(".scroller").getBoundingClientRect().bottom + 1 }));
+Object.assign(seen.many, await page.evaluate(() => {
+  const [list, head, last] = [".scroller", ".row.head", '[data-id="t0"]'].map((each) => document.querySelector(each).getBoundingClientRect());
+  return { inPage: document.querySelectorAll(".rows .row").length, last: last.bottom <= list.bottom + 1, head: Math.abs(head.top - list.top) < 3 };
+}));
+
+// Turns come in while one reads further down: nothing moves, and the row is the same element, with what is selected in it.
+await page.evaluate(() => { document.querySelector(".scroller").scrollTop = 4200; });
+await page.waitForSelector('[data-id="t9895"]');
+await page.evaluate(() => {
+  const element = document.querySelector('[data-id="t9895"]');
+  element.mine = true;
+  getSelection().selectAllChildren(element.querySelector(".c-model"));
+});
+const place = () => page.evaluate(() => ({ top: document.querySelector('[data-id="t9895"]').getBoundingClientRect().top, same: document.querySelector('[data-id="t9895"]').mine, selected: getSelection().toString() }));
+const before = await place();
+workers = [worker("x", [row(10000), row(10001, { model: "latest" })])];
+await page.waitForFunction(() => /^10,002 turns/.test(document.querySelector(".about").textContent));
+seen.still = [before, await place()];
+
+// Keep from the list, and a refusal.
+let room = true;
+await page.route("**/console/api/turns/*/pin", (route) => route.fulfill({ json: { pinned: room } }));
+await page.click('[data-id="t9895"] .pin');
+await page.waitForSelector('[data-id="t9895"] .pin[aria-pressed="true"]');
+room = false;
+await page.click('[data-id="t9896"] .pin');
+await page.waitForFunction(() => /cannot be kept/.test(document.getElementById("said").textContent));
+seen.refused = await page.getAttribute('[data-id="t9896"] .pin', "aria-pressed");
+
+// The gateway begins anew, with two workers.
+workers = [worker("y", [row(1, { model: "new" })]), worker("z", [row(2, { model: "newer", kept: "whole" })], { running: [{ ...row(3, { model: "newest", status: 0 }), kept: "running" }] })];
+await page.waitForFunction(() => /^3 turns/.test(document.querySelector(".about").textContent));
+seen.anew = { about: await page.locator(".about").innerText(), models: await page.locator(".rows .c-model").allInnerTexts(), kept: await page.locator(".rows .mark").allTextContents(), running: await page.locator(".row.live").innerText() };
+await page.waitForFunction(() => !document.getElementById("said").textContent);
+seen.asked = asked;
+seen.found = await page.evaluate(async (filters) => {
+  const { filter } = await import("/console/static/filter.js");
+  const rows = [
+    { id: "a", dialect: "chat", model: "up/long", status: 200, ms: 250, first_ms: 20, input: 900, output: 200, calls: ["search"], call_count: 1, kept: "whole", pinned: true, stream: true },
+    { id: "b", dialect: "responses", model: "up/long name", status: 502, error: "backend_failed", ms: 40, call_count: 0, kept: "facts", background: true, notes: ["retried"] },
+    { id: "c", dialect: "messages", model: "demo", ms: 9000, kept: "running", replay_of: "a" },
+  ];
+  return Object.fromEntries(filters.map((each) => [each, rows.filter(filter(each)).map((row) => row.id).join("")]));
+}, given.filters);
 await page.context().close();
 """
 
@@ -194,7 +309,7 @@ for (const name of ["numbers", "backends"]) {
   page = await open(1280, "light", true);
   let broken = false;
   await page.route(`**/console/api/${name}`, (route) => (broken ? route.abort() : route.continue()));
-  await page.goto(`${given.link}#/${name}`);
+  await page.goto(given.link);
   await go(page, `#/${name}`, name);
   broken = true;
   await page.waitForSelector(".stale:not(:empty)");
@@ -210,6 +325,49 @@ for (const name of ["numbers", "backends"]) {
   });
   await page.context().close();
 }
+"""
+
+HELD = r"""
+page = await open(1280, "light");
+await page.goto(given.link);
+await go(page, "#/try", "try");
+await page.fill("#tool-name", "read_file");
+await page.fill("#tool-description", "Reads a file");
+await page.fill("#tool-parameters", "path, lines?:integer");
+await page.click("text=Add tool");
+seen.tool = JSON.parse(await page.inputValue("#try-tools")).at(-1);
+await page.fill("#try-model", "up/b-held");
+await page.click("button:text-is('Ask')");
+await page.waitForFunction(() => /get_weather/.test(document.querySelector(".tried .calls").textContent));
+const watcher = await page.context().newPage();
+await watcher.goto(given.url);
+await watcher.click(".row.live a");
+await watcher.waitForSelector('main[data-view="turn"] .note:not(.stale)');
+seen.held = { before: await watcher.locator("main").innerText(), tried: await page.locator(".tried").innerText() };
+await page.click("text=Stop");
+await page.waitForSelector(".tried a");
+seen.held.stopped = await page.locator(".tried [role=status]").innerText();
+await watcher.waitForSelector("article.turn");
+seen.held.after = await watcher.locator("main").innerText();
+seen.pieces = await page.evaluate(async () => {
+  const { answer } = await import("/console/static/answer.js");
+  const read = (bytes, step) => {
+    const found = { text: "", calls: {} };
+    const reader = answer((piece) => { found.text += piece; }, (index, call, more) => { found.calls[index] = `${call.id} ${call.name} ${(found.calls[index] ?? "").split(" ")[2] ?? ""}${more}`; });
+    for (let at = 0; at < bytes.length; at += step) reader.feed(bytes.slice(at, at + step));
+    reader.end();
+    return found;
+  };
+  const sse = (...values) => values.map((each) => `event: x\ndata: ${JSON.stringify(each)}\n\n`).join("");
+  const chat = sse({ choices: [{ delta: { content: "Hi" } }] }, { choices: [{ delta: { tool_calls: [{ index: 0, id: "c1", function: { name: "f", arguments: "{" } }] } }] }, { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: "}" } }] } }] });
+  const plain = JSON.stringify({ choices: [{ message: { content: "Hi", tool_calls: [{ id: "c1", function: { name: "f", arguments: "{}" } }] } }] }, null, 1);
+  const messages = JSON.stringify({ content: [{ type: "tool_use", id: "c1", name: "f", input: {} }, { type: "text", text: "Hi" }] });
+  const large = sse(...Array.from({ length: 20000 }, () => ({ choices: [{ delta: { content: "word " } }] })));
+  const began = performance.now();
+  const words = read(large, 100).text.length;
+  return { found: [read(chat, 1), read(chat, 7), read(chat, 10000), read(plain, 5), read(messages, 5)], words, ms: performance.now() - began };
+});
+await page.context().close();
 """
 
 
@@ -236,6 +394,7 @@ class Turns:
         replies["b-socket"] = Reply([stream(created(), call("c3", "get_weather", '{"city":"Rome"}'), completed())])
         hostile = call("c4", "get_weather", json.dumps({"city": HOSTILE}))
         replies["b-hostile"] = Reply([stream(created(), text(HOSTILE), hostile, completed())])
+        replies["b-held"] = Reply([created(), text("Wait."), looks, Hold()])
         self.post("streamed", chat_body("up/b-streamed", stream=True, tools=WEATHER))
         self.post("repaired", chat_body("up/b-repaired", tools=WEATHER))
         self.post("failed over", chat_body("b-shared", stream=True))
@@ -294,10 +453,11 @@ def seen(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "turns": {name: turns.ids[name] for name in list(turns.ids)[:8]},
             "conversation": conversation,
             "stored": stored,
+            "filters": list(FILTERS),
             "texts": [HIDDEN, HARMLESS],
             "shots": bool(SHOTS),
         }
-        found = browse(DRIVE + WIDE + NARROW + OLD, given)
+        found = browse(DRIVE + WIDE + NARROW + LIST + HELD + OLD, given)
         for name, picture in found["shots"].items():
             (Path(SHOTS) / f"{name}.png").write_bytes(base64.b64decode(picture))
         yield found
@@ -389,6 +549,37 @@ def test_a_copied_curl_has_no_key_and_a_saved_page_no_script(seen):
     assert json.loads(seen["recorded"].splitlines()[0])["kind"] == "responses"
 
 
+def test_a_saved_page_has_the_whole_text_and_nothing_dead(seen):
+    for page in (seen["saved"], seen["long"]):
+        assert not any(tag in page for tag in ("<button", "<form", "<input", "<a ", "href="))
+    assert "xEND</pre>" in seen["long"]
+    assert "linked" in seen["long"]
+
+
+def test_a_copied_curl_has_the_path_that_was_asked(seen):
+    one, other = seen["parts"]["curl"]
+    assert "/v1/chat/completions'" in one
+    assert "/openai/v1/chat/completions'" in other
+    assert other.endswith("--data-raw 'it'\\''s'")
+
+
+def test_the_time_line_has_every_frame_and_ends_a_bar_where_its_result_came(seen):
+    parts = seen["parts"]
+    assert parts["ticks"] == [2, 1, 1]
+    assert (parts["within"]["arrow"], parts["beyond"]["arrow"]) == (False, True)
+    assert parts["within"]["tail"] < 98 < parts["beyond"]["tail"]
+    assert parts["within"]["label"] == pytest.approx(parts["within"]["bar"])
+
+
+def test_a_note_leads_to_what_it_means(seen):
+    assert "arguments_repaired" in seen["explained"]
+    assert "put right without changing what they say" in seen["explained"]
+
+
+def test_requests_stand_under_each_other_on_a_phone(seen):
+    assert seen["stacked"] == {"names": [True, True], "lines": 1}
+
+
 def test_a_replay_is_compared(seen):
     assert "Status 200" in seen["replayed"]
     assert "differs" in seen["replayed"]
@@ -410,6 +601,26 @@ def test_a_conversation_shows_results_and_where_the_cache_broke(seen):
 def test_a_turn_can_be_tried_in_every_dialect(seen, dialect: str):
     assert "status 200" in seen[f"try {dialect}"]
     assert "get_weather" in seen[f"try {dialect}"]
+
+
+def test_a_tool_from_the_form_has_a_description_and_may_leave_parameters_out(seen):
+    parameters = {"type": "object", "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}}, "required": ["path"]}
+    assert seen["tool"] == {"name": "read_file", "description": "Reads a file", "parameters": parameters}
+
+
+def test_an_answer_is_shown_while_it_comes_and_can_be_stopped(seen):
+    held = seen["held"]
+    assert "Wait." in held["tried"]
+    assert "Stopped." in held["stopped"]
+    assert "This turn is under way." in held["before"]
+    assert "up/b-held" in held["after"]
+    assert "under way" not in held["after"]
+
+
+def test_an_answer_is_read_piece_by_piece(seen):
+    assert seen["pieces"]["found"] == [{"text": "Hi", "calls": {"0": "c1 f {}"}}] * 5
+    assert seen["pieces"]["words"] == 100_000
+    assert seen["pieces"]["ms"] < 20_000
 
 
 def test_backends_and_numbers_say_how_it_goes(seen):
@@ -436,6 +647,35 @@ def test_a_view_says_that_it_is_old_and_goes_on_asking(seen, view: str):
     assert "What is shown is from" in seen["old"][view]
 
 
-def test_ten_thousand_turns_scroll(seen):
+def test_ten_thousand_turns_scroll_under_their_headings(seen):
     assert seen["many"]["inPage"] < 200
     assert seen["many"]["last"]
+    assert seen["many"]["head"]
+
+
+def test_a_line_of_the_list_has_room_for_what_it_says(seen):
+    assert seen["many"]["cut"] == []
+    for words in ("75,004 / 75,004", "502", "backend_unreachable", "get_weather ×2"):
+        assert words in seen["many"]["long"]
+
+
+def test_the_list_stays_where_one_reads_while_turns_come_in(seen):
+    before, after = seen["still"]
+    assert before == after
+    assert (after["same"], after["selected"]) == (True, "model-9895")
+
+
+def test_a_turn_is_kept_from_the_list_and_a_refusal_is_said(seen):
+    assert seen["refused"] == "false"
+
+
+def test_the_list_notices_that_the_gateway_began_anew(seen):
+    assert seen["anew"]["models"] == ["newest", "newer", "new"]
+    assert seen["anew"]["kept"] == ["", "whole", "facts"]
+    assert "2.0 MB of 128 MB kept by 2 workers" in seen["anew"]["about"]
+    assert "running" in seen["anew"]["running"]
+    assert seen["asked"] == {"y": 2, "z": 3}
+
+
+def test_the_list_is_filtered_by_anything(seen):
+    assert seen["found"] == FILTERS
