@@ -113,6 +113,11 @@ seen.rows = await page.locator(".rows .row").count();
 await page.fill("#filter", "note:arguments_repaired");
 await page.waitForFunction(() => document.querySelectorAll(".rows .row").length === 1);
 seen.filtered = await page.locator(".rows .row").innerText();
+await page.click(".rows .pin");
+await page.waitForSelector('.rows .pin[aria-pressed="true"]');
+await page.fill("#filter", "pinned");
+await page.waitForFunction(() => document.querySelectorAll(".rows .row").length === 1);
+seen.pinned = await page.locator(".rows .row").innerText();
 await page.fill("#filter", "");
 await page.waitForFunction((count) => document.querySelectorAll(".rows .row").length >= count, seen.rows);
 await page.click("text=Pause");
@@ -233,7 +238,20 @@ await page.context().close();
 page = await open(1280, "dark");
 await page.goto(given.link);
 await page.waitForSelector(".rows .row");
-if (given.shots) for (const [name, hash, view] of VIEWS) { await go(page, hash, view); await shoot(page, `${name}-1280-dark`); }
+for (const [name, hash, view] of VIEWS) {
+  await go(page, hash, view);
+  await judge(page, `${name} 1280 dark`);
+  await shoot(page, `${name}-1280-dark`);
+}
+await page.context().close();
+
+page = await open(390, "light");
+await page.goto(given.link);
+for (const [name, hash, view] of VIEWS) {
+  await go(page, hash, view);
+  await judge(page, `${name} 390 light`);
+  await shoot(page, `${name}-390-light`);
+}
 await page.context().close();
 """
 
@@ -243,7 +261,7 @@ await page.goto(given.link);
 await page.waitForSelector(".rows .row");
 const row = (index, more) => ({ id: `t${index}`, seq: index + 1, at: 1700000000 + index, dialect: "chat", backend: "up", model: `model-${index}`, status: 200, ms: 5, first_ms: 1, call_count: 0, kept: "facts", ...more });
 const worker = (process, rows, more) => ({ process, seq: rows.at(-1)?.seq ?? 0, more: false, rows, running: [], kept_bytes: 1000000, busy: 0, capturing: 0, ...more });
-const LONG = { status: 502, error: "backend_unreachable", input: 75004, output: 75004, calls: ["get_weather", "get_weather"], call_count: 2 };
+const LONG = { client: "python-httpx/0.28.1", notes: ["arguments_repaired"], status: 502, error: "backend_unreachable", input: 75004, output: 75004, calls: ["get_weather", "get_weather"], call_count: 2 };
 let workers = [worker("x", Array.from({ length: 10000 }, (_, index) => row(index, index === 9999 ? LONG : {})))];
 let asked;
 await page.route("**/console/api/turns?*", (route) => {
@@ -253,7 +271,11 @@ await page.route("**/console/api/turns?*", (route) => {
 await go(page, "#/notes", "notes");
 await go(page, "#/turns", "turns");
 await page.waitForFunction(() => /^10,000 turns/.test(document.querySelector(".about").textContent));
-seen.many = { cut: await page.evaluate(() => [...document.querySelectorAll('[data-id="t9999"] span')].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)), long: await page.locator('[data-id="t9999"]').innerText() };
+const cut = (keyless) => page.evaluate((keyless) => {
+  document.querySelector(".scroller").classList.toggle("keyless", keyless);
+  return [...document.querySelectorAll('[data-id="t9999"] > span')].filter((cell) => cell.scrollWidth > cell.clientWidth + 1 || cell.scrollHeight > cell.clientHeight + 1).map((cell) => cell.textContent);
+}, keyless);
+seen.many = { cut: [...await cut(false), ...await cut(true)], long: await page.locator('[data-id="t9999"]').innerText() };
 await page.evaluate(() => { const list = document.querySelector(".scroller"); list.scrollTop = list.scrollHeight; });
 await page.waitForFunction(() => document.querySelector('[data-id="t0"]'));
 Object.assign(seen.many, await page.evaluate(() => {
@@ -346,6 +368,8 @@ await watcher.waitForSelector('main[data-view="turn"] .note:not(.stale)');
 seen.held = { before: await watcher.locator("main").innerText(), tried: await page.locator(".tried").innerText() };
 await page.click("text=Stop");
 await page.waitForSelector(".tried a");
+await judge(page, "tried 1280 light");
+await shoot(page, "tried-1280-light");
 seen.held.stopped = await page.locator(".tried [role=status]").innerText();
 await watcher.waitForSelector("article.turn");
 seen.held.after = await watcher.locator("main").innerText();
@@ -403,7 +427,9 @@ class Turns:
         self.post("codex", chat_body(codex, stream=True, tools=WEATHER))
         self.post("background", response_body("up/b-later", background=True), "/v1/responses")
         self._over_socket()
+        replies["b-broken"] = Reply([b'{"error":{"message":"Broken."}}'], 400, "application/json")
         self.post("hostile", chat_body("up/b-hostile", stream=True, tools=WEATHER))
+        self.post("broken", chat_body("up/b-broken"))
 
     def _over_socket(self) -> None:
         with connect(self._gateway.url.replace("http", "ws") + "/v1/responses") as socket:
@@ -666,6 +692,7 @@ def test_the_list_stays_where_one_reads_while_turns_come_in(seen):
 
 
 def test_a_turn_is_kept_from_the_list_and_a_refusal_is_said(seen):
+    assert "up/b-repaired" in seen["pinned"]
     assert seen["refused"] == "false"
 
 
