@@ -147,6 +147,7 @@ for (const [name, id] of Object.entries(given.turns)) {
     text: document.querySelector("main").innerText, ticks: document.querySelectorAll(".timeline .tick").length, bars: document.querySelectorAll(".timeline .bar").length,
     injected: document.querySelectorAll("main img, main script, main iframe").length, hacked: Boolean(window.hacked), columns: document.querySelectorAll(".call .columns.three > div").length,
     marked: [...document.querySelectorAll("ins, del")].map((each) => each.textContent), gone: document.querySelectorAll(".line.gone, .line.new").length }));
+  await shoot(page, `turn ${name}-1280-light`);
 }
 await go(page, `#/turn/${given.turns.repaired}`, "turn");
 await page.click("text=Copy as curl");
@@ -523,7 +524,13 @@ def test_the_list_filters_pauses_and_goes_by_keyboard(seen):
     assert "arguments_repaired" in seen["filtered"]
     assert seen["paused"] == "true"
     last = seen["keys"]["End"][0]
-    assert seen["keys"] == {"ArrowDown": [3, last, 3], "End": [last], "Home": [2], "PageDown": seen["keys"]["PageDown"], "PageUp": [2]}
+    assert seen["keys"] == {
+        "ArrowDown": [3, last, 3],
+        "End": [last],
+        "Home": [2],
+        "PageDown": seen["keys"]["PageDown"],
+        "PageUp": [2],
+    }
     assert seen["keys"]["PageDown"][0] > 3
     assert last >= seen["rows"]
     assert seen["stops"] == 1
@@ -630,7 +637,11 @@ def test_a_turn_can_be_tried_in_every_dialect(seen, dialect: str):
 
 
 def test_a_tool_from_the_form_has_a_description_and_may_leave_parameters_out(seen):
-    parameters = {"type": "object", "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}}, "required": ["path"]}
+    parameters = {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}},
+        "required": ["path"],
+    }
     assert seen["tool"] == {"name": "read_file", "description": "Reads a file", "parameters": parameters}
 
 
@@ -653,7 +664,6 @@ def test_backends_and_numbers_say_how_it_goes(seen):
     assert "cooling down" in seen["backends"] or "failing" in seen["backends"] or "Failed over" in seen["backends"]
     assert "get_weather" in seen["numbers"]
     assert "arguments_repaired" in seen["numbers"]
-
 
     assert seen["tiles"] == [[6, 1], [6, 1]]
     assert "Failures\n1 of 1 (100 %), 1 answered by others" in seen["backends"]

@@ -13,7 +13,7 @@ export async function conversations(main) {
   const rows = found.map((each) => [
     clock(each.ended), h("a", { href: `#/conversation/${each.id}` }, (each.title || "(no text)").slice(0, 90)),
     each.key, (each.client ?? "").split(/[ /]/)[0], each.models.join(", "), count(each.turns), count(each.calls), count(each.input), count(each.output),
-    h("span", { class: each.errors ? "bad" : "" }, count(each.errors))]);
+    each.errors ? h("span", { class: "bad" }, count(each.errors)) : ""]);
   clear(main, h("h1", {}, "Conversations"), h("p", { class: "soft" }, "Turns are joined by previous_response_id, conversation, the session that Claude Code and Codex name, and equal beginnings of their history. Only turns that are kept whole can be joined."),
     rows.length ? h("section", {}, table("Conversations", COLUMNS, rows)) : h("p", {}, "No turn is kept whole yet."));
 }
