@@ -170,7 +170,7 @@ seen.parts = await page.evaluate(async () => {
     return { arrow: Boolean(figure.querySelector(".arrow")), tail: parseFloat(tail.getAttribute("x")) + parseFloat(tail.getAttribute("width")), label: parseFloat(label.getAttribute("x")), bar: parseFloat(bar.getAttribute("x")) + parseFloat(bar.getAttribute("width")) };
   };
   return {
-    curl: [curl({ dialect: "chat" }, { request: { body: "{}" } }), curl({ dialect: "chat", path: "/openai/v1/chat/completions" }, { request: { body: "it's" } })],
+    curl: [curl({ dialect: "chat" }, { request: { body: "{}" } }), curl({ dialect: "chat" }, { path: "/openai/v1/chat/completions", request: { body: "it's" } })],
     ticks: [...merged([frame(0.1), frame(0.1), frame(0.102), frame(0.5)], (t) => 1 + 98 * t)].map(([, , events]) => events.length),
     within: ends(0.98), beyond: ends(5),
   };

@@ -11,10 +11,12 @@ const PIXELS = 1400; // no wider than this is the time line drawn
 export function lanes(row, whole, answered) {
   const end = Math.max(row.ms / 1000, ...whole.attempts.flatMap((each) => each.frames.map(([t]) => t)), 0.001);
   const x = (t) => 1 + 98 * Math.min(1, Math.max(0, t / end));
+  const back = [];
   const shapes = [];
   let top = TOP;
   const lane = (name, height = LANE) => {
-    shapes.push(s("rect", { class: "lane", x: 0, y: top, width: "100%", height: height - 3 }), s("text", { class: "name", x: -8, y: top + 18 }, name));
+    back.push(s("rect", { class: "lane", x: 0, y: top, width: "100%", height: height - 3 }));
+    shapes.push(s("text", { class: "name", x: -8, y: top + 18 }, name));
     const at = top;
     top += height;
     return at;
@@ -49,11 +51,11 @@ export function lanes(row, whole, answered) {
     if (whole.calls.length > MOST_BARS) shapes.push(s("text", { class: "call", x: "99%", y: area + 10, "text-anchor": "end" }, `and ${whole.calls.length - MOST_BARS} more`));
   }
   for (const part of [0, 0.25, 0.5, 0.75, 1]) {
-    shapes.push(s("rect", { class: "mark", x: `${x(end * part)}%`, y: TOP, width: 1, height: top - TOP }),
-      s("text", { class: part % 0.5 ? "quarter" : "stop", x: `${x(end * part)}%`, y: top + 12, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, part ? duration(end * part * 1000) : "0"));
+    back.push(s("rect", { class: "mark", x: `${x(end * part)}%`, y: TOP, width: 1, height: top - TOP }));
+    shapes.push(s("text", { class: part % 0.5 ? "quarter" : "stop", x: `${x(end * part)}%`, y: top + 12, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, part ? duration(end * part * 1000) : "0"));
   }
   const about = `${plural(whole.attempts.at(-1)?.frames.length ?? 0, "frame")} from the model, ${plural(whole.answer.frames.length, "frame")} to the client, ${plural(whole.calls.length, "call")}, ${duration(row.ms)} in all.`;
-  return h("figure", { class: "timeline" }, s("svg", { role: "img", "aria-label": about, width: "100%", height: top + 18 }, shapes),
+  return h("figure", { class: "timeline" }, s("svg", { role: "img", "aria-label": about, width: "100%", height: top + 18 }, back, shapes),
     h("figcaption", {}, about, " ", h("span", { class: "key" }, ["text", "reasoning", "call", "other"].map((kind) => [h("i", { class: `swatch s-${kind}` }), ` ${kind} `]))));
 }
 

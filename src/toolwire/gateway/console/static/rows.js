@@ -57,7 +57,7 @@ export async function keep(id, wanted) {
   try {
     const { pinned } = await post(`turns/${id}/pin`, { pinned: wanted });
     if (known.has(id)) known.get(id).pinned = pinned;
-    say(pinned ? "Kept until you let it go." : wanted ? "It cannot be kept: kept turns fill their half of the memory already. Let another one go first." : "It leaves with the others of its time.");
+    say(pinned ? "Kept until you let it go." : wanted ? "It cannot be kept: there is no room for more kept turns. Let another one go first." : "It leaves with the others of its time.");
     return pinned;
   } catch (error) {
     say(error.message);

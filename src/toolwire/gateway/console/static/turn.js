@@ -92,8 +92,9 @@ function results(row) {
   const found = new Map();
   for (const later of known.values()) {
     for (const entry of later.results ?? []) {
-      const [id, failed] = entry.split(" ");
-      if (later.at > row.at && row.call_ids?.includes(id) && !found.has(id)) found.set(id, { turn: later.id, at: later.at, failed: Boolean(failed) });
+      const failed = entry.endsWith(" failed");
+      const id = failed ? entry.slice(0, -" failed".length) : entry;
+      if (later.at > row.at && row.call_ids?.includes(id) && !found.has(id)) found.set(id, { turn: later.id, at: later.at, failed });
     }
   }
   return found;
@@ -212,7 +213,7 @@ function replayed(whole, other, done) {
 export function curl(row, whole) {
   const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
   const key = row.dialect === "messages" ? "-H 'anthropic-version: 2023-06-01' -H 'x-api-key: YOUR_KEY'" : "-H 'authorization: Bearer YOUR_KEY'";
-  return `curl -N ${quoted(location.origin + (row.path || whole.request.path || PATHS[row.dialect]))} -H 'content-type: application/json' ${key} --data-raw ${quoted(whole.request.body)}`;
+  return `curl -N ${quoted(location.origin + (whole.path || PATHS[row.dialect]))} -H 'content-type: application/json' ${key} --data-raw ${quoted(whole.request.body)}`;
 }
 
 async function copy(text) {
