@@ -17,10 +17,46 @@ from tests.support.browser import browse
 from tests.support.console import ConsoleClient
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
-from tests.support.upstream import Reply, Upstream
+from tests.support.upstream import Hold, Reply, Upstream
 
 WEATHER = [tool("get_weather", city={"type": "string"})]
 HOSTILE = '<script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">\u202eevil\x1b[31mred'
+HIDDEN = "\u00ad \u115f \u1160 \u3164 \uffa0 \ufe01 \U000e0048 \U000e0101 a\ufe0f \u034f \u206a"
+SHOWN = "⟨U+00AD⟩ ⟨U+115F⟩ ⟨U+1160⟩ ⟨U+3164⟩ ⟨U+FFA0⟩ ⟨U+FE01⟩ ⟨U+E0048⟩ ⟨U+E0101⟩ a⟨U+FE0F⟩ ⟨U+034F⟩ ⟨U+206A⟩"
+HARMLESS = "❤\ufe0f ☂\ufe0e 1\ufe0f\u20e3 日本語 é"
+FILTERS = {
+    "": "abc",
+    "long": "ab",
+    "LONG -name": "a",
+    'model:"long name"': "b",
+    '"up/long n"': "b",
+    "ms>100": "ac",
+    "ms>100 ms<=250": "a",
+    "first>=20": "a",
+    "tokens>=1000": "a",
+    "tokens>1100": "",
+    "calls:1": "a",
+    "calls=0": "bc",
+    "-status:200": "bc",
+    "status>=400": "b",
+    "status:running": "c",
+    "running": "c",
+    "pinned": "a",
+    "-pinned": "bc",
+    "background": "b",
+    "background:no": "ac",
+    "stream": "a",
+    "replay": "c",
+    "replay:a": "c",
+    "kept:whole": "a",
+    "facts": "b",
+    "note:": "b",
+    "-error:": "ac",
+    "note:retried -tool:search": "b",
+    "-": "",
+    "nothing:here": "",
+}
+"""What is typed into the filter, and which of three turns it finds."""
 SHOTS = os.environ.get("TOOLWIRE_SCREENSHOTS", "")
 """A folder for pictures of all views, for docs/images; none are taken without it."""
 
@@ -28,14 +64,14 @@ DRIVE = r"""
 import { readFileSync } from "node:fs";
 const axe = readFileSync("node_modules/axe-core/axe.min.js", "utf-8");
 const PATIENCE = 120000;
-let seen = { said: [], elsewhere: [], axe: [], wide: [], turns: {}, shots: {} };
+let seen = { said: [], elsewhere: [], axe: [], wide: [], squeezed: [], current: {}, titles: {}, turns: {}, shots: {} };
 
-async function open(width, scheme) {
+async function open(width, scheme, mayFail = false) {
   const context = await browser.newContext({ viewport: { width, height: 800 }, colorScheme: scheme, reducedMotion: "reduce", acceptDownloads: true });
   await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: given.url });
   context.setDefaultTimeout(PATIENCE);
   const page = await context.newPage();
-  page.on("console", (message) => { if (["error", "warning"].includes(message.type())) seen.said.push(`${message.type()}: ${message.text()}`); });
+  page.on("console", (message) => { if (!mayFail && ["error", "warning"].includes(message.type())) seen.said.push(`${message.type()}: ${message.text()}`); });
   page.on("pageerror", (error) => seen.said.push(String(error)));
   page.on("request", (request) => { if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(given.url)) seen.elsewhere.push(request.url()); });
   return page;
@@ -50,8 +86,18 @@ async function judge(page, name) {
   for (const each of violations) if (["serious", "critical"].includes(each.impact)) seen.axe.push(`${name}: ${each.id} ${each.nodes[0].html.slice(0, 200)} ${each.nodes[0].failureSummary}`);
   const [wide, shown] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
   if (wide > shown) seen.wide.push(`${name}: ${wide} in ${shown}`);
+  seen.squeezed.push(...await page.evaluate((name) => [...document.querySelectorAll("th, td")].filter((cell) => {
+    const style = getComputedStyle(cell);
+    const lines = Math.round((cell.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom)) / parseFloat(style.lineHeight));
+    return cell.clientHeight > 2 && lines > (cell.tagName === "TH" ? 1 : 1 + cell.innerText.length / 12);
+  }).map((cell) => `${name}: ${cell.innerText}`), name));
+  seen.current[name] = await page.evaluate(() => {
+    const [nav, link] = [document.querySelector("nav"), document.querySelector("nav [aria-current]")].map((each) => each?.getBoundingClientRect());
+    return !link || (link.left >= nav.left - 1 && link.right <= nav.right + 1);
+  });
 }
 async function shoot(page, name) {
+  await page.mouse.move(0, 0);
   if (given.shots) seen.shots[name] = (await page.screenshot({ fullPage: !name.startsWith("turns") })).toString("base64");
 }
 const VIEWS = [["turns", "#/turns", "turns"], ["turn", `#/turn/${given.turns.repaired}`, "turn"], ["conversations", "#/conversations", "conversations"],
@@ -61,22 +107,38 @@ const VIEWS = [["turns", "#/turns", "turns"], ["turn", `#/turn/${given.turns.rep
 WIDE = r"""
 let page = await open(1280, "light");
 await page.goto(given.link);
-await page.waitForSelector("a.row");
+await page.waitForSelector(".rows .row");
 seen.address = page.url();
-seen.rows = await page.locator("a.row").count();
+seen.rows = await page.locator(".rows .row").count();
 await page.fill("#filter", "note:arguments_repaired");
-await page.waitForFunction(() => document.querySelectorAll("a.row").length === 1);
-seen.filtered = await page.locator("a.row").innerText();
+await page.waitForFunction(() => document.querySelectorAll(".rows .row").length === 1);
+seen.filtered = await page.locator(".rows .row").innerText();
+await page.click(".rows .pin");
+await page.waitForSelector('.rows .pin[aria-pressed="true"]');
+await page.fill("#filter", "pinned");
+await page.waitForFunction(() => document.querySelectorAll(".rows .row").length === 1);
+seen.pinned = await page.locator(".rows .row").innerText();
 await page.fill("#filter", "");
-await page.waitForFunction((count) => document.querySelectorAll("a.row").length >= count, seen.rows);
+await page.waitForFunction((count) => document.querySelectorAll(".rows .row").length >= count, seen.rows);
 await page.click("text=Pause");
 seen.paused = await page.getAttribute("button[aria-pressed]", "aria-pressed");
 await page.click("text=Go on");
-await page.focus("a.row");
-await page.keyboard.press("ArrowDown");
-seen.second = await page.evaluate(() => document.activeElement.getAttribute("aria-rowindex"));
+await page.focus(".rows .row a");
+const focused = () => page.evaluate(() => document.activeElement.closest(".row").getAttribute("aria-rowindex"));
+seen.keys = {};
+for (const key of ["ArrowDown", "End", "ArrowDown", "Home", "PageDown", "PageUp", "ArrowDown"]) {
+  await page.keyboard.press(key);
+  (seen.keys[key] ??= []).push(Number(await focused()));
+}
+seen.stops = await page.locator('.scroller [tabindex="0"]').count();
 await page.keyboard.press("Enter");
 await page.waitForSelector('main[data-view="turn"]');
+
+seen.readable = await page.evaluate(async (texts) => {
+  const { h, readable } = await import("/console/static/dom.js");
+  const element = h("p", { "aria-label": texts[0], title: texts[0] }, texts[0]);
+  return [...texts.map(readable), element.getAttribute("aria-label"), element.title, element.textContent];
+}, given.texts);
 
 for (const [name, id] of Object.entries(given.turns)) {
   await go(page, `#/turn/${id}`, "turn");
@@ -85,19 +147,43 @@ for (const [name, id] of Object.entries(given.turns)) {
     text: document.querySelector("main").innerText, ticks: document.querySelectorAll(".timeline .tick").length, bars: document.querySelectorAll(".timeline .bar").length,
     injected: document.querySelectorAll("main img, main script, main iframe").length, hacked: Boolean(window.hacked), columns: document.querySelectorAll(".call .columns.three > div").length,
     marked: [...document.querySelectorAll("ins, del")].map((each) => each.textContent), gone: document.querySelectorAll(".line.gone, .line.new").length }));
+  await shoot(page, `turn ${name}-1280-light`);
 }
 await go(page, `#/turn/${given.turns.repaired}`, "turn");
 await page.click("text=Copy as curl");
 await page.waitForFunction(() => document.getElementById("said").textContent);
 seen.curl = await page.evaluate(() => navigator.clipboard.readText());
+await page.waitForFunction(() => !document.getElementById("said").textContent);
 const [saved] = await Promise.all([page.waitForEvent("download"), page.click("text=Save as HTML")]);
 seen.saved = readFileSync(await saved.path(), "utf-8");
 const [recorded] = await Promise.all([page.waitForEvent("download"), page.click("text=Download recording")]);
 seen.recorded = readFileSync(await recorded.path(), "utf-8");
+seen.parts = await page.evaluate(async () => {
+  const [{ h, pre }, { save }, { curl }, { merged }, { lanes }] = await Promise.all(["dom", "save", "turn", "lanes", "lanes"].map((name) => import(`/console/static/${name}.js`)));
+  globalThis.saveLong = () => save("long.html", "Long", h("article", {}, pre(`${"x".repeat(300000)}END`, "Text"), h("button", {}, "Dead"), h("a", { href: "#/turns" }, "linked")));
+  const frame = (t) => [t, "event", "text", null];
+  const call = { id: "c", name: "get_weather", arguments: "{}", complete: true, first: 0.9, last: 0.95 };
+  const turn = { request: {}, answer: { frames: [] }, attempts: [], notes: [], calls: [{ model: call, client: call, same: true }] };
+  const ends = (after) => {
+    const figure = lanes({ at: 0, ms: 1000 }, turn, new Map([["c", { at: after, failed: false }]]));
+    const [label, bar, tail] = ["text.call", ".bar", ".bar.after"].map((each) => figure.querySelector(each));
+    return { arrow: Boolean(figure.querySelector(".arrow")), tail: parseFloat(tail.getAttribute("x")) + parseFloat(tail.getAttribute("width")), label: parseFloat(label.getAttribute("x")), bar: parseFloat(bar.getAttribute("x")) + parseFloat(bar.getAttribute("width")) };
+  };
+  return {
+    curl: [curl({ dialect: "chat" }, { request: { body: "{}" } }), curl({ dialect: "chat" }, { path: "/openai/v1/chat/completions", request: { body: "it's" } })],
+    ticks: [...merged([frame(0.1), frame(0.1), frame(0.102), frame(0.5)], (t) => 1 + 98 * t)].map(([, , events]) => events.length),
+    within: ends(0.98), beyond: ends(5),
+  };
+});
+const [long] = await Promise.all([page.waitForEvent("download"), page.evaluate(() => globalThis.saveLong())]);
+seen.long = readFileSync(await long.path(), "utf-8");
 await page.fill("#model", "demo-parallel");
 await page.click("button:text-is('Replay')");
 await page.waitForSelector(".replayed table");
 seen.replayed = await page.locator(".replayed").innerText();
+await page.click(".notes a");
+await page.waitForSelector('main[data-view="notes"] .chosen');
+seen.explained = await page.locator(".chosen").innerText();
 await go(page, "#/conversations", "conversations");
 await page.click(`a[href="#/conversation/${given.conversation}"]`);
 await page.waitForSelector('main[data-view="conversation"] .stack');
@@ -120,8 +206,11 @@ await go(page, "#/backends", "backends");
 seen.backends = await page.locator("main").innerText();
 await go(page, "#/numbers", "numbers");
 seen.numbers = await page.locator("main").innerText();
+seen.tiles = await page.evaluate(() => [...document.querySelectorAll(".tiles")].map((each) => [each.children.length, new Set([...each.children].map((tile) => tile.offsetTop)).size]));
 for (const [name, hash, view] of VIEWS) {
   await go(page, hash, view);
+  await page.waitForFunction(() => document.title !== "Toolwire console");
+  seen.titles[name] = await page.title();
   await judge(page, `${name} 1280 light`);
   await shoot(page, `${name}-1280-light`);
 }
@@ -136,6 +225,12 @@ for (const [name, hash, view] of VIEWS) {
   await judge(page, `${name} 390 dark`);
   await shoot(page, `${name}-390-dark`);
 }
+await go(page, `#/turn/${given.turns.repaired}`, "turn");
+await page.evaluate(() => document.querySelectorAll("main details").forEach((each) => { each.open = true; }));
+seen.stacked = await page.evaluate(() => ({ names: [...document.querySelectorAll(".names h4")].map((each) => each.offsetHeight > 0), lines: document.querySelector(".compared").innerText.split("\n").filter((line) => /"role": "user"/.test(line)).length }));
+await shoot(page, "turn-open-390-dark");
+await go(page, "#/notes/retried", "notes");
+seen.fades = await page.evaluate(() => document.querySelector("nav").className);
 await page.click("text=Sign out");
 await page.waitForSelector("#secret");
 await judge(page, "sign-in 390 dark");
@@ -143,19 +238,160 @@ await page.context().close();
 
 page = await open(1280, "dark");
 await page.goto(given.link);
-await page.waitForSelector("a.row");
-if (given.shots) for (const [name, hash, view] of VIEWS) { await go(page, hash, view); await shoot(page, `${name}-1280-dark`); }
-const rows = Array.from({ length: 10000 }, (_, index) => ({ id: `t${index}`, seq: index + 1, at: 1700000000 + index, dialect: "chat", backend: "up", model: `model-${index}`, status: 200, ms: 5, first_ms: 1, call_count: 0 }));
-const many = { now: 1700010000, workers: [{ process: "x", seq: 10000, more: false, rows, running: [], kept_bytes: 1, busy: 0, capturing: 0 }] };
-const none = { ...many, workers: [{ ...many.workers[0], rows: [] }] };
-let sent = false;
-await page.route("**/console/api/turns?*", (route) => { route.fulfill({ json: sent ? none : many }); sent = true; });
+await page.waitForSelector(".rows .row");
+for (const [name, hash, view] of VIEWS) {
+  await go(page, hash, view);
+  await judge(page, `${name} 1280 dark`);
+  await shoot(page, `${name}-1280-dark`);
+}
+await page.context().close();
+
+page = await open(390, "light");
+await page.goto(given.link);
+for (const [name, hash, view] of VIEWS) {
+  await go(page, hash, view);
+  await judge(page, `${name} 390 light`);
+  await shoot(page, `${name}-390-light`);
+}
+await page.context().close();
+"""
+
+LIST = r"""
+page = await open(1280, "dark");
+await page.goto(given.link);
+await page.waitForSelector(".rows .row");
+const row = (index, more) => ({ id: `t${index}`, seq: index + 1, at: 1700000000 + index, dialect: "chat", backend: "up", model: `model-${index}`, status: 200, ms: 5, first_ms: 1, call_count: 0, kept: "facts", ...more });
+const worker = (process, rows, more) => ({ process, seq: rows.at(-1)?.seq ?? 0, more: false, rows, running: [], kept_bytes: 1000000, busy: 0, capturing: 0, ...more });
+const LONG = { client: "python-httpx/0.28.1", notes: ["arguments_repaired"], status: 502, error: "backend_unreachable", input: 75004, output: 75004, calls: ["get_weather", "get_weather"], call_count: 2 };
+let workers = [worker("x", Array.from({ length: 10000 }, (_, index) => row(index, index === 9999 ? LONG : {})))];
+let asked;
+await page.route("**/console/api/turns?*", (route) => {
+  asked = JSON.parse(new URL(route.request().url()).searchParams.get("after"));
+  route.fulfill({ json: { now: 1700010000, workers: workers.map((each) => ({ ...each, rows: each.rows.filter((one) => one.seq > (asked[each.process] ?? 0)) })) } });
+});
 await go(page, "#/notes", "notes");
 await go(page, "#/turns", "turns");
-await page.waitForFunction(() => /^10,0\d\d turns/.test(document.querySelector(".about").textContent));
+await page.waitForFunction(() => /^10,000 turns/.test(document.querySelector(".about").textContent));
+const cut = (keyless) => page.evaluate((keyless) => {
+  document.querySelector(".scroller").classList.toggle("keyless", keyless);
+  return [...document.querySelectorAll('[data-id="t9999"] > span')].filter((cell) => cell.scrollWidth > cell.clientWidth + 1 || cell.scrollHeight > cell.clientHeight + 1).map((cell) => cell.textContent);
+}, keyless);
+seen.many = { cut: [...await cut(false), ...await cut(true)], long: await page.locator('[data-id="t9999"]').innerText() };
 await page.evaluate(() => { const list = document.querySelector(".scroller"); list.scrollTop = list.scrollHeight; });
 await page.waitForFunction(() => document.querySelector('[data-id="t0"]'));
-seen.many = await page.evaluate(() => ({ inPage: document.querySelectorAll("a.row").length, last: document.querySelector('[data-id="t0"]').getBoundingClientRect().bottom <= document.querySelector(".scroller").getBoundingClientRect().bottom + 1 }));
+Object.assign(seen.many, await page.evaluate(() => {
+  const [list, head, last] = [".scroller", ".row.head", '[data-id="t0"]'].map((each) => document.querySelector(each).getBoundingClientRect());
+  return { inPage: document.querySelectorAll(".rows .row").length, last: last.bottom <= list.bottom + 1, head: Math.abs(head.top - list.top) < 3 };
+}));
+
+// Turns come in while one reads further down: nothing moves, and the row is the same element, with what is selected in it.
+await page.evaluate(() => { document.querySelector(".scroller").scrollTop = 4200; });
+await page.waitForSelector('[data-id="t9895"]');
+await page.evaluate(() => {
+  const element = document.querySelector('[data-id="t9895"]');
+  element.mine = true;
+  getSelection().selectAllChildren(element.querySelector(".c-model"));
+});
+const place = () => page.evaluate(() => ({ top: document.querySelector('[data-id="t9895"]').getBoundingClientRect().top, same: document.querySelector('[data-id="t9895"]').mine, selected: getSelection().toString() }));
+const before = await place();
+workers = [worker("x", [row(10000), row(10001, { model: "latest" })])];
+await page.waitForFunction(() => /^10,002 turns/.test(document.querySelector(".about").textContent));
+seen.still = [before, await place()];
+
+// Keep from the list, and a refusal.
+let room = true;
+await page.route("**/console/api/turns/*/pin", (route) => route.fulfill({ json: { pinned: room } }));
+await page.click('[data-id="t9895"] .pin');
+await page.waitForSelector('[data-id="t9895"] .pin[aria-pressed="true"]');
+room = false;
+await page.click('[data-id="t9896"] .pin');
+await page.waitForFunction(() => /cannot be kept/.test(document.getElementById("said").textContent));
+seen.refused = await page.getAttribute('[data-id="t9896"] .pin', "aria-pressed");
+
+// The gateway begins anew, with two workers.
+workers = [worker("y", [row(1, { model: "new" })]), worker("z", [row(2, { model: "newer", kept: "whole" })], { running: [{ ...row(3, { model: "newest", status: 0 }), kept: "running" }] })];
+await page.waitForFunction(() => /^3 turns/.test(document.querySelector(".about").textContent));
+seen.anew = { about: await page.locator(".about").innerText(), models: await page.locator(".rows .c-model").allInnerTexts(), kept: await page.locator(".rows .mark").allTextContents(), running: await page.locator(".row.live").innerText() };
+await page.waitForFunction(() => !document.getElementById("said").textContent);
+seen.asked = asked;
+seen.found = await page.evaluate(async (filters) => {
+  const { filter } = await import("/console/static/filter.js");
+  const rows = [
+    { id: "a", dialect: "chat", model: "up/long", status: 200, ms: 250, first_ms: 20, input: 900, output: 200, calls: ["search"], call_count: 1, kept: "whole", pinned: true, stream: true },
+    { id: "b", dialect: "responses", model: "up/long name", status: 502, error: "backend_failed", ms: 40, call_count: 0, kept: "facts", background: true, notes: ["retried"] },
+    { id: "c", dialect: "messages", model: "demo", ms: 9000, kept: "running", replay_of: "a" },
+  ];
+  return Object.fromEntries(filters.map((each) => [each, rows.filter(filter(each)).map((row) => row.id).join("")]));
+}, given.filters);
+await page.context().close();
+"""
+
+OLD = r"""
+seen.old = {};
+for (const name of ["numbers", "backends"]) {
+  page = await open(1280, "light", true);
+  let broken = false;
+  await page.route(`**/console/api/${name}`, (route) => (broken ? route.abort() : route.continue()));
+  await page.goto(given.link);
+  await go(page, `#/${name}`, name);
+  broken = true;
+  await page.waitForSelector(".stale:not(:empty)");
+  const old = await page.locator(".stale").innerText();
+  broken = false;
+  await page.waitForFunction(() => !document.querySelector(".stale").textContent);
+  seen.old[name] = old;
+  if (name === "backends") seen.health = await page.evaluate(async () => {
+    const { health, percentile } = await import("/console/static/backends.js");
+    const [good, broke] = [[1, 2, 3, 200, ""], [2, 2, 3, 200, "backend_failed"]];
+    const of = (cooling, failovers, ...turns) => health({ cooling, failovers, turns })[1];
+    return [of(3.2, 0), of(0, 0), of(0, 1), of(0, 0, good), of(0, 0, good, broke), of(0, 0, broke, good), percentile([4, 1, 3, 2], 0.5), percentile([4, 1, 3, 2], 0.99)];
+  });
+  await page.context().close();
+}
+"""
+
+HELD = r"""
+page = await open(1280, "light");
+await page.goto(given.link);
+await go(page, "#/try", "try");
+await page.fill("#tool-name", "read_file");
+await page.fill("#tool-description", "Reads a file");
+await page.fill("#tool-parameters", "path, lines?:integer");
+await page.click("text=Add tool");
+seen.tool = JSON.parse(await page.inputValue("#try-tools")).at(-1);
+await page.fill("#try-model", "up/b-held");
+await page.click("button:text-is('Ask')");
+await page.waitForFunction(() => /get_weather/.test(document.querySelector(".tried .calls").textContent));
+const watcher = await page.context().newPage();
+await watcher.goto(given.url);
+await watcher.click(".row.live a");
+await watcher.waitForSelector('main[data-view="turn"] .note:not(.stale)');
+seen.held = { before: await watcher.locator("main").innerText(), tried: await page.locator(".tried").innerText() };
+await page.click("text=Stop");
+await page.waitForSelector(".tried a");
+await judge(page, "tried 1280 light");
+await shoot(page, "tried-1280-light");
+seen.held.stopped = await page.locator(".tried [role=status]").innerText();
+await watcher.waitForSelector("article.turn");
+seen.held.after = await watcher.locator("main").innerText();
+seen.pieces = await page.evaluate(async () => {
+  const { answer } = await import("/console/static/answer.js");
+  const read = (bytes, step) => {
+    const found = { text: "", calls: {} };
+    const reader = answer((piece) => { found.text += piece; }, (index, call, more) => { found.calls[index] = `${call.id} ${call.name} ${(found.calls[index] ?? "").split(" ")[2] ?? ""}${more}`; });
+    for (let at = 0; at < bytes.length; at += step) reader.feed(bytes.slice(at, at + step));
+    reader.end();
+    return found;
+  };
+  const sse = (...values) => values.map((each) => `event: x\ndata: ${JSON.stringify(each)}\n\n`).join("");
+  const chat = sse({ choices: [{ delta: { content: "Hi" } }] }, { choices: [{ delta: { tool_calls: [{ index: 0, id: "c1", function: { name: "f", arguments: "{" } }] } }] }, { choices: [{ delta: { tool_calls: [{ index: 0, function: { arguments: "}" } }] } }] });
+  const plain = JSON.stringify({ choices: [{ message: { content: "Hi", tool_calls: [{ id: "c1", function: { name: "f", arguments: "{}" } }] } }] }, null, 1);
+  const messages = JSON.stringify({ content: [{ type: "tool_use", id: "c1", name: "f", input: {} }, { type: "text", text: "Hi" }] });
+  const large = sse(...Array.from({ length: 20000 }, () => ({ choices: [{ delta: { content: "word " } }] })));
+  const began = performance.now();
+  const words = read(large, 100).text.length;
+  return { found: [read(chat, 1), read(chat, 7), read(chat, 10000), read(plain, 5), read(messages, 5)], words, ms: performance.now() - began };
+});
 await page.context().close();
 """
 
@@ -183,6 +419,7 @@ class Turns:
         replies["b-socket"] = Reply([stream(created(), call("c3", "get_weather", '{"city":"Rome"}'), completed())])
         hostile = call("c4", "get_weather", json.dumps({"city": HOSTILE}))
         replies["b-hostile"] = Reply([stream(created(), text(HOSTILE), hostile, completed())])
+        replies["b-held"] = Reply([created(), text("Wait."), looks, Hold()])
         self.post("streamed", chat_body("up/b-streamed", stream=True, tools=WEATHER))
         self.post("repaired", chat_body("up/b-repaired", tools=WEATHER))
         self.post("failed over", chat_body("b-shared", stream=True))
@@ -191,7 +428,9 @@ class Turns:
         self.post("codex", chat_body(codex, stream=True, tools=WEATHER))
         self.post("background", response_body("up/b-later", background=True), "/v1/responses")
         self._over_socket()
+        replies["b-broken"] = Reply([b'{"error":{"message":"Broken."}}'], 400, "application/json")
         self.post("hostile", chat_body("up/b-hostile", stream=True, tools=WEATHER))
+        self.post("broken", chat_body("up/b-broken"))
 
     def _over_socket(self) -> None:
         with connect(self._gateway.url.replace("http", "ws") + "/v1/responses") as socket:
@@ -241,9 +480,11 @@ def seen(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "turns": {name: turns.ids[name] for name in list(turns.ids)[:8]},
             "conversation": conversation,
             "stored": stored,
+            "filters": list(FILTERS),
+            "texts": [HIDDEN, HARMLESS],
             "shots": bool(SHOTS),
         }
-        found = browse(DRIVE + WIDE + NARROW, given)
+        found = browse(DRIVE + WIDE + NARROW + LIST + HELD + OLD, given)
         for name, picture in found["shots"].items():
             (Path(SHOTS) / f"{name}.png").write_bytes(base64.b64decode(picture))
         yield found
@@ -263,11 +504,36 @@ def test_no_view_is_wider_than_its_window(seen):
     assert seen["wide"] == []
 
 
+def test_no_cell_of_a_table_is_squeezed(seen):
+    assert seen["squeezed"] == []
+
+
+def test_the_navigation_shows_its_current_entry_and_that_there_is_more(seen):
+    assert [name for name, is_in_sight in seen["current"].items() if not is_in_sight] == []
+    assert "more-left" in seen["fades"]
+
+
+def test_every_view_has_a_title_of_its_own(seen):
+    assert len(set(seen["titles"].values())) == len(seen["titles"]) == 10
+    assert seen["titles"]["turn"] == "up/b-repaired · chat › up · Toolwire"
+
+
 def test_the_list_filters_pauses_and_goes_by_keyboard(seen):
     assert "token" not in seen["address"]
     assert seen["rows"] >= 11
     assert "arguments_repaired" in seen["filtered"]
-    assert (seen["paused"], seen["second"]) == ("true", "3")
+    assert seen["paused"] == "true"
+    last = seen["keys"]["End"][0]
+    assert seen["keys"] == {
+        "ArrowDown": [3, last, 3],
+        "End": [last],
+        "Home": [2],
+        "PageDown": seen["keys"]["PageDown"],
+        "PageUp": [2],
+    }
+    assert seen["keys"]["PageDown"][0] > 3
+    assert last >= seen["rows"]
+    assert seen["stops"] == 1
 
 
 @pytest.mark.parametrize(
@@ -303,6 +569,10 @@ def test_what_a_hostile_model_writes_is_text(seen):
     assert "\u202e" not in found["text"]
 
 
+def test_characters_that_hide_are_shown_also_where_they_are_read_out(seen):
+    assert seen["readable"] == [SHOWN, HARMLESS, SHOWN, SHOWN, SHOWN]
+
+
 def test_a_copied_curl_has_no_key_and_a_saved_page_no_script(seen):
     assert "YOUR_KEY" in seen["curl"]
     assert "/v1/chat/completions" in seen["curl"]
@@ -310,6 +580,37 @@ def test_a_copied_curl_has_no_key_and_a_saved_page_no_script(seen):
     assert "default-src 'none'" in seen["saved"]
     assert "get_weather" in seen["saved"]
     assert json.loads(seen["recorded"].splitlines()[0])["kind"] == "responses"
+
+
+def test_a_saved_page_has_the_whole_text_and_nothing_dead(seen):
+    for page in (seen["saved"], seen["long"]):
+        assert not any(tag in page for tag in ("<button", "<form", "<input", "<a ", "href="))
+    assert "xEND</pre>" in seen["long"]
+    assert "linked" in seen["long"]
+
+
+def test_a_copied_curl_has_the_path_that_was_asked(seen):
+    one, other = seen["parts"]["curl"]
+    assert "/v1/chat/completions'" in one
+    assert "/openai/v1/chat/completions'" in other
+    assert other.endswith("--data-raw 'it'\\''s'")
+
+
+def test_the_time_line_has_every_frame_and_ends_a_bar_where_its_result_came(seen):
+    parts = seen["parts"]
+    assert parts["ticks"] == [2, 1, 1]
+    assert (parts["within"]["arrow"], parts["beyond"]["arrow"]) == (False, True)
+    assert parts["within"]["tail"] < 98 < parts["beyond"]["tail"]
+    assert parts["within"]["label"] == pytest.approx(parts["within"]["bar"])
+
+
+def test_a_note_leads_to_what_it_means(seen):
+    assert "arguments_repaired" in seen["explained"]
+    assert "put right without changing what they say" in seen["explained"]
+
+
+def test_requests_stand_under_each_other_on_a_phone(seen):
+    assert seen["stacked"] == {"names": [True, True], "lines": 1}
 
 
 def test_a_replay_is_compared(seen):
@@ -335,12 +636,83 @@ def test_a_turn_can_be_tried_in_every_dialect(seen, dialect: str):
     assert "get_weather" in seen[f"try {dialect}"]
 
 
+def test_a_tool_from_the_form_has_a_description_and_may_leave_parameters_out(seen):
+    parameters = {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "lines": {"type": "integer"}},
+        "required": ["path"],
+    }
+    assert seen["tool"] == {"name": "read_file", "description": "Reads a file", "parameters": parameters}
+
+
+def test_an_answer_is_shown_while_it_comes_and_can_be_stopped(seen):
+    held = seen["held"]
+    assert "Wait." in held["tried"]
+    assert "Stopped." in held["stopped"]
+    assert "This turn is under way." in held["before"]
+    assert "up/b-held" in held["after"]
+    assert "under way" not in held["after"]
+
+
+def test_an_answer_is_read_piece_by_piece(seen):
+    assert seen["pieces"]["found"] == [{"text": "Hi", "calls": {"0": "c1 f {}"}}] * 5
+    assert seen["pieces"]["words"] == 100_000
+    assert seen["pieces"]["ms"] < 20_000
+
+
 def test_backends_and_numbers_say_how_it_goes(seen):
     assert "cooling down" in seen["backends"] or "failing" in seen["backends"] or "Failed over" in seen["backends"]
     assert "get_weather" in seen["numbers"]
     assert "arguments_repaired" in seen["numbers"]
 
+    assert seen["tiles"] == [[6, 1], [6, 1]]
+    assert "Failures\n1 of 1 (100 %), 1 answered by others" in seen["backends"]
+    assert all(f"p{share}" in seen["backends"] for share in (50, 99))
 
-def test_ten_thousand_turns_scroll(seen):
+
+def test_the_health_of_a_backend_in_words(seen):
+    *words, middle, most = seen["health"]
+    assert words[:3] == ["cooling down for 4 s", "not asked yet", "failing"]
+    assert words[3:] == ["answering", "failing", "answering, not always"]
+    assert (middle, most) == (2, 4)
+
+
+@pytest.mark.parametrize("view", ["numbers", "backends"])
+def test_a_view_says_that_it_is_old_and_goes_on_asking(seen, view: str):
+    assert "the gateway does not answer" in seen["old"][view]
+    assert "What is shown is from" in seen["old"][view]
+
+
+def test_ten_thousand_turns_scroll_under_their_headings(seen):
     assert seen["many"]["inPage"] < 200
     assert seen["many"]["last"]
+    assert seen["many"]["head"]
+
+
+def test_a_line_of_the_list_has_room_for_what_it_says(seen):
+    assert seen["many"]["cut"] == []
+    for words in ("75,004 / 75,004", "502", "backend_unreachable", "get_weather ×2"):
+        assert words in seen["many"]["long"]
+
+
+def test_the_list_stays_where_one_reads_while_turns_come_in(seen):
+    before, after = seen["still"]
+    assert before == after
+    assert (after["same"], after["selected"]) == (True, "model-9895")
+
+
+def test_a_turn_is_kept_from_the_list_and_a_refusal_is_said(seen):
+    assert "up/b-repaired" in seen["pinned"]
+    assert seen["refused"] == "false"
+
+
+def test_the_list_notices_that_the_gateway_began_anew(seen):
+    assert seen["anew"]["models"] == ["newest", "newer", "new"]
+    assert seen["anew"]["kept"] == ["", "whole", "facts"]
+    assert "2.0 MB of 128 MB kept by 2 workers" in seen["anew"]["about"]
+    assert "running" in seen["anew"]["running"]
+    assert seen["asked"] == {"y": 2, "z": 3}
+
+
+def test_the_list_is_filtered_by_anything(seen):
+    assert seen["found"] == FILTERS

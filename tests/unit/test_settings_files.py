@@ -33,8 +33,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, sai
         ("[server]\ndrain = inf", "server.drain"),
         ("[store]\nmax_age = nan", "store.max_age"),
         (
-            '[[backends]]\nname = "a"\nkind = "chat"\nbase_url = "http://h/v1"\ntimeout = -inf',
-            "backends[0] (a).timeout",
+            '[[backends]]\nname = "a"\nkind = "chat"\nbase_url = "http://h/v1"\nretry_budget = inf',
+            "backends[0] (a).retry_budget",
         ),
     ],
 )

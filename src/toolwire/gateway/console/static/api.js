@@ -1,31 +1,46 @@
 // Asks the gateway. Whoever is no longer signed in is sent to the sign-in page.
 
+import { say } from "./dom.js";
+
+const PATIENCE = 60000;
+
 export async function get(path) {
-  return read(await fetch(`/console/api/${path}`, { headers: { accept: "application/json" } }));
+  return read(ask(path, { headers: { accept: "application/json" }, signal: AbortSignal.timeout(PATIENCE) }));
 }
 
 export async function post(path, value) {
-  const body = JSON.stringify(value ?? {});
-  return read(await fetch(`/console/api/${path}`, { method: "POST", body, headers: { "content-type": "application/json" } }));
+  const done = await read(stream(path, JSON.stringify(value ?? {})));
+  say("");
+  return done;
 }
 
 export function stream(path, body, signal) {
-  return fetch(`/console/api/${path}`, { method: "POST", body, signal, headers: { "content-type": "application/json" } });
+  return ask(path, { method: "POST", body, signal, headers: { "content-type": "application/json" } });
 }
 
-async function read(response) {
+async function ask(path, options) {
+  try {
+    return await fetch(`/console/api/${path}`, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("the gateway does not answer.");
+  }
+}
+
+async function read(asked) {
+  const response = await asked;
   if (response.status === 401) {
     location.replace("/");
     await new Promise(() => {});
   }
-  const value = await response.json();
-  if (!response.ok) throw new Error(value?.error?.message ?? `status ${response.status}`);
+  const value = await response.json().catch(() => undefined);
+  if (!response.ok || value === undefined) throw new Error(value?.error?.message ?? `the gateway answers with status ${response.status}.`);
   return value;
 }
 
 let known;
 
-export async function me() {
-  known ??= get("me");
+export function me() {
+  known ??= get("me").catch((error) => { known = undefined; throw error; });
   return known;
 }

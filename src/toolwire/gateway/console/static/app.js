@@ -13,6 +13,7 @@ import { notes } from "./notes.js";
 const VIEWS = { turns, turn, conversations, conversation, stored, response: storedOne, backends, try: tryIt, numbers, notes };
 const PARENTS = { turn: "turns", conversation: "conversations", response: "stored" };
 const main = document.getElementById("main");
+const nav = document.querySelector("nav");
 let end = () => {};
 let shown = 0;
 
@@ -23,27 +24,42 @@ async function show() {
   end();
   end = () => {};
   say("");
-  for (const link of document.querySelectorAll("nav a")) {
-    const current = link.getAttribute("href") === `#/${PARENTS[chosen] ?? chosen}`;
-    if (current) link.setAttribute("aria-current", "page");
-    else link.removeAttribute("aria-current");
-  }
-  clear(main, h("p", { class: "soft" }, "Loading…"));
+  mark(PARENTS[chosen] ?? chosen);
+  scrollTo(0, 0);
+  const place = h("div", {}, h("p", { class: "soft" }, "Loading…")); // of its own: a view that comes too late draws nowhere
+  clear(main, place);
   main.dataset.view = "";
   try {
-    const ended = await VIEWS[chosen](main, ...rest);
-    if (number === shown) {
-      end = ended ?? end;
-      main.dataset.view = chosen;
-    } else {
-      ended?.();
-    }
+    const ended = await VIEWS[chosen](place, ...rest);
+    if (number !== shown) return ended?.();
+    end = ended ?? end;
+    main.dataset.view = chosen;
   } catch (error) {
-    if (number === shown) clear(main, h("h1", {}, "That did not work"), h("p", { class: "bad", role: "alert" }, error.message));
+    if (number !== shown) return;
+    clear(place, h("h1", {}, "That did not work"), h("p", { class: "bad", role: "alert" }, error.message));
     main.dataset.view = "error";
+  }
+  document.title = `${main.querySelector("h1").textContent} · Toolwire`;
+}
+
+// Which entry of the navigation is the current one; where there is no room for all it is brought into sight.
+function mark(name) {
+  for (const link of nav.children) {
+    const current = link.getAttribute("href") === `#/${name}`;
+    if (current) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    if (current) nav.scrollTo({ left: link.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2 });
   }
 }
 
+// The edge behind which there is more fades.
+function edges() {
+  nav.classList.toggle("more-left", nav.scrollLeft > 2);
+  nav.classList.toggle("more-right", nav.scrollLeft + nav.clientWidth < nav.scrollWidth - 2);
+}
+
+nav.addEventListener("scroll", edges, { passive: true });
+window.addEventListener("resize", edges);
 window.addEventListener("hashchange", () => {
   show().then(() => main.focus({ preventScroll: true }));
 });
@@ -52,3 +68,4 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 show();
+edges();

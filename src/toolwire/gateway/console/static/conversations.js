@@ -2,18 +2,20 @@
 
 import { get } from "./api.js";
 import { clear, clock, count, duration, h, plural, pre, readable, size } from "./dom.js";
+import { table } from "./table.js";
 
 const PARTS = [["system", "system", "system"], ["tools", "tools", "tools-part"], ["history", "history", "history"], ["results", "results", "results"]];
 
+const COLUMNS = [["Last turn", "time"], ["Began with", "title"], ["Key", "code"], ["Client", "code"], ["Models", "text"], ["Turns", "number"], ["Calls", "number"], ["Context", "number"], ["Tokens out", "number"], ["Errors", "number"]];
+
 export async function conversations(main) {
   const found = await get("conversations");
-  const rows = found.map((each) => h("tr", {},
-    h("td", {}, clock(each.ended)), h("td", {}, h("a", { href: `#/conversation/${each.id}` }, readable(each.title || "(no text)").slice(0, 90))),
-    h("td", {}, readable(each.key)), h("td", {}, readable((each.client ?? "").split(" ")[0])), h("td", {}, readable(each.models.join(", "))), h("td", { class: "number" }, count(each.turns)),
-    h("td", { class: "number" }, count(each.calls)), h("td", { class: "number" }, count(each.input)), h("td", { class: "number" }, count(each.output)), h("td", { class: `number${each.errors ? " bad" : ""}` }, count(each.errors))));
-  const names = ["Last turn", "Began with", "Key", "Client", "Models", "Turns", "Calls", "Context", "Tokens out", "Errors"];
+  const rows = found.map((each) => [
+    clock(each.ended), h("a", { href: `#/conversation/${each.id}` }, (each.title || "(no text)").slice(0, 90)),
+    each.key, (each.client ?? "").split(/[ /]/)[0], each.models.join(", "), count(each.turns), count(each.calls), count(each.input), count(each.output),
+    each.errors ? h("span", { class: "bad" }, count(each.errors)) : ""]);
   clear(main, h("h1", {}, "Conversations"), h("p", { class: "soft" }, "Turns are joined by previous_response_id, conversation, the session that Claude Code and Codex name, and equal beginnings of their history. Only turns that are kept whole can be joined."),
-    rows.length ? h("section", { class: "wide", tabindex: "0", role: "region", "aria-label": "Conversations" }, h("table", {}, h("thead", {}, h("tr", {}, names.map((name, index) => h("th", { scope: "col", class: index > 4 ? "number" : null }, name)))), h("tbody", {}, rows))) : h("p", {}, "No turn is kept whole yet."));
+    rows.length ? h("section", {}, table("Conversations", COLUMNS, rows)) : h("p", {}, "No turn is kept whole yet."));
 }
 
 export async function conversation(main, id) {

@@ -1,8 +1,9 @@
 // What differs between two texts: by line for bodies, by beginning and end for short ones.
 
-import { h, readable } from "./dom.js";
+import { h, more, plural } from "./dom.js";
 
 const MOST = 3000;
+const LINES = 4000;
 
 // A short text before and after, with what is new or gone marked.
 export function marked(was, is) {
@@ -10,7 +11,7 @@ export function marked(was, is) {
   while (start < was.length && start < is.length && was[start] === is[start]) start += 1;
   let end = 0;
   while (end < was.length - start && end < is.length - start && was[was.length - 1 - end] === is[is.length - 1 - end]) end += 1;
-  const around = (text, tag) => h("pre", { tabindex: "0", "aria-label": tag === "del" ? "Before" : "After" }, readable(cut(text.slice(0, start), true)), h(tag, {}, readable(text.slice(start, text.length - end))), readable(cut(text.slice(text.length - end), false)));
+  const around = (text, tag) => h("pre", { tabindex: "0", "aria-label": tag === "del" ? "Before" : "After" }, cut(text.slice(0, start), true), h(tag, {}, text.slice(start, text.length - end)), cut(text.slice(text.length - end), false));
   return h("div", { class: "marked" }, around(was, "del"), around(is, "ins"));
 }
 
@@ -19,16 +20,33 @@ function cut(text, fromEnd) {
   return fromEnd ? `…${text.slice(-200)}` : `${text.slice(0, 200)}…`;
 }
 
-// Two texts beside each other, line by line.
+// Two texts beside each other, line by line; on a phone under each other, with what is equal only once.
 export function compared(one, other, names) {
   const pairs = aligned(one.split("\n"), other.split("\n"));
-  const most = 4000;
-  const shown = pairs.slice(0, most);
-  const cell = (line, side, same) => h("span", { class: `line${same ? "" : line === undefined ? " none" : ` ${side}`}` }, line === undefined ? "" : readable(line) || " ");
+  const lines = h("div", { class: "lines" }, blocks(pairs.slice(0, LINES)));
   const body = h("div", { class: "compared", tabindex: "0", role: "region", "aria-label": `${names[0]}, beside ${names[1]}` },
-    h("div", { class: "names" }, names.map((name) => h("h4", {}, name))),
-    shown.map(([left, right]) => h("div", { class: "pair" }, cell(left, "gone", left === right), cell(right, "new", left === right))));
-  return pairs.length > most ? [body, h("p", { class: "soft" }, `${pairs.length - most} more lines are not shown; the recording has them.`)] : body;
+    h("div", { class: "names" }, names.map((name, index) => h("h4", { class: index ? "new" : "gone" }, name))), lines);
+  return pairs.length > LINES ? [body, more(`Show ${plural(pairs.length - LINES, "more line")}`, () => lines.append(...blocks(pairs.slice(LINES))))] : body;
+}
+
+// Lines that are equal stand beside each other one by one; where they differ, all of one side come first.
+function blocks(pairs) {
+  const found = [];
+  for (let index = 0; index < pairs.length;) {
+    const from = index;
+    while (index < pairs.length && pairs[index][0] !== pairs[index][1]) index += 1;
+    if (index > from) found.push(h("div", { class: "block" }, side(pairs.slice(from, index), 0, "gone"), side(pairs.slice(from, index), 1, "new")));
+    for (; index < pairs.length && pairs[index][0] === pairs[index][1]; index += 1) found.push(h("div", { class: "block" }, pairs[index].map((line) => h("span", { class: "line same" }, line || " "))));
+  }
+  return found;
+}
+
+function side(pairs, which, kind) {
+  return pairs.map((pair) => pair[which]).filter((line) => line !== undefined).map((line, index) => {
+    const element = h("span", { class: `line ${kind}` }, line || " ");
+    element.style.gridRow = String(index + 1);
+    return element;
+  });
 }
 
 // Pairs of lines; what is on one side only has nothing beside it.

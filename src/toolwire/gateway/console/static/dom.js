@@ -14,33 +14,47 @@ function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value != null) element.setAttribute(name, String(value));
+    else if (value !== false && value != null) element.setAttribute(name, SPOKEN.has(name) ? readable(value) : String(value));
   }
-  element.append(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  element.append(...nodes(children));
   return element;
 }
 
 export function clear(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter((child) => child != null && child !== false));
+  element.replaceChildren(...nodes(children));
   return element;
 }
 
-// Control characters, escape sequences of terminals and marks that turn the direction of text are shown, not obeyed.
-const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+function nodes(children) {
+  return children.flat(Infinity).filter((child) => child != null && child !== false).map((child) => (typeof child === "string" ? readable(child) : child));
+}
+
+// Attributes that are read out or shown.
+const SPOKEN = new Set(["aria-label", "title", "placeholder"]);
+
+// What cannot be seen is shown, not obeyed: control characters, escape sequences of terminals, marks that turn the
+// direction of text, fillers, tags, and variation selectors other than an emoji's own.
+const HIDDEN = new RegExp(
+  "[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f\\u2028-\\u202e" +
+  "\\u2060-\\u206f\\u3164\\ufe00-\\ufe0d\\ufeff\\uffa0\\ufff0-\\ufffb\\ud800-\\udfff\\u{e0000}-\\u{e0fff}]" +
+  "|(?<!\\p{Extended_Pictographic})[\\ufe0e\\ufe0f](?!\\u20e3)", "gu");
 
 export function readable(text) {
-  return String(text).replace(HIDDEN, (char) => `⟨U+${char.charCodeAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
+  return String(text).replace(HIDDEN, (char) => `⟨U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`);
 }
 
 export function pre(text, label, most = 200000) {
-  const shown = readable(text.length > most ? text.slice(0, most) : text);
-  const box = h("pre", { tabindex: "0", "aria-label": label, dir: "ltr" }, shown);
-  if (text.length <= most) return box;
-  const more = h("button", { type: "button", class: "quiet", onclick: () => {
-    box.textContent = readable(text);
-    more.remove();
-  } }, `Show all ${size(text.length)}`);
-  return h("div", {}, box, more);
+  const box = h("pre", { tabindex: "0", "aria-label": label, dir: "ltr" }, text.slice(0, most));
+  return text.length <= most ? box : h("div", {}, box, more(`Show all ${size(text.length)}`, () => { box.textContent = readable(text); }));
+}
+
+// A button that shows the rest of something, once.
+export function more(name, show) {
+  const button = h("button", { type: "button", class: "quiet more", onclick: () => {
+    show();
+    button.remove();
+  } }, name);
+  return button;
 }
 
 export function size(bytes) {
@@ -50,6 +64,12 @@ export function size(bytes) {
   let unit = -1;
   do { value /= 1000; unit += 1; } while (value >= 1000 && unit < 2);
   return `${value < 10 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+}
+
+// Bytes of a size as the settings write it: 64MB, 1 GiB, or a number.
+export function bytesOf(written) {
+  const [, number, unit = "", binary] = /^\s*(\d+)\s*(?:([kmg])(i?)b)?/i.exec(String(written)) ?? [0, 0];
+  return Number(number) * (binary ? 1024 : 1000) ** " kmg".indexOf(unit.toLowerCase() || " ");
 }
 
 export function duration(ms) {
@@ -73,8 +93,12 @@ export function plural(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
+// A message at the edge of the window; it leaves by itself.
+let saying;
 export function say(text) {
-  document.getElementById("said").textContent = text;
+  clearTimeout(saying);
+  document.getElementById("said").textContent = readable(text);
+  if (text) saying = setTimeout(say, 6000, "");
 }
 
 export function json(text) {

@@ -2,14 +2,19 @@
 
 import { me } from "./api.js";
 import { clear, h } from "./dom.js";
+import { table } from "./table.js";
 
 export async function notes(main, chosen) {
   const who = await me();
   const rows = Object.entries(who.notes).sort(([one], [other]) => one.localeCompare(other));
-  clear(main, h("h1", {}, "Notes"),
-    h("p", {}, "A note is one recorded deviation: something was dropped, repaired, renamed, cut or made up on the way. docs/notes.md says what to do about each."),
-    h("section", { class: "wide" }, h("table", {},
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Code"), h("th", { scope: "col" }, "What happened"))),
-      h("tbody", {}, rows.map(([code, says]) => h("tr", { id: `note-${code}` }, h("td", {}, h("code", {}, code)), h("td", {}, code === chosen ? h("strong", {}, says) : says)))))));
-  document.getElementById(`note-${chosen}`)?.scrollIntoView({ block: "center" });
+  clear(main, h("h1", {}, chosen ? `Note ${chosen}` : "Notes"),
+    h("p", { class: "soft" }, "A note is one recorded deviation: something was dropped, repaired, renamed, cut or made up on the way. docs/notes.md says what to do about each."),
+    chosen ? one(chosen, who.notes[chosen]) : null,
+    h("section", {}, chosen ? h("h2", {}, "All notes") : null,
+      table("All notes", [["Code", "title code"], ["What happened", "text plain"]], rows.map(([code, says]) => [h("a", { href: `#/notes/${code}` }, code), says]))));
+}
+
+function one(code, says) {
+  return h("section", { class: "chosen" }, h("h2", {}, h("span", { class: "chip noted" }, code)),
+    h("p", { class: "says" }, says ?? "This gateway does not know such a note."), h("p", {}, h("a", { href: "#/turns", onclick: () => sessionStorage.setItem("filter", `note:${code}`) }, "Turns with this note")));
 }

@@ -2,18 +2,17 @@
 
 import { get } from "./api.js";
 import { clear, clock, count, h, pre, pretty, readable } from "./dom.js";
+import { table } from "./table.js";
 
-const COLUMNS = ["Created", "Response", "Key", "Model", "Tokens in", "Tokens out", "Continues", "Status"];
+const COLUMNS = [["Created", "time"], ["Response", "title code"], ["Key", "code"], ["Model", "text"], ["Tokens in", "number"], ["Tokens out", "number"], ["Continues", "code"], ["Status", "code"]];
 
 export async function stored(main) {
-  const rows = (await get("stored")).map((each) => h("tr", {},
-    h("td", {}, moment(each.created)), h("td", {}, h("a", { href: address(each.id, each.owner) }, short(each.id))),
-    h("td", {}, readable(each.owner)), h("td", {}, readable(each.model)), h("td", { class: "number" }, count(each.input_tokens)),
-    h("td", { class: "number" }, count(each.output_tokens)), h("td", {}, continued(each)), h("td", {}, chip(each))));
+  const rows = (await get("stored")).map((each) => [
+    moment(each.created), h("a", { href: address(each.id, each.owner) }, short(each.id)), each.owner, each.model,
+    count(each.input_tokens), count(each.output_tokens), continued(each), chip(each)]);
   clear(main, h("h1", {}, "Stored responses"),
     h("p", { class: "soft" }, "What the store has, of every process and machine that uses it; the last used first."),
-    rows.length ? h("section", { class: "wide", tabindex: "0", role: "region", "aria-label": "Stored responses" },
-      h("table", {}, h("thead", {}, h("tr", {}, COLUMNS.map((name) => h("th", { scope: "col", class: name.startsWith("Tokens") ? "number" : null }, name)))), h("tbody", {}, rows))) : h("p", {}, "Nothing is stored."));
+    rows.length ? h("section", {}, table("Stored responses", COLUMNS, rows)) : h("p", {}, "Nothing is stored."));
 }
 
 export async function storedOne(main, id, owner = "") {

@@ -1,7 +1,10 @@
 // A turn from a form: any model, any dialect, with tools; the answer as text, as calls and as bytes.
 
-import { get, me, stream } from "./api.js";
-import { clear, h, json, plural, pre, readable, say } from "./dom.js";
+import { me, stream } from "./api.js";
+import { answer } from "./answer.js";
+import { clear, h, json, readable, say } from "./dom.js";
+
+const MOST_SHOWN = 200000; // characters of the bytes
 
 const WEATHER = [{ name: "get_weather", description: "The weather in a city", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } }];
 
@@ -33,20 +36,25 @@ export async function tryIt(main) {
   const tools = h("textarea", { id: "try-tools", spellcheck: "false" });
   tools.value = JSON.stringify(WEATHER, null, 1);
   const name = h("input", { id: "tool-name", placeholder: "read_file" });
-  const parameters = h("input", { id: "tool-parameters", placeholder: "path, lines:integer" });
+  const description = h("input", { id: "tool-description", placeholder: "Reads a file" });
+  const parameters = h("input", { id: "tool-parameters", placeholder: "path, lines?:integer" });
   const add = h("button", { type: "button", onclick: () => {
-    if (!name.value.trim()) return;
-    tools.value = JSON.stringify([...(json(tools.value || "[]") ?? []), toolOf(name.value.trim(), parameters.value)], null, 1);
-    name.value = parameters.value = "";
+    const before = json(tools.value.trim() || "[]");
+    if (!name.value.trim()) return say("The tool needs a name.");
+    if (!Array.isArray(before)) return say("The tools are not a JSON list.");
+    tools.value = JSON.stringify([...before, toolOf(name.value.trim(), description.value.trim(), parameters.value)], null, 1);
+    name.value = description.value = parameters.value = "";
   } }, "Add tool");
   const out = h("div", { class: "tried" });
+  const stop = h("button", { type: "button", hidden: true, onclick: () => aborter.abort() }, "Stop");
   const form = h("form", { class: "fields", onsubmit: (event) => { event.preventDefault(); run(); } },
-    h("div", { class: "columns three" }, h("div", {}, field("try-model", "Model ", model)), h("div", {}, field("try-dialect", "Dialect ", dialect)), h("div", {}, streamed, " ", h("label", { for: "try-stream" }, "streamed"))),
+    h("div", { class: "columns three" }, h("div", {}, field("try-model", "Model", model)), h("div", {}, field("try-dialect", "Dialect", dialect)), h("div", { class: "check" }, streamed, " ", h("label", { for: "try-stream" }, "streamed"))),
     h("datalist", { id: "try-models" }, [...who.models, ...who.backends.map((each) => `${each.name}/`)].map((each) => h("option", { value: each }))),
     field("try-prompt", "Prompt", prompt), h("details", {}, h("summary", {}, "System text"), field("try-system", "System text", system)),
     field("try-tools", "Tools, as JSON of any dialect", tools),
-    h("div", { class: "inline" }, h("label", { for: "tool-name" }, "Tool"), name, h("label", { for: "tool-parameters" }, "parameters"), parameters, add),
-    h("div", { class: "tools" }, h("button", {}, "Ask")));
+    h("div", { class: "adding" }, h("div", {}, field("tool-name", "Tool", name)), h("div", {}, field("tool-description", "Description", description)),
+      h("div", {}, field("tool-parameters", "Parameters, ? if optional", parameters)), add),
+    h("div", { class: "tools" }, h("button", { class: "main" }, "Ask"), stop));
   clear(main, h("h1", {}, "Try it"), h("section", {}, form), out);
   let aborter = new AbortController();
 
@@ -56,66 +64,78 @@ export async function tryIt(main) {
     const declared = json(tools.value.trim() || "[]");
     if (!Array.isArray(declared)) return say("The tools are not a JSON list.");
     const body = BODIES[dialect.value](model.value.trim(), prompt.value, system.value.trim(), declared, streamed.checked);
-    const text = h("pre", { tabindex: "0", "aria-label": "Text" });
-    const bytes = h("pre", { tabindex: "0", "aria-label": "Bytes" });
-    const status = h("p", { role: "status" }, "Asking…");
-    const calls = h("div", {}, h("p", { class: "soft" }, "–"));
-    clear(out, h("section", {}, status, h("div", { class: "columns two" }, h("div", {}, h("h2", {}, "Text"), text, h("h2", {}, "Calls"), calls), h("div", {}, h("h2", {}, "Bytes"), bytes))));
-    try {
-      const response = await stream(`try?dialect=${dialect.value}`, JSON.stringify(body), aborter.signal);
-      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      let all = "";
-      for (;;) {
-        const { value, done } = await reader.read();
-        if (done) break;
-        all += value;
-        bytes.textContent = readable(all.length > 200000 ? all.slice(-200000) : all);
-        text.textContent = readable(textOf(all));
-      }
-      const id = response.headers.get("x-toolwire-turn");
-      clear(status, h("span", { class: `chip ${response.ok ? "good" : "bad"}` }, `status ${response.status}`), " ", id ? h("a", { href: `#/turn/${id}` }, "Look at the turn") : "");
-      if (id) show(calls, text, (await settled(id)).whole);
-    } catch (error) {
-      if (error.name !== "AbortError") clear(status, h("span", { class: "bad" }, error.message));
-    }
+    await asked(out, stop, () => stream(`try?dialect=${dialect.value}`, JSON.stringify(body), aborter.signal));
   }
   return () => aborter.abort();
 }
 
-// A turn is over a little after its last bytes.
-async function settled(id) {
-  for (let left = 50; ; left -= 1) {
-    try {
-      return await get(`turns/${id}`);
-    } catch (error) {
-      if (!left) throw error;
-      await new Promise((resolve) => setTimeout(resolve, 100));
+// Show an answer while it comes.
+async function asked(out, stop, ask) {
+  const status = h("p", { role: "status" }, "Asking…");
+  const text = h("pre", { tabindex: "0", "aria-label": "Text" });
+  const bytes = h("pre", { tabindex: "0", "aria-label": "Bytes" });
+  const calls = h("div", { class: "calls" });
+  clear(out, h("section", {}, status, h("div", { class: "columns two" }, h("div", {}, h("h2", {}, "Text"), text, h("h2", {}, "Calls"), calls), h("div", {}, h("h2", {}, "Bytes"), bytes))));
+  const add = grower(bytes);
+  const read = answer((piece) => text.append(readable(piece)), shower(calls));
+  stop.hidden = false;
+  let response;
+  let ended = "";
+  try {
+    response = await ask();
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+      add(piece.value);
+      read.feed(piece.value);
     }
+    read.end();
+  } catch (error) {
+    ended = error.name === "AbortError" ? "Stopped." : error.message;
   }
+  if (status.isConnected) stop.hidden = true;
+  const id = response?.headers.get("x-toolwire-turn");
+  clear(status, response ? [h("span", { class: `chip ${response.ok ? "good" : "bad"}` }, `status ${response.status}`), " "] : null, ended ? `${ended} ` : null, id ? h("a", { href: `#/turn/${id}` }, "Look at the turn") : null);
+  if (!calls.firstChild) clear(calls, h("p", { class: "soft" }, "None."));
 }
 
-function show(calls, text, whole) {
-  if (!whole) return;
-  text.textContent = readable(whole.answer.text);
-  clear(calls, whole.answer.calls.length ? whole.answer.calls.map((call) => h("div", { class: "call good" }, h("h3", {}, readable(call.name), " ", h("code", {}, readable(call.id))), pre(call.arguments, `Arguments of ${call.name}`))) : h("p", { class: "soft" }, `${plural(0, "call")}.`));
+// Adds to a text of which only the end is kept when it gets long.
+function grower(element) {
+  let length = 0;
+  return (piece) => {
+    element.append(readable(piece));
+    length += element.lastChild.length;
+    while (length > MOST_SHOWN && element.firstChild !== element.lastChild) {
+      length -= element.firstChild.length;
+      element.firstChild.remove();
+    }
+  };
 }
 
-function toolOf(name, parameters) {
+// Draws each call once, and then only what is added to it.
+function shower(place) {
+  const drawn = new Map();
+  return (index, call, more) => {
+    if (!drawn.has(index)) {
+      const found = { name: h("span"), id: h("code"), args: h("pre", { tabindex: "0", "aria-label": "Arguments" }) };
+      drawn.set(index, found);
+      place.append(h("div", { class: "call good" }, h("h3", {}, found.name, found.id), found.args));
+    }
+    const { name, id, args } = drawn.get(index);
+    name.textContent = readable(call.name);
+    id.textContent = readable(call.id);
+    args.append(readable(more));
+  };
+}
+
+// A tool from the form: parameters are NAME, NAME:TYPE, or with ? behind the name if they may be left out.
+export function toolOf(name, description, parameters) {
   const properties = {};
+  const required = [];
   for (const part of parameters.split(",").map((each) => each.trim()).filter(Boolean)) {
-    const [field, type] = part.split(":");
-    properties[field.trim()] = { type: (type ?? "string").trim() };
+    const [written, type = "string"] = part.split(":").map((each) => each.trim());
+    const field = written.replace(/\?$/, "");
+    properties[field] = { type };
+    if (field === written) required.push(field);
   }
-  return { name, parameters: { type: "object", properties, required: Object.keys(properties) } };
-}
-
-// The text of a stream that is not over, in any dialect.
-export function textOf(bytes) {
-  const parts = [];
-  for (const line of bytes.split("\n")) {
-    const value = line.startsWith("data:") ? json(line.slice(5)) : undefined;
-    const delta = value?.choices?.[0]?.delta?.content ?? (value?.type === "response.output_text.delta" ? value.delta : value?.delta?.text);
-    if (typeof delta === "string") parts.push(delta);
-  }
-  return parts.join("");
+  return { name, ...(description ? { description } : {}), parameters: { type: "object", properties, required } };
 }

@@ -1,57 +1,77 @@
 // One turn: who said what and when, every call as it was made, changed and delivered, and all bytes of both sides.
 
 import { get, me, post } from "./api.js";
-import { clear, clock, count, download, duration, h, plural, pre, pretty, readable, say, size } from "./dom.js";
+import { clear, clock, count, download, duration, h, plural, pre, pretty, say, size } from "./dom.js";
 import { compared, marked } from "./diff.js";
 import { lanes } from "./lanes.js";
-import { known, refresh } from "./turns.js";
+import { polled } from "./poll.js";
+import { keep, known, refresh, running } from "./rows.js";
+import { save } from "./save.js";
+import { table } from "./table.js";
 
+const EVERY = 1000;
 const PATHS = { chat: "/v1/chat/completions", responses: "/v1/responses", messages: "/v1/messages" };
 
 export async function turn(main, id) {
-  const [who, found] = await Promise.all([me(), get(`turns/${encodeURIComponent(id)}`), refresh()]);
-  const { row, whole } = found;
-  const sections = [summary(row, whole), notes(row, whole, who)];
-  if (whole) {
-    const answered = results(row);
-    sections.push(
-      section("Time line", lanes(row, whole, answered)),
-      calls(whole, row, answered, who),
-      said(whole),
-      requests(whole, row),
-      streams(whole, row),
-      headers(whole),
-    );
-  }
-  const article = h("article", { class: "turn" }, sections);
-  clear(main, h("p", { class: "crumbs" }, h("a", { href: "#/turns" }, "Turns"), " / ", h("code", {}, row.id)),
-    h("h1", {}, title(row)), buttons(row, whole, who, article), article);
+  const who = await me();
+  await refresh();
+  if (!running.has(id)) return draw(main, who, await get(`turns/${encodeURIComponent(id)}`));
+  const poll = polled(EVERY, async () => {
+    await refresh();
+    if (running.has(id)) return underWay(main, poll, running.get(id));
+    draw(main, who, await get(`turns/${encodeURIComponent(id)}`));
+    poll.stop();
+  });
+  await poll.now();
+  return poll.stop;
+}
+
+function draw(main, who, { row, whole }) {
+  const answered = results(row);
+  const article = h("article", { class: "turn" }, summary(row, whole), notes(row, whole, who), whole ? [
+    section("Time line", lanes(row, whole, answered)), calls(whole, row, answered, who), said(whole), requests(whole, row), streams(whole, row), headers(whole),
+  ] : null);
+  clear(main, crumbs(row), h("h1", {}, title(row)), buttons(row, whole, who, article), article);
+}
+
+// What is known of a turn that is not over.
+function underWay(main, poll, row) {
+  clear(main, crumbs(row), h("h1", {}, title(row)), poll.stale,
+    h("section", {}, facts(row), h("p", { class: "note", role: "status" }, "This turn is under way. What was said is shown when it is over.")));
+}
+
+function crumbs(row) {
+  return h("p", { class: "crumbs" }, h("a", { href: "#/turns" }, "Turns"), " / ", h("code", {}, row.id));
 }
 
 export function title(row) {
-  return `${readable(row.model || "no model")} · ${row.dialect} › ${row.backend || "nobody"}`;
+  return `${row.model || "no model"} · ${row.dialect} › ${row.backend || "nobody"}`;
 }
 
 function section(name, ...content) {
   return h("section", {}, h("h2", {}, name), content);
 }
 
-function summary(row, whole) {
+function facts(row) {
   const usage = [["in", row.input], ["out", row.output], ["cached", row.cached], ["reasoning", row.reasoning]].filter(([, number]) => number);
-  const facts = [
-    ["Status", `${row.status}${row.error ? ` ${row.error}` : ""}${row.reason ? ` (${row.reason})` : ""}`],
-    ["When", `${new Date(row.at * 1000).toISOString().slice(0, 10)} ${clock(row.at)}`],
+  const list = [
+    ["Status", row.kept === "running" ? "running" : `${row.status}${row.error ? ` ${row.error}` : ""}${row.reason ? ` (${row.reason})` : ""}`],
+    ["When", `${new Date(row.at * 1000).toLocaleDateString("en-CA")} ${clock(row.at)}`],
     ["First bytes", duration(row.first_ms)], ["Total", duration(row.ms)],
     ["Tokens", usage.map(([name, number]) => `${count(number)} ${name}`).join(", ") || "not told"],
     ["Client", row.client || "–"], ["Key", row.key], ["Session", row.session],
-    ["Attempts", row.tried?.join(" › ")], ["Way", [row.stream ? "streamed" : "plain", row.transport, row.background ? "background" : ""].filter(Boolean).join(", ")],
+    ["Attempts", row.tried?.join(" › ")], ["Way", [row.kept === "running" ? "" : row.stream ? "streamed" : "plain", row.transport, row.background ? "background" : ""].filter(Boolean).join(", ")],
     ["Worker", row.worker],
-  ].filter(([, value]) => value);
+  ];
+  return h("dl", { class: "facts" }, list.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+function summary(row, whole) {
   const missing = {
     facts: "Only the facts of this turn are kept. Where the gateway has keys, that is the rule; “Capture the next turns” on the list of turns keeps more.",
     busy: "Only the facts of this turn are kept: the gateway was too busy to keep more.",
   }[row.kept ?? "facts"];
-  return h("section", {}, h("dl", { class: "facts" }, facts.map(([name, value]) => [h("dt", {}, name), h("dd", {}, readable(value))])),
+  return h("section", {}, facts(row),
     row.replay_of && row.replay_of !== "form" ? h("p", {}, "A replay of ", h("a", { href: `#/turn/${row.replay_of}` }, row.replay_of), ".") : null,
     whole ? null : h("p", { class: "note" }, missing ?? "The content of this turn could not be kept."),
     whole?.cut ? h("p", { class: "note" }, "The turn was longer than what is kept of one; its end is missing here.") : null);
@@ -60,7 +80,7 @@ function summary(row, whole) {
 function notes(row, whole, who) {
   const list = whole?.notes ?? (row.notes ?? []).map((code) => ({ code, subject: "", says: who.notes[code] }));
   if (!list.length) return null;
-  return section("Notes", h("ul", { class: "notes" }, list.map((note) => h("li", {}, noteLink(note), note.subject ? h("code", {}, readable(note.subject)) : null, " ", readable(note.says ?? "")))));
+  return section("Notes", h("ul", { class: "notes" }, list.map((note) => h("li", {}, noteLink(note), note.subject ? h("code", {}, note.subject) : null, " ", note.says ?? ""))));
 }
 
 function noteLink(note) {
@@ -72,8 +92,9 @@ function results(row) {
   const found = new Map();
   for (const later of known.values()) {
     for (const entry of later.results ?? []) {
-      const [id, failed] = entry.split(" ");
-      if (later.at > row.at && row.call_ids?.includes(id) && !found.has(id)) found.set(id, { turn: later.id, at: later.at, failed: Boolean(failed) });
+      const failed = entry.endsWith(" failed");
+      const id = failed ? entry.slice(0, -" failed".length) : entry;
+      if (later.at > row.at && row.call_ids?.includes(id) && !found.has(id)) found.set(id, { turn: later.id, at: later.at, failed });
     }
   }
   return found;
@@ -87,11 +108,11 @@ function calls(whole, row, answered, who) {
     const loose = call.same || about.length ? [] : whole.notes.filter((note) => /^(call|arguments|name|text_call|id_)/.test(note.code));
     const result = answered.get(own.id);
     return h("div", { class: `call ${call.client ? (call.same ? "good" : "noted") : "bad"}` },
-      h("h3", {}, readable(own.name || "(no name)"), " ", h("code", {}, readable(own.id)),
+      h("h3", {}, own.name || "(no name)", " ", h("code", {}, own.id),
         result ? h("a", { class: `chip ${result.failed ? "bad" : "good"}`, href: `#/turn/${result.turn}` }, `${result.failed ? "failed" : "result"} after ${duration((result.at - row.at) * 1000)}`) : null),
       h("div", { class: "columns three" },
         column("As the model sent it", call.model ? form(call.model) : call.written ? [h("p", { class: "soft" }, "Written in its text:"), pre(call.written, "Text of the model")] : h("p", { class: "soft" }, whole.attempts.some((each) => each.withheld) ? "Not kept: a secret was spread over the frames." : "Not found in the reply.")),
-        column("What was changed", change(call), [...about, ...loose].map((note) => h("p", {}, noteLink(note), " ", readable(note.says || who.notes[note.code] || "")))),
+        column("What was changed", change(call), [...about, ...loose].map((note) => h("p", {}, noteLink(note), " ", note.says || who.notes[note.code] || ""))),
         column("As the client got it", call.client ? form(call.client) : h("p", { class: "bad" }, "It was withheld."))));
   }));
 }
@@ -135,13 +156,13 @@ function streams(whole, row) {
   return section("Streams", whole.attempts.map((attempt, index) => h("details", {},
     h("summary", {}, `${whole.attempts.length > 1 ? `Attempt ${index + 1}: ` : ""}${attempt.backend}, status ${attempt.status || "none"}, ${plural(attempt.frames.length, "frame")}${index === whole.attempts.length - 1 ? `, beside the client’s ${plural(whole.answer.frames.length, "frame")}` : ""}`),
     h("div", { class: "columns two" },
-      column(`From ${attempt.backend}`, body(attempt, `Bytes from ${attempt.backend}`), attempt.failure ? h("p", { class: "bad" }, readable(attempt.failure)) : null),
+      column(`From ${attempt.backend}`, body(attempt, `Bytes from ${attempt.backend}`), attempt.failure ? h("p", { class: "bad" }, attempt.failure) : null),
       index === whole.attempts.length - 1 ? column(`To the client, ${row.dialect}`, body(whole.answer, "Bytes to the client")) : null))),
   whole.attempts.length ? null : pre(whole.answer.parts.map(([, text]) => text).join(""), "Bytes to the client"));
 }
 
 function headers(whole) {
-  const table = (name, list) => list.length ? h("div", {}, h("h4", {}, name), h("dl", { class: "facts" }, list.map(([header, value]) => [h("dt", {}, readable(header)), h("dd", {}, readable(value))]))) : null;
+  const table = (name, list) => list.length ? h("div", {}, h("h4", {}, name), h("dl", { class: "facts" }, list.map(([header, value]) => [h("dt", {}, header), h("dd", {}, value)]))) : null;
   const last = whole.attempts.at(-1);
   return section("Headers", h("details", {}, h("summary", {}, "Of request and answer, on both sides"), h("div", { class: "columns two" },
     table("Request of the client", whole.request.headers), table("Request to the backend", last?.sent_headers ?? []),
@@ -162,22 +183,18 @@ function buttons(row, whole, who, article) {
   } }, h("label", { for: "model" }, "Replay on"), model,
   h("datalist", { id: "models" }, [...who.models, ...who.backends.map((each) => `${each.name}/`)].map((name) => h("option", { value: name }))), h("button", {}, "Replay"));
   const pin = h("button", { type: "button", "aria-pressed": String(Boolean(row.pinned)), onclick: async () => {
-    try {
-      const done = await post(`turns/${row.id}/pin`, { pinned: pin.getAttribute("aria-pressed") !== "true" });
-      pin.setAttribute("aria-pressed", String(done.pinned));
-      say(done.pinned ? "Kept until you let it go." : "Not kept any longer than others.");
-    } catch (error) { say(error.message); }
+    pin.setAttribute("aria-pressed", String(await keep(row.id, pin.getAttribute("aria-pressed") !== "true")));
   } }, "Keep");
   return h("div", { class: "tools" }, whole ? replay : null, pin, whole ? [
     h("button", { type: "button", onclick: () => copy(curl(row, whole)) }, "Copy as curl"),
-    h("button", { type: "button", onclick: () => save(row, article) }, "Save as HTML"),
+    h("button", { type: "button", onclick: () => save(`turn-${row.id}.html`, title(row), article) }, "Save as HTML"),
     h("a", { class: "button", href: `/console/api/turns/${row.id}/recording`, download: `${row.id}.jsonl` }, "Download recording"),
   ] : null, compare);
 }
 
 function replayed(whole, other, done) {
   const link = other ? h("a", { href: `#/turn/${other.row.id}` }, "the new turn") : "the new turn";
-  const head = h("p", { class: done.status < 400 ? "" : "bad", role: "status" }, `Status ${done.status}. `, link, done.error ? `: ${readable(done.error)}` : "");
+  const head = h("p", { class: done.status < 400 ? "" : "bad", role: "status" }, `Status ${done.status}. `, link, done.error ? `: ${done.error}` : "");
   if (!other?.whole) return head;
   const list = (turn) => turn.calls.filter((call) => call.client).map((call) => call.client);
   const before = list(whole);
@@ -185,18 +202,18 @@ function replayed(whole, other, done) {
   const rows = Array.from({ length: Math.max(before.length, after.length) }, (_, index) => {
     const [one, two] = [before[index], after[index]];
     const same = one && two && one.name === two.name && pretty(one.arguments) === pretty(two.arguments);
-    const cell = (call) => h("td", {}, call ? h("code", {}, readable(`${call.name} ${call.arguments}`)) : "–");
-    return h("tr", { class: same ? "good" : "noted" }, cell(one), cell(two), h("td", {}, same ? "same" : "differs"));
+    const cell = (call) => (call ? h("code", {}, `${call.name} ${call.arguments}`) : "–");
+    return [cell(one), cell(two), h("span", { class: `chip ${same ? "good" : "noted"}` }, same ? "same" : "differs")];
   });
   return [head, rows.length
-    ? h("table", {}, h("thead", {}, h("tr", {}, ["Calls then", "Calls now", ""].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows))
+    ? table("Calls, then and now", [["Calls then", "text"], ["Calls now", "text"], ["", "code"]], rows)
     : h("div", { class: "columns two" }, column("Then", pre(whole.answer.text || "(no text)", "Text then")), column("Now", pre(other.whole.answer.text || "(no text)", "Text now")))];
 }
 
 export function curl(row, whole) {
-  const quoted = whole.request.body.replaceAll("'", `'\\''`);
+  const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
   const key = row.dialect === "messages" ? "-H 'anthropic-version: 2023-06-01' -H 'x-api-key: YOUR_KEY'" : "-H 'authorization: Bearer YOUR_KEY'";
-  return `curl -N '${location.origin}${PATHS[row.dialect]}' -H 'content-type: application/json' ${key} --data-raw '${quoted}'`;
+  return `curl -N ${quoted(location.origin + (whole.path || PATHS[row.dialect]))} -H 'content-type: application/json' ${key} --data-raw ${quoted(whole.request.body)}`;
 }
 
 async function copy(text) {
@@ -207,22 +224,4 @@ async function copy(text) {
     download("turn.sh", "text/plain", text);
     say("Saved as turn.sh: the browser does not let pages copy here.");
   }
-}
-
-// The page as it is, in one file without scripts.
-async function save(row, article) {
-  const style = await (await fetch("/console/static/style.css")).text();
-  const copied = article.cloneNode(true);
-  for (const details of copied.querySelectorAll("details")) details.setAttribute("open", "");
-  for (const link of copied.querySelectorAll("a")) link.removeAttribute("href");
-  const page = document.implementation.createHTMLDocument(`Turn ${row.id}`);
-  page.documentElement.lang = "en";
-  page.head.append(
-    h("meta", { charset: "utf-8" }),
-    h("meta", { "http-equiv": "Content-Security-Policy", content: "default-src 'none'; style-src 'unsafe-inline'" }),
-    h("meta", { name: "viewport", content: "width=device-width, initial-scale=1" }));
-  page.body.append(h("main", {}, h("h1", {}, title(row)), copied));
-  const [head, rest] = page.documentElement.outerHTML.split("</head>"); // this page's policy allows no style in a document
-  download(`turn-${row.id}.html`, "text/html", `<!doctype html>\n${head}<style>${style}</style></head>${rest}`);
-  say("Saved.");
 }

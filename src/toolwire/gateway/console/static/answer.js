@@ -1,0 +1,65 @@
+// The text and the calls of an answer, in any dialect, as its bytes come in. Every byte is looked at once.
+
+import { json } from "./dom.js";
+
+// `onText` gets each further piece of text, `onCall` each call whenever more of it is known.
+export function answer(onText, onCall) {
+  const calls = new Map();
+  const rest = []; // lines that are no event
+  let pieces = []; // of a line that has not ended
+
+  function feed(text) {
+    const lines = text.split("\n");
+    while (lines.length > 1) {
+      line(pieces.join("") + lines.shift());
+      pieces = [];
+    }
+    pieces.push(lines[0]);
+  }
+
+  function line(text) {
+    const value = text.startsWith("data:") ? json(text.slice(5)) : undefined;
+    if (value === undefined) rest.push(text);
+    else if (value?.choices) value.choices.forEach(chat);
+    else event(value);
+  }
+
+  function chat({ delta }) {
+    if (delta?.content) onText(delta.content);
+    for (const each of delta?.tool_calls ?? []) grow(each.index, each.id, each.function?.name, each.function?.arguments);
+  }
+
+  function event(value) {
+    const kind = value?.type;
+    if (kind === "response.output_text.delta") onText(value.delta);
+    else if (kind === "response.output_item.added" && value.item?.name) grow(value.output_index, value.item.call_id, value.item.name, value.item.arguments ?? value.item.input);
+    else if (/^response\.(function_call_arguments|custom_tool_call_input)\.delta$/.test(kind)) grow(value.output_index, "", "", value.delta);
+    else if (kind === "content_block_start" && value.content_block?.type === "tool_use") grow(value.index, value.content_block.id, value.content_block.name, "");
+    else if (kind === "content_block_delta" && value.delta?.text) onText(value.delta.text);
+    else if (kind === "content_block_delta" && value.delta?.partial_json) grow(value.index, "", "", value.delta.partial_json);
+  }
+
+  function grow(index, id, name, more) {
+    if (!calls.has(index)) calls.set(index, { id: "", name: "" });
+    const call = calls.get(index);
+    call.id ||= id ?? "";
+    call.name ||= name ?? "";
+    onCall(index, call, more ?? "");
+  }
+
+  // An answer that is not streamed is one object.
+  function end() {
+    feed("\n");
+    const value = json(rest.join("\n"));
+    for (const { message } of value?.choices ?? []) chat({ delta: { content: message?.content, tool_calls: message?.tool_calls?.map((call, index) => ({ index, ...call })) } });
+    for (const [index, part] of [...(Array.isArray(value?.content) ? value.content : []), ...(Array.isArray(value?.output) ? value.output : [])].entries()) whole(part, index);
+  }
+
+  function whole(part, index) {
+    if (part.type === "text") onText(part.text);
+    if (part.type === "message") for (const each of part.content ?? []) onText(each.text ?? "");
+    if (part.name) grow(index, part.call_id ?? part.id, part.name, part.arguments ?? (typeof part.input === "string" ? part.input : JSON.stringify(part.input)));
+  }
+
+  return { feed, end };
+}

@@ -1,0 +1,62 @@
+// What is typed into the filter: words, fields, comparisons, flags, each with - before it for the opposite.
+
+const TEXTS = {
+  key: (row) => row.key, client: (row) => row.client, dialect: (row) => row.dialect, backend: (row) => [row.backend, ...(row.tried ?? [])].join(" "),
+  model: (row) => row.model, status: (row) => row.status || "running", note: (row) => row.notes?.join(" "), tool: (row) => row.calls?.join(" "),
+  error: (row) => row.error, session: (row) => row.session, worker: (row) => row.worker, id: (row) => row.id, transport: (row) => row.transport,
+  reason: (row) => row.reason, kept: (row) => ({ waiting: "whole", busy: "facts" })[row.kept] ?? row.kept ?? "facts", replay: (row) => row.replay_of,
+};
+const NUMBERS = {
+  ms: (row) => row.ms, first: (row) => row.first_ms, tokens: (row) => (row.input ?? 0) + (row.output ?? 0), input: (row) => row.input, output: (row) => row.output,
+  cached: (row) => row.cached, reasoning: (row) => row.reasoning, calls: (row) => row.call_count, notes: (row) => row.notes?.length, status: (row) => row.status,
+};
+const FLAGS = {
+  pinned: (row) => row.pinned, background: (row) => row.background, stream: (row) => row.stream, replay: (row) => row.replay_of,
+  running: (row) => row.kept === "running", whole: (row) => TEXTS.kept(row) === "whole", facts: (row) => TEXTS.kept(row) === "facts",
+};
+const COMPARED = {
+  ">": (one, other) => one > other, "<": (one, other) => one < other, ">=": (one, other) => one >= other, "<=": (one, other) => one <= other, "=": (one, other) => one === other,
+};
+const TERM = /(-?)(?:([a-z]+)(:|>=|<=|=|>|<))?("[^"]*"?|\S+)?/giy;
+
+// A test of a row.
+export function filter(typed) {
+  const tests = terms(typed.trim());
+  return (row) => tests.every((test) => test(row));
+}
+
+function terms(typed) {
+  const tests = [];
+  TERM.lastIndex = 0;
+  while (TERM.lastIndex < typed.length) {
+    const from = TERM.lastIndex;
+    const [whole, minus, field, sign, value = ""] = TERM.exec(typed) ?? [""];
+    if (whole) tests.push(minus && whole !== "-" ? opposite(term(field, sign, value)) : term(field, sign, value || minus));
+    TERM.lastIndex = from + Math.max(1, whole.length);
+  }
+  return tests;
+}
+
+function term(field, sign, value) {
+  const wanted = value.replaceAll('"', "").toLowerCase();
+  const name = field?.toLowerCase();
+  if (!field) return !value.startsWith('"') && Object.hasOwn(FLAGS, wanted) ? (row) => Boolean(FLAGS[wanted](row)) : anywhere(wanted);
+  if (sign !== ":" && Object.hasOwn(NUMBERS, name)) return (row) => wanted === "" || COMPARED[sign](NUMBERS[name](row) ?? 0, Number(wanted));
+  if (Object.hasOwn(TEXTS, name)) return (row) => has(TEXTS[name](row), wanted);
+  if (Object.hasOwn(NUMBERS, name)) return (row) => (wanted ? (NUMBERS[name](row) ?? 0) === Number(wanted) : Boolean(NUMBERS[name](row)));
+  if (Object.hasOwn(FLAGS, name)) return (row) => Boolean(FLAGS[name](row)) !== ["no", "false"].includes(wanted);
+  return anywhere(`${field}${sign}${wanted}`.toLowerCase());
+}
+
+// A field without a word behind it: there is something in it.
+function has(text, wanted) {
+  return wanted ? String(text ?? "").toLowerCase().includes(wanted) : Boolean(text);
+}
+
+function anywhere(wanted) {
+  return (row) => Object.values(TEXTS).some((read) => String(read(row) ?? "").toLowerCase().includes(wanted));
+}
+
+function opposite(test) {
+  return (row) => !test(row);
+}

@@ -1,0 +1,66 @@
+// The rows of all turns, for all views: they are fetched once, and then only what changed.
+
+import { get, post } from "./api.js";
+import { say } from "./dom.js";
+
+const MOST = 20000;
+
+export const known = new Map(); // turns that are over, by id
+export let running = new Map(); // those under way
+export let facts = { workers: 1, bytes: 0, busy: 0, capturing: 0 };
+const cursors = new Map(); // how much of each process is known
+let asking;
+
+export function refresh() {
+  asking ??= load().finally(() => { asking = undefined; });
+  return asking;
+}
+
+async function load() {
+  for (let more = true; more;) {
+    const { workers } = await get(`turns?after=${encodeURIComponent(JSON.stringify(Object.fromEntries(cursors)))}`);
+    const present = new Set(workers.map((worker) => worker.process));
+    for (const process of cursors.keys()) if (!present.has(process)) forget(process);
+    more = workers.filter(take).length > 0;
+    running = new Map(workers.flatMap((worker) => worker.running).map((row) => [row.id, row]));
+    const sum = (name) => workers.reduce((all, worker) => all + worker[name], 0);
+    facts = { workers: workers.length, bytes: sum("kept_bytes"), busy: sum("busy"), capturing: Math.max(0, ...workers.map((worker) => worker.capturing)) };
+  }
+  while (known.size > MOST) known.delete(known.keys().next().value);
+}
+
+// What one process says; whether it has more to say.
+function take({ process, seq, rows, more }) {
+  if (seq < (cursors.get(process) ?? 0)) { // it began anew
+    forget(process);
+    return true;
+  }
+  cursors.set(process, seq);
+  for (const row of rows) known.set(row.id, { ...row, process });
+  return more;
+}
+
+// What a process kept is gone when it ends.
+function forget(process) {
+  cursors.delete(process);
+  for (const row of known.values()) if (row.process === process) known.delete(row.id);
+}
+
+// Every turn once, the latest first.
+export function all() {
+  const over = [...known.values()];
+  return [...running.values()].filter((row) => !known.has(row.id)).concat(over).sort((one, other) => other.at - one.at || (one.id < other.id ? 1 : -1));
+}
+
+// Hold a turn back when others leave, or let it go; whether it is held back now.
+export async function keep(id, wanted) {
+  try {
+    const { pinned } = await post(`turns/${id}/pin`, { pinned: wanted });
+    if (known.has(id)) known.get(id).pinned = pinned;
+    say(pinned ? "Kept until you let it go." : wanted ? "It cannot be kept: there is no room for more kept turns. Let another one go first." : "It leaves with the others of its time.");
+    return pinned;
+  } catch (error) {
+    say(error.message);
+    return !wanted;
+  }
+}
