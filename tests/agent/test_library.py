@@ -172,6 +172,30 @@ def test_a_kept_session_is_resumed(tmp_path: Path) -> None:
     assert model.requests[1].messages == (("user", "one"), ("assistant", "A."), ("user", "two"))
 
 
+def test_a_session_that_went_on_elsewhere_is_stale(tmp_path: Path) -> None:
+    begun = Session.begin("scripted", Path.cwd(), tmp_path)
+    Agent(ScriptedModel("A.")).run_sync("one", session=begun)
+    resumed = Session.resume(begun.id, tmp_path)
+    Agent(ScriptedModel("B.")).run_sync("two", session=resumed)
+    resumed.close()
+    with pytest.raises(SessionError, match=rf"gone on elsewhere: .*{begun.id}\.jsonl has changed"):
+        Agent(ScriptedModel("C.")).run_sync("three", session=begun)
+    Agent(ScriptedModel("C.")).run_sync("three", session=resumed)
+    assert not begun.is_held
+
+
+def test_a_session_with_a_line_that_was_cut_goes_on(tmp_path: Path) -> None:
+    begun = Session.begin("scripted", Path.cwd(), tmp_path)
+    Agent(ScriptedModel("A.")).run_sync("one", session=begun)
+    with (tmp_path / f"{begun.id}.jsonl").open("ab") as file:
+        file.write(b'{"items":[{"type":"mess')
+    resumed = Session.resume(begun.id, tmp_path)
+    resumed.close()
+    model = ScriptedModel("B.")
+    Agent(model).run_sync("two", session=resumed)
+    assert model.requests[0].messages == (("user", "one"), ("assistant", "A."), ("user", "two"))
+
+
 def test_fifty_runs_at_once_do_not_mix() -> None:
     """Each asks for a city of its own twice, and hears of no other; they share one model."""
     started: list[str] = []

@@ -80,7 +80,9 @@ def test_the_token_is_kept_where_only_its_owner_can_read_it(keyless: Gateway, ke
     assert keyed.console.endswith(f"?token={token}")
 
 
-@pytest.mark.parametrize("path", ["me", "turns", "turns/x", "conversations", "stored", "stored/x", "backends", "numbers", "check"])
+@pytest.mark.parametrize(
+    "path", ["me", "turns", "turns/x", "conversations", "stored", "stored/x", "backends", "numbers", "check"]
+)
 def test_nobody_looks_without_token_or_key(keyless: Gateway, path: str):
     for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "toolwire_console_1=*.9999999999.00"}):
         answer = httpx.get(f"{keyless.url}/console/api/{path}", headers=headers, timeout=90, trust_env=False)

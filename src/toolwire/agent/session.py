@@ -14,6 +14,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -82,6 +83,7 @@ class Session:
         self.last = UNKNOWN
         """The token counts of the last turn, which show how full the context window is."""
         self._path = path
+        self._size: int | None = None  # the bytes of the file that this session has written or read; None: no file yet
         self._lock: BufferedReader | None = None
         self._is_busy = False
 
@@ -102,14 +104,17 @@ class Session:
         session = cls(id, "", path)
         try:
             session.hold()
-            first, *rest = path.read_bytes().splitlines()
+            data = path.read_bytes()
+            first, *rest = data.splitlines()
             head = msgspec.json.decode(first, type=SessionHead)
         except (OSError, ValueError) as error:
             raise SessionError(f"there is no session {id!r} in {directory}") from error
         session.id, session.model, session.cwd = head.id, head.model, head.cwd
         for line in rest:
             session._take(line)
-        session._end_line()
+        session._size = len(data)
+        if not data.endswith(b"\n"):
+            session._append(b"\n")  # a line that was cut when the process ended stays apart from the next one
         if session.history.close_calls():
             session.replace(session.history.items, session.last)
         return session
@@ -123,16 +128,27 @@ class Session:
     def __del__(self) -> None:
         self.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: everything but the lock, which belongs to this process."""
+        return {**self.__dict__, "_lock": None, "_is_busy": False}
+
     def hold(self) -> None:
-        """Lock the file until it is closed: two processes would overwrite each other. Raises `SessionError`."""
-        if self._path is None or self._lock is not None or fcntl is None:
+        """Lock the file until it is closed: two processes would overwrite each other.
+
+        Raises `SessionError` if another one holds it, or has gone on with it since this one read it.
+        """
+        if self._path is None or self._lock is not None:
             return
-        self._lock = open(self._path, "rb")  # noqa: SIM115 - it is open as long as it is held
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if fcntl is not None:
+            self._lock = open(self._path, "rb")  # noqa: SIM115 - it is open as long as it is held
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.close()
+                raise SessionError(f"the session {self.id!r} is in use") from None
+        if self._size is not None and self._path.stat().st_size != self._size:
             self.close()
-            raise SessionError(f"the session {self.id!r} is in use") from None
+            raise SessionError(f"the session has gone on elsewhere: {self._path} has changed; resume it again")
 
     @property
     def is_held(self) -> bool:
@@ -198,18 +214,16 @@ class Session:
         self.last = read.last or self.last
         self.model = read.model or self.model
 
-    def _end_line(self) -> None:
-        """End a truncated last line, so that the next one is separate."""
-        if self._path is not None and not self._path.read_bytes().endswith(b"\n"):
-            with open_private(self._path, "a") as file:
-                file.write(b"\n")
-
     def _write(self, line: SessionHead | SessionLine) -> None:
+        self._append(msgspec.json.encode(line) + b"\n")
+
+    def _append(self, data: bytes) -> None:
         if self._path is None:
             return
         try:
             make_folders(self._path.parent)
             with open_private(self._path, "a") as file:
-                file.write(msgspec.json.encode(line) + b"\n")
+                file.write(data)
+            self._size = (self._size or 0) + len(data)
         except OSError as error:
             raise SessionError(f"the session cannot be kept in {self._path}: {error.strerror}") from error

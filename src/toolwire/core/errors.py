@@ -20,7 +20,9 @@ The errors of `toolwire.agent` hang in the same tree; docs/library.md draws all 
 value: it travels inside `TurnFailed` and every dialect can write it.
 """
 
+import copyreg
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 import msgspec
 
@@ -69,6 +71,10 @@ def validation_message(error: msgspec.ValidationError) -> tuple[str, str]:
 
 class ToolwireError(Exception):
     """The base of every error Toolwire raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the message and the fields, whatever `__init__` takes: process pools send errors."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     @property
     def failure(self) -> Failure:
