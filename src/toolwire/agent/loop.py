@@ -17,6 +17,7 @@ from toolwire.agent.step import FOREVER, Step
 from toolwire.agent.task import Task
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
 from toolwire.core.events import TurnFailed, Usage
+from toolwire.core.surrogates import whole_text
 from toolwire.core.tokens import CHARS_PER_TOKEN
 from toolwire.dialects.responses import compaction
 from toolwire.pauses import backoff
@@ -160,7 +161,7 @@ class Loop:
         effort = self._setup.effort
         fields: dict[str, Any] = {
             "input": self._task.session.history.raw,
-            "instructions": "\n\n".join(filter(None, (self._setup.instructions, registry.advice))),
+            "instructions": whole_text("\n\n".join(filter(None, (self._setup.instructions, registry.advice)))),
             "reasoning": {"effort": effort, "summary": "auto"} if effort else None,
             "tools": [declared(tool) for tool in registry],
         }

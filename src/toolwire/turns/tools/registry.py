@@ -126,6 +126,8 @@ class FunctionTool(Generic[Parameters, Value_co]):
     ) -> None:
         self._function: Callable[..., Any] = function
         self.name = name or function.__name__
+        if _is_generator(function):
+            raise TypeError(f"{self.name}: a generator cannot be a tool; return the result as a whole")
         self.parallel = parallel
         self.writes = writes
         self.description, described = documented(inspect.getdoc(function) or "")
@@ -160,6 +162,13 @@ def is_async_function(function: Callable[..., Any]) -> bool:
     inner = inspect.unwrap(function)
     call = getattr(inner, "__call__", None)  # noqa: B004 - of an object with an async `__call__`
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)
+
+
+def _is_generator(function: Callable[..., Any]) -> bool:
+    """Whether calling a function gives a generator, sync or async, in place of a result."""
+    inner = inspect.unwrap(function)
+    makers = inner, getattr(inner, "__call__", None)  # noqa: B004 - of an object that can be called
+    return any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in makers)
 
 
 async def in_thread(function: Callable[[], T], stop: threading.Event | None = None) -> T:
