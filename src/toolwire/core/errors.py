@@ -159,5 +159,5 @@ class InternalError(ToolwireError):
 class OutOfOrder(InternalError):
     """An event arrived that the table in `order.py` does not allow."""
 
-    def __init__(self, state: str, event: str) -> None:
-        super().__init__(f"{event} while {state}")
+    def __init__(self, state: str, event: str, needed: str = "") -> None:
+        super().__init__(f"{event} while {state}" + (f": {needed}" if needed else ""))

@@ -4,7 +4,7 @@ A name that does not exist is a `TypeError`, a value that cannot be a `ValueErro
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
@@ -16,6 +16,9 @@ from toolwire.core.notes import StopMode
 
 if TYPE_CHECKING:
     from toolwire.library.requests import ConvertedRequest
+
+
+T = TypeVar("T")
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -94,11 +97,24 @@ class ConvertOptions(PolicyOptions, total=False):
     """`reject`: a tool that the server does not have is refused instead of left out."""
 
 
-def check_names(options: Mapping[str, Any], kind: type[Any]) -> None:
-    """Raise `TypeError` if an option has a name that there is not."""
+class _Plain(TypedDict, total=False):
+    """The options that are plain values, and in no other way checked."""
+
+    model: str
+    id: str
+    created: int
+    include_usage: bool
+    legacy_functions: bool
+    text_calls: bool | None
+    seed: str
+
+
+def check_options(options: Mapping[str, Any], kind: type[Any]) -> None:
+    """Raise `TypeError` if an option has a name that there is not, `ValueError` if its value cannot be."""
     for name in options:
         if name not in _inherited(kind):
             raise TypeError(f"there is no option {name!r}; there are {', '.join(sorted(_inherited(kind)))}")
+    _converted(dict(options), _Plain)
 
 
 def _inherited(kind: type[Any]) -> frozenset[str]:
@@ -108,8 +124,12 @@ def _inherited(kind: type[Any]) -> frozenset[str]:
 def rules_of(options: Mapping[str, Any]) -> ToolRules:
     """The rules that these options state. Raises `ValueError` if one of them cannot be."""
     given = {name: value for name, value in options.items() if name in ToolRules.__struct_fields__}
+    return _converted(given, ToolRules)
+
+
+def _converted(given: dict[str, Any], kind: type[T]) -> T:
     try:
-        return msgspec.convert(given, ToolRules)
+        return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         text, path = validation_message(error)
         raise ValueError(f"{path}: {text}") from None
