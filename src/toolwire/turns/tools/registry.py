@@ -20,7 +20,7 @@ import msgspec
 from toolwire.core.events import CallKind, Usage
 from toolwire.core.request import ImagePart, Part, TextPart
 from toolwire.turns.tools.call import ToolCall, read_arguments
-from toolwire.turns.tools.signature import documented, parameters_of
+from toolwire.turns.tools.signature import documented, parameters_of, written_function
 from toolwire.turns.tools.types import encoded, schema_of
 from toolwire.upstream.environment import inherited
 
@@ -125,12 +125,12 @@ class FunctionTool(Generic[Parameters, Value_co]):
         writes: bool = False,
     ) -> None:
         self._function: Callable[..., Any] = function
-        self.name = name or function.__name__
+        self.name = name or _own_name(function)
         if _is_generator(function):
             raise TypeError(f"{self.name}: a generator cannot be a tool; return the result as a whole")
         self.parallel = parallel
         self.writes = writes
-        self.description, described = documented(inspect.getdoc(function) or "")
+        self.description, described = documented(inspect.getdoc(written_function(function)) or "")
         self._given, self._type = parameters_of(function, self.name, described, (Context, ToolCall))
         self.parameters: msgspec.Raw | None = msgspec.Raw(msgspec.json.encode(schema_of(self._type)))
 
@@ -149,6 +149,13 @@ class FunctionTool(Generic[Parameters, Value_co]):
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Value_co:
         """The function itself still works."""
         return self._function(*args, **kwargs)
+
+
+def _own_name(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", "")
+    if not name:
+        raise TypeError(f'a tool of {function!r} needs a name: tool(name="…")(…)')
+    return name
 
 
 def _own_context(context: Context, stop: threading.Event, *, is_async: bool) -> Context:
@@ -245,8 +252,14 @@ def tool(
 
 
 def as_tool(each: Tool | Callable[..., Any]) -> Tool:
-    """A tool as it is, or one made of a plain function."""
-    return each if hasattr(each, "run") else tool(each)  # type: ignore[return-value, arg-type]
+    """A tool as it is, or one made of a plain function. Raises `TypeError` for anything else."""
+    if hasattr(each, "as_tool"):
+        raise TypeError("an agent is no tool by itself: give `agent.as_tool(name, description)`")
+    if hasattr(each, "run"):
+        return cast("Tool", each)
+    if not callable(each):
+        raise TypeError(f"tools: a tool or a function is needed, not {type(each).__name__}")
+    return tool(each)
 
 
 class Registry:
