@@ -550,6 +550,116 @@ def test_an_agent_elsewhere_can_be_given_another_model() -> None:
     play(main())
 
 
+def test_an_override_holds_in_other_threads_and_in_tasks_that_were_there_before() -> None:
+    agent = Agent("nothing/at-all")
+    said: list[str] = []
+
+    def in_a_thread() -> None:
+        thread = threading.Thread(target=lambda: said.append(agent.run_sync("go").output))
+        thread.start()
+        thread.join()
+
+    async def waits(begin: asyncio.Event) -> str:
+        await begin.wait()
+        return (await agent.run("go")).output
+
+    async def main() -> str:
+        begin = asyncio.Event()
+        before = asyncio.create_task(waits(begin))
+        await asyncio.sleep(0)
+        with agent.override(model=ScriptedModel("Hi.")):
+            begin.set()
+            return await before
+
+    with agent.override(model=ScriptedModel(otherwise="One.")):
+        in_a_thread()
+        with agent.override(model=ScriptedModel(otherwise="Two.")):
+            in_a_thread()
+        in_a_thread()
+    assert said == ["One.", "Two.", "One."]
+    assert play(main()) == "Hi."
+
+
+def test_overrides_at_the_same_time_do_not_mix_and_end_for_good() -> None:
+    agent = Agent("nothing/at-all")
+
+    async def overriding(text: str, other: asyncio.Barrier) -> str:
+        with agent.override(model=ScriptedModel(otherwise=text)):
+            await other.wait()
+            output = (await agent.run("go")).output
+            await other.wait()
+            return output
+
+    async def later(begin: asyncio.Event) -> str:
+        await begin.wait()
+        return (await agent.run("go")).output
+
+    async def main() -> list[str]:
+        other, begin = asyncio.Barrier(2), asyncio.Event()
+        outputs = await asyncio.gather(*(overriding(text, other) for text in "ab"))
+        with agent.override(model=ScriptedModel("x")):
+            task = asyncio.create_task(later(begin))
+            await asyncio.sleep(0)
+        begin.set()
+        with pytest.raises(ToolwireError, match="no model 'nothing/at-all'"):
+            await task
+        return outputs
+
+    assert play(main()) == ["a", "b"]
+
+
+# Arguments that cannot be
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: Agent(5), "model: a name or a model such as a ScriptedModel is needed, not int"),
+        (lambda: Agent(instructions=5), "instructions: a text or a function is needed, not int"),
+        (lambda: Agent(tools="find"), "tools: a list is needed, not str"),
+        (lambda: Agent(tools=get_weather), "tools: a list is needed, not FunctionTool"),
+        (lambda: Agent(mcp_servers="npx"), "mcp_servers: a list is needed, not str"),
+        (lambda: Agent(max_turns=0), r"max_turns: 0 is less than 1; Limits\(max_turns=0\) is no limit"),
+        (lambda: Agent(output_retries=-1), "output_retries: -1 is less than 0"),
+        (lambda: Limits(tokens=-1), "tokens: -1 is less than 0"),
+        (lambda: AgentConfig(approve="sometimes"), "approve: 'sometimes' is none of never, on-write, always"),
+        (lambda: AgentConfig(retries=-1), "retries: -1 is less than 0"),
+        (lambda: ScriptedModel("a", 5), "turn 2: a text, a part or a list of parts is needed, not int"),
+        (lambda: ScriptedModel(["a", 5]), "turn 1: a text, a part or a list of parts is needed, not int"),
+        (lambda: ScriptedModel(otherwise=5), "otherwise: a text, a part or a list of parts is needed, not int"),
+        (lambda: Agent().run_sync(None), "prompt: a text is needed, not NoneType"),
+        (lambda: Agent().run_sync("x", session="id"), r"not its id; `Session\.resume\(id, directory\)` gives one"),
+        (lambda: Agent().run_sync("x", session=[]), "session: a Session is needed, not list"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_named(made: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        made()
+
+
+def test_a_backend_and_a_model_that_there_are_not_are_named_as_a_program_has_them() -> None:
+    with pytest.raises(SettingsError, match=r"^backend: there is no backend 'zzz'"):
+        Agent("m", backend="zzz").run_sync("go")
+    with pytest.raises(ToolwireError, match=r"no model 'zzz' here.* The settings name them; BACKEND/MODEL asks"):
+        Agent("zzz").run_sync("go")
+
+
+def test_a_run_that_was_left_early_has_no_result() -> None:
+    async def main() -> None:
+        async with Agent(ScriptedModel("Hi.")).stream("go") as run:
+            pass
+        with pytest.raises(RuntimeError, match="was left before its end, so it has no result"):
+            _ = run.result
+
+    play(main())
+
+
+def test_a_session_is_kept_in_a_directory_that_is_a_text(tmp_path: Path) -> None:
+    begun = Session.begin("scripted", ".", str(tmp_path))
+    Agent(ScriptedModel("A.")).run_sync("one", session=begun)
+    assert len(Session.resume(begun.id, str(tmp_path)).history) == 2
+
+
 def test_the_page_draws_every_error() -> None:
     page = (Path(__file__).parent.parent.parent / "docs/agent.md").read_text()
     kinds = [AgentError, ToolError, FatalToolError, SessionError]

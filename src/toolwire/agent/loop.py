@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -52,6 +52,12 @@ class AgentConfig(msgspec.Struct, frozen=True):
     """When somebody is asked before a call runs."""
     read_only: bool = False
     """Nothing may be changed."""
+
+    def __post_init__(self) -> None:
+        if self.approve not in get_args(Policy):
+            raise ValueError(f"approve: {self.approve!r} is none of {', '.join(get_args(Policy))}")
+        if self.retries < 0:
+            raise ValueError(f"retries: {self.retries} is less than 0")
 
 
 class Loop:

@@ -88,17 +88,18 @@ class Session:
         self._is_busy = False
 
     @classmethod
-    def begin(cls, model: str, cwd: Path, directory: Path | None) -> "Session":
+    def begin(cls, model: str, cwd: str | Path, directory: str | Path | None) -> "Session":
         """Begin a new session in this directory; without one nothing is written."""
         id = new_id()
-        session = cls(id, model, directory / f"{id}{SESSION_SUFFIX}" if directory is not None else None, str(cwd))
+        path = Path(directory) / f"{id}{SESSION_SUFFIX}" if directory is not None else None
+        session = cls(id, model, path, str(cwd))
         session._write(SessionHead(1, id, model, str(cwd), time.time()))
         return session
 
     @classmethod
-    def resume(cls, id: str, directory: Path) -> "Session":
+    def resume(cls, id: str, directory: str | Path) -> "Session":
         """Load a session; calls without a result count as aborted. Raises `SessionError`."""
-        path = directory / f"{id}{SESSION_SUFFIX}"
+        path = Path(directory) / f"{id}{SESSION_SUFFIX}"
         if not _ID.fullmatch(id):
             raise SessionError(f"{id!r} is not the id of a session")
         session = cls(id, "", path)

@@ -111,7 +111,7 @@ class TurnOrder:
             if step is None:
                 raise OutOfOrder(state.name, type(event).__name__)
             state, moves, names_call = step
-            if names_call and event.id != call:  # pyright: ignore[reportAttributeAccessIssue]
+            if names_call and event.id != call:  # pyright: ignore
                 call = _begun(event, call)
         self.state, self._moves, self._call = state, moves, call
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
@@ -57,7 +58,7 @@ def canonical(text: str) -> bytes:
         return text.encode("utf-8", "replace")
 
 
-def checked_names(argument: str, names: Iterable[str]) -> tuple[str, ...]:
+def checked_names(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
     """The names in an argument of a caller. Raises `ValueError` for one name alone, and for what is no name."""
     if isinstance(names, str):
         raise ValueError(f"{argument}: a list of names is needed, such as [{names!r}]")  # noqa: TRY004 - as for any value

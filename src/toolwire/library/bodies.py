@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias, Unpack
+from typing import Any, TypeAlias, Unpack, cast
 
 import msgspec
 
@@ -24,13 +24,13 @@ Body: TypeAlias = bytes | str | Mapping[str, Any]
 
 def as_bytes(body: Body) -> bytes:
     """A body as the bytes of its JSON. Raises `TypeError` for what is none."""
-    match body:
+    match cast("Any", body):
         case bytes() | bytearray() | memoryview():
-            return bytes(body)
+            return bytes(cast("bytes", body))
         case str():
-            return whole_text(body).encode()
+            return whole_text(cast("str", body)).encode()
         case Mapping():
-            return _encoded(body)
+            return _encoded(cast("Mapping[str, Any]", body))
         case _:
             raise TypeError(f"a body must be bytes, text or a mapping, not {type(body).__name__}")
 
@@ -53,7 +53,7 @@ def encode_body(dialect: Dialect, turn: Turn, **options: Unpack[EncodeOptions]) 
     """A turn as an answer that is not streamed; one that failed as the error object of the dialect."""
     check_options(options, EncodeOptions)
     dialect = checked_dialect(dialect)
-    if not isinstance(turn, Turn):
+    if not isinstance(cast("object", turn), Turn):
         raise TypeError(f"a Turn is needed, not {type(turn).__name__}; `collect` makes one of events")
     heading = Heading.of(dialect, options, new_seed())
     checked_reason(turn.reason)

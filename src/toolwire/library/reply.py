@@ -5,7 +5,7 @@ an exception. Only bytes of another dialect are refused, because whoever reads t
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -44,11 +44,11 @@ def checked_dialect(dialect: str) -> Dialect:
     raise ValueError(f"{dialect!r} is no dialect; there are {', '.join(DIALECTS)}")
 
 
-def profile_of(kind: Dialect, given: Mapping[str, Any]) -> Profile:
+def profile_of(kind: Dialect, given: Any) -> Profile:
     """The profile of a server. Raises `SettingsError`, which names the field."""
     if not isinstance(given, Mapping):
         raise ValueError(f"profile: a mapping is needed, not {type(given).__name__}")  # noqa: TRY004 - as for any value
-    return converted(dict(given), _PROFILES[kind], "", "profile")
+    return converted(dict(cast("Mapping[str, Any]", given)), _PROFILES[kind], "", "profile")
 
 
 class ReplyPlan(msgspec.Struct, frozen=True):
@@ -191,16 +191,16 @@ class TurnReader:
             raise WrongDialect(self._kind, found)
 
 
-def checked_chunk(data: bytes) -> bytes:
+def checked_chunk(data: Any) -> bytes:
     """A chunk as bytes. Raises `TypeError` for anything else, such as a text or a number."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise TypeError(f"a chunk must be bytes, not {type(data).__name__}")
-    return bytes(data)
+    return bytes(cast("bytes", data))
 
 
 def checked_chunks(chunks: Iterable[bytes]) -> Iterable[bytes]:
     """An iterable of chunks. Raises `TypeError` for one chunk alone, of which each byte would be a chunk."""
-    if isinstance(chunks, bytes | bytearray | memoryview | str):
+    if isinstance(cast("object", chunks), bytes | bytearray | memoryview | str):
         raise TypeError(f"chunks must be an iterable of bytes, such as [data], not {type(chunks).__name__}")
     return chunks
 

@@ -206,7 +206,7 @@ def _single_errors(error: BaseException) -> Iterator[BaseException]:
     if not isinstance(error, BaseExceptionGroup):
         yield error
         return
-    for each in cast("tuple[BaseException, ...]", error.exceptions):
+    for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
         yield from _single_errors(each)
 
 
