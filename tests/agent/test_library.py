@@ -1,6 +1,7 @@
 """`toolwire.agent` as a user's program has it: runs, sessions, streams, failures, and what is left after each."""
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,35 @@ def test_a_session_with_a_line_that_was_cut_goes_on(tmp_path: Path) -> None:
     model = ScriptedModel("B.")
     Agent(model).run_sync("two", session=resumed)
     assert model.requests[0].messages == (("user", "one"), ("assistant", "A."), ("user", "two"))
+
+
+def test_a_conversation_goes_out_and_in_as_a_list() -> None:
+    first = Agent(ScriptedModel(Calls("get_weather", city="Rome"), "Warm."), tools=[get_weather]).run_sync("one")
+    listed = json.loads(json.dumps(first.session.to_list()))
+    assert [item["type"] for item in listed] == ["message", "function_call", "function_call_output", "message"]
+    assert [type(item) for item in first.session.history] == [type(item) for item in first.items]
+    model = ScriptedModel("Yes.")
+    session = Session.from_list([*listed, {"role": "user", "content": "two"}, {"role": "assistant", "content": "B."}])
+    assert Agent(model, tools=[get_weather]).run_sync("three", session=session).output == "Yes."
+    said = [text for _, text in model.requests[0].messages]
+    assert said == ["one", "Warm.", "two", "B.", "three"]
+    assert_whole(session.history)
+
+
+def test_half_a_character_in_a_list_is_replaced() -> None:
+    [item] = Session.from_list([{"role": "user", "content": "a \ud83d"}]).to_list()
+    assert item["content"] == "a \ufffd"
+
+
+def test_a_call_without_a_result_in_a_list_is_closed() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"}
+    assert [item["type"] for item in Session.from_list([call]).to_list()] == ["function_call", "function_call_output"]
+
+
+@pytest.mark.parametrize("wrong", ["Hello", {"content": "Hello"}, 5])
+def test_what_is_no_item_is_named(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"items\[1\]: a message with a role"):
+        Session.from_list([{"role": "user", "content": "Hello"}, wrong])
 
 
 def test_fifty_runs_at_once_do_not_mix() -> None:
@@ -619,7 +649,7 @@ def test_overrides_at_the_same_time_do_not_mix_and_end_for_good() -> None:
         (lambda: Agent(tools="find"), "tools: a list is needed, not str"),
         (lambda: Agent(tools=get_weather), "tools: a list is needed, not FunctionTool"),
         (lambda: Agent(mcp_servers="npx"), "mcp_servers: a list is needed, not str"),
-        (lambda: Agent(max_turns=0), r"max_turns: 0 is less than 1; Limits\(max_turns=0\) is no limit"),
+        (lambda: Agent(max_turns=-1), "max_turns: -1 is less than 0, which is no limit"),
         (lambda: Agent(output_retries=-1), "output_retries: -1 is less than 0"),
         (lambda: Limits(tokens=-1), "tokens: -1 is less than 0"),
         (lambda: AgentConfig(approve="sometimes"), "approve: 'sometimes' is none of never, on-write, always"),

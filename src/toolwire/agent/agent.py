@@ -289,8 +289,8 @@ def _is_in_event_loop() -> bool:
 def _configured(config: AgentConfig, max_turns: int | None) -> AgentConfig:
     if max_turns is None:
         return config
-    if max_turns < 1:
-        raise ValueError(f"max_turns: {max_turns} is less than 1; Limits(max_turns=0) is no limit")
+    if max_turns < 0:
+        raise ValueError(f"max_turns: {max_turns} is less than 0, which is no limit")
     return msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, max_turns=max_turns))
 
 

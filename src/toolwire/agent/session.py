@@ -10,7 +10,7 @@
 import re
 import secrets
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -24,7 +24,7 @@ except ImportError:  # Windows
     fcntl = None
 
 from toolwire.agent.events import Tokens
-from toolwire.agent.history import AnyItem, History, read_items
+from toolwire.agent.history import AnyItem, History, given_item, read_items
 from toolwire.core.errors import ToolwireError
 from toolwire.memory.private import make_folders, open_private, state_folder
 
@@ -38,6 +38,9 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 class SessionError(ToolwireError):
     """A session cannot be read, written or used; the message is one line for the user."""
+
+    failure_code = "session_unusable"
+    failure_status = 409
 
 
 class SessionHead(msgspec.Struct):
@@ -119,6 +122,21 @@ class Session:
         if session.history.close_calls():
             session.replace(session.history.items, session.last)
         return session
+
+    @classmethod
+    def from_list(cls, items: Iterable[Mapping[str, Any]]) -> "Session":
+        """A session in memory with this conversation: messages with a `role`, and any other items of the Responses API.
+
+        Calls without a result count as aborted. Raises `ValueError`, which names the item that is none.
+        """
+        session = cls()
+        session.history.items = [given_item(item, index) for index, item in enumerate(items)]
+        session.history.close_calls()
+        return session
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """The conversation as items of the Responses API: what `from_list` takes, and JSON can hold."""
+        return [msgspec.json.decode(item.raw) for item in self.history]
 
     def close(self) -> None:
         """Release the lock on the file."""

@@ -37,7 +37,8 @@ class PolicyOptions(TypedDict, total=False):
     suppress_tail: bool
     """Withhold text that follows a call, and read on."""
     output_mode: OutputModeSetting
-    """`obsidian-xml` also writes calls as `<use_tool>` blocks into the text."""
+    """`obsidian-xml` also writes calls as `<use_tool>` blocks into the text, `openai-json` does not; `auto` chooses
+    `obsidian-xml` where a converted request declares no tools and its prompt speaks of `<use_tool>`."""
     delimiter: str
     """What stands between such blocks."""
     text_calls: bool
@@ -56,7 +57,7 @@ class DecodeOptions(PolicyOptions, total=False):
     """How a reply is read."""
 
     tools: Iterable[str]
-    """The names of the declared tools. With them calls in text are read, and only these names are calls."""
+    """The names of the declared tools. With them calls in text are read, and there only these names are calls."""
     profile: Mapping[str, Any]
     """Facts about the server, as in `[backends.profile]` of the settings."""
     seed: str
