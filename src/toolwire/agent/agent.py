@@ -188,7 +188,7 @@ class Agent(Generic[DepsT, OutputT]):
     def clone(self, **changes: Any) -> "Agent[DepsT, OutputT]": ...
 
     def clone(self, **changes: Any) -> "Agent[Any, Any]":
-        """An agent like this one, but for these arguments."""
+        """An agent like this one, but for these arguments. Its type is that of a new `output_type` or `deps_type`."""
         return Agent(**{**self._arguments, **changes})
 
     @contextmanager
