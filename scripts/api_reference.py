@@ -8,7 +8,9 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from textwrap import dedent
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
@@ -65,7 +67,7 @@ def public_names(tree: ast.Module) -> list[str]:
 
 def define(module: str, name: str) -> Defined | None:
     """Where a name of a module is defined; None if that is not ours."""
-    body = tree_of(module).body
+    body = [node for node in tree_of(module).body if not is_overload(node)]
     for index, node in enumerate(body):
         if isinstance(node, ast.ClassDef | Function) and node.name == name:
             return Defined(name, module, node, ast.get_docstring(node) or "")
@@ -95,9 +97,25 @@ def doc_behind(body: list[ast.stmt], index: int) -> str:
 
 
 def text(doc: str) -> str:
-    """A docstring as paragraphs, without the indentation of its lines."""
-    paragraphs = re.split(r"\n\s*\n", doc.strip())
-    return "\n\n".join(" ".join(line.strip() for line in paragraph.splitlines()) for paragraph in paragraphs)
+    """A docstring as paragraphs, each on one line, and with code as it stands there."""
+    parts = re.split(r"\n[ \t]*\n", doc.strip())
+    blocks = [(is_code, "\n\n".join(each)) for is_code, each in groupby(parts, is_code_block)]
+    return "\n\n".join(f"```python\n{dedent(block)}\n```" if is_code else joined(block) for is_code, block in blocks)
+
+
+def joined(paragraphs: str) -> str:
+    return "\n\n".join(" ".join(map(str.strip, each.splitlines())) for each in paragraphs.split("\n\n"))
+
+
+def is_code_block(paragraph: str) -> bool:
+    """Whether a paragraph is code: its first line is indented, or opens a block of lines that are."""
+    first, *others = paragraph.splitlines() or [""]
+    return first.startswith("    ") or (first.endswith(":") and any(line.startswith("    ") for line in others))
+
+
+def is_overload(node: ast.stmt) -> bool:
+    """Whether this is one of several signatures of a function; the function itself follows them."""
+    return isinstance(node, Function) and any(ast.unparse(each) == "overload" for each in node.decorator_list)
 
 
 def signature(node: Function, name: str) -> str:
@@ -156,7 +174,7 @@ def fields(body: list[ast.stmt]) -> Iterator[str]:
 
 def methods(node: ast.ClassDef) -> Iterator[str]:
     for each in node.body:
-        if isinstance(each, Function) and not each.name.startswith("_"):
+        if isinstance(each, Function) and not each.name.startswith("_") and not is_overload(each):
             shown = signature(each, each.name)
             if is_property(each):
                 returned = f": {ast.unparse(each.returns)}" if each.returns is not None else ""

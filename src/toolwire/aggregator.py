@@ -22,7 +22,7 @@ from toolwire.core.collect import Call, whole_calls
 from toolwire.core.events import CallArgs, CallEnded, CallKind, CallStarted, CallTwin, Event, TextDelta
 from toolwire.core.loose import choice_of, ending_of, read_fragments
 from toolwire.core.loose_text import text_delta, whole_text
-from toolwire.core.text import canonical, is_json
+from toolwire.core.text import canonical, checked_names, is_json
 from toolwire.notations.read import ReadTextCalls, extract_calls
 from toolwire.notations.tool_call import TOOL_CALL
 from toolwire.notations.use_tool import USE_TOOL
@@ -55,7 +55,7 @@ class ToolCallAggregator:
 
     def __init__(self, names: Iterable[str] = (), seed: str | None = None) -> None:
         """`names` are the declared tools, if known; `seed` makes ids unique for calls that came without one."""
-        self._names = tuple(names)
+        self._names = checked_names("names", names)
         self._seed = uuid4().hex[:16] if seed is None else seed
         self._choices: dict[int, _Choice] = {}
         self._parallel = True

@@ -133,7 +133,7 @@ def policies_for(
     checks arguments; without it they pass as they are.
     """
     mode = output_mode(rules, request)
-    limit = 1 if request.parallel_calls is False else rules.max_calls
+    limit = 1 if request.parallel_calls is False or rules.parallel is False else rules.max_calls
     stats = (PassingStats if reader.keeps_notes else TurnStats)(rules.stop_after_mode)
     for note in request.notes:
         stats.note(note)

@@ -8,7 +8,7 @@ Everything but the model is real: its turns are read as those of a server are.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -97,8 +97,10 @@ class ScriptedModel:
         *turns: Turn | Callable[[ModelRequest], Turn],
         otherwise: Turn | Callable[[ModelRequest], Turn] | None = None,
     ) -> None:
+        for index, turn in enumerate(turns):
+            _checked(turn, f"turn {index + 1}")
         self._turns = list(turns)
-        self._otherwise = otherwise
+        self._otherwise = None if otherwise is None else _checked(otherwise, "otherwise")
         self.requests: list[ModelRequest] = []
         """What it was asked, in order."""
 
@@ -118,8 +120,18 @@ class ScriptedModel:
         if turn is None:
             asked = len(self.requests)
             return [Fails(f"The script of this model has {asked - 1} turns, and it was asked {asked} times.")]
-        made = turn(request) if callable(turn) else turn
+        made: Turn = _checked(turn(request), "what a function returned") if callable(turn) else turn
         return made if isinstance(made, Sequence) and not isinstance(made, str) else [made]
+
+
+def _checked(turn: Any, what: str) -> Any:
+    """A turn as it is. Raises `TypeError` if it is none."""
+    is_list = isinstance(turn, Sequence) and not isinstance(turn, str)
+    parts: Sequence[Any] = cast("Sequence[Any]", turn) if is_list else [turn]
+    for part in parts:
+        if not isinstance(part, Part) and not callable(part):
+            raise TypeError(f"{what}: a text, a part or a list of parts is needed, not {type(part).__name__}")
+    return cast("Any", turn)
 
 
 class ScriptedConversation(responses.Conversation):

@@ -1,6 +1,7 @@
 """`toolwire.agent` as a user's program has it: runs, sessions, streams, failures, and what is left after each."""
 
 import asyncio
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,59 @@ def test_a_kept_session_is_resumed(tmp_path: Path) -> None:
     finally:
         resumed.close()
     assert model.requests[1].messages == (("user", "one"), ("assistant", "A."), ("user", "two"))
+
+
+def test_a_session_that_went_on_elsewhere_is_stale(tmp_path: Path) -> None:
+    begun = Session.begin("scripted", Path.cwd(), tmp_path)
+    Agent(ScriptedModel("A.")).run_sync("one", session=begun)
+    resumed = Session.resume(begun.id, tmp_path)
+    Agent(ScriptedModel("B.")).run_sync("two", session=resumed)
+    resumed.close()
+    with pytest.raises(SessionError, match=rf"gone on elsewhere: .*{begun.id}\.jsonl has changed"):
+        Agent(ScriptedModel("C.")).run_sync("three", session=begun)
+    Agent(ScriptedModel("C.")).run_sync("three", session=resumed)
+    assert not begun.is_held
+
+
+def test_a_session_with_a_line_that_was_cut_goes_on(tmp_path: Path) -> None:
+    begun = Session.begin("scripted", Path.cwd(), tmp_path)
+    Agent(ScriptedModel("A.")).run_sync("one", session=begun)
+    with (tmp_path / f"{begun.id}.jsonl").open("ab") as file:
+        file.write(b'{"items":[{"type":"mess')
+    resumed = Session.resume(begun.id, tmp_path)
+    resumed.close()
+    model = ScriptedModel("B.")
+    Agent(model).run_sync("two", session=resumed)
+    assert model.requests[0].messages == (("user", "one"), ("assistant", "A."), ("user", "two"))
+
+
+def test_a_conversation_goes_out_and_in_as_a_list() -> None:
+    first = Agent(ScriptedModel(Calls("get_weather", city="Rome"), "Warm."), tools=[get_weather]).run_sync("one")
+    listed = json.loads(json.dumps(first.session.to_list()))
+    assert [item["type"] for item in listed] == ["message", "function_call", "function_call_output", "message"]
+    assert [type(item) for item in first.session.history] == [type(item) for item in first.items]
+    model = ScriptedModel("Yes.")
+    session = Session.from_list([*listed, {"role": "user", "content": "two"}, {"role": "assistant", "content": "B."}])
+    assert Agent(model, tools=[get_weather]).run_sync("three", session=session).output == "Yes."
+    said = [text for _, text in model.requests[0].messages]
+    assert said == ["one", "Warm.", "two", "B.", "three"]
+    assert_whole(session.history)
+
+
+def test_half_a_character_in_a_list_is_replaced() -> None:
+    [item] = Session.from_list([{"role": "user", "content": "a \ud83d"}]).to_list()
+    assert item["content"] == "a \ufffd"
+
+
+def test_a_call_without_a_result_in_a_list_is_closed() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "get_weather", "arguments": "{}"}
+    assert [item["type"] for item in Session.from_list([call]).to_list()] == ["function_call", "function_call_output"]
+
+
+@pytest.mark.parametrize("wrong", ["Hello", {"content": "Hello"}, 5])
+def test_what_is_no_item_is_named(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"items\[1\]: a message with a role"):
+        Session.from_list([{"role": "user", "content": "Hello"}, wrong])
 
 
 def test_fifty_runs_at_once_do_not_mix() -> None:
@@ -524,6 +578,116 @@ def test_an_agent_elsewhere_can_be_given_another_model() -> None:
             await users_program()
 
     play(main())
+
+
+def test_an_override_holds_in_other_threads_and_in_tasks_that_were_there_before() -> None:
+    agent = Agent("nothing/at-all")
+    said: list[str] = []
+
+    def in_a_thread() -> None:
+        thread = threading.Thread(target=lambda: said.append(agent.run_sync("go").output))
+        thread.start()
+        thread.join()
+
+    async def waits(begin: asyncio.Event) -> str:
+        await begin.wait()
+        return (await agent.run("go")).output
+
+    async def main() -> str:
+        begin = asyncio.Event()
+        before = asyncio.create_task(waits(begin))
+        await asyncio.sleep(0)
+        with agent.override(model=ScriptedModel("Hi.")):
+            begin.set()
+            return await before
+
+    with agent.override(model=ScriptedModel(otherwise="One.")):
+        in_a_thread()
+        with agent.override(model=ScriptedModel(otherwise="Two.")):
+            in_a_thread()
+        in_a_thread()
+    assert said == ["One.", "Two.", "One."]
+    assert play(main()) == "Hi."
+
+
+def test_overrides_at_the_same_time_do_not_mix_and_end_for_good() -> None:
+    agent = Agent("nothing/at-all")
+
+    async def overriding(text: str, other: asyncio.Barrier) -> str:
+        with agent.override(model=ScriptedModel(otherwise=text)):
+            await other.wait()
+            output = (await agent.run("go")).output
+            await other.wait()
+            return output
+
+    async def later(begin: asyncio.Event) -> str:
+        await begin.wait()
+        return (await agent.run("go")).output
+
+    async def main() -> list[str]:
+        other, begin = asyncio.Barrier(2), asyncio.Event()
+        outputs = await asyncio.gather(*(overriding(text, other) for text in "ab"))
+        with agent.override(model=ScriptedModel("x")):
+            task = asyncio.create_task(later(begin))
+            await asyncio.sleep(0)
+        begin.set()
+        with pytest.raises(ToolwireError, match="no model 'nothing/at-all'"):
+            await task
+        return outputs
+
+    assert play(main()) == ["a", "b"]
+
+
+# Arguments that cannot be
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: Agent(5), "model: a name or a model such as a ScriptedModel is needed, not int"),
+        (lambda: Agent(instructions=5), "instructions: a text or a function is needed, not int"),
+        (lambda: Agent(tools="find"), "tools: a list is needed, not str"),
+        (lambda: Agent(tools=get_weather), "tools: a list is needed, not FunctionTool"),
+        (lambda: Agent(mcp_servers="npx"), "mcp_servers: a list is needed, not str"),
+        (lambda: Agent(max_turns=-1), "max_turns: -1 is less than 0, which is no limit"),
+        (lambda: Agent(output_retries=-1), "output_retries: -1 is less than 0"),
+        (lambda: Limits(tokens=-1), "tokens: -1 is less than 0"),
+        (lambda: AgentConfig(approve="sometimes"), "approve: 'sometimes' is none of never, on-write, always"),
+        (lambda: AgentConfig(retries=-1), "retries: -1 is less than 0"),
+        (lambda: ScriptedModel("a", 5), "turn 2: a text, a part or a list of parts is needed, not int"),
+        (lambda: ScriptedModel(["a", 5]), "turn 1: a text, a part or a list of parts is needed, not int"),
+        (lambda: ScriptedModel(otherwise=5), "otherwise: a text, a part or a list of parts is needed, not int"),
+        (lambda: Agent().run_sync(None), "prompt: a text is needed, not NoneType"),
+        (lambda: Agent().run_sync("x", session="id"), r"not its id; `Session\.resume\(id, directory\)` gives one"),
+        (lambda: Agent().run_sync("x", session=[]), "session: a Session is needed, not list"),
+    ],
+)
+def test_an_argument_that_cannot_be_is_named(made: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        made()
+
+
+def test_a_backend_and_a_model_that_there_are_not_are_named_as_a_program_has_them() -> None:
+    with pytest.raises(SettingsError, match=r"^backend: there is no backend 'zzz'"):
+        Agent("m", backend="zzz").run_sync("go")
+    with pytest.raises(ToolwireError, match=r"no model 'zzz' here.* The settings name them; BACKEND/MODEL asks"):
+        Agent("zzz").run_sync("go")
+
+
+def test_a_run_that_was_left_early_has_no_result() -> None:
+    async def main() -> None:
+        async with Agent(ScriptedModel("Hi.")).stream("go") as run:
+            pass
+        with pytest.raises(RuntimeError, match="was left before its end, so it has no result"):
+            _ = run.result
+
+    play(main())
+
+
+def test_a_session_is_kept_in_a_directory_that_is_a_text(tmp_path: Path) -> None:
+    begun = Session.begin("scripted", ".", str(tmp_path))
+    Agent(ScriptedModel("A.")).run_sync("one", session=begun)
+    assert len(Session.resume(begun.id, str(tmp_path)).history) == 2
 
 
 def test_the_page_draws_every_error() -> None:

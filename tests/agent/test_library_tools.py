@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +26,7 @@ from toolwire.agent import (
     ToolCall,
     ToolError,
     Toolset,
+    as_line,
     events,
     tool,
 )
@@ -198,6 +199,95 @@ def test_any_other_exception_is_read_with_its_name() -> None:
         raise KeyError("lamp")
 
     assert called(look, Calls("look")).calls[0].result == "KeyError: 'lamp'"
+
+
+def test_the_errors_of_a_group_are_read_one_by_one() -> None:
+    async def look() -> str:
+        """Look."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails(ToolError("it is dark")))
+            group.create_task(fails(ExceptionGroup("both", [ToolError(), KeyError("lamp")])))
+        return ""
+
+    read = called(look, Calls("look")).calls[0].result
+    assert read == "it is dark\nthe tool failed without a reason\nKeyError: 'lamp'"
+
+
+@pytest.mark.parametrize("hook", ["", "before_call", "after_call"])
+def test_a_fatal_error_in_a_group_ends_the_run(hook: str) -> None:
+    def group(*_: Any) -> None:
+        raise ExceptionGroup("one", [ValueError("no"), ExceptionGroup("two", [FatalToolError("over")])])
+
+    def look() -> str:
+        """Look."""
+        return "" if hook else group() or ""
+
+    with pytest.raises(FatalToolError, match="over"):
+        called(look, Calls("look"), **({hook: group} if hook else {}))
+
+
+async def fails(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_tool_that_raises_a_cancellation_is_not_aborted_by_anybody(is_async: bool) -> None:
+    async def looks() -> str:
+        """Look."""
+        raise asyncio.CancelledError
+
+    def look() -> str:
+        """Look."""
+        raise asyncio.CancelledError
+
+    made = tool(name="look")(looks if is_async else look)
+    result = called(made, Calls("look"))
+    assert (result.calls[0].result, result.output) == ("CancelledError: the tool cancelled itself", "done")
+
+
+def test_half_a_character_is_replaced_wherever_text_enters_the_history() -> None:
+    half = "\ud83d"
+
+    def look(context: Context) -> str:
+        """Look."""
+        context.emit(half)
+        return f"a {half}"
+
+    def fail() -> str:
+        """Fail."""
+        raise ToolError(f"b {half}")
+
+    model = ScriptedModel([Calls("look"), Calls("fail")], "done")
+    agent = Agent(model, tools=[look, fail], instructions=f"c {half}", after_call=lambda *_: None)
+
+    async def lines() -> bytes:
+        async with agent.stream(f"d {half}") as run:
+            return b"".join([as_line(event) async for event in run])
+
+    written = play(lines())
+    assert model.requests[1].results == ("a \ufffd", "b \ufffd")
+    assert (model.requests[0].instructions, model.requests[0].prompt) == ("c \ufffd", "d \ufffd")
+    assert written.count("\ufffd".encode()) >= 4
+
+
+def test_a_character_in_two_halves_is_joined() -> None:
+    assert called(tool(name="look")(lambda: "\ud83d\ude00"), Calls("look")).calls[0].result == "\U0001f600"
+
+
+def sync_parts() -> Iterator[str]:
+    """Parts."""
+    yield "a"
+
+
+async def async_parts() -> AsyncIterator[str]:
+    """Parts."""
+    yield "a"
+
+
+@pytest.mark.parametrize("function", [sync_parts, async_parts])
+def test_a_generator_is_no_tool(function: Any) -> None:
+    with pytest.raises(TypeError, match="_parts: a generator cannot be a tool"):
+        tool(function)
 
 
 def test_a_call_of_no_tool_is_answered() -> None:

@@ -3,7 +3,7 @@
 
 import asyncio
 import dataclasses
-from typing import Any, TypedDict, assert_type
+from typing import Any, TypedDict, assert_type, cast
 
 import msgspec
 import pydantic
@@ -116,6 +116,12 @@ assert_type(Agent("demo", output_type=Movie), Agent[None, Movie])
 assert_type(Agent("demo", output_type=int), Agent[None, int])
 assert_type(Agent("demo", output_type=list[str]), Agent[None, list[str]])
 assert_type(Agent("demo", deps_type=Deps), Agent[Deps, str])
+assert_type(text_agent.clone(output_type=int), Agent[None, int])
+assert_type(text_agent.clone(deps_type=Deps), Agent[Deps, str])
+assert_type(full.clone(output_type=int, model="demo"), Agent[Deps, int])
+assert_type(text_agent.clone(output_type=int, deps_type=Deps), Agent[Deps, int])
+assert_type(full.clone(model="demo"), Agent[Deps, Weather])
+assert_type(Agent("demo", output_type=cast("type[int | None]", int | None)), Agent[None, int | None])
 
 
 def answer(request: ModelRequest) -> list[Says | Waits | Fails]:

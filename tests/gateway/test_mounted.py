@@ -181,6 +181,12 @@ def test_a_setting_that_cannot_be_is_named(table: dict[str, Any], said: str):
         assert str(caught.value).startswith(said)
 
 
+def test_the_path_of_a_file_is_no_settings(tmp_path: Path):
+    for path in (tmp_path / "toolwire.toml", "toolwire.toml"):
+        with pytest.raises(TypeError, match=r"`Settings\.from_file\(path\)` reads a file"):
+            create_app(path)  # pyright: ignore[reportArgumentType]
+
+
 def test_settings_of_a_file_and_of_a_dictionary_are_the_same(tmp_path: Path):
     file = tmp_path / "toolwire.toml"
     file.write_text('[tools]\nmax_calls = 2\n[[backends]]\npreset = "ollama"\n')

@@ -32,6 +32,12 @@ def test_with_the_request_more_rules_apply(dialect: Name):
         assert "calls.name" in {finding.rule for finding in check_body(dialect, body, request)}
 
 
+@pytest.mark.parametrize("request_body", ["nojson", b"[]", "3"])
+def test_a_request_that_is_no_object_is_refused(request_body: str | bytes):
+    with pytest.raises(ValueError, match="request: the body of a request is needed"):
+        check_stream("chat", [], request=request_body)
+
+
 def test_a_body_that_is_no_json_breaks_the_rule_about_that():
     assert [finding.rule for finding in check_body("chat", b"<html>")] == ["plain.json"]
     with pytest.raises(ValueError, match="is no dialect"):

@@ -219,6 +219,50 @@ def test_an_error_status_is_a_failure_that_every_dialect_can_write():
     assert json.loads(encode_error("messages", failure))["error"]["type"] == "rate_limit_error"
 
 
+def test_an_error_status_is_read_with_headers_in_any_case_and_a_body_of_any_kind():
+    converted = convert_request("chat", "responses", asked("chat", ()))
+    error = {"error": {"message": "Slow down."}}
+    for body in (error, json.dumps(error), json.dumps(error).encode()):
+        failure = converted.failure(429, body, {"Retry-After": "7"})
+        assert (failure.message, failure.retry_after) == ("Slow down.", "7")
+
+
+def test_an_error_can_be_written_as_it_is():
+    error = BadRequest("No.", "input")
+    assert encode_error("chat", error) == encode_error("chat", error.failure)
+
+
+def test_half_a_character_in_a_body_that_was_read_is_replaced():
+    answer = json.loads(PLAIN["chat"](Script((Says("a @"),))).replace(b"@", rb"\ud83d"))
+    turn = decode_body("chat", answer)
+    assert (turn.text, [note.code for note in turn.notes]) == ("a \ufffd", ["letter_replaced"])
+    assert decode_body("chat", json.dumps(answer, ensure_ascii=False)).text == "a \ufffd"
+
+
+def test_further_choices_that_are_lost_are_noted():
+    made = [{"index": index, "message": {"content": "AB"[index]}, "finish_reason": "stop"} for index in (0, 1)]
+    body = {"id": "x", "object": "chat.completion", "model": "m", "choices": made}
+    lost = Note("item_dropped", "choices[1]")
+    assert decode_body("chat", body).notes == (lost,)
+    assert "item_dropped" not in str(translate_body("chat", "chat", body))
+    chunks = [
+        b"data: %b\n\n" % json.dumps({"id": "x", "choices": [{"index": index, "delta": {"content": "a"}}]}).encode()
+        for index in (0, 1, 1)
+    ]
+    end = b'data: {"id":"x","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+    assert collect(decode_stream("chat", [*chunks, end])).notes == (lost,)
+    assert b'"item_dropped","subject":"choices[1]"' in b"".join(translate("chat", "messages", [*chunks, end]))
+    assert b"item_dropped" not in b"".join(translate("chat", "chat", [*chunks, end]))
+
+
+def test_at_most_one_call_comes_back_also_where_no_tools_are_declared():
+    converted = convert_request("chat", "messages", asked("chat", ()), parallel=False)
+    reply = stream(Script((A, Calls("call_b", "look", "{}"))), "messages")
+    turn = collect(decode_stream("messages", [reply], answers=converted))
+    assert ([call.id for call in turn.calls], [note.code for note in turn.notes]) == (["call_a"], ["call_capped"])
+    assert "parallel" not in json.dumps(json.loads(converted.body))
+
+
 def test_several_choices_stay_within_their_dialect():
     with pytest.raises(BadRequest, match="n must be 1"):
         convert_request("chat", "messages", asked("chat", (), n=2))

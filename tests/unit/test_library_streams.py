@@ -1,7 +1,7 @@
 """`import toolwire`: streams, as iterators and as push objects, in any chunking."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -29,8 +29,11 @@ from toolwire import (
     TurnStarted,
     Usage,
     WrongDialect,
+    check_stream,
     collect,
+    decode_body,
     decode_stream,
+    encode_body,
     encode_stream,
     events_of,
     translate,
@@ -215,10 +218,69 @@ def test_what_cannot_be_an_option_is_refused_where_it_is_said():
         decode_stream("chat", [], max_call=1)  # pyright: ignore[reportCallIssue]
     with pytest.raises(ValueError, match="max_calls: "):
         decode_stream("chat", [], max_calls=-1)
-    with pytest.raises(TypeError, match="bytes are needed here"):
-        StreamDecoder("chat").feed("data")  # pyright: ignore[reportArgumentType]
     with pytest.raises(toolwire.SettingsError, match=r"profile\.notation: unknown key; did you mean notations\?"):
         decode_stream("chat", [], profile={"notation": ["think"]})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"created": "now"}, "created: "),
+        ({"id": 5}, "id: "),
+        ({"model": 5}, "model: "),
+        ({"include_usage": "yes"}, "include_usage: "),
+        ({"seed": 5}, "seed: "),
+        ({"text_calls": "no"}, "text_calls: "),
+        ({"tools": "find"}, r"tools: a list of names is needed, such as \['find'\]"),
+        ({"tools": [{"name": "find"}]}, r"tools\[0\]: a name is needed, not dict"),
+        ({"profile": "think"}, "profile: a mapping is needed, not str"),
+        ({"answers": {}}, "answers: what `convert_request` returned is needed, not dict"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_by_the_name_of_its_option(options: Any, said: str):
+    with pytest.raises(ValueError, match=said):
+        translate("chat", "messages", [], **options)
+
+
+def test_a_reason_that_there_is_not_is_refused():
+    events = [TurnStarted(), TurnEnded("done")]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="reason: 'done' is none of stop, calls, length, filter"):
+        [*encode_stream("chat", events)]
+    with pytest.raises(ValueError, match="reason: 'done' is none of"):
+        encode_body("chat", collect(events))
+
+
+def test_a_turn_is_needed_for_a_body():
+    with pytest.raises(TypeError, match="a Turn is needed, not list; `collect` makes one of events"):
+        encode_body("chat", [TurnStarted()])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="a body must be bytes, text or a mapping, not int"):
+        decode_body("chat", 5)  # pyright: ignore[reportArgumentType]
+
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "decode_stream": lambda chunks: [*decode_stream("chat", chunks)],
+    "translate": lambda chunks: [*translate("chat", "messages", chunks)],
+    "check_stream": lambda chunks: check_stream("chat", chunks),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("chunks", [b"data: {}", "data: {}", bytearray(), memoryview(b"x")])
+def test_one_chunk_is_no_iterable_of_chunks(reader: str, chunks: Any):
+    with pytest.raises(TypeError, match=r"chunks must be an iterable of bytes, such as \[data\], not "):
+        READERS[reader](chunks)
+
+
+@pytest.mark.parametrize("reader", [*READERS.values(), lambda chunks: StreamDecoder("chat").feed(chunks[0])])
+@pytest.mark.parametrize("chunk", [5, "data: {}", None])
+def test_a_chunk_is_bytes(reader: Callable[[Any], Any], chunk: Any):
+    with pytest.raises(TypeError, match="a chunk must be bytes, not "):
+        reader([chunk])
+
+
+def test_names_of_tools_are_a_list_everywhere():
+    with pytest.raises(ValueError, match=r"names: a list of names is needed, such as \['search'\]"):
+        toolwire.ToolCallAggregator(names="search")
 
 
 # Encoding
@@ -277,8 +339,10 @@ def test_ids_times_and_names_are_what_the_caller_says(dialect: Name):
         ([TurnStarted(), CallArgs("c", "{}")], "CallArgs while TALKING"),
         ([TurnStarted(), CallStarted("c", "f"), TextDelta("x")], "TextDelta while CALLING"),
         ([TurnStarted(), TurnEnded(), TextDelta("x")], "TextDelta while CLOSED"),
-        ([TurnStarted(), TextDelta("x")], "end of stream while TALKING"),
-        ([], "end of stream while WAITING"),
+        ([TurnStarted(), CallStarted("c", "f"), CallArgs("d", "{}")], "CallArgs of 'd' while CALLING 'c'"),
+        ([TurnStarted(), CallStarted("c", "f"), CallEnded("d")], "CallEnded of 'd' while CALLING 'c'"),
+        ([TurnStarted(), TextDelta("x")], "end of stream while TALKING: the turn never ended"),
+        ([], "the turn never began: the first event must be TurnStarted"),
     ],
 )
 def test_events_in_an_illegal_order_are_refused(events: list[Event], said: str):

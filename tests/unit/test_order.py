@@ -3,7 +3,7 @@
 import pytest
 
 from toolwire.core.errors import OutOfOrder
-from toolwire.core.events import CallArgs, CallEnded, CallStarted, Note, TextDelta, TurnEnded, TurnStarted, Usage
+from toolwire.core.events import CallArgs, CallEnded, CallStarted, Event, Note, TextDelta, TurnEnded, TurnStarted, Usage
 from toolwire.core.order import TurnOrder
 
 
@@ -23,6 +23,14 @@ def test_a_usual_turn_passes():
 def test_text_inside_a_call_is_out_of_order():
     with pytest.raises(OutOfOrder, match="TextDelta while CALLING"):
         seen(TurnStarted(), CallStarted("c", "search"), TextDelta("hi"))
+
+
+@pytest.mark.parametrize("event", [CallArgs("call_2", "{}"), CallEnded("call_2")])
+def test_the_events_of_a_call_name_the_call_that_is_open(event: Event):
+    order = TurnOrder()
+    order.see([TurnStarted("m"), CallStarted("call_1", "search"), CallArgs("call_1", "{}")])
+    with pytest.raises(OutOfOrder, match=rf"{type(event).__name__} of 'call_2' while CALLING 'call_1'"):
+        order.see([event])
 
 
 def test_arguments_outside_a_call_are_out_of_order():

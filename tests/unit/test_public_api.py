@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import toolwire
+from toolwire.agent import AnswerCut, LimitReached, MaxTurnsExceeded, OutputInvalid, SessionError, ToolError
 from toolwire.core import errors, order
 from toolwire.gateway.flight import Overloaded
 from toolwire.gateway.responses.ordering import Locked
@@ -90,8 +91,29 @@ def test_every_exported_error_is_in_the_tree():
     exported = [getattr(toolwire, name) for name in NAMES]
     raised = [each for each in exported if inspect.isclass(each) and issubclass(each, BaseException)]
     assert [each for each in raised if not issubclass(each, toolwire.ToolwireError)] == []
-    for each in (toolwire.WrongDialect("chat", "messages"), toolwire.FedAfterEnd("StreamDecoder")):
-        assert each.failure.status == 500
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (toolwire.WrongDialect("chat", "messages"), "wrong_dialect"),
+        (toolwire.FedAfterEnd("StreamDecoder"), "fed_after_end"),
+        (toolwire.OutOfOrder("WAITING", "TextDelta"), "out_of_order"),
+        (toolwire.SettingsError("tools: no"), "invalid_settings"),
+        (ToolError("no"), "tool_failed"),
+        (SessionError("no"), "session_unusable"),
+        (MaxTurnsExceeded(3), "max_turns_exceeded"),
+        (LimitReached("tokens"), "limit_reached"),
+        (AnswerCut("length"), "answer_cut"),
+        (OutputInvalid("no"), "output_invalid"),
+    ],
+)
+def test_the_failure_of_an_error_says_what_the_error_says(error: toolwire.ToolwireError, code: str):
+    assert (error.failure.code, error.failure.message) == (code, str(error))
+
+
+def test_the_failure_of_a_fault_of_our_own_says_no_more():
+    assert toolwire.InternalError("secret").failure.message == "Toolwire met an internal error."
 
 
 def test_the_reference_is_what_the_docstrings_say():

@@ -12,12 +12,13 @@ It holds no conversation: every run has a session, a new one or the one that it 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 import msgspec
 
@@ -49,6 +50,8 @@ else:
     DepsT = TypeVar("DepsT")
     OutputT = TypeVar("OutputT")
 
+NewDeps = TypeVar("NewDeps")
+NewOutput = TypeVar("NewOutput")
 _NO_DEPS: Any = None
 
 
@@ -88,11 +91,17 @@ class Agent(Generic[DepsT, OutputT]):
         self._arguments: dict[str, Any] = {name: value for name, value in locals().items() if name != "self"}
         if bool(base_url) + bool(backend) + (not isinstance(model, str)) > 1:
             raise ValueError("a model is in this process, on a backend or behind a base_url: choose one of them")
-        given = [*tools]
-        self._arguments |= {"tools": given, "mcp_servers": [*mcp_servers]}
+        if not isinstance(model, str) and not hasattr(model, "conversation"):
+            raise TypeError(f"model: a name or a model such as a ScriptedModel is needed, not {type(model).__name__}")
+        if not isinstance(instructions, str) and not callable(instructions):
+            raise TypeError(f"instructions: a text or a function is needed, not {type(instructions).__name__}")
+        if output_retries < 0:
+            raise ValueError(f"output_retries: {output_retries} is less than 0")
+        given, servers = _listed("tools", tools), _listed("mcp_servers", mcp_servers)
+        self._arguments |= {"tools": given, "mcp_servers": servers}
         self._toolsets = [each for each in given if isinstance(each, Toolset)]
         self._tools = [as_tool(each) for each in given if not isinstance(each, Toolset)]
-        self._servers: list[Server] = self._arguments["mcp_servers"]
+        self._servers: list[Server] = servers
         self._model = model
         self._instructions = instructions
         self._deps_type = deps_type
@@ -101,6 +110,7 @@ class Agent(Generic[DepsT, OutputT]):
         self._config = _configured(config or AgentConfig(), max_turns)
         self._calls = CallOptions(approver, before_call, after_call)
         self._resources = SharedResources(self._open)
+        self._overrides: tuple[Agent[DepsT, OutputT], ...] = ()  # agents that stand for this one now, the newest last
 
     async def __aenter__(self) -> Self:
         """Keep the model, the sets of tools and the MCP servers open for several runs."""
@@ -148,7 +158,8 @@ class Agent(Generic[DepsT, OutputT]):
         images: Sequence[str | Path] = (),
     ) -> AgentRun[OutputT]:
         """A run to watch: `async with agent.stream(…) as run: async for event in run: …`, then `run.result`."""
-        agent: Agent[DepsT, OutputT] = _overrides.get().get(self, self)
+        _check_run(prompt, session)
+        agent: Agent[DepsT, OutputT] = self._overriding()
         if deps is None and agent._deps_type not in (None, type(None)):
             raise TypeError(f"this agent needs `deps` of the type {agent._deps_type!r}")
         output = OutputTool(agent._output_type, agent._output_retries) if agent._output_type is not None else None
@@ -162,19 +173,46 @@ class Agent(Generic[DepsT, OutputT]):
         """
         return AgentTool(self, name, description, parallel=parallel, writes=writes)
 
-    def clone(self, **changes: Any) -> "Agent[DepsT, OutputT]":
-        """An agent like this one, but for these arguments."""
+    @overload
+    def clone(
+        self, *, output_type: type[NewOutput], deps_type: type[NewDeps], **changes: Any
+    ) -> "Agent[NewDeps, NewOutput]": ...
+
+    @overload
+    def clone(self, *, output_type: type[NewOutput], **changes: Any) -> "Agent[DepsT, NewOutput]": ...
+
+    @overload
+    def clone(self, *, deps_type: type[NewDeps], **changes: Any) -> "Agent[NewDeps, OutputT]": ...
+
+    @overload
+    def clone(self, **changes: Any) -> "Agent[DepsT, OutputT]": ...
+
+    def clone(self, **changes: Any) -> "Agent[Any, Any]":
+        """An agent like this one, but for these arguments. Its type is that of a new `output_type` or `deps_type`."""
         return Agent(**{**self._arguments, **changes})
 
     @contextmanager
     def override(self, **changes: Any) -> "Generator[Agent[DepsT, OutputT]]":
-        """Let every run of this agent that begins inside of the context use other arguments, such as another model."""
-        changed = self.clone(**changes)
-        token = _overrides.set({**_overrides.get(), self: changed})
+        """Let every run of this agent that begins inside of the context use other arguments, such as another model.
+
+        It holds in every thread and task. Tasks that override the agent at the same time have each their own.
+        """
+        changed: Agent[DepsT, OutputT] = self.clone(**changes)
+        token = _own_overrides.set((*_own_overrides.get(), changed))
+        with _overriding:
+            self._overrides = (*self._overrides, changed)
         try:
             yield changed
         finally:
-            _overrides.reset(token)
+            with _overriding:
+                self._overrides = tuple(each for each in self._overrides if each is not changed)
+            _own_overrides.reset(token)
+
+    def _overriding(self) -> "Agent[Any, Any]":
+        """The agent that stands for this one now: by an override of this task, or by the newest of any."""
+        active = self._overrides
+        own = [each for each in _own_overrides.get() if each in active]
+        return [self, *active, *own][-1]
 
     async def _open(self, stack: AsyncExitStack) -> Resources:
         return await opened(stack, self._made_model(), self._toolsets, self._servers)
@@ -219,7 +257,25 @@ class Agent(Generic[DepsT, OutputT]):
         return runner, runner.stream(prompt, images)
 
 
-_overrides: ContextVar[Mapping[Agent[Any, Any], Agent[Any, Any]]] = ContextVar("overrides", default={})  # noqa: B039
+_own_overrides: ContextVar[tuple[Agent[Any, Any], ...]] = ContextVar("own_overrides", default=())
+"""The agents with which this task overrides others. A task that it started keeps them also when that is over."""
+_overriding = threading.Lock()
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"{name}: a list is needed, not {type(given).__name__}")
+    return [*given]
+
+
+def _check_run(prompt: object, session: object) -> None:
+    """Raise `TypeError` if a run cannot begin with these."""
+    if not isinstance(prompt, str):
+        raise TypeError(f"prompt: a text is needed, not {type(prompt).__name__}")
+    if isinstance(session, str):
+        raise TypeError("session: a Session is needed, not its id; `Session.resume(id, directory)` gives one")
+    if session is not None and not isinstance(session, Session):
+        raise TypeError(f"session: a Session is needed, not {type(session).__name__}")
 
 
 def _is_in_event_loop() -> bool:
@@ -233,6 +289,8 @@ def _is_in_event_loop() -> bool:
 def _configured(config: AgentConfig, max_turns: int | None) -> AgentConfig:
     if max_turns is None:
         return config
+    if max_turns < 0:
+        raise ValueError(f"max_turns: {max_turns} is less than 0, which is no limit")
     return msgspec.structs.replace(config, limits=msgspec.structs.replace(config.limits, max_turns=max_turns))
 
 

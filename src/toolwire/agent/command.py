@@ -121,7 +121,7 @@ async def _runner(
 ) -> Runner:
     settings = load(options.settings_path)
     model, backend = chosen_model(options, session, settings)
-    settings, name = with_backend(settings, backend, model)
+    settings, name = with_backend(settings, backend, model, "--backend")
     config = options.agent_config
     tools = await stack.enter_async_context(chosen_tools(options.tools))
     runner = Runner(

@@ -49,6 +49,8 @@ class ModelFailed(AgentError):
 class LimitReached(AgentError):
     """A limit was reached before the work was done."""
 
+    failure_code = "limit_reached"
+
     def __init__(self, limit: str) -> None:
         super().__init__(f"the limit {limit} was reached before the work was done")
         self.limit = limit
@@ -58,6 +60,8 @@ class LimitReached(AgentError):
 class MaxTurnsExceeded(LimitReached):
     """The model was asked as often as it may be, and wants to go on."""
 
+    failure_code = "max_turns_exceeded"
+
     def __init__(self, turns: int) -> None:
         super().__init__("max_turns")
         self.args = (f"the work was not done after {turns} turns of the model",)
@@ -65,6 +69,9 @@ class MaxTurnsExceeded(LimitReached):
 
 class AnswerCut(AgentError):
     """The model's answer ended early, because of its length or a filter."""
+
+    failure_code = "answer_cut"
+    failure_status = 502
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the answer was cut short: {reason}")
@@ -74,10 +81,19 @@ class AnswerCut(AgentError):
 class RepeatedCalls(AgentError):
     """The model made the same call again and again, and it failed each time."""
 
+    failure_code = "repeated_calls"
+    failure_status = 502
+
 
 class OutputInvalid(AgentError):
     """The model gave no output of the type that was asked for."""
 
+    failure_code = "output_invalid"
+    failure_status = 502
+
 
 class ServerFailed(AgentError):
     """An MCP server could not be started."""
+
+    failure_code = "mcp_server_failed"
+    failure_status = 502

@@ -4,14 +4,16 @@ An item is a struct that keeps its original JSON, which is what is sent back. Th
 because every backend's turn can be expressed in it. Items of unknown types are kept unchanged.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from toolwire.backends.responses.encode import encoded_entry
 from toolwire.core.request import ImagePart, Message, ResultEntry, TextPart
+from toolwire.core.surrogates import whole_text
 from toolwire.core.text import arguments_text
 from toolwire.turns.tools.call import LOCAL_SHELL, CustomPayload, FunctionPayload, LocalShellPayload, ToolCall
 from toolwire.turns.tools.calls import failure, shortened
@@ -180,6 +182,9 @@ class History:
     def __len__(self) -> int:
         return len(self.items)
 
+    def __iter__(self) -> Iterator[AnyItem]:
+        return iter(self.items)
+
     @property
     def raw(self) -> list[msgspec.Raw]:
         """The items as JSON."""
@@ -247,6 +252,14 @@ def _shortened(item: AnyItem, max_chars: int) -> AnyItem:
         return item
     text = shortened(item.text, max_chars)
     return OutputItem(_encoded({**msgspec.json.decode(item.raw), "output": text}), item.call_id, text)
+
+
+def given_item(fields: Mapping[str, Any], index: int) -> AnyItem:
+    """An item that a program gives, of which a message may lack its type. Raises `ValueError`, which names it."""
+    if not isinstance(cast("object", fields), Mapping) or not (fields.get("type") or fields.get("role")):
+        raise ValueError(f"items[{index}]: a message with a role, or another item with a type, is needed")
+    text = whole_text(json.dumps({"type": "message", **fields}, ensure_ascii=False))
+    return read_item(text.encode())
 
 
 def read_items(raw: Iterable[bytes | msgspec.Raw]) -> list[AnyItem]:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -17,6 +17,7 @@ from toolwire.agent.step import FOREVER, Step
 from toolwire.agent.task import Task
 from toolwire.core.errors import CONTEXT_LENGTH_EXCEEDED, BackendFault, Failure, ToolwireError
 from toolwire.core.events import TurnFailed, Usage
+from toolwire.core.surrogates import whole_text
 from toolwire.core.tokens import CHARS_PER_TOKEN
 from toolwire.dialects.responses import compaction
 from toolwire.pauses import backoff
@@ -51,6 +52,12 @@ class AgentConfig(msgspec.Struct, frozen=True):
     """When somebody is asked before a call runs."""
     read_only: bool = False
     """Nothing may be changed."""
+
+    def __post_init__(self) -> None:
+        if self.approve not in get_args(Policy):
+            raise ValueError(f"approve: {self.approve!r} is none of {', '.join(get_args(Policy))}")
+        if self.retries < 0:
+            raise ValueError(f"retries: {self.retries} is less than 0")
 
 
 class Loop:
@@ -160,7 +167,7 @@ class Loop:
         effort = self._setup.effort
         fields: dict[str, Any] = {
             "input": self._task.session.history.raw,
-            "instructions": "\n\n".join(filter(None, (self._setup.instructions, registry.advice))),
+            "instructions": whole_text("\n\n".join(filter(None, (self._setup.instructions, registry.advice)))),
             "reasoning": {"effort": effort, "summary": "auto"} if effort else None,
             "tools": [declared(tool) for tool in registry],
         }

@@ -98,7 +98,7 @@ class Model:
         self._session = make_session(self._settings.timeouts)
         self._ticker = Ticker(asyncio.get_running_loop())
         try:
-            self._router = Router(self._settings, self._session)
+            self._router = Router(self._settings, self._session, listing="The settings name them")
             if self._local is not None:
                 self._router.play(self._local.name, self._local.conversation)
             self._router.find(self.name)
@@ -165,19 +165,22 @@ class Model:
         return b""
 
 
-def with_backend(settings: Settings, backend: str, model: str) -> tuple[Settings, str]:
-    """The settings and the full model name for a backend given by name or as `KIND:URL`."""
+def with_backend(settings: Settings, backend: str, model: str, option: str = "backend") -> tuple[Settings, str]:
+    """The settings and the full model name for a backend given by name or as `KIND:URL`.
+
+    Raises `SettingsError`, which names the option.
+    """
     if not backend:
         return settings, model
     kind, colon, url = backend.partition(":")
     if colon and url.startswith(("http://", "https://")):
         if kind not in HTTP_KINDS:
-            raise SettingsError(f"--backend: {kind!r} is none of responses, chat and messages")
+            raise SettingsError(f"{option}: {kind!r} is none of responses, chat and messages")
         made = Backend(GIVEN, msgspec.convert(kind, Any), base_url=url)
         return msgspec.structs.replace(settings, backends=(made, *settings.backends)), f"{GIVEN}/{model}"
     if all(each.name != backend for each in settings.backends):
         known = ", ".join(each.name for each in settings.backends)
-        raise SettingsError(f"--backend: there is no backend {backend!r}; there are {known}")
+        raise SettingsError(f"{option}: there is no backend {backend!r}; there are {known}")
     return settings, f"{backend}/{model}"
 
 

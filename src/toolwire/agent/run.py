@@ -106,6 +106,7 @@ class AgentRun(Generic[OutputT]):
         self._events: AsyncGenerator[AgentEvent] | None = None
         self._result: RunResult[OutputT] | None = None
         self._error: BaseException | None = None
+        self._is_left = False
         self._calls = _Calls()
 
     async def __aenter__(self) -> Self:
@@ -118,6 +119,7 @@ class AgentRun(Generic[OutputT]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._is_left = True
         await self._stack.aclose()
 
     def __aiter__(self) -> AsyncIterator[AgentEvent]:
@@ -143,6 +145,8 @@ class AgentRun(Generic[OutputT]):
         """The result, once all events were seen. Raises what the run failed with."""
         if self._error is not None:
             raise self._error
+        if self._result is None and self._is_left:
+            raise RuntimeError("this run was left before its end, so it has no result; `await run.wait()` waits for it")
         if self._result is None:
             raise RuntimeError("this run is not over yet: its result is there after its last event")
         return self._result

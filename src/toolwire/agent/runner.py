@@ -26,6 +26,7 @@ from toolwire.agent.output import FINAL_RESULT, OutputTool
 from toolwire.agent.session import Session
 from toolwire.agent.task import Task
 from toolwire.agent.waiting import wait_through
+from toolwire.core.surrogates import whole_text
 from toolwire.turns.settings import Settings
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks
@@ -114,6 +115,7 @@ class Runner:
         Images are files, or URLs as text.
         """
         self._check_free()
+        prompt = whole_text(prompt)
         message = user_message(prompt, tuple(map(image_url, images)))
         with self.session.in_use():
             loop, feed, task = self._begin()

@@ -10,10 +10,11 @@
 import re
 import secrets
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,7 @@ except ImportError:  # Windows
     fcntl = None
 
 from toolwire.agent.events import Tokens
-from toolwire.agent.history import AnyItem, History, read_items
+from toolwire.agent.history import AnyItem, History, given_item, read_items
 from toolwire.core.errors import ToolwireError
 from toolwire.memory.private import make_folders, open_private, state_folder
 
@@ -37,6 +38,9 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 class SessionError(ToolwireError):
     """A session cannot be read, written or used; the message is one line for the user."""
+
+    failure_code = "session_unusable"
+    failure_status = 409
 
 
 class SessionHead(msgspec.Struct):
@@ -82,37 +86,57 @@ class Session:
         self.last = UNKNOWN
         """The token counts of the last turn, which show how full the context window is."""
         self._path = path
+        self._size: int | None = None  # the bytes of the file that this session has written or read; None: no file yet
         self._lock: BufferedReader | None = None
         self._is_busy = False
 
     @classmethod
-    def begin(cls, model: str, cwd: Path, directory: Path | None) -> "Session":
+    def begin(cls, model: str, cwd: str | Path, directory: str | Path | None) -> "Session":
         """Begin a new session in this directory; without one nothing is written."""
         id = new_id()
-        session = cls(id, model, directory / f"{id}{SESSION_SUFFIX}" if directory is not None else None, str(cwd))
+        path = Path(directory) / f"{id}{SESSION_SUFFIX}" if directory is not None else None
+        session = cls(id, model, path, str(cwd))
         session._write(SessionHead(1, id, model, str(cwd), time.time()))
         return session
 
     @classmethod
-    def resume(cls, id: str, directory: Path) -> "Session":
+    def resume(cls, id: str, directory: str | Path) -> "Session":
         """Load a session; calls without a result count as aborted. Raises `SessionError`."""
-        path = directory / f"{id}{SESSION_SUFFIX}"
+        path = Path(directory) / f"{id}{SESSION_SUFFIX}"
         if not _ID.fullmatch(id):
             raise SessionError(f"{id!r} is not the id of a session")
         session = cls(id, "", path)
         try:
             session.hold()
-            first, *rest = path.read_bytes().splitlines()
+            data = path.read_bytes()
+            first, *rest = data.splitlines()
             head = msgspec.json.decode(first, type=SessionHead)
         except (OSError, ValueError) as error:
             raise SessionError(f"there is no session {id!r} in {directory}") from error
         session.id, session.model, session.cwd = head.id, head.model, head.cwd
         for line in rest:
             session._take(line)
-        session._end_line()
+        session._size = len(data)
+        if not data.endswith(b"\n"):
+            session._append(b"\n")  # a line that was cut when the process ended stays apart from the next one
         if session.history.close_calls():
             session.replace(session.history.items, session.last)
         return session
+
+    @classmethod
+    def from_list(cls, items: Iterable[Mapping[str, Any]]) -> "Session":
+        """A session in memory with this conversation: messages with a `role`, and any other items of the Responses API.
+
+        Calls without a result count as aborted. Raises `ValueError`, which names the item that is none.
+        """
+        session = cls()
+        session.history.items = [given_item(item, index) for index, item in enumerate(items)]
+        session.history.close_calls()
+        return session
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """The conversation as items of the Responses API: what `from_list` takes, and JSON can hold."""
+        return [msgspec.json.decode(item.raw) for item in self.history]
 
     def close(self) -> None:
         """Release the lock on the file."""
@@ -123,16 +147,27 @@ class Session:
     def __del__(self) -> None:
         self.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: everything but the lock, which belongs to this process."""
+        return {**self.__dict__, "_lock": None, "_is_busy": False}
+
     def hold(self) -> None:
-        """Lock the file until it is closed: two processes would overwrite each other. Raises `SessionError`."""
-        if self._path is None or self._lock is not None or fcntl is None:
+        """Lock the file until it is closed: two processes would overwrite each other.
+
+        Raises `SessionError` if another one holds it, or has gone on with it since this one read it.
+        """
+        if self._path is None or self._lock is not None:
             return
-        self._lock = open(self._path, "rb")  # noqa: SIM115 - it is open as long as it is held
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if fcntl is not None:
+            self._lock = open(self._path, "rb")  # noqa: SIM115 - it is open as long as it is held
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self.close()
+                raise SessionError(f"the session {self.id!r} is in use") from None
+        if self._size is not None and self._path.stat().st_size != self._size:
             self.close()
-            raise SessionError(f"the session {self.id!r} is in use") from None
+            raise SessionError(f"the session has gone on elsewhere: {self._path} has changed; resume it again")
 
     @property
     def is_held(self) -> bool:
@@ -198,18 +233,16 @@ class Session:
         self.last = read.last or self.last
         self.model = read.model or self.model
 
-    def _end_line(self) -> None:
-        """End a truncated last line, so that the next one is separate."""
-        if self._path is not None and not self._path.read_bytes().endswith(b"\n"):
-            with open_private(self._path, "a") as file:
-                file.write(b"\n")
-
     def _write(self, line: SessionHead | SessionLine) -> None:
+        self._append(msgspec.json.encode(line) + b"\n")
+
+    def _append(self, data: bytes) -> None:
         if self._path is None:
             return
         try:
             make_folders(self._path.parent)
             with open_private(self._path, "a") as file:
-                file.write(msgspec.json.encode(line) + b"\n")
+                file.write(data)
+            self._size = (self._size or 0) + len(data)
         except OSError as error:
             raise SessionError(f"the session cannot be kept in {self._path}: {error.strerror}") from error

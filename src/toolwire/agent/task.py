@@ -15,6 +15,7 @@ from toolwire.agent.limits import limits_from_usage
 from toolwire.agent.model import Model
 from toolwire.agent.output import OutputTool
 from toolwire.agent.session import Session
+from toolwire.core.surrogates import whole_text
 from toolwire.turns.tools.call import ToolCall
 from toolwire.turns.tools.calls import CallHooks, Finished
 from toolwire.turns.tools.loop import Limits, ToolLoop
@@ -74,7 +75,7 @@ class Task:
         self.put(events.ToolStarted(call.call_id, call.name))
 
     def _put_out(self, call_id: str, text: str) -> None:
-        self.put(events.ToolOutput(call_id, text))
+        self.put(events.ToolOutput(call_id, whole_text(text)))
 
     def _call_ended(self, done: Finished) -> None:
         call, result = done.call, done.result

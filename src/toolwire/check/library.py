@@ -1,20 +1,21 @@
 """The rules about turns on captured data, for other programs and their tests: bytes in, findings out."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from toolwire.check.turns.loose import as_object, parsed
 from toolwire.check.turns.rule import Finding, RequestFacts, request_facts
 from toolwire.check.turns.streams import StreamCheck, check_plain
 from toolwire.core.events import Dialect
 from toolwire.library.bodies import Body, as_bytes
-from toolwire.library.reply import checked_dialect
+from toolwire.library.reply import checked_chunk, checked_chunks, checked_dialect
 
 
 def check_stream(dialect: Dialect, chunks: Iterable[bytes], request: Body | None = None) -> list[Finding]:
     """What is wrong with a stream, by the rules that a stream can break. With the request more of them apply."""
     check = StreamCheck(_facts(dialect, request))
-    for chunk in chunks:
-        check.feed(chunk)
+    for chunk in checked_chunks(chunks):
+        check.feed(checked_chunk(chunk))
     return [*check.end()]
 
 
@@ -25,5 +26,7 @@ def check_body(dialect: Dialect, body: Body, request: Body | None = None) -> lis
 
 
 def _facts(dialect: Dialect, request: Body | None) -> RequestFacts:
-    fields = as_object(parsed(as_bytes(request))) if request is not None else {}
-    return request_facts(checked_dialect(dialect), fields)
+    fields: Any = parsed(as_bytes(request)) if request is not None else {}
+    if not isinstance(fields, dict):
+        raise ValueError("request: the body of a request is needed, which is a JSON object")  # noqa: TRY004 - as for any value
+    return request_facts(checked_dialect(dialect), as_object(fields))

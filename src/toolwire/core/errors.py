@@ -20,7 +20,9 @@ The errors of `toolwire.agent` hang in the same tree; docs/library.md draws all 
 value: it travels inside `TurnFailed` and every dialect can write it.
 """
 
+import copyreg
 from email.utils import parsedate_to_datetime
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -70,10 +72,20 @@ def validation_message(error: msgspec.ValidationError) -> tuple[str, str]:
 class ToolwireError(Exception):
     """The base of every error Toolwire raises on purpose."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy the message and the fields, whatever `__init__` takes: process pools send errors."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
+
+    failure_code: ClassVar[str] = ""
+    """The code of its failure; of an error without one, nobody outside learns more than that it is ours."""
+    failure_status: ClassVar[int] = 500
+
     @property
     def failure(self) -> Failure:
         """The error as a value that every dialect can write."""
-        return Failure(500, "internal_error", "Toolwire met an internal error.")
+        if not self.failure_code:
+            return Failure(500, "internal_error", "Toolwire met an internal error.")
+        return Failure(self.failure_status, self.failure_code, str(self) or type(self).__name__)
 
 
 class BadRequest(ToolwireError):
@@ -126,9 +138,14 @@ class TooManyCalls(BackendFault):
 class SettingsError(ToolwireError):
     """One clear line about a setting that cannot be, which names the field."""
 
+    failure_code = "invalid_settings"
+
 
 class WrongDialect(ToolwireError):
     """A stream or a body is written in another dialect than was said."""
+
+    failure_code = "wrong_dialect"
+    failure_status = 502
 
     def __init__(self, expected: str, found: str) -> None:
         super().__init__(f"This is {_TITLES[found]} ({found!r}), not {_TITLES[expected]} ({expected!r}).")
@@ -142,6 +159,8 @@ _TITLES = {"chat": "Chat Completions", "responses": "the Responses API", "messag
 class FedAfterEnd(ToolwireError):
     """`feed` or `end` was called after `end`."""
 
+    failure_code = "fed_after_end"
+
     def __init__(self, stage: str) -> None:
         super().__init__(f"{stage} has ended: each is for one turn.")
 
@@ -151,7 +170,9 @@ class InternalError(ToolwireError):
 
 
 class OutOfOrder(InternalError):
-    """An event arrived that the table in `order.py` does not allow."""
+    """An event arrived that the table in `order.py` does not allow. Of events of one's own, it is one's own fault."""
 
-    def __init__(self, state: str, event: str) -> None:
-        super().__init__(f"{event} while {state}")
+    failure_code = "out_of_order"
+
+    def __init__(self, state: str, event: str, needed: str = "") -> None:
+        super().__init__(f"{event} while {state}" + (f": {needed}" if needed else ""))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from toolwire.core.errors import OutOfOrder
 from toolwire.core.events import (
@@ -69,36 +69,51 @@ TRANSITIONS: dict[State, Moves] = {
 }
 
 
-_Step: TypeAlias = "tuple[State, dict[type[Event], _Step]]"
+_OF_CALLS = (CallStarted, CallArgs, CallEnded)
+_Step: TypeAlias = "tuple[State, dict[type[Event], _Step], bool]"
 
 
 def _linked(table: dict[State, Moves]) -> dict[type[Event], _Step]:
-    """The table as nested dicts, so that one lookup gives the next state and its moves."""
+    """The table as nested dicts: one lookup gives the next state, its moves, and whether the event names a call."""
     moves: dict[State, dict[type[Event], _Step]] = {state: {} for state in table}
     for state, following in table.items():
-        moves[state] |= {kind: (target, moves[target]) for kind, target in following.items()}
+        moves[state] |= {kind: (target, moves[target], kind in _OF_CALLS) for kind, target in following.items()}
     return moves[State.WAITING]
 
 
 _FIRST = _linked(TRANSITIONS)
 
 
+_NEEDED = {
+    State.WAITING: "the turn never began: the first event must be TurnStarted",
+    State.TALKING: "the turn never ended: the last event must be TurnEnded or TurnFailed",
+    State.CALLING: "the call never ended: CallEnded must come first",
+}
+"""What is missing where a turn stops short."""
+
+
 class TurnOrder:
-    """Checks one turn's events against the table: a stage that passes them on, or raises at the first wrong one."""
+    """Checks one turn's events against the table: a stage that passes them on, or raises at the first wrong one.
+
+    Arguments and the end of a call must also name the call that is open.
+    """
 
     def __init__(self) -> None:
         self.state: State = State.WAITING
         self._moves = _FIRST
+        self._call = ""  # the id of the call that is open, or was the last
 
     def see(self, events: Iterable[Event]) -> None:
         """Check these events; raises `OutOfOrder` at the first wrong one."""
-        state, moves = self.state, self._moves
+        state, moves, call = self.state, self._moves, self._call
         for event in events:
             step = moves.get(type(event))
             if step is None:
                 raise OutOfOrder(state.name, type(event).__name__)
-            state, moves = step
-        self.state, self._moves = state, moves
+            state, moves, names_call = step
+            if names_call and event.id != call:  # pyright: ignore
+                call = _begun(event, call)
+        self.state, self._moves, self._call = state, moves, call
 
     def feed(self, event: Event) -> tuple[Event, ...]:
         self.see((event,))
@@ -106,5 +121,13 @@ class TurnOrder:
 
     def end(self) -> tuple[Event, ...]:
         if self.state is not State.CLOSED:
-            raise OutOfOrder(self.state.name, "end of stream")
+            raise OutOfOrder(self.state.name, "end of stream", _NEEDED[self.state])
         return ()
+
+
+def _begun(event: Event, open_call: str) -> str:
+    """The id of a call that begins; whatever else names another call than the open one is out of order."""
+    if isinstance(event, CallStarted):
+        return event.id
+    named = cast("CallArgs | CallEnded", event)
+    raise OutOfOrder(f"{State.CALLING.name} {open_call!r}", f"{type(event).__name__} of {named.id!r}")

@@ -61,9 +61,14 @@ class SurrogateHalves:
         return text
 
     def _replaced(self, text: str) -> str:
-        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        whole = whole_text(text)
         self.lost += whole.count("\ufffd") - text.count("\ufffd")
         return whole
+
+
+def whole_text(text: str) -> str:
+    """The text with its surrogate halves joined where they stand side by side, and every other half replaced."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _as_written(number: str) -> msgspec.Raw:

@@ -1,7 +1,9 @@
 """Functions on text and JSON that several stages need."""
 
 import re
+from collections.abc import Iterable
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 
@@ -54,6 +56,17 @@ def canonical(text: str) -> bytes:
         return msgspec.json.encode(msgspec.json.decode(text), order="deterministic")
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return text.encode("utf-8", "replace")
+
+
+def checked_names(argument: str, names: Iterable[Any]) -> tuple[str, ...]:
+    """The names in an argument of a caller. Raises `ValueError` for one name alone, and for what is no name."""
+    if isinstance(names, str):
+        raise ValueError(f"{argument}: a list of names is needed, such as [{names!r}]")  # noqa: TRY004 - as for any value
+    listed = tuple(names)
+    for index, name in enumerate(listed):
+        if not isinstance(name, str):
+            raise ValueError(f"{argument}[{index}]: a name is needed, not {type(name).__name__}")  # noqa: TRY004 - as for any value
+    return listed
 
 
 MAX_USER_LENGTH = 64

@@ -12,7 +12,8 @@ lifespan, or when its event loop cancels its tasks: nothing depends on which req
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import PurePath
+from typing import Any, cast
 
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
@@ -115,6 +116,8 @@ def create_app(settings: Settings | Mapping[str, Any]) -> GatewayApp:
 
     `settings` may be a dictionary, as in `Settings.from_dict`. Raises `SettingsError`, which names the field.
     """
+    if isinstance(cast("object", settings), str | PurePath):
+        raise TypeError("settings: a dictionary or Settings are needed; `Settings.from_file(path)` reads a file")
     if not isinstance(settings, Settings):
         settings = Settings.from_dict(settings)
     check_backends(settings)

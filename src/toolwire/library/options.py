@@ -4,7 +4,7 @@ A name that does not exist is a `TypeError`, a value that cannot be a `ValueErro
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar
 
 import msgspec
 
@@ -16,6 +16,9 @@ from toolwire.core.notes import StopMode
 
 if TYPE_CHECKING:
     from toolwire.library.requests import ConvertedRequest
+
+
+T = TypeVar("T")
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -34,7 +37,8 @@ class PolicyOptions(TypedDict, total=False):
     suppress_tail: bool
     """Withhold text that follows a call, and read on."""
     output_mode: OutputModeSetting
-    """`obsidian-xml` also writes calls as `<use_tool>` blocks into the text."""
+    """`obsidian-xml` also writes calls as `<use_tool>` blocks into the text, `openai-json` does not; `auto` chooses
+    `obsidian-xml` where a converted request declares no tools and its prompt speaks of `<use_tool>`."""
     delimiter: str
     """What stands between such blocks."""
     text_calls: bool
@@ -53,7 +57,7 @@ class DecodeOptions(PolicyOptions, total=False):
     """How a reply is read."""
 
     tools: Iterable[str]
-    """The names of the declared tools. With them calls in text are read, and only these names are calls."""
+    """The names of the declared tools. With them calls in text are read, and there only these names are calls."""
     profile: Mapping[str, Any]
     """Facts about the server, as in `[backends.profile]` of the settings."""
     seed: str
@@ -94,11 +98,24 @@ class ConvertOptions(PolicyOptions, total=False):
     """`reject`: a tool that the server does not have is refused instead of left out."""
 
 
-def check_names(options: Mapping[str, Any], kind: type[Any]) -> None:
-    """Raise `TypeError` if an option has a name that there is not."""
+class _Plain(TypedDict, total=False):
+    """The options that are plain values, and in no other way checked."""
+
+    model: str
+    id: str
+    created: int
+    include_usage: bool
+    legacy_functions: bool
+    text_calls: bool | None
+    seed: str
+
+
+def check_options(options: Mapping[str, Any], kind: type[Any]) -> None:
+    """Raise `TypeError` if an option has a name that there is not, `ValueError` if its value cannot be."""
     for name in options:
         if name not in _inherited(kind):
             raise TypeError(f"there is no option {name!r}; there are {', '.join(sorted(_inherited(kind)))}")
+    _converted(dict(options), _Plain)
 
 
 def _inherited(kind: type[Any]) -> frozenset[str]:
@@ -108,8 +125,12 @@ def _inherited(kind: type[Any]) -> frozenset[str]:
 def rules_of(options: Mapping[str, Any]) -> ToolRules:
     """The rules that these options state. Raises `ValueError` if one of them cannot be."""
     given = {name: value for name, value in options.items() if name in ToolRules.__struct_fields__}
+    return _converted(given, ToolRules)
+
+
+def _converted(given: dict[str, Any], kind: type[T]) -> T:
     try:
-        return msgspec.convert(given, ToolRules)
+        return msgspec.convert(given, kind)
     except msgspec.ValidationError as error:
         text, path = validation_message(error)
         raise ValueError(f"{path}: {text}") from None

@@ -4,8 +4,8 @@ It is the road that the gateway takes too, without its network: a fault of the r
 an exception. Only bytes of another dialect are refused, because whoever reads them has named the wrong one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast, get_args
 
 import msgspec
 
@@ -19,6 +19,7 @@ from toolwire.core.order import TurnOrder
 from toolwire.core.recognise import dialect_of
 from toolwire.core.request import Request, Tool
 from toolwire.core.sse import Frame, FrameReader
+from toolwire.core.text import checked_names
 from toolwire.library.options import DecodeOptions, rules_of
 from toolwire.turns.tables import converted
 from toolwire.turns.validate import validate
@@ -43,9 +44,11 @@ def checked_dialect(dialect: str) -> Dialect:
     raise ValueError(f"{dialect!r} is no dialect; there are {', '.join(DIALECTS)}")
 
 
-def profile_of(kind: Dialect, given: Mapping[str, Any]) -> Profile:
+def profile_of(kind: Dialect, given: Any) -> Profile:
     """The profile of a server. Raises `SettingsError`, which names the field."""
-    return converted(dict(given), _PROFILES[kind], "", "profile")
+    if not isinstance(given, Mapping):
+        raise ValueError(f"profile: a mapping is needed, not {type(given).__name__}")  # noqa: TRY004 - as for any value
+    return converted(dict(cast("Mapping[str, Any]", given)), _PROFILES[kind], "", "profile")
 
 
 class ReplyPlan(msgspec.Struct, frozen=True):
@@ -88,10 +91,12 @@ def plan_of(kind: Dialect, options: DecodeOptions) -> ReplyPlan:
     answered = options.get("answers")
     rules, text_calls = rules_of(options), options.get("text_calls")
     if answered is None:
-        names = tuple(Tool(name) for name in options.get("tools", ()))
-        request = Request("", (), stream=True, tools=names, parallel_calls=options.get("parallel"))
+        tools = tuple(Tool(name) for name in checked_names("tools", options.get("tools", ())))
+        request = Request("", (), stream=True, tools=tools, parallel_calls=options.get("parallel"))
         return ReplyPlan(kind, request, profile_of(kind, options.get("profile", {})), rules, text_calls)
-    plan = answered.plan
+    plan = getattr(answered, "plan", None)
+    if not isinstance(plan, ReplyPlan):
+        raise ValueError(f"answers: what `convert_request` returned is needed, not {type(answered).__name__}")  # noqa: TRY004 - as for any value
     if plan.kind != kind:
         raise ValueError(f"answers: the request was converted for {plan.kind!r}, and this reply is {kind!r}")
     for name in ("tools", "profile"):
@@ -186,6 +191,20 @@ class TurnReader:
             raise WrongDialect(self._kind, found)
 
 
+def checked_chunk(data: Any) -> bytes:
+    """A chunk as bytes. Raises `TypeError` for anything else, such as a text or a number."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"a chunk must be bytes, not {type(data).__name__}")
+    return bytes(cast("bytes", data))
+
+
+def checked_chunks(chunks: Iterable[bytes]) -> Iterable[bytes]:
+    """An iterable of chunks. Raises `TypeError` for one chunk alone, of which each byte would be a chunk."""
+    if isinstance(cast("object", chunks), bytes | bytearray | memoryview | str):
+        raise TypeError(f"chunks must be an iterable of bytes, such as [data], not {type(chunks).__name__}")
+    return chunks
+
+
 class Once:
     """What `feed` and `end` of a push object share: bytes are bytes, and nothing comes after the end."""
 
@@ -197,9 +216,7 @@ class Once:
 
     def _take(self, data: bytes) -> bytes:
         self._check_open()
-        if isinstance(data, str):
-            raise TypeError("bytes are needed here, not str")
-        return bytes(data)
+        return checked_chunk(data)
 
     def _finish(self) -> None:
         self._check_open()

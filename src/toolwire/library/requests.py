@@ -20,7 +20,7 @@ from toolwire.core.events import Dialect, Note
 from toolwire.core.request import CallEntry, Request
 from toolwire.dialects import chat, messages, responses
 from toolwire.library.bodies import Body, as_bytes, decode_body, translate_body
-from toolwire.library.options import ConvertOptions, EncodeOptions, check_names, rules_of
+from toolwire.library.options import ConvertOptions, EncodeOptions, check_options, rules_of
 from toolwire.library.reply import ReplyPlan, checked_dialect, converse, profile_of
 from toolwire.library.streams import StreamDecoder, Translator, translate
 
@@ -76,9 +76,13 @@ class ConvertedRequest:
         """The server's plain answer as the one that was asked for."""
         return translate_body(self.target, self.source, body, **options, answers=self)
 
-    def failure(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Failure:
-        """What an answer with an error status means; `encode_error` writes it for whoever asked."""
-        return self.plan.conversation("").refused(status, headers or {}, body)
+    def failure(self, status: int, body: Body, headers: Mapping[str, str] | None = None) -> Failure:
+        """What an answer with an error status means; `encode_error` writes it for whoever asked.
+
+        The names of headers may be in any case.
+        """
+        named = {name.lower(): value for name, value in (headers or {}).items()}
+        return self.plan.conversation("").refused(status, named, as_bytes(body))
 
 
 def convert_request(
@@ -88,7 +92,7 @@ def convert_request(
 
     Raises `BadRequest`, which names the field, if the body is not valid or cannot be carried over.
     """
-    check_names(options, ConvertOptions)
+    check_options(options, ConvertOptions)
     source, target = checked_dialect(source), checked_dialect(target)
     profile, rules = profile_of(target, options.get("profile", {})), rules_of(options)
     facts = _BACKENDS[target]

@@ -9,13 +9,13 @@ from typing import Unpack
 
 from toolwire.core.collect import Turn
 from toolwire.core.collect import collect as fold
-from toolwire.core.events import Dialect, Event
+from toolwire.core.events import Dialect, Event, TurnEnded
 from toolwire.core.notes import TurnStats
 from toolwire.core.order import TurnOrder
 from toolwire.core.request import Request
-from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_names
-from toolwire.library.reply import Once, TurnReader, checked_dialect, plan_of
-from toolwire.library.writer import Heading, TurnWriter, completing, new_seed, written_for
+from toolwire.library.options import DecodeOptions, EncodeOptions, TranslateOptions, check_options
+from toolwire.library.reply import Once, TurnReader, checked_chunks, checked_dialect, plan_of
+from toolwire.library.writer import Heading, TurnWriter, checked_reason, completing, new_seed, written_for
 
 
 class StreamDecoder(Once):
@@ -25,7 +25,7 @@ class StreamDecoder(Once):
     """
 
     def __init__(self, dialect: Dialect, **options: Unpack[DecodeOptions]) -> None:
-        check_names(options, DecodeOptions)
+        check_options(options, DecodeOptions)
         plan = plan_of(checked_dialect(dialect), options)
         self._reader = TurnReader(plan, options.get("seed") or new_seed())
 
@@ -48,7 +48,7 @@ class StreamEncoder(Once):
     """Turn events in, bytes of one stream out. Events in an illegal order raise `OutOfOrder`."""
 
     def __init__(self, dialect: Dialect, **options: Unpack[EncodeOptions]) -> None:
-        check_names(options, EncodeOptions)
+        check_options(options, EncodeOptions)
         dialect = checked_dialect(dialect)
         stats = TurnStats()
         self._order = TurnOrder()
@@ -60,6 +60,8 @@ class StreamEncoder(Once):
         """The bytes of this event, of which there may be none."""
         self._check_open()
         self._order.see((event,))
+        if isinstance(event, TurnEnded):
+            checked_reason(event.reason)
         return self._writer.feed(self._policies.feed(event))
 
     def end(self) -> bytes:
@@ -76,7 +78,7 @@ class Translator(Once):
     """
 
     def __init__(self, source: Dialect, target: Dialect, **options: Unpack[TranslateOptions]) -> None:
-        check_names(options, TranslateOptions)
+        check_options(options, TranslateOptions)
         plan, target = plan_of(checked_dialect(source), options), checked_dialect(target)
         seed = options.get("seed") or new_seed()
         self._reader = TurnReader(plan, seed, target)
@@ -104,7 +106,7 @@ def decode_stream(dialect: Dialect, chunks: Iterable[bytes], **options: Unpack[D
     It ends with the turn: what follows in `chunks` is not read. A fault of the stream, such as its early end, is a
     `TurnFailed`. Bytes of another dialect raise `WrongDialect`.
     """
-    return _decoded(StreamDecoder(dialect, **options), chunks)
+    return _decoded(StreamDecoder(dialect, **options), checked_chunks(chunks))
 
 
 def _decoded(decoder: StreamDecoder, chunks: Iterable[bytes]) -> Iterator[Event]:
@@ -134,7 +136,7 @@ def translate(
 
     It is what the gateway sends to a client of the target for such a reply. It ends with the turn.
     """
-    return _translated(Translator(source, target, **options), chunks)
+    return _translated(Translator(source, target, **options), checked_chunks(chunks))
 
 
 def _translated(translator: Translator, chunks: Iterable[bytes]) -> Iterator[bytes]:

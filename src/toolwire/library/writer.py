@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Iterable
+from typing import get_args
 from uuid import uuid4
 
 import msgspec
 
 from toolwire.core.collect import Turn
-from toolwire.core.events import Dialect, Event, TurnFailed, TurnStarted
+from toolwire.core.events import Dialect, Event, Reason, TurnFailed, TurnStarted
 from toolwire.core.notes import TurnStats
 from toolwire.core.policies import FillArguments, FinishReason, Policies
 from toolwire.core.request import Request
@@ -25,6 +26,12 @@ def new_seed() -> str:
 def completing(stats: TurnStats) -> Policies:
     """What a turn needs that somebody else has made, before it is written: arguments, and the reason of its end."""
     return Policies(FillArguments(), FinishReason(stats), stats)
+
+
+def checked_reason(reason: str) -> None:
+    """Raise `ValueError` if this is no reason for which a turn ends."""
+    if reason not in get_args(Reason):
+        raise ValueError(f"reason: {reason!r} is none of {', '.join(get_args(Reason))}")
 
 
 class Heading(msgspec.Struct, frozen=True):

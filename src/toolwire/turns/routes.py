@@ -127,8 +127,16 @@ class _Counted(msgspec.Struct):
 class Router:
     """All backends, in the order of the settings."""
 
-    def __init__(self, settings: Settings, session: aiohttp.ClientSession, sharing: Sharing | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        session: aiohttp.ClientSession,
+        sharing: Sharing | None = None,
+        *,
+        listing: str = "GET /v1/models lists them",
+    ) -> None:
         self._settings = settings
+        self._listing = listing  # where somebody finds out which models there are
         routes = (_route(backend, settings, session, sharing) for backend in settings.backends)
         is_open = not settings.keys
         self._routes = {route.backend.name: msgspec.structs.replace(route, shows_url=is_open) for route in routes}
@@ -182,7 +190,7 @@ class Router:
         names += [f"{backend.name}/{inner}" for backend in backends if backend.kind != "demo"]
         near = get_close_matches(model[:LONGEST_NAME], dict.fromkeys(names), n=3, cutoff=0.5)
         meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        message = f"There is no model {model!r} here.{meant} GET /v1/models lists them; BACKEND/MODEL asks one backend."
+        message = f"There is no model {model!r} here.{meant} {self._listing}; BACKEND/MODEL asks one backend."
         return BadRequest(message, "model", "model_not_found", status=404)
 
     def key_for(self, route: Route, model: str, key: str) -> str:

@@ -80,6 +80,7 @@ class Decoder(TurnDecoder):
         super().__init__(seed, names, snapshots=snapshots, keeps_frames=keeps_frames)
         self._choices = choices
         self._finished: set[int] = set()  # choices that have their finish reason
+        self._dropped: set[int] = set()  # choices that nobody will see, and of which that was noted
         self._ends_every_chunk = False
         self._reason: Reason | None = None
         self._claims_calls = False  # the finish reason was tool calls
@@ -147,7 +148,8 @@ class Decoder(TurnDecoder):
             if choice.finish_reason is not None and choice.finish_reason not in NULL_LIKE:
                 self._has_finished(choice)
             if choice.index:
-                continue  # events represent the first choice only
+                self._drop(choice.index, out)  # events represent the first choice only
+                continue
             message = choice.delta or choice.message
             if message is not None:
                 self._read_message(message, out, whole=choice.delta is None)
@@ -162,6 +164,12 @@ class Decoder(TurnDecoder):
         if self._finished:
             self._count_frame(chunk)
         return out
+
+    def _drop(self, index: int, out: list[Event]) -> None:
+        """Note once that a choice is lost, unless its frames are passed on."""
+        if not self._keeps_frames and index not in self._dropped:
+            self._dropped.add(index)
+            out.append(Note("item_dropped", f"choices[{index}]"))
 
     def _end_choice(self, choice: ReplyChoice, out: list[Event]) -> Failure | None:
         """Take the finish reason of a choice; returns a failure if it is one."""

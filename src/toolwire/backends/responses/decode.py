@@ -92,9 +92,10 @@ class Decoder(TurnDecoder):
         try:
             event = _decode_event(frame.data)
         except UNREADABLE:
-            event = self._repaired_event(frame)
+            data, event = self._repaired_event(frame)
             if event is None:
                 return self._cannot_read(frame)
+            frame = Frame(frame.event, data)
         else:
             if self._surrogates.half:
                 self._give_up_half(event)  # the event then differs from its frame, which is not kept
@@ -149,19 +150,20 @@ class Decoder(TurnDecoder):
         response = event.response or Response()
         return [TurnStarted(response.id or "", response.model or ""), *self._take_opening()]
 
-    def _repaired_event(self, frame: Frame) -> StreamEvent | None:
+    def _repaired_event(self, frame: Frame) -> tuple[bytes, StreamEvent | None]:
         """What can still be read of a malformed frame: one with split characters, or the end of the turn."""
         data, event = self._read_mended(frame.data, _decode_event)
         if data is not frame.data:
-            return event
+            return data, event
         try:
             ending = _decode_ending(data)
         except UNREADABLE:
-            return None
+            return data, None
         if ending.type not in ENDINGS:
-            return None
+            return data, None
         self._opening.append(Note("frame_skipped"))
-        return StreamEvent(ending.type, response=Response(status=ending.response.status, error=ending.response.error))
+        response = Response(status=ending.response.status, error=ending.response.error)
+        return data, StreamEvent(ending.type, response=response)
 
     def _give_up_half(self, event: StreamEvent) -> None:
         """Replace half a character whose other half did not come."""
@@ -285,7 +287,7 @@ class Decoder(TurnDecoder):
     def _item_added(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
         if item is None:
-            return ()
+            return self._without_item()
         self._select(self._output.begin(item.type, item.id, event.output_index))
         return self._call_item(item, event.output_index, ADDED) if item.type in CALL_TYPES else ()
 
@@ -326,9 +328,14 @@ class Decoder(TurnDecoder):
     def _item_done(self, event: StreamEvent) -> Sequence[Event]:
         item = event.item
         if item is None:
-            return ()
+            return self._without_item()
         self._select(self._output.end(item.type, item.id, event.output_index))
         return self._whole_item(item, event.output_index)
+
+    def _without_item(self) -> Sequence[Event]:
+        """A frame about an item that is not in it says nothing, and is not passed on."""
+        self._frame = None
+        return ()
 
     def _whole_item(self, item: ReplyItem, index: int | None) -> Sequence[Event]:
         """Read a whole item. `index` is used to find a call."""

@@ -272,7 +272,7 @@ class StreamEncoder:
         return ()
 
     def _take_item_frame(self, event: RawFrame) -> Sequence[bytes]:
-        item = fields_of(event.data).get("item", b"{}")
+        item = fields_of(event.data)["item"]
         self._frames[event.type, event.item] = event.data
         if _typed(item).type in KNOWN_ITEMS:
             return ()

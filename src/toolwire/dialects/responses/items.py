@@ -93,7 +93,7 @@ class OutputItem:
 
 def _non_null(raw: msgspec.Raw | None) -> Received:
     """The fields of an object that are not null, because clients take a null for a value."""
-    return without_nulls(fields_of(raw)) if raw is not None else {}
+    return without_nulls(fields_of(raw)) if raw is not None and raw != NULL else {}
 
 
 def _contains(theirs: Any, ours: Any) -> bool:

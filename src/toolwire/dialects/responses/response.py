@@ -7,7 +7,7 @@ import msgspec
 from toolwire.core.cache import Cache
 from toolwire.core.errors import Failure
 from toolwire.core.events import Reason, Usage
-from toolwire.core.raw import NULL, Fields, fields_of, list_of, to_raw
+from toolwire.core.raw import NULL, Fields, fields_of, list_of, object_in, to_raw
 from toolwire.core.request import Request
 from toolwire.core.sse import on_one_line
 
@@ -98,9 +98,7 @@ class ResponseObject:
     def learn(self, data: bytes) -> None:
         """Take over the unknown fields of the backend's response object."""
         if data:
-            original = fields_of(data).get("response")
-            if original is not None:
-                self._original = fields_of(original)
+            self._original = object_in(fields_of(data), "response") or self._original
 
     def end(self, reason: Reason, output: list[msgspec.Raw], waiting: list[dict[str, Any]], now: int) -> None:
         """Complete the response. Calls whose outputs can be submitted are listed in `required_action`."""

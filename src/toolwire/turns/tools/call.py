@@ -77,9 +77,13 @@ class ToolCall(msgspec.Struct, frozen=True):
 class ToolError(ToolwireError):
     """Something the model should read: the call failed, and the turn goes on."""
 
+    failure_code = "tool_failed"
+
 
 class FatalToolError(ToolwireError):
     """Something no answer to the model can mend: the turn ends."""
+
+    failure_code = "tool_failed"
 
 
 def read_arguments(call: ToolCall, kind: type[Arguments]) -> Arguments:

@@ -6,14 +6,15 @@ turn is cancelled, running tools are stopped and their results say so, so that e
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from toolwire.core.collect import CallAssembler
 from toolwire.core.request import TextPart
+from toolwire.core.surrogates import whole_text
 from toolwire.turns.tools.call import FatalToolError, LocalShellPayload, ToolCall, ToolError
 from toolwire.turns.tools.registry import Context, Registry, Result, Tool, ignore
 
@@ -159,12 +160,13 @@ class TurnCalls:
         after = self._hooks.after
         try:
             result = await tool.run(call, context)
-        except (SystemExit, KeyboardInterrupt) as error:
-            # Raised by a tool, it is a tool error and not the end of the process.
-            result = failure(_named(error))
-        except FatalToolError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the model reads it
+        except asyncio.CancelledError as error:
+            if _is_being_cancelled():
+                raise
+            result = failure(_reason(error))
+        except (Exception, SystemExit, KeyboardInterrupt, BaseExceptionGroup) as error:
+            if fatal_in(error) is not None:
+                raise
             result = failure(_reason(error))
         return await after(call, result, context) if after is not None else result
 
@@ -173,7 +175,7 @@ class TurnCalls:
         if running.result is None:
             call, began = running.call, running.began
             seconds = time.monotonic() - began if began is not None else None
-            result = _result_of(running.task, call, seconds)
+            result = whole(_result_of(running.task, call, seconds))
             running.result = Finished(call, self._judge(call, result) if self._judge else result, seconds)
             self._hooks.finished(running.result)
         return running.result
@@ -184,9 +186,28 @@ def same_tool(call: ToolCall, changed: ToolCall) -> ToolCall:
     return msgspec.structs.replace(changed, name=call.name, call_id=call.call_id)
 
 
+def _is_being_cancelled() -> bool:
+    """Whether somebody has cancelled this call; otherwise its tool raised the `CancelledError` by itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _fatal(task: "asyncio.Task[Result]") -> FatalToolError | None:
     error = None if task.cancelled() else task.exception()
-    return error if isinstance(error, FatalToolError) else None
+    return fatal_in(error) if error is not None else None
+
+
+def fatal_in(error: BaseException) -> FatalToolError | None:
+    """The error that ends the turn: this one, or one in a group of them, as an `asyncio.TaskGroup` raises."""
+    return next((each for each in _single_errors(error) if isinstance(each, FatalToolError)), None)
+
+
+def _single_errors(error: BaseException) -> Iterator[BaseException]:
+    if not isinstance(error, BaseExceptionGroup):
+        yield error
+        return
+    for each in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+        yield from _single_errors(each)
 
 
 def _result_of(task: "asyncio.Task[Result]", call: ToolCall, seconds: float | None) -> Result:
@@ -199,10 +220,15 @@ def _result_of(task: "asyncio.Task[Result]", call: ToolCall, seconds: float | No
 
 
 def _reason(error: BaseException) -> str:
-    return str(error) if isinstance(error, ToolError | FatalToolError) else _named(error)
+    """What the model reads about an error; of a group, about each of its errors."""
+    return "\n".join(_named(each) for each in _single_errors(error))
 
 
 def _named(error: BaseException) -> str:
+    if isinstance(error, ToolError | FatalToolError):
+        return str(error) or "the tool failed without a reason"
+    if isinstance(error, asyncio.CancelledError):
+        return "CancelledError: the tool cancelled itself"
     return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
@@ -222,6 +248,14 @@ def bounded(result: Result) -> Result:
         return result
     most = MAX_CHARS // sum(isinstance(part, TextPart) for part in result.parts)
     parts = (TextPart(shortened(part.text, most)) if isinstance(part, TextPart) else part for part in result.parts)
+    return Result(tuple(parts), result.failed)
+
+
+def whole(result: Result) -> Result:
+    """A result that can be written as JSON: half a character that stands alone is replaced."""
+    if all(part.text.isascii() for part in result.parts if isinstance(part, TextPart)):
+        return result
+    parts = (TextPart(whole_text(part.text)) if isinstance(part, TextPart) else part for part in result.parts)
     return Result(tuple(parts), result.failed)
 
 

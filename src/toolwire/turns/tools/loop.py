@@ -49,6 +49,11 @@ class Limits(msgspec.Struct, frozen=True):
     """In the currency of the prices."""
     prices: Prices = Prices()
 
+    def __post_init__(self) -> None:
+        for name in ("max_turns", "tokens", "seconds", "cost"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is less than 0")
+
     def reached(self, turns: int, tokens: Usage, seconds: float) -> str:
         """The name of the limit that is reached, or an empty string."""
         used = {"max_turns": turns, "tokens": tokens.total, "seconds": seconds, "cost": self.prices.of(tokens)}

@@ -20,7 +20,7 @@ import msgspec
 from toolwire.core.events import CallKind, Usage
 from toolwire.core.request import ImagePart, Part, TextPart
 from toolwire.turns.tools.call import ToolCall, read_arguments
-from toolwire.turns.tools.signature import documented, parameters_of
+from toolwire.turns.tools.signature import documented, parameters_of, written_function
 from toolwire.turns.tools.types import encoded, schema_of
 from toolwire.upstream.environment import inherited
 
@@ -125,10 +125,12 @@ class FunctionTool(Generic[Parameters, Value_co]):
         writes: bool = False,
     ) -> None:
         self._function: Callable[..., Any] = function
-        self.name = name or function.__name__
+        self.name = name or _own_name(function)
+        if _is_generator(function):
+            raise TypeError(f"{self.name}: a generator cannot be a tool; return the result as a whole")
         self.parallel = parallel
         self.writes = writes
-        self.description, described = documented(inspect.getdoc(function) or "")
+        self.description, described = documented(inspect.getdoc(written_function(function)) or "")
         self._given, self._type = parameters_of(function, self.name, described, (Context, ToolCall))
         self.parameters: msgspec.Raw | None = msgspec.Raw(msgspec.json.encode(schema_of(self._type)))
 
@@ -149,6 +151,13 @@ class FunctionTool(Generic[Parameters, Value_co]):
         return self._function(*args, **kwargs)
 
 
+def _own_name(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", "")
+    if not name:
+        raise TypeError(f'a tool of {function!r} needs a name: tool(name="…")(…)')
+    return name
+
+
 def _own_context(context: Context, stop: threading.Event, *, is_async: bool) -> Context:
     """The context of one call, which a thread may use too."""
     send = context.emit if is_async else partial(asyncio.get_running_loop().call_soon_threadsafe, context.emit)
@@ -160,6 +169,13 @@ def is_async_function(function: Callable[..., Any]) -> bool:
     inner = inspect.unwrap(function)
     call = getattr(inner, "__call__", None)  # noqa: B004 - of an object with an async `__call__`
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(call)
+
+
+def _is_generator(function: Callable[..., Any]) -> bool:
+    """Whether calling a function gives a generator, sync or async, in place of a result."""
+    inner = inspect.unwrap(function)
+    makers = inner, getattr(inner, "__call__", None)  # noqa: B004 - of an object that can be called
+    return any(inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each) for each in makers)
 
 
 async def in_thread(function: Callable[[], T], stop: threading.Event | None = None) -> T:
@@ -236,8 +252,14 @@ def tool(
 
 
 def as_tool(each: Tool | Callable[..., Any]) -> Tool:
-    """A tool as it is, or one made of a plain function."""
-    return each if hasattr(each, "run") else tool(each)  # type: ignore[return-value, arg-type]
+    """A tool as it is, or one made of a plain function. Raises `TypeError` for anything else."""
+    if hasattr(each, "as_tool"):
+        raise TypeError("an agent is no tool by itself: give `agent.as_tool(name, description)`")
+    if hasattr(each, "run"):
+        return cast("Tool", each)
+    if not callable(each):
+        raise TypeError(f"tools: a tool or a function is needed, not {type(each).__name__}")
+    return tool(each)
 
 
 class Registry:

@@ -1,10 +1,11 @@
 """Types of Python as JSON: their schema, and values of them read and written.
 
-msgspec knows Structs, dataclasses, TypedDicts and plain types. A pydantic model, alone or inside of these, is left to
-pydantic itself, which is not imported here.
+msgspec knows Structs, dataclasses, TypedDicts and plain types. A pydantic model, alone or inside of these, and a type
+with a pydantic `Field`, are left to pydantic itself, which is only used here if the program has imported it.
 """
 
-from typing import Any, TypeVar, cast
+import sys
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
@@ -36,6 +37,37 @@ def decoded(text: str, kind: type[T]) -> T:
 def encoded(value: object) -> str:
     """A value as JSON text; what JSON has no form for, as its own text."""
     return msgspec.json.encode(value, enc_hook=_plain).decode()
+
+
+class _LeftToPydantic(type):
+    """The type of a class that stands for another type: pydantic has checked its values, so any value may be one."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return True
+
+
+def left_to_pydantic(kind: Any) -> Any:
+    """The type itself, or one with a pydantic `Field` anywhere in it as a class that pydantic reads and describes."""
+    if not _has_field(kind):
+        return kind
+    adapter = sys.modules["pydantic"].TypeAdapter(kind)
+    methods = {"model_json_schema": adapter.json_schema, "model_validate": adapter.validate_python}
+    return _LeftToPydantic("Checked", (), {name: staticmethod(method) for name, method in methods.items()})
+
+
+def is_pydantic_field(value: object) -> bool:
+    """Whether this is what `pydantic.Field(…)` returns."""
+    return type(value).__name__ == "FieldInfo" and type(value).__module__.startswith("pydantic.")
+
+
+def pydantic_default(field: Any, absent: object) -> Any:
+    """The default that a pydantic `Field` states, or `absent`."""
+    return absent if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def _has_field(kind: Any) -> bool:
+    parts = (*getattr(kind, "__metadata__", ()), *get_args(kind))
+    return any(is_pydantic_field(each) or _has_field(each) for each in parts)
 
 
 def _pydantic_schema(kind: type[Any]) -> dict[str, Any]:
