@@ -374,6 +374,12 @@ await shoot(page, "tried-1280-light");
 seen.held.stopped = await page.locator(".tried [role=status]").innerText();
 await watcher.waitForSelector("article.turn");
 seen.held.after = await watcher.locator("main").innerText();
+await go(page, `#/turn/${given.turns.repaired}`, "turn");
+await page.fill("#model", "up/b-held");
+const ended = page.waitForEvent("requestfailed", (request) => request.url().endsWith("/replay"));
+await Promise.all([page.waitForRequest("**/replay"), page.click("button:text-is('Replay')")]);
+await go(page, "#/notes", "notes");
+seen.left = (await ended).failure().errorText;
 seen.pieces = await page.evaluate(async () => {
   const { answer } = await import("/console/static/answer.js");
   const read = (bytes, step) => {
@@ -616,6 +622,10 @@ def test_requests_stand_under_each_other_on_a_phone(seen):
 def test_a_replay_is_compared(seen):
     assert "Status 200" in seen["replayed"]
     assert "differs" in seen["replayed"]
+
+
+def test_a_replay_ends_when_one_leaves_it(seen):
+    assert seen["left"] == "net::ERR_ABORTED"
 
 
 def test_a_stored_response_shows_what_was_said(seen):

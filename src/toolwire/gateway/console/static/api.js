@@ -8,8 +8,8 @@ export async function get(path) {
   return read(ask(path, { headers: { accept: "application/json" }, signal: AbortSignal.timeout(PATIENCE) }));
 }
 
-export async function post(path, value) {
-  const done = await read(stream(path, JSON.stringify(value ?? {})));
+export async function post(path, value, signal) {
+  const done = await read(stream(path, JSON.stringify(value ?? {}), signal));
   say("");
   return done;
 }

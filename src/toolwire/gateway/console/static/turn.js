@@ -14,24 +14,32 @@ const PATHS = { chat: "/v1/chat/completions", responses: "/v1/responses", messag
 
 export async function turn(main, id) {
   const who = await me();
+  const leaving = new AbortController(); // ends a replay
+  const over = async () => draw(main, who, await get(`turns/${encodeURIComponent(id)}`), leaving.signal);
   await refresh();
-  if (!running.has(id)) return draw(main, who, await get(`turns/${encodeURIComponent(id)}`));
+  if (!running.has(id)) {
+    await over();
+    return () => leaving.abort();
+  }
   const poll = polled(EVERY, async () => {
     await refresh();
     if (running.has(id)) return underWay(main, poll, running.get(id));
-    draw(main, who, await get(`turns/${encodeURIComponent(id)}`));
+    await over();
     poll.stop();
   });
   await poll.now();
-  return poll.stop;
+  return () => {
+    poll.stop();
+    leaving.abort();
+  };
 }
 
-function draw(main, who, { row, whole }) {
+function draw(main, who, { row, whole }, signal) {
   const answered = results(row);
   const article = h("article", { class: "turn" }, summary(row, whole), notes(row, whole, who), whole ? [
     section("Time line", lanes(row, whole, answered)), calls(whole, row, answered, who), said(whole), requests(whole, row), streams(whole, row), headers(whole),
   ] : null);
-  clear(main, crumbs(row), h("h1", {}, title(row)), buttons(row, whole, who, article), article);
+  clear(main, crumbs(row), h("h1", {}, title(row)), buttons(row, whole, who, article, signal), article);
 }
 
 // What is known of a turn that is not over.
@@ -169,14 +177,14 @@ function headers(whole) {
     table("Answer of the backend", last?.headers ?? []), table("Answer to the client", whole.answer.headers))));
 }
 
-function buttons(row, whole, who, article) {
+function buttons(row, whole, who, article, signal) {
   const compare = h("div", { class: "replayed" });
   const model = h("input", { id: "model", list: "models", value: row.model ?? "", autocomplete: "off" });
   const replay = h("form", { class: "inline", onsubmit: async (event) => {
     event.preventDefault();
     clear(compare, h("p", { class: "soft", role: "status" }, "Asking…"));
     try {
-      const done = await post(`turns/${row.id}/replay`, { model: model.value });
+      const done = await post(`turns/${row.id}/replay`, { model: model.value }, signal);
       const other = done.turn ? await get(`turns/${done.turn}`) : undefined;
       clear(compare, replayed(whole, other, done));
     } catch (error) { clear(compare, h("p", { class: "bad", role: "alert" }, error.message)); }
