@@ -29,7 +29,7 @@ from toolwire.gateway.process import Process
 from toolwire.turns.settings import Settings, bytes_of
 from toolwire.turns.trace import Held, TurnTrace
 
-WAITING = 1024 * 1024
+WAITING = 8 * 1024 * 1024
 """Bytes of raw traces that wait from which no further turn is held whole."""
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of all raw traces, also of running turns, at most."""
@@ -39,7 +39,7 @@ SHARE = 0.01
 """How much of the time that turns take of the processor may go into keeping them."""
 TRICKLE = 0.003
 """How much of all time may at least."""
-CALM, CALM_SHARE = 10, 0.05
+CALM, CALM_SHARE = 10, 0.1
 """Turns a second below which there is time for more, and how much of all time may go into it then."""
 IDLE, IDLE_SHARE = 0.2, 0.25
 """Seconds without a turn after which there is time for much more, and how much."""
@@ -51,9 +51,8 @@ SHORTEST_SECRET = 4
 """Bytes from which a key is looked for in what was said."""
 EVERYBODY = ""
 """In place of the name of a key, which is never empty."""
-
-
 _REFUSED = (401, 403)
+"""What somebody gets who is not let in."""
 
 
 class _Waiting(msgspec.Struct):
