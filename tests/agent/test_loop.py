@@ -2241,7 +2241,7 @@ def test_a_backend_can_be_named() -> None:
 
 @pytest.mark.parametrize("backend", ["nothing", "smtp:http://127.0.0.1:1/v1"])
 def test_a_backend_that_cannot_be_is_an_error(backend: str) -> None:
-    with pytest.raises(SettingsError, match="--backend"):
+    with pytest.raises(SettingsError, match=r"^backend: "):
         runner_on("m", backend=backend, settings=Far().settings)
 
 
