@@ -1,8 +1,10 @@
 """What a log has shown of a response, when nobody knows more than the log."""
 
+import asyncio
 import json
 from typing import Any
 
+from tests.store.examples import ANN, record
 from toolwire.core.errors import Failure
 from toolwire.core.events import (
     CallArgs,
@@ -18,6 +20,9 @@ from toolwire.core.events import (
 from toolwire.core.notes import TurnStats
 from toolwire.dialects import responses
 from toolwire.gateway.responses.shown import ShownItems
+from toolwire.gateway.responses.unfinished import Polled, progress_of
+from toolwire.memory.sqlite import SqliteStore
+from toolwire.memory.store import NO_BOUND, Append, Effects, EventChunk, Member
 
 BODY = json.dumps({"model": "m", "input": "Go."}).encode()
 DELIVERED: tuple[Event, ...] = (
@@ -61,3 +66,44 @@ def test_only_items_that_are_closed_are_complete():
     complete = [json.loads(bytes(item)) for item in shown.complete]
     assert complete == output[:-1]
     assert {item["status"] for item in complete} == {"completed"}
+
+
+class Counting(SqliteStore):
+    """Counts the bytes of events that are read."""
+
+    read = 0
+
+    async def follow(self, wanted, most=NO_BOUND):
+        found = await super().follow(wanted, most)
+        self.read += sum(len(chunk.frames) for each in found for chunk in each.chunks)
+        return found
+
+
+def test_every_poll_sees_what_is_committed_and_reads_what_is_new():
+    async def tried() -> None:
+        store = Counting("memory:", 0, 0)
+        await store.join(Member("m1"))
+        fence = await store.queue(ANN, record("r1", status="queued"), (), Effects(), plan=b"{}", member="m1")
+        polled, written, number = Polled(store), 0, 0
+        encoder = responses.StreamEncoder(responses.read_request(BODY).request(), "resp_1", 0, TurnStats())
+        for event in DELIVERED:
+            frames = b"".join(encoder.feed(event))
+            count = frames.count(b"\n\n")
+            if count:
+                await store.append([Append(ANN, fence, EventChunk(number, count, frames))])
+                written, number = written + len(frames), number + count
+            seen = await polled.progress(ANN, "r1")
+            assert (seen.events, seen.size, store.read) == (number, written, written)
+            at_once = await asyncio.gather(*(polled.progress(ANN, "r1") for _ in range(3)))
+            store.read = written
+            fresh = await progress_of(store, ANN, "r1")
+            store.read = written
+            for each in (seen, *at_once):
+                assert (each.events, each.items.complete, each.items.all) == (
+                    number,
+                    fresh.items.complete,
+                    fresh.items.all,
+                )
+        await store.close()
+
+    asyncio.run(tried())

@@ -21,7 +21,7 @@ from toolwire.gateway.responses.event_log import RunLog, count_events
 from toolwire.gateway.responses.flusher import UNCOMMITTED, Flusher
 from toolwire.gateway.responses.follower import Follower, RunReader
 from toolwire.gateway.responses.history import KeptTurn
-from toolwire.gateway.responses.unfinished import CANCELLED, OWNER_LOST
+from toolwire.gateway.responses.unfinished import CANCELLED, OWNER_LOST, Polled
 from toolwire.gateway.sinks import SHUTTING_DOWN, upstream_request_id
 from toolwire.memory.store import ClaimedRun, EventChunk, Fence, Overtaken, Store, StoreFailed
 from toolwire.turns.source import TurnSource
@@ -257,6 +257,7 @@ class Background:
         self._cancelling: set[asyncio.Task[None]] = set()
         self.flusher = Flusher(store, metrics, self.lose, self.cancel)
         self.follower = Follower(store, metrics)
+        self.polled = Polled(store)
         self.doubtful = DoubtfulRuns(store)
 
     @property

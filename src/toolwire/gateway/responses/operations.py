@@ -27,7 +27,7 @@ from toolwire.gateway.responses.outputs import are_the_same, tool_outputs
 from toolwire.gateway.responses.plan import ClaimedCaller, Plan, written_plan
 from toolwire.gateway.responses.replay import full_response, replayed
 from toolwire.gateway.responses.take_over import TakeOver, never, read_plan
-from toolwire.gateway.responses.unfinished import progress_of, unfinished_response
+from toolwire.gateway.responses.unfinished import unfinished_response
 from toolwire.gateway.sinks import HttpSink, Pace
 from toolwire.memory.leases import Leases
 from toolwire.memory.membership import Membership
@@ -270,7 +270,7 @@ async def kept_response(state: State, owner: str, record: Record) -> bytes:
         return unkept.response
     store = state.shared.store
     if not record.is_over:
-        return unfinished_response(record, await progress_of(store, owner, record.id))
+        return unfinished_response(record, await state.background.polled.progress(owner, record.id))
     return full_response(record, await store.output(owner, record.id))
 
 

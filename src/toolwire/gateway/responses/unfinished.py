@@ -7,6 +7,7 @@ import msgspec
 
 from toolwire.core.errors import Failure
 from toolwire.core.raw import to_raw
+from toolwire.core.shares import Shares
 from toolwire.dialects.openai import error_object
 from toolwire.dialects.responses.response import failed_code
 from toolwire.dialects.responses.writer import Writer
@@ -16,6 +17,8 @@ from toolwire.memory.store import EventChunk, Follow, KeptItem, Record, Store
 
 AT_ONCE = 1024 * 1024
 """Bytes of events that are read at a time."""
+REMEMBERED = 16 * 1024 * 1024
+"""Bytes of events whose items are remembered for the next poll."""
 
 CANCELLED = Failure(499, "cancelled", "The response was cancelled.")
 OWNER_LOST = Failure(
@@ -37,21 +40,40 @@ _decode_known = msgspec.json.Decoder(_Known).decode
 class Progress(msgspec.Struct, frozen=True):
     """How far a run has come, by its committed events."""
 
-    events: int
-    items: ShownItems
+    events: int = 0
+    items: ShownItems = msgspec.field(default_factory=ShownItems)
+    size: int = 0
+    """Bytes of these events."""
 
 
-async def progress_of(store: Store, owner: str, id: str) -> Progress:
-    """What can be seen of a run."""
-    items, events = ShownItems(), 0
-    async for chunk in _chunks(store, owner, id):
+async def progress_of(store: Store, owner: str, id: str, before: Progress | None = None) -> Progress:
+    """What can be seen of a run. What was seen before is not read again, and grows by what is new."""
+    before = before or Progress()
+    items, events, size = before.items, before.events, before.size
+    async for chunk in _chunks(store, owner, id, events):
         events = chunk.first + chunk.count
+        size += len(chunk.frames)
         items.feed(chunk.frames)
-    return Progress(events, items)
+    return Progress(events, items, size)
 
 
-async def _chunks(store: Store, owner: str, id: str) -> AsyncIterator[EventChunk]:
-    number = 0
+class Polled:
+    """How far runs have come whose clients poll them: each poll reads what is new since the one before."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: Shares[tuple[str, str], Progress] = Shares(REMEMBERED)
+
+    async def progress(self, owner: str, id: str) -> Progress:
+        before = self._known.get((owner, id))
+        self._known.pop((owner, id))  # it changes now: of two polls at once, the second one begins anew
+        found = await progress_of(self._store, owner, id, before)
+        self._known.put(owner, (owner, id), found, found.size)
+        return found
+
+
+async def _chunks(store: Store, owner: str, id: str, number: int) -> AsyncIterator[EventChunk]:
+    """The committed events of a run from this number on."""
     while True:
         [followed] = await store.follow([Follow(owner, id, number)], AT_ONCE)
         for chunk in followed.chunks:
