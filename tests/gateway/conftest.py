@@ -1,11 +1,13 @@
 """Gateways with settings of their own."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.support.fleet import Fleet
 from tests.support.gateway import Gateway
 from tests.support.routes import Routes, backends
 from tests.support.upstream import Upstream
@@ -24,6 +26,22 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Gateway]]:
     yield begin
     for gateway in started:
         gateway.stop()
+
+
+@pytest.fixture
+def start_fleet(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+    """Start a gateway with several workers; `patch` is code that its supervisor runs first."""
+    started: list[Fleet] = []
+
+    def begin(config: str = "", workers: int = 2, patch: str = "", **environment: str) -> Fleet:
+        started.append(Fleet(tmp_path, config, workers, patch, **environment))
+        return started[-1]
+
+    yield begin
+    for fleet in started:
+        if fleet.process.poll() is None:
+            fleet.process.send_signal(signal.SIGTERM)  # a second one ends it at once
+        fleet.stop()
 
 
 @pytest.fixture(scope="session")

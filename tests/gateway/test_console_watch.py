@@ -21,7 +21,7 @@ from toolwire.gateway.console.prompts import Prompts
 from toolwire.gateway.console.results import results_of
 from toolwire.gateway.console.ring import Kept, Ring
 from toolwire.gateway.console.rows import LONGEST, Row
-from toolwire.gateway.console.watch import EVERYBODY, Watch
+from toolwire.gateway.console.watch import EVERYBODY, WAITING, Watch
 from toolwire.gateway.process import Process
 from toolwire.turns.settings import Console, Key, Settings
 from toolwire.turns.trace import Held, TurnTrace
@@ -121,11 +121,12 @@ def test_who_is_not_let_in_leaves_no_row():
 
 def test_a_large_turn_that_runs_does_not_keep_others_from_being_kept():
     async def use(turns: Turns) -> None:
-        trace, facts = turns.begin(request=b"y" * 3_000_000)
+        large = [turns.begin(request=b"y" * (WAITING // 2)) for _ in range(2)]
         assert turns.run().kept == "waiting"
-        assert turns.end(trace, facts).kept == "waiting"
-        assert turns.run().kept == "busy", "now it waits, and the buffer is full"
-        await turns.watch.prepared(trace.seed)
+        for trace, facts in large:
+            assert turns.end(trace, facts).kept == "waiting"
+        assert turns.run().kept == "busy", "now they wait, and the buffer is full"
+        await turns.watch.prepared(large[0][0].seed)
         assert turns.run().kept == "waiting"
 
     watched(use)

@@ -29,21 +29,6 @@ QUICK = "import toolwire.gateway.workers.supervisor as supervisor; supervisor.TI
 """A worker is hung after seven seconds."""
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    started: list[Fleet] = []
-
-    def begin(config: str = "", workers: int = 2, patch: str = "", **environment: str) -> Fleet:
-        started.append(Fleet(tmp_path, config, workers, patch, **environment))
-        return started[-1]
-
-    yield begin
-    for fleet in started:
-        if fleet.process.poll() is None:
-            fleet.process.send_signal(signal.SIGTERM)  # a second one ends it at once
-        fleet.stop()
-
-
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory, upstream: Upstream) -> Iterator[Fleet]:
     """Three workers, for all tests that leave three behind."""
@@ -118,8 +103,8 @@ def test_a_port_that_others_listen_on_is_refused(fleet: Fleet, tmp_path):
     assert (result.returncode, f"cannot listen on 127.0.0.1:{port}" in result.stderr) == (2, True), result.stderr
 
 
-def test_limits_of_the_machine_are_divided_among_its_workers(start):
-    fleet = start("[server]\nmax_connections = 4\n" + STORE)
+def test_limits_of_the_machine_are_divided_among_its_workers(start_fleet):
+    fleet = start_fleet("[server]\nmax_connections = 4\n" + STORE)
     host, port = fleet.url.removeprefix("http://").split(":")
     open_ones = [socket.create_connection((host, int(port)), PATIENCE) for _ in range(24)]
     try:
@@ -175,8 +160,8 @@ def test_the_counters_of_all_workers_are_added_up_and_never_go_back(fleet: Fleet
     until(lambda: fleet.metrics()["toolwire_workers"] == 3)
 
 
-def test_the_check_of_counters_notices_when_those_of_the_dead_are_forgotten(start):
-    fleet = start(patch="import toolwire.gateway.workers.crew as crew; crew.lasting = lambda snapshot: []")
+def test_the_check_of_counters_notices_when_those_of_the_dead_are_forgotten(start_fleet):
+    fleet = start_fleet(patch="import toolwire.gateway.workers.crew as crew; crew.lasting = lambda snapshot: []")
     with pytest.raises(AssertionError):
         check_counters(fleet, 2)
 
@@ -192,17 +177,17 @@ Crew._numbers = lambda self: [*few(self), Family("many", "counter", "Many.", sam
 """
 
 
-def test_numbers_that_no_socket_holds_at_once_are_shown_without_waiting(start):
+def test_numbers_that_no_socket_holds_at_once_are_shown_without_waiting(start_fleet):
     """A worker waits for them for five seconds, and the supervisor ticks once a minute."""
-    fleet = start(patch=MANY_NUMBERS)
+    fleet = start_fleet(patch=MANY_NUMBERS)
     assert len(fleet.metrics()) > 20_000
 
 
 # How they are replaced
 
 
-def test_nothing_is_refused_while_workers_are_killed(start):
-    fleet = start()
+def test_nothing_is_refused_while_workers_are_killed(start_fleet):
+    fleet = start_fleet()
     with Asking(fleet.url) as asking:
         for number in range(1, 3):
             asking.more(10)
@@ -230,8 +215,8 @@ def check_stopped_supervisor(fleet: Fleet) -> None:
     assert (fleet.pids, fleet.lines("worker")) == (before, [])
 
 
-def test_hung_workers_are_killed_and_what_waits_for_them_is_answered_by_others(start):
-    fleet = start(patch=QUICK)
+def test_hung_workers_are_killed_and_what_waits_for_them_is_answered_by_others(start_fleet):
+    fleet = start_fleet(patch=QUICK)
     check_stopped_supervisor(fleet)
     [victim, *_] = fleet.pids
     signal_to(victim, signal.SIGSTOP)
@@ -263,14 +248,14 @@ crew.Crew.tick = tick
 """
 
 
-def test_the_check_of_a_stopped_supervisor_notices_one_that_counts_in_seconds(start):
-    fleet = start(patch=QUICK + SECONDS)
+def test_the_check_of_a_stopped_supervisor_notices_one_that_counts_in_seconds(start_fleet):
+    fleet = start_fleet(patch=QUICK + SECONDS)
     with pytest.raises((AssertionError, OSError, http.client.HTTPException)):
         check_stopped_supervisor(fleet)
 
 
-def test_a_worker_that_ends_again_and_again_is_waited_for_longer(start):
-    fleet = start()
+def test_a_worker_that_ends_again_and_again_is_waited_for_longer(start_fleet):
+    fleet = start_fleet()
     for number in range(1, 5):
         until(lambda: fleet.all_ready(2) and len(fleet.pids) == 2)
         for pid in fleet.pids:
@@ -323,9 +308,9 @@ def test_a_worker_that_is_told_to_end_is_replaced_before_its_turns_are_over(flee
     until(lambda: not fleet.pids & workers)
 
 
-def test_workers_end_with_a_supervisor_that_is_killed(start, upstream: Upstream, gate, open_stream):
+def test_workers_end_with_a_supervisor_that_is_killed(start_fleet, upstream: Upstream, gate, open_stream):
     with tempfile.TemporaryDirectory(prefix="run-") as folder:  # a short path
-        fleet = start(backend(upstream.url), XDG_RUNTIME_DIR=folder)
+        fleet = start_fleet(backend(upstream.url), XDG_RUNTIME_DIR=folder)
         [made] = Path(folder).iterdir()
         assert os.stat(made).st_mode & 0o777 == 0o700
         assert len(list(made.glob("*.sock"))) == 2
@@ -339,8 +324,8 @@ def test_workers_end_with_a_supervisor_that_is_killed(start, upstream: Upstream,
         assert not list(Path(folder).iterdir()), "nothing is left of their sockets"
 
 
-def test_turns_are_finished_on_sigterm_and_a_second_one_ends_them(start, upstream: Upstream, gate, open_stream):
-    fleet = start(backend(upstream.url))
+def test_turns_are_finished_on_sigterm_and_a_second_one_ends_them(start_fleet, upstream: Upstream, gate, open_stream):
+    fleet = start_fleet(backend(upstream.url))
     events = open_stream(fleet)
     until(lambda: fleet.metrics()["toolwire_turns_running"] == 1)
     fleet.process.send_signal(signal.SIGTERM)
@@ -351,8 +336,10 @@ def test_turns_are_finished_on_sigterm_and_a_second_one_ends_them(start, upstrea
     assert fleet.process.wait(PATIENCE) == 0
 
 
-def test_turns_that_a_drain_cuts_are_lines_of_the_log_and_nothing_else_is(start, upstream: Upstream, gate, open_stream):
-    fleet = start("[server]\ndrain = 1\n" + backend(upstream.url))
+def test_turns_that_a_drain_cuts_are_lines_of_the_log_and_nothing_else_is(
+    start_fleet, upstream: Upstream, gate, open_stream
+):
+    fleet = start_fleet("[server]\ndrain = 1\n" + backend(upstream.url))
     events = open_stream(fleet)
     assert fleet.stop() == 0
     assert any("shutting_down" in str(value) for _, value in events)

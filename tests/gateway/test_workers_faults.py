@@ -2,7 +2,7 @@
 
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -67,26 +67,13 @@ settings.load_for_serving = load_whole
 """Settings that cannot be read, for whatever reason, as soon as there is a file `broken`."""
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    started: list[Fleet] = []
-
-    def begin(config: str = "", patch: str = "") -> Fleet:
-        started.append(Fleet(tmp_path, config, patch=patch))
-        return started[-1]
-
-    yield begin
-    for fleet in started:
-        fleet.stop()
-
-
 def descriptors(fleet: Fleet) -> int:
     return len(list(Path(f"/proc/{fleet.process.pid}/fd").iterdir()))
 
 
 @pytest.mark.parametrize("patch", [NO_PROCESS, NO_SOCKET], ids=["no process", "no socket"])
-def test_a_system_that_is_full_for_a_while_costs_nothing_but_the_while(start, tmp_path, patch: str):
-    fleet = start(patch=patch)
+def test_a_system_that_is_full_for_a_while_costs_nothing_but_the_while(start_fleet, tmp_path, patch: str):
+    fleet = start_fleet(patch=patch)
     opened = descriptors(fleet)
     [victim, other] = fleet.pids
     (tmp_path / "full").touch()
@@ -102,9 +89,9 @@ def test_a_system_that_is_full_for_a_while_costs_nothing_but_the_while(start, tm
     assert descriptors(fleet) == opened
 
 
-def test_a_reload_on_a_system_that_is_full_waits(start, tmp_path):
+def test_a_reload_on_a_system_that_is_full_waits(start_fleet, tmp_path):
     """The check is forked, and then there is no room for workers."""
-    fleet = start(patch=FULL_AFTER_CHECK)
+    fleet = start_fleet(patch=FULL_AFTER_CHECK)
     fleet.reload()
     fleet.wait_for("worker", 2, state="not forked")
     assert not fleet.events("reload", state="rolling back")
@@ -112,8 +99,8 @@ def test_a_reload_on_a_system_that_is_full_waits(start, tmp_path):
     fleet.wait_for("reload", state="done")
 
 
-def test_whatever_goes_wrong_while_settings_are_read_the_old_ones_stay_in_force(start, tmp_path):
-    fleet = start(patch=UNREADABLE)
+def test_whatever_goes_wrong_while_settings_are_read_the_old_ones_stay_in_force(start_fleet, tmp_path):
+    fleet = start_fleet(patch=UNREADABLE)
     before, [version] = fleet.pids, fleet.versions(1)
     (tmp_path / "broken").touch()
     fleet.reload()
@@ -131,9 +118,11 @@ def gate(upstream: Upstream) -> Gate:
 
 
 @pytest.fixture
-def events(start, tmp_path, upstream: Upstream, gate: Gate) -> Iterator[tuple[Fleet, Iterator[tuple[str, object]]]]:
+def events(
+    start_fleet, tmp_path, upstream: Upstream, gate: Gate
+) -> Iterator[tuple[Fleet, Iterator[tuple[str, object]]]]:
     """A turn of a fleet whose supervisor has failed meanwhile."""
-    fleet = start(backend(upstream.url), BROKEN)
+    fleet = start_fleet(backend(upstream.url), patch=BROKEN)
     body = chat_body("up/gated", stream=True)
     with (
         httpx.Client(trust_env=False, timeout=PATIENCE) as client,

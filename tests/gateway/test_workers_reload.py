@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -25,21 +25,6 @@ LOUD = "[server]\nkeepalive = 16.0\n"
 """Settings that differ from the others in nothing that matters."""
 
 TOOLS = '[gateway_tools]\ntools = ["late:find"]\n'
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    started: list[Fleet] = []
-
-    def begin(config: str = "", workers: int = 2, patch: str = "", **environment: str) -> Fleet:
-        started.append(Fleet(tmp_path, config, workers, patch, **environment))
-        return started[-1]
-
-    yield begin
-    for fleet in started:
-        if fleet.process.poll() is None:
-            fleet.process.send_signal(signal.SIGTERM)
-        fleet.stop()
 
 
 class Streams:
@@ -82,9 +67,9 @@ class Streams:
             self.ends.append(repr(error))
 
 
-def test_a_reload_with_200_open_streams_cuts_and_refuses_nothing(start, upstream: Upstream):
+def test_a_reload_with_200_open_streams_cuts_and_refuses_nothing(start_fleet, upstream: Upstream):
     upstream.replies["gated"] = Reply(gate := Gate(stream(created(), text("one")), after=(stream(completed()),)))
-    fleet = start(backend(upstream.url))
+    fleet = start_fleet(backend(upstream.url))
     before, [version] = fleet.pids, fleet.versions(1)
     streams = Streams(fleet.url, "up/gated", 200)
     until(lambda: streams.begun == 200, f"{streams.begun}, {streams.ends}")
@@ -137,9 +122,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     fleet.stop()
 
 
-def test_workers_that_do_not_start_are_rolled_back(start, tmp_path):
+def test_workers_that_do_not_start_are_rolled_back(start_fleet, tmp_path):
     """The first worker with the new settings starts, the second does not, and the first is replaced again."""
-    fleet = start(PYTHONPATH=str(tmp_path))
+    fleet = start_fleet(PYTHONPATH=str(tmp_path))
     before, [version] = fleet.pids, fleet.versions(1)
     (tmp_path / "late.py").write_text(loaded_at_most(2, tmp_path))  # by the check, and by the first worker
     with Asking(fleet.url) as asking:
@@ -157,10 +142,10 @@ def test_workers_that_do_not_start_are_rolled_back(start, tmp_path):
     assert len(fleet.pids & before) == 1, "the second worker was never replaced"
 
 
-def test_a_roll_back_that_cannot_end_gives_way_to_a_good_configuration(start, tmp_path):
+def test_a_roll_back_that_cannot_end_gives_way_to_a_good_configuration(start_fleet, tmp_path):
     """Workers with the old settings cannot start any more either."""
     (tmp_path / "old.py").write_text("def find(q: str) -> str:\n    return q\n")
-    fleet = start('[gateway_tools]\ntools = ["old:find"]\n', PYTHONPATH=str(tmp_path))
+    fleet = start_fleet('[gateway_tools]\ntools = ["old:find"]\n', PYTHONPATH=str(tmp_path))
     (tmp_path / "old.py").write_text("raise RuntimeError('no more')\n")
     (tmp_path / "late.py").write_text(loaded_at_most(2, tmp_path))  # by the check, and by the first worker
     fleet.configure(TOOLS)
@@ -178,9 +163,9 @@ def test_a_roll_back_that_cannot_end_gives_way_to_a_good_configuration(start, tm
     assert not fleet.events("reload", state="rolled back")
 
 
-def test_an_idle_websocket_is_closed_with_1012_and_one_with_a_turn_after_it(start, upstream: Upstream):
+def test_an_idle_websocket_is_closed_with_1012_and_one_with_a_turn_after_it(start_fleet, upstream: Upstream):
     upstream.replies["gated"] = Reply(gate := Gate(stream(created(), text("one")), after=(stream(completed()),)))
-    fleet = start(backend(upstream.url))
+    fleet = start_fleet(backend(upstream.url))
     address = fleet.url.replace("http", "ws") + "/v1/responses"
     with connect(address, proxy=None) as idle, connect(address, proxy=None) as busy:
         busy.send(json.dumps({"type": "response.create", "model": "up/gated", "input": "Go.", "store": False}))
@@ -200,9 +185,9 @@ def test_an_idle_websocket_is_closed_with_1012_and_one_with_a_turn_after_it(star
         assert closed.value.rcvd.code == 1012
 
 
-def test_sigterm_during_a_reload_ends_everything_when_its_turns_are_over(start, upstream: Upstream, tmp_path):
+def test_sigterm_during_a_reload_ends_everything_when_its_turns_are_over(start_fleet, upstream: Upstream, tmp_path):
     upstream.replies["gated"] = Reply(gate := Gate(stream(created(), text("one")), after=(stream(completed()),)))
-    fleet = start(backend(upstream.url), PYTHONPATH=str(tmp_path))
+    fleet = start_fleet(backend(upstream.url), PYTHONPATH=str(tmp_path))
     (tmp_path / "late.py").write_text("import time\ntime.sleep(3600)\n")  # the check never ends
     with httpx.Client(trust_env=False, timeout=PATIENCE) as client:
         body = chat_body("up/gated", stream=True)
@@ -219,8 +204,8 @@ def test_sigterm_during_a_reload_ends_everything_when_its_turns_are_over(start, 
     assert fleet.process.wait(PATIENCE) == 0
 
 
-def test_a_worker_that_is_killed_during_a_reload_is_replaced(start, tmp_path):
-    fleet = start(PYTHONPATH=str(tmp_path))
+def test_a_worker_that_is_killed_during_a_reload_is_replaced(start_fleet, tmp_path):
+    fleet = start_fleet(PYTHONPATH=str(tmp_path))
     (tmp_path / "late.py").write_text("import time\ntime.sleep(3600)\n")
     fleet.configure(TOOLS)
     before = fleet.pids
@@ -246,9 +231,9 @@ def keep_idle(idle: dict[int, socket.socket], host: str, port: int) -> None:
         idle[worker] = connection
 
 
-def test_a_draining_worker_is_not_ready_for_those_who_still_ask_it(start):
+def test_a_draining_worker_is_not_ready_for_those_who_still_ask_it(start_fleet):
     """A request that has begun when its worker is replaced is answered with the truth, and is the last."""
-    fleet = start("[server]\nheader_timeout = 300.0\n")
+    fleet = start_fleet("[server]\nheader_timeout = 300.0\n")
     host, port = fleet.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), PATIENCE) as asking:
         asking.sendall(b"GET /readyz HTTP/1.1\r\n")
@@ -266,8 +251,8 @@ def test_a_draining_worker_is_not_ready_for_those_who_still_ask_it(start):
     assert fleet.readiness()[0] == 200
 
 
-def test_the_default_configuration_is_read_again_from_where_it_was_read(start):
-    fleet = start()
+def test_the_default_configuration_is_read_again_from_where_it_was_read(start_fleet):
+    fleet = start_fleet()
     [version] = fleet.versions(1)
     fleet.configure("[debug]\nlevel = 'error'\n" + STORE)
     fleet.reload()
@@ -288,8 +273,8 @@ def files_allowed(pid: int) -> int:
     return int(line.split()[3])
 
 
-def test_more_connections_come_with_more_files(start):
-    fleet = start("[server]\nmax_connections = 10\n", patch=FEW_FILES)
+def test_more_connections_come_with_more_files(start_fleet):
+    fleet = start_fleet("[server]\nmax_connections = 10\n", patch=FEW_FILES)
     before = fleet.pids
     assert {files_allowed(pid) for pid in before} == {600}
     fleet.configure("[server]\nmax_connections = 1000\n")

@@ -13,26 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.fleet import PATIENCE, STORE, Fleet, signal_to, until
+from tests.support.fleet import PATIENCE, STORE, signal_to, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 TOOLS = '[gateway_tools]\ntools = ["late:find"]\n'
 QUICK = "import toolwire.gateway.workers.supervisor as supervisor; supervisor.TICK = 0.3\n"
 """A worker that was ready is hung after three seconds, and one that is not has 36."""
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
-    started: list[Fleet] = []
-
-    def begin(config: str = "", workers: int = 2, patch: str = "", **environment: str) -> Fleet:
-        started.append(Fleet(tmp_path, config, workers, patch, **environment))
-        return started[-1]
-
-    yield begin
-    for fleet in started:
-        fleet.stop()
 
 
 def loaded(folder: Path, code: str) -> dict[str, str]:
@@ -126,16 +113,16 @@ def stalled() -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_database_that_stalls_does_not_end_the_start_nor_kill_anybody(start, stalled: str):
+def test_a_database_that_stalls_does_not_end_the_start_nor_kill_anybody(start_fleet, stalled: str):
     pytest.importorskip("asyncpg")
     impatient = "import toolwire.memory.postgres as postgres; postgres.OPENING = 6.0\n"
-    fleet = start(f'[store]\nurl = "{stalled}"\n', patch=QUICK + impatient)
+    fleet = start_fleet(f'[store]\nurl = "{stalled}"\n', patch=QUICK + impatient)
     assert fleet.readiness()[0] == 200
     assert fleet.lines("worker") == []
 
 
-def test_a_worker_that_takes_its_time_to_start_is_not_hung(start, tmp_path):
-    fleet = start(TOOLS, patch=QUICK, **loaded(tmp_path, "if load > 1: time.sleep(5)"))
+def test_a_worker_that_takes_its_time_to_start_is_not_hung(start_fleet, tmp_path):
+    fleet = start_fleet(TOOLS, patch=QUICK, **loaded(tmp_path, "if load > 1: time.sleep(5)"))
     assert fleet.lines("worker") == []
 
 
@@ -157,8 +144,8 @@ if 1 < load < 5:
 """
 
 
-def test_every_slot_has_attempts_of_its_own(start, tmp_path):
-    fleet = start(TOOLS, workers=3, **loaded(tmp_path, ALL_THREE_END))
+def test_every_slot_has_attempts_of_its_own(start_fleet, tmp_path):
+    fleet = start_fleet(TOOLS, workers=3, **loaded(tmp_path, ALL_THREE_END))
     lost = fleet.events("worker", state="ended", ending="exit code 3")
     assert len(lost) == 3
 
@@ -227,7 +214,7 @@ sys.meta_path.insert(0, Finder())
 """
 
 
-def test_sighup_while_the_program_is_loaded_is_a_reload_after_it(start):
-    fleet = start(patch=HANGUP_WHILE_LOADING)
+def test_sighup_while_the_program_is_loaded_is_a_reload_after_it(start_fleet):
+    fleet = start_fleet(patch=HANGUP_WHILE_LOADING)
     fleet.wait_for("reload", state="done")
     assert fleet.lines("worker") == []
