@@ -29,8 +29,8 @@ from toolwire.gateway.process import Process
 from toolwire.turns.settings import Settings, bytes_of
 from toolwire.turns.trace import Held, TurnTrace
 
-WAITING = 8 * 1024 * 1024
-"""Bytes of raw traces that wait from which no further turn is held whole."""
+WAITING, BUSY_WAITING = 8 * 1024 * 1024, 1024 * 1024
+"""Bytes of raw traces that wait from which no further turn is held whole: in calm times, and while many turns end."""
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of all raw traces, also of running turns, at most."""
 MOST_AT_ONCE = 32
@@ -124,6 +124,7 @@ class Watch:
             self._second, self._count = now, 0
         self._count += 1
         self._ended = now
+        self._held.limit = WAITING if self._count < CALM and self._before < CALM else BUSY_WAITING
         kept = Kept(row, owner)
         if trace.keeps:
             self._at_once -= 1
