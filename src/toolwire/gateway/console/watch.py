@@ -33,8 +33,8 @@ WAITING, BUSY_WAITING = 8 * 1024 * 1024, 1024 * 1024
 """Bytes of raw traces that wait from which no further turn is held whole: in calm times, and while many turns end."""
 MOST_HELD = 32 * 1024 * 1024
 """Bytes of all raw traces, also of running turns, at most."""
-MOST_AT_ONCE = 32
-"""Running turns of which every byte is held."""
+MOST_AT_ONCE, BUSY_AT_ONCE = 32, 4
+"""Running turns of which every byte is held, likewise: there is no time to keep more of them."""
 SHARE = 0.01
 """How much of the time that turns take of the processor may go into keeping them."""
 TRICKLE = 0.003
@@ -92,6 +92,7 @@ class Watch:
         self._waiting: deque[_Waiting] = deque()
         self._wanted: set[str] = set()
         self._at_once = 0  # running turns that are held whole
+        self._most_at_once = MOST_AT_ONCE
         self._ended = 0.0  # when a turn ended last
         self._second, self._count, self._before = 0.0, 0, 0  # when a second began, turns in it and in the one before
         self._more = asyncio.Event()
@@ -106,7 +107,7 @@ class Watch:
     def enter(self, trace: TurnTrace, facts: Mapping[str, Any]) -> None:
         """Who asks is known: is this turn to be kept whole?"""
         self._running[trace.seed] = (trace, facts)
-        if not self._held.has_room or self._at_once >= MOST_AT_ONCE:
+        if not self._held.has_room or self._at_once >= self._most_at_once:
             return
         if self.keeps_everything or "replay_of" in facts or (bool(self.next) and self._is_next(facts["key"])):
             trace.keeps = True
@@ -124,7 +125,9 @@ class Watch:
             self._second, self._count = now, 0
         self._count += 1
         self._ended = now
-        self._held.limit = WAITING if self._count < CALM and self._before < CALM else BUSY_WAITING
+        is_calm = self._count < CALM and self._before < CALM
+        self._held.limit = WAITING if is_calm else BUSY_WAITING
+        self._most_at_once = MOST_AT_ONCE if is_calm else BUSY_AT_ONCE
         kept = Kept(row, owner)
         if trace.keeps:
             self._at_once -= 1
