@@ -18,7 +18,7 @@ SCENARIOS = {
     "plain": ("tool", "", False, 16, 1500),
     "burst-tool": ("tool", "b", True, 32, 200),
     "burst-text": ("text", "b", True, 32, 200),
-    "first-token": ("tiny", "b", True, 1, 200),
+    "first-token": ("tiny", "b", True, 1, 600),
     "paced-tool": ("tool", "p20", True, 100, 100),
 }
 REST = 1.0

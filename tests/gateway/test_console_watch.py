@@ -93,7 +93,7 @@ def test_a_row_counts_for_the_memory_it_takes():
         before = tracemalloc.get_traced_memory()[0]
         for number in range(300):
             calls = tuple(f"{number}{name}" for name in names)
-            ring.add(Kept(Row(f"id{number}", 0.0, "chat", calls=calls, error="x" * 120), "o"))
+            ring.add([Kept(Row(f"id{number}", 0.0, "chat", calls=calls, error="x" * 120), "o")])
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
@@ -220,7 +220,7 @@ def test_every_start_has_a_name_of_its_own():
 def test_one_key_pins_no_more_than_its_share():
     ring = Ring(100_000)
     for number in range(20):
-        ring.add(Kept(Row(f"id{number}", 0.0, "chat", key="ann" if number < 10 else "bob"), "o", b"x" * 2000))
+        ring.add([Kept(Row(f"id{number}", 0.0, "chat", key="ann" if number < 10 else "bob"), "o", b"x" * 2000)])
     size = ring.get("id0").size  # type: ignore[union-attr]
     pinned = [ring.pin(f"id{number}", "ann", 0.5) for number in range(10)]
     assert pinned.count(True) == 25_000 // size
@@ -232,10 +232,10 @@ def test_one_key_pins_no_more_than_its_share():
 def test_numbers_of_changes_say_nothing_of_others():
     ring = Ring(10**6)
     for number in range(5):
-        ring.add(Kept(Row(f"id{number}", 0.0, "chat", key="ann"), "o"))
+        ring.add([Kept(Row(f"id{number}", 0.0, "chat", key="ann"), "o")])
     cursor = ring.now()
     assert ring.since(cursor, 100) == []
-    ring.add(Kept(Row("last", 0.0, "chat", key="bob"), "o"))
+    ring.add([Kept(Row("last", 0.0, "chat", key="bob"), "o")])
     [row] = ring.since(cursor, 100)
     assert (row.id, row.seq > 10**15) == ("last", True)
     assert [row.id for row in ring.since(0, 3)] == ["id0", "id1", "id2"]
@@ -247,8 +247,8 @@ def test_numbers_of_changes_say_nothing_of_others():
 
 def test_a_stream_that_breaks_off_is_an_error():
     counted = Numbers()
-    counted.count(Row("a", 0.0, "chat", status=200, ms=1.0, error="connection_lost"))
-    counted.count(Row("b", 0.0, "chat", status=200, ms=1.0))
+    counted.count([Row("a", 0.0, "chat", status=200, ms=1.0, error="connection_lost")])
+    counted.count([Row("b", 0.0, "chat", status=200, ms=1.0)])
     found = shown([counted.report()])
     assert (found["start"]["errors"], found["hour"]["errors"], found["minutes"][0][1:]) == (1, 1, [2, 1])
 
@@ -266,7 +266,7 @@ def test_so_many_names_of_tools_are_told_apart_and_no_more(monkeypatch: pytest.M
     for minute in range(20):
         clock.now += 60
         for turn in range(10):
-            counted.count(Row("x", 0.0, "chat", ms=1.0, calls=tuple(f"t{minute}_{turn}_{i}" for i in range(30))))
+            counted.count([Row("x", 0.0, "chat", ms=1.0, calls=tuple(f"t{minute}_{turn}_{i}" for i in range(30)))])
     found = counted.report().all
     assert len(found.calls) <= MOST_NAMES + 1
     assert found.calls[OTHERS] > 1000
@@ -275,9 +275,9 @@ def test_so_many_names_of_tools_are_told_apart_and_no_more(monkeypatch: pytest.M
 
 def test_results_are_matched_with_calls_of_another_process():
     one, two = Numbers(), Numbers()
-    one.count(Row("a", 0.0, "chat", ms=1.0, calls=("look", "find"), call_ids=("c1", "c2")))
-    two.count(Row("b", 0.0, "chat", ms=1.0, results=("c1 failed", "c2", "c3")))
-    one.count(Row("c", 0.0, "chat", ms=1.0, results=("c2",)))
+    one.count([Row("a", 0.0, "chat", ms=1.0, calls=("look", "find"), call_ids=("c1", "c2"))])
+    two.count([Row("b", 0.0, "chat", ms=1.0, results=("c1 failed", "c2", "c3"))])
+    one.count([Row("c", 0.0, "chat", ms=1.0, results=("c2",))])
     for when in ("start", "hour"):
         assert shown([one.report(), two.report()])[when]["tools"] == {
             "look": {"calls": 1, "results": 1, "failed": 1},

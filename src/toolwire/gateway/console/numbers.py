@@ -178,16 +178,17 @@ class Numbers:
         self._minutes: deque[Counts] = deque(maxlen=MINUTES)
         self._matches = Matches()
 
-    def count(self, row: Row) -> None:
-        """A turn is over."""
+    def count(self, rows: Iterable[Row]) -> None:
+        """These turns are over."""
         counts = self._minute()
-        counts.add(row)
-        if row.call_ids:
-            self._matches.call(row)
-        for each in row.results:
-            name, failed = self._matches.result(each, self._now)
-            if name:
-                counts.result(name, failed=failed)
+        for row in rows:
+            counts.add(row)
+            if row.call_ids:
+                self._matches.call(row)
+            for each in row.results:
+                name, failed = self._matches.result(each, self._now)
+                if name:
+                    counts.result(name, failed=failed)
 
     def report(self) -> "Report":
         """Everything that was counted, to be added to that of other processes."""

@@ -56,13 +56,13 @@ class Ring:
     def get(self, id: str) -> Kept | None:
         return self._turns.get(id) or self._pinned.get(id)
 
-    def add(self, kept: Kept) -> None:
-        """Keep a turn, whose whole may follow."""
-        self._turns[kept.row.id] = kept
-        self._grow(kept.row.key, kept.measure())
-        self._changed(kept.row)
-        if self.size > self._limit:
-            self._shrink()
+    def add(self, turns: Iterable[Kept]) -> None:
+        """Keep turns, whose whole may follow."""
+        for kept in turns:
+            self._turns[kept.row.id] = kept
+            self._grow(kept.row.key, kept.measure())
+            self._changed(kept.row)
+        self._shrink()
 
     def fill(self, kept: Kept, packed: bytes) -> None:
         """The whole of a turn whose row is here already."""

@@ -1,8 +1,7 @@
 """One line of the list of turns: the facts of a turn, without anything that was said in it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from sys import getsizeof
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -19,6 +18,8 @@ NAMES = 32
 """Most calls and notes that a row names."""
 LONGEST = 128
 """Characters of a name."""
+RAW = 4 * LONGEST
+"""Characters of a name in which secrets are looked for."""
 SIZE = 1000
 """Bytes that a row counts for, beside its texts."""
 
@@ -74,9 +75,10 @@ class Row(msgspec.Struct, gc=False, omit_defaults=True):
     @property
     def size(self) -> int:
         """About how many bytes of memory it takes."""
-        texts = (self.key, self.client, self.session, self.model, self.backend, self.error, self.reason)
-        lists = (*self.calls, *self.call_ids, *self.notes, *self.tried, *self.results)
-        return SIZE + sum(map(getsizeof, texts)) + sum(map(getsizeof, lists))
+        texts = (self.client, self.session, self.model, self.error, self.reason)
+        return SIZE + sum(
+            map(str.__sizeof__, (*texts, *self.calls, *self.call_ids, *self.notes, *self.tried, *self.results))
+        )
 
 
 class Names:
@@ -89,9 +91,14 @@ class Names:
         self._secrets = secrets
         self._known = lru_cache(maxsize=4096)(self._find)
 
-    def of(self, name: str) -> str:
-        """The name as it is kept."""
-        return self._known(name[: 4 * LONGEST]) if name else ""
+    def clean(self, rows: Iterable[Row]) -> None:
+        """Make all such names of these rows as they are kept."""
+        known = self._known
+        for row in rows:
+            row.client, row.session, row.model = known(row.client), known(row.session), known(row.model)
+            row.error, row.reason = known(row.error), known(row.reason)
+            if row.calls:
+                row.calls = tuple([known(name) for name in row.calls])
 
     def _find(self, name: str) -> str:
         data = name.encode(errors="replace")
@@ -99,20 +106,21 @@ class Names:
         return (without_spans(data, spans).decode(errors="replace") if spans else name)[:LONGEST]
 
 
-def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, names: Names) -> Row:
-    """The row of a turn that is under way."""
+def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: str) -> Row:
+    """The row of a turn that is under way, with names as they came."""
     headers = trace.request_headers
     return Row(
         trace.seed,
         trace.wall,
         facts["dialect"],
+        worker=worker,
         key=facts.get("key", ""),
-        client=names.of(_value(headers, b"user-agent")),
-        session=names.of(_session(headers)),
-        model=names.of(facts.get("model", "")),
+        client=_value(headers, b"user-agent"),
+        session=_session(headers),
+        model=facts.get("model", "")[:RAW],
         backend=trace.attempts[-1].backend if trace.attempts else "",
-        ms=round((now - trace.began) * 1000, 1),
-        first_ms=_first(trace),
+        ms=_tenths_ms(now - trace.began),
+        first_ms=_tenths_ms(trace.first - trace.began) if trace.first else 0.0,
         transport=facts.get("transport", ""),
         background="background" in facts,
         replay_of=facts.get("replay_of", ""),
@@ -120,10 +128,8 @@ def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, names: N
     )
 
 
-def finished_row(
-    trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, worker: str, names: Names
-) -> Row:
-    """The row of a turn that is over. Every turn pays for it, so it is made at once."""
+def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, worker: str) -> Row:
+    """The row of a turn that is over, with names as they came. Every turn pays for it, so it is made at once."""
     headers, attempts, usage = trace.request_headers, trace.attempts, stats.usage or _NO_USAGE
     return Row(
         trace.seed,
@@ -132,25 +138,25 @@ def finished_row(
         0,
         worker,
         facts.get("key", ""),
-        names.of(_value(headers, b"user-agent")),
-        names.of(_session(headers)),
-        names.of(facts.get("model", "")),
+        _value(headers, b"user-agent"),
+        _session(headers),
+        facts.get("model", "")[:RAW],
         facts.get("backend", ""),
         tuple([f"{each.backend} {each.status}" for each in attempts[:NAMES]]) if len(attempts) > 1 else (),
         facts["status"],
-        round(seconds * 1000, 1),
-        _first(trace),
+        _tenths_ms(seconds),
+        _tenths_ms(trace.first - trace.began) if trace.first else 0.0,
         facts["stream"],
         usage.input,
         usage.output,
         usage.cached,
         usage.reasoning,
-        tuple([names.of(name) for name in stats.call_names[:NAMES]]) if stats.call_names else (),
+        tuple([name[:RAW] for name in stats.call_names[:NAMES]]) if stats.call_names else (),
         tuple([id[:LONGEST] for id in stats.call_ids[:NAMES]]) if stats.call_ids else (),
         len(stats.call_ids),
         tuple(stats.counts)[:NAMES] if stats.counts else (),
-        names.of(facts.get("error", "")),
-        names.of(getattr(stats.ending, "reason", "")),
+        facts.get("error", "")[:RAW],
+        getattr(stats.ending, "reason", "")[:RAW],
         facts.get("transport", ""),
         "background" in facts,
         facts.get("replay_of", ""),
@@ -161,12 +167,13 @@ def finished_row(
 _NO_USAGE = Usage()
 
 
-def _first(trace: TurnTrace) -> float:
-    return round((trace.first - trace.began) * 1000, 1) if trace.first else 0.0
+def _tenths_ms(seconds: float) -> float:
+    """Milliseconds with one decimal; `round` takes longer."""
+    return int(seconds * 10_000) / 10
 
 
 def _value(headers: Mapping[bytes, bytes], name: bytes) -> str:
-    return headers[name][: 4 * LONGEST].decode("latin-1") if name in headers else ""
+    return headers[name][:RAW].decode("latin-1") if name in headers else ""
 
 
 def _session(headers: Mapping[bytes, bytes]) -> str:

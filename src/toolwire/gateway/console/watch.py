@@ -45,6 +45,8 @@ IDLE, IDLE_SHARE = 0.2, 0.25
 """Seconds without a turn after which there is time for much more, and how much."""
 AHEAD = 0.003
 """Seconds of work that may be done at once after a rest."""
+TOGETHER, DELAY = 32, 0.05
+"""Rows that are put into the ring at once: so many, or those of so many seconds."""
 MOST_CAPTURED = 1000
 """Turns that can be asked for with "capture the next turns"."""
 SHORTEST_SECRET = 4
@@ -67,8 +69,9 @@ class Watch:
     """What one process knows of its turns."""
 
     def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop, token: str, process: Process) -> None:
-        self.ring = Ring(bytes_of(settings.console.max_size))
-        self.numbers = Numbers()
+        self._ring = Ring(bytes_of(settings.console.max_size))
+        self._numbers = Numbers()
+        self._over: list[Kept] = []  # turns that are not in the ring yet
         self.process = token_hex(8)
         """Which start of which process this is: after another one all numbers begin anew."""
         self._worker = str(process.slot) if process.slot is not None else ""
@@ -117,17 +120,7 @@ class Watch:
         """A turn is over. A request of somebody who was not let in was none."""
         if self._running.pop(trace.seed, None) is None and facts["status"] in _REFUSED:
             return
-        row = finished_row(trace, facts, stats, seconds, self._worker, self._names)
-        self.numbers.count(row)
-        now = self._loop.time()
-        if now - self._second >= 1.0:
-            self._before = self._count if now - self._second < 2.0 else 0
-            self._second, self._count = now, 0
-        self._count += 1
-        self._ended = now
-        is_calm = self._count < CALM and self._before < CALM
-        self._held.limit = WAITING if is_calm else BUSY_WAITING
-        self._most_at_once = MOST_AT_ONCE if is_calm else BUSY_AT_ONCE
+        row = finished_row(trace, facts, stats, seconds, self._worker)
         kept = Kept(row, owner)
         if trace.keeps:
             self._at_once -= 1
@@ -140,8 +133,38 @@ class Watch:
             trace.release()
             if self.keeps_everything:
                 row.kept = "busy"
-                self.busy[row.key] += 1
-        self.ring.add(kept)
+        over = self._over
+        over.append(kept)
+        if len(over) == 1:
+            self._loop.call_later(DELAY, self._settle)
+        elif len(over) == TOGETHER:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Count the turns that are over, and put their rows into the ring. Many at once cost a quarter of what they
+        would cost one by one, between turns that use the processor's caches for something else."""
+        over, self._over = self._over, []
+        if not over:
+            return
+        self._measure(len(over))
+        rows = [kept.row for kept in over]
+        self._names.clean(rows)
+        self._numbers.count(rows)
+        self._ring.add(over)
+        if self.keeps_everything:
+            self.busy.update([row.key for row in rows if row.kept == "busy"])
+
+    def _measure(self, count: int) -> None:
+        """So many turns more are over: is this a calm time?"""
+        now = self._loop.time()
+        if now - self._second >= 1.0:
+            self._before = self._count if now - self._second < 2.0 else 0
+            self._second, self._count = now, 0
+        self._count += count
+        self._ended = now
+        is_calm = self._count < CALM and self._before < CALM
+        self._held.limit = WAITING if is_calm else BUSY_WAITING
+        self._most_at_once = MOST_AT_ONCE if is_calm else BUSY_AT_ONCE
 
     def forget(self, trace: TurnTrace) -> None:
         """It was no turn."""
@@ -150,6 +173,18 @@ class Watch:
         trace.release()
 
     # For the console
+
+    @property
+    def ring(self) -> Ring:
+        """All turns that are over."""
+        self._settle()
+        return self._ring
+
+    @property
+    def numbers(self) -> Numbers:
+        """The numbers of all turns that are over."""
+        self._settle()
+        return self._numbers
 
     def capture(self, key: str, count: int) -> None:
         """Keep the next turns of a key, or of everybody, whole."""
@@ -161,9 +196,8 @@ class Watch:
     def running(self) -> list[Row]:
         """The rows of the turns that are under way."""
         now = time.perf_counter()
-        rows = [running_row(trace, facts, now, self._names) for trace, facts in self._running.values()]
-        for row in rows:
-            row.worker = self._worker
+        rows = [running_row(trace, facts, now, self._worker) for trace, facts in self._running.values()]
+        self._names.clean(rows)
         return rows
 
     async def prepared(self, id: str) -> Kept | None:
