@@ -10,6 +10,28 @@ from tests.support.gateway import Gateway
 PATIENCE = 90.0
 """Seconds that anything may take on a busy machine."""
 
+PAGES = r"""
+const PATIENCE = 120000;
+
+async function open(width, scheme, mayFail = false) {
+  const context = await browser.newContext({ viewport: { width, height: 800 }, colorScheme: scheme, reducedMotion: "reduce", acceptDownloads: true });
+  await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: given.url });
+  context.setDefaultTimeout(PATIENCE);
+  const page = await context.newPage();
+  page.on("console", (message) => { if (!mayFail && ["error", "warning"].includes(message.type())) seen.said.push(`${message.type()}: ${message.text()}`); });
+  page.on("pageerror", (error) => seen.said.push(String(error)));
+  page.on("request", (request) => { if (!/^(data|blob):/.test(request.url()) && !request.url().startsWith(given.url)) seen.elsewhere.push(request.url()); });
+  return page;
+}
+async function go(page, hash, view) {
+  await page.evaluate((wanted) => { document.getElementById("main").dataset.view = ""; location.hash = wanted; }, hash);
+  await page.waitForSelector(`main[data-view="${view}"]`);
+}
+let seen = { said: [], elsewhere: [] };
+"""
+"""For a script that drives a browser: `open` opens a page whose complaints and foreign requests are `seen`, `go` goes to
+a view of the console."""
+
 
 class ConsoleClient:
     """Somebody who looks, by the token or by a key."""
