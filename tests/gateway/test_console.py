@@ -361,6 +361,26 @@ def test_a_turn_is_listed_while_it_runs(gateway, upstream, console):
     assert console.wait_for(model="up/slow")["status"] == 499
 
 
+def test_a_turn_under_way_shows_what_was_said_so_far(gateway, upstream, console):
+    half = stream(created(), text("Let me see."), call("c1", "look", '{"at":'))
+    upstream.replies["half"] = Reply([half[: half.rindex(b"event: response.function_call_arguments.done")], Hold()])
+    body = chat_body("up/half", stream=True, tools=[tool("look", at={"type": "string"})])
+    with httpx.stream("POST", f"{gateway.url}/v1/chat/completions", json=body, timeout=90) as answer:
+        pieces = answer.iter_bytes()
+        until(lambda: b"Let me see." in next(pieces))
+        [id] = [row["id"] for worker in console.get("turns")["workers"] for row in worker["running"]]
+        found = console.get(f"turns/{id}")
+        again = console.get(f"turns/{id}")
+    assert found["row"]["kept"] == "running"
+    [made] = found["whole"]["calls"]
+    assert (made["model"]["arguments"], made["model"]["complete"]) == ('{"at":', False)
+    assert found["whole"]["answer"]["text"] == "Let me see."
+    assert json.loads(found["whole"]["request"]["body"]) == body
+    assert again["whole"] == found["whole"]
+    over = console.turn(model="up/half")
+    assert (over["row"]["status"], over["whole"]["calls"][0]["model"]["arguments"]) == (499, '{"at":')
+
+
 def test_a_kept_turn_stays_until_it_is_let_go(gateway, console):
     ask(gateway, chat_body("demo-short"))
     row = console.wait_for(model="demo-short")

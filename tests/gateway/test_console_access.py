@@ -19,7 +19,7 @@ from tests.support.console import ConsoleClient
 from tests.support.fleet import until
 from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, tool
-from tests.support.upstream import Reply, Upstream
+from tests.support.upstream import Hold, Reply, Upstream
 from toolwire.core import recording
 from toolwire.core.bounds import run_steps
 from toolwire.core.notes import TurnStats
@@ -331,6 +331,18 @@ def test_a_key_sees_its_own_turns_and_nobody_elses(keyed: Gateway):
             assert answer.status_code == 403
 
 
+def test_a_turn_under_way_is_shown_to_its_key_only(keyed: Gateway):
+    with ConsoleClient(keyed, "eve-key-123456") as eve, ConsoleClient(keyed, "bob-key-123456") as bob:
+        eve.post("capture", count=1)
+        headers, body = {"authorization": "Bearer ann-key-123456"}, chat_body("demo-silent", stream=True)
+        with httpx.stream("POST", f"{keyed.url}/v1/chat/completions", json=body, headers=headers, timeout=90):
+            [id] = [row["id"] for worker in eve.get("turns")["workers"] for row in worker["running"]]
+            assert eve.get(f"turns/{id}")["whole"] is not None
+            assert [row for worker in bob.get("turns")["workers"] for row in worker["running"]] == []
+            assert bob.http.get(f"/console/api/turns/{id}").status_code == 404
+        eve.wait_for(model="demo-silent")
+
+
 def test_a_key_is_told_of_its_own_turns_only(keyed: Gateway):
     with ConsoleClient(keyed) as token, ConsoleClient(keyed, "ann-key-123456") as ann:
         ask(keyed, "bob-key-123456")
@@ -454,6 +466,21 @@ def test_secrets_are_out_of_what_is_kept(keyless: Gateway, upstream: Upstream, m
         assert found["whole"]["attempts"][0]["withheld"]
         assert found["whole"]["answer"]["withheld"]
         assert spelt == ""
+
+
+def test_a_secret_that_is_being_written_is_not_shown_either(keyless: Gateway, upstream: Upstream):
+    most = OWN[:-1]
+    upstream.replies["half-secret"] = Reply([created(), text("It is: "), text(most[:15]), text(most[15:]), Hold()])
+    body = chat_body("up/half-secret", stream=True)
+    with httpx.stream("POST", f"{keyless.url}/v1/chat/completions", json=body, timeout=90) as answer:
+        pieces = answer.iter_bytes()
+        until(lambda: most[15:].encode() in next(pieces))
+        with ConsoleClient(keyless) as console:
+            [id] = [row["id"] for worker in console.get("turns")["workers"] for row in worker["running"]]
+            found = console.get(f"turns/{id}")["whole"]
+    assert "half-secret" in found["request"]["body"]
+    assert [attempt["withheld"] for attempt in found["attempts"]] == [True]
+    assert most[15:] not in json.dumps(found)
 
 
 def packed_secrets() -> bytes:

@@ -302,15 +302,18 @@ await page.waitForFunction(() => /get_weather/.test(document.querySelector(".tri
 const watcher = await page.context().newPage();
 await watcher.goto(given.url);
 await watcher.click(".row.live a");
-await watcher.waitForSelector('main[data-view="turn"] .note:not(.stale)');
+await watcher.waitForSelector('main[data-view="turn"] .call');
+await watcher.click("summary >> text=Of request and answer");
 seen.held = { before: await watcher.locator("main").innerText(), tried: await page.locator(".tried").innerText() };
 await page.click("text=Stop");
 await page.waitForSelector(".tried a");
 await judge(page, "tried 1280 light");
 await shoot(page, "tried-1280-light");
 seen.held.stopped = await page.locator(".tried [role=status]").innerText();
-await watcher.waitForSelector("article.turn");
+await watcher.waitForSelector("text=Download recording");
 seen.held.after = await watcher.locator("main").innerText();
+seen.held.unfolded = await watcher.evaluate(() => [...document.querySelectorAll("main details[open]")].map((each) => each.dataset.part));
+seen.held.focused = await watcher.evaluate(() => document.activeElement.parentElement.dataset.part);
 await go(page, `#/turn/${given.turns.repaired}`, "turn");
 await page.fill("#model", "up/b-held");
 const ended = page.waitForEvent("requestfailed", (request) => request.url().endsWith("/replay"));
@@ -594,9 +597,17 @@ def test_an_answer_is_shown_while_it_comes_and_can_be_stopped(seen):
     held = seen["held"]
     assert "Wait." in held["tried"]
     assert "Stopped." in held["stopped"]
-    assert "This turn is under way." in held["before"]
     assert "up/b-held" in held["after"]
     assert "under way" not in held["after"]
+
+
+def test_a_turn_that_is_under_way_shows_what_was_said_so_far(seen):
+    held = seen["held"]
+    for words in ("This turn is under way.", "Wait.", "get_weather", '{"city":"Paris"}', "1 call"):
+        assert words in held["before"]
+    for words in ("Replay", "withheld", "not complete"):
+        assert words not in held["before"]
+    assert (held["unfolded"], held["focused"]) == (["Text", "headers"], "headers")
 
 
 def test_an_answer_is_read_piece_by_piece(seen):

@@ -5,6 +5,7 @@ trace later is the watcher's affair. A trace that has taken all it may take has 
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from time import perf_counter, time
 
 import msgspec
@@ -102,6 +103,13 @@ class TurnTrace:
         self.held.size += size
         return True
 
+    def so_far(self) -> "TurnTrace":
+        """A copy of what has passed by now, to which nothing is added any more."""
+        made = copy(self)
+        made.written = list(self.written)
+        made.attempts = [each.so_far(made) for each in self.attempts]
+        return made
+
     def release(self) -> None:
         """Hold nothing any more. Attempts know their turn, and would stay with it until the collector finds them."""
         self.held.size -= self.size
@@ -159,6 +167,12 @@ class AttemptTrace:
         size = 0 if body is self.turn.request else len(body)
         if self.turn.takes(size + ENTRY):
             self.sent.append((perf_counter(), path, body))
+
+    def so_far(self, turn: TurnTrace) -> "AttemptTrace":
+        made = copy(self)
+        made.turn = turn
+        made.sent, made.reads = list(self.sent), list(self.reads)
+        return made
 
     def reply(self, status: int, headers: Mapping[str, str]) -> None:
         """The head of the reply is here."""

@@ -93,7 +93,7 @@ class Local:
         }
 
     async def _turn(self, viewer: Viewer, given: dict[str, Any]) -> Any:
-        kept = await self._find(viewer, given["id"])
+        kept = await self._watch.so_far(given["id"], viewer.sees) or await self._find(viewer, given["id"])
         return await asyncio.to_thread(turn_view, kept) if kept is not None else None
 
     async def _recording(self, viewer: Viewer, given: dict[str, Any]) -> Any:

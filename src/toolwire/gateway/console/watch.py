@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from toolwire.core.bounds import Steps
+from toolwire.core.bounds import Steps, run_steps
 from toolwire.core.events import Note
 from toolwire.core.notes import TurnStats
 from toolwire.gateway.console.keep import pack, whole_turn
@@ -47,6 +47,8 @@ AHEAD = 0.003
 """Seconds of work that may be done at once after a rest."""
 TOGETHER, DELAY = 32, 0.05
 """Rows that are put into the ring at once: so many, or those of so many seconds."""
+MOST_LIVE = 1024 * 1024
+"""Bytes of a turn that are shown while it is under way."""
 MOST_CAPTURED = 1000
 """Turns that can be asked for with "capture the next turns"."""
 SHORTEST_SECRET = 4
@@ -200,6 +202,20 @@ class Watch:
         self._names.clean(rows)
         return rows
 
+    async def so_far(self, id: str, sees: Callable[[str], bool]) -> Kept | None:
+        """A turn that is under way, if its key may be seen: its facts, and what was said by now if that is not much."""
+        if id not in self._running:
+            return None
+        trace, facts = self._running[id]
+        if not sees(facts["key"]):
+            return None
+        row = running_row(trace, facts, time.perf_counter(), self._worker)
+        self._names.clean([row])
+        if not trace.keeps or trace.size > MOST_LIVE:
+            return Kept(row, "")
+        steps = self._steps(_Waiting(trace.so_far(), Kept(row, ""), []))
+        return Kept(row, "", await asyncio.to_thread(run_steps, steps))
+
     async def prepared(self, id: str) -> Kept | None:
         """A turn, as whole as it is going to be: one that still waits is prepared now."""
         kept = self.ring.get(id)
@@ -272,6 +288,8 @@ class Watch:
         trace, row = waiting.trace, waiting.kept.row
         own = presented_key(trace.request_headers)
         secrets = (*self.secrets, own) if len(own) >= SHORTEST_SECRET else self.secrets
+        if row.kept == "running":  # a model may be in the middle of one
+            secrets += tuple(secret[:end] for secret in secrets for end in range(len(secret) // 2 + 1, len(secret)))
         try:
             is_socket = row.transport == "websocket"
             whole = yield from whole_turn(trace, row.dialect, waiting.notes, secrets, is_socket=is_socket)

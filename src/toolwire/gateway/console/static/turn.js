@@ -5,7 +5,7 @@ import { clear, clock, count, download, duration, h, plural, pre, pretty, say, s
 import { compared, marked } from "./diff.js";
 import { lanes } from "./lanes.js";
 import { polled } from "./poll.js";
-import { keep, known, refresh, running } from "./rows.js";
+import { keep, known, refresh } from "./rows.js";
 import { save } from "./save.js";
 import { table } from "./table.js";
 
@@ -15,37 +15,35 @@ const PATHS = { chat: "/v1/chat/completions", responses: "/v1/responses", messag
 export async function turn(main, id) {
   const who = await me();
   const leaving = new AbortController(); // ends a replay
-  const over = async () => draw(main, who, await get(`turns/${encodeURIComponent(id)}`), leaving.signal);
-  await refresh();
-  if (!running.has(id)) {
-    await over();
-    return () => leaving.abort();
-  }
-  const poll = polled(EVERY, async () => {
+  let drawn;
+  const load = async () => {
     await refresh();
-    if (running.has(id)) return underWay(main, poll, running.get(id));
-    await over();
-    poll.stop();
-  });
-  await poll.now();
+    const found = await get(`turns/${encodeURIComponent(id)}`);
+    const now = JSON.stringify([found.row.kept, found.whole]);
+    if (now === drawn) main.querySelector(".facts").replaceWith(facts(found.row)); // nothing new was said
+    else draw(main, who, found, leaving.signal, poll.stale);
+    drawn = now;
+    return found.row.kept === "running";
+  };
+  const poll = polled(EVERY, async () => { if (!await load()) poll.stop(); });
+  if (await load()) poll.now();
   return () => {
     poll.stop();
     leaving.abort();
   };
 }
 
-function draw(main, who, { row, whole }, signal) {
+// A turn that is under way is drawn again and again; what was unfolded stays so, and keeps the focus.
+function draw(main, who, { row, whole }, signal, stale) {
+  const unfolded = new Set([...main.querySelectorAll("details[open]")].map((each) => each.dataset.part));
+  const focused = main.contains(document.activeElement) ? document.activeElement.parentElement.dataset.part : undefined;
   const answered = results(row);
   const article = h("article", { class: "turn" }, summary(row, whole), notes(row, whole, who), whole ? [
     section("Time line", lanes(row, whole, answered)), calls(whole, row, answered, who), said(whole), requests(whole, row), streams(whole, row), headers(whole),
   ] : null);
-  clear(main, crumbs(row), h("h1", {}, title(row)), buttons(row, whole, who, article, signal), article);
-}
-
-// What is known of a turn that is not over.
-function underWay(main, poll, row) {
-  clear(main, crumbs(row), h("h1", {}, title(row)), poll.stale,
-    h("section", {}, facts(row), h("p", { class: "note", role: "status" }, "This turn is under way. What was said is shown when it is over.")));
+  for (const each of article.querySelectorAll("details")) each.open ||= unfolded.has(each.dataset.part);
+  clear(main, crumbs(row), h("h1", {}, title(row)), row.kept === "running" ? stale : buttons(row, whole, who, article, signal), article);
+  if (focused) article.querySelector(`[data-part="${focused}"] > summary`)?.focus({ preventScroll: true });
 }
 
 function crumbs(row) {
@@ -58,6 +56,11 @@ export function title(row) {
 
 function section(name, ...content) {
   return h("section", {}, h("h2", {}, name), content);
+}
+
+// A part that is folded at first; it is known by its name when it is drawn again.
+function fold(name, summary, ...content) {
+  return h("details", { "data-part": name }, h("summary", {}, summary), content);
 }
 
 function facts(row) {
@@ -78,8 +81,9 @@ function summary(row, whole) {
   const missing = {
     facts: "Only the facts of this turn are kept. Where the gateway has keys, that is the rule; “Capture the next turns” on the list of turns keeps more.",
     busy: "Only the facts of this turn are kept: the gateway was too busy to keep more.",
+    running: "What was said is shown when the turn is over, if it is kept.",
   }[row.kept ?? "facts"];
-  return h("section", {}, facts(row),
+  return h("section", {}, facts(row), row.kept === "running" ? h("p", { class: "note", role: "status" }, "This turn is under way.") : null,
     row.replay_of && row.replay_of !== "form" ? h("p", {}, "A replay of ", h("a", { href: `#/turn/${row.replay_of}` }, row.replay_of), ".") : null,
     whole ? null : h("p", { class: "note" }, missing ?? "The content of this turn could not be kept."),
     whole?.cut ? h("p", { class: "note" }, "The turn was longer than what is kept of one; its end is missing here.") : null);
@@ -115,25 +119,32 @@ function calls(whole, row, answered, who) {
     const about = whole.notes.filter((note) => note.subject && [own.id, own.name, call.model?.id, call.model?.name].includes(note.subject.split(" ")[0]));
     const loose = call.same || about.length ? [] : whole.notes.filter((note) => /^(call|arguments|name|text_call|id_)/.test(note.code));
     const result = answered.get(own.id);
-    return h("div", { class: `call ${call.client ? (call.same ? "good" : "noted") : "bad"}` },
+    return h("div", { class: `call ${kind(call, row)}` },
       h("h3", {}, own.name || "(no name)", " ", h("code", {}, own.id),
         result ? h("a", { class: `chip ${result.failed ? "bad" : "good"}`, href: `#/turn/${result.turn}` }, `${result.failed ? "failed" : "result"} after ${duration((result.at - row.at) * 1000)}`) : null),
       h("div", { class: "columns three" },
-        column("As the model sent it", call.model ? form(call.model) : call.written ? [h("p", { class: "soft" }, "Written in its text:"), pre(call.written, "Text of the model")] : h("p", { class: "soft" }, whole.attempts.some((each) => each.withheld) ? "Not kept: a secret was spread over the frames." : "Not found in the reply.")),
-        column("What was changed", change(call), [...about, ...loose].map((note) => h("p", {}, noteLink(note), " ", note.says || who.notes[note.code] || ""))),
-        column("As the client got it", call.client ? form(call.client) : h("p", { class: "bad" }, "It was withheld."))));
+        column("As the model sent it", call.model ? form(call.model, row) : call.written ? [h("p", { class: "soft" }, "Written in its text:"), pre(call.written, "Text of the model")] : h("p", { class: "soft" }, whole.attempts.some((each) => each.withheld) ? "Not kept: a secret was spread over the frames." : "Not found in the reply.")),
+        column("What was changed", change(call, row), [...about, ...loose].map((note) => h("p", {}, noteLink(note), " ", note.says || who.notes[note.code] || ""))),
+        column("As the client got it", call.client ? form(call.client, row) : row.kept === "running" ? h("p", { class: "soft" }, "Not yet.") : h("p", { class: "bad" }, "It was withheld."))));
   }));
+}
+
+function kind(call, row) {
+  if (row.kept === "running") return "";
+  return call.client ? (call.same ? "good" : "noted") : "bad";
 }
 
 function column(name, ...content) {
   return h("div", {}, h("h4", {}, name), content);
 }
 
-function form(call) {
-  return [call.complete ? null : h("p", { class: "bad" }, "The call is not complete."), pre(call.arguments || "(no arguments)", `Arguments of ${call.name}`)];
+function form(call, row) {
+  const missing = row.kept === "running" ? h("p", { class: "soft" }, "The rest of it is still to come.") : h("p", { class: "bad" }, "The call is not complete.");
+  return [call.complete ? null : missing, pre(call.arguments || "(no arguments)", `Arguments of ${call.name}`)];
 }
 
-function change(call) {
+function change(call, row) {
+  if (row.kept === "running" && !(call.client?.complete && call.model?.complete)) return h("p", { class: "soft" }, "It is not known yet.");
   if (!call.client || !call.model) return h("p", {}, call.client ? "Text became a call." : "Nothing of it reached the client.");
   if (call.same) return h("p", { class: "soft" }, "Nothing.");
   const parts = [["name", call.model.name, call.client.name], ["id", call.model.id, call.client.id], ["arguments", call.model.arguments, call.client.arguments]];
@@ -143,7 +154,11 @@ function change(call) {
 function said(whole) {
   const texts = [["Reasoning", whole.answer.reasoning], ["Text", whole.answer.text]].filter(([, text]) => text);
   if (!texts.length) return null;
-  return section("Said", texts.map(([name, text]) => h("details", { open: name === "Text" }, h("summary", {}, `${name}, ${plural(text.length, "character")}`), pre(text, name))));
+  return section("Said", texts.map(([name, text]) => {
+    const part = fold(name, `${name}, ${plural(text.length, "character")}`, pre(text, name));
+    part.open = name === "Text";
+    return part;
+  }));
 }
 
 function requests(whole, row) {
@@ -151,7 +166,7 @@ function requests(whole, row) {
   const sent = attempt?.sent ?? [];
   const given = whole.request.body;
   const other = sent.length === 1 ? sent[0].body : sent.map((each) => `${each.path}\n${pretty(each.body)}`).join("\n\n");
-  return section("Requests", h("details", {}, h("summary", {}, `The client’s, ${size(given.length)}${sent.length ? `, beside what ${attempt.backend} was sent, ${size(other.length)}` : ""}`),
+  return section("Requests", fold("requests", `The client’s, ${size(given.length)}${sent.length ? `, beside what ${attempt.backend} was sent, ${size(other.length)}` : ""}`,
     sent.length
       ? compared(pretty(given), sent.length === 1 ? pretty(other) : other, [`From the client, ${row.dialect}`, `To ${attempt.backend}, ${attempt.kind}`])
       : [h("p", { class: "soft" }, "This backend runs inside the gateway and is sent nothing."), pre(pretty(given), "Request of the client")]));
@@ -161,10 +176,10 @@ function streams(whole, row) {
   const body = (stream, label) => stream.withheld
     ? h("p", { class: "note" }, "Not kept: a secret was spread over its frames.")
     : pre(stream.parts.map(([, text]) => text).join(""), label);
-  return section("Streams", whole.attempts.map((attempt, index) => h("details", {},
-    h("summary", {}, `${whole.attempts.length > 1 ? `Attempt ${index + 1}: ` : ""}${attempt.backend}, status ${attempt.status || "none"}, ${plural(attempt.frames.length, "frame")}${index === whole.attempts.length - 1 ? `, beside the client’s ${plural(whole.answer.frames.length, "frame")}` : ""}`),
+  return section("Streams", whole.attempts.map((attempt, index) => fold(`stream ${index}`,
+    `${whole.attempts.length > 1 ? `Attempt ${index + 1}: ` : ""}${attempt.backend}, status ${attempt.status || "none"}, ${plural(attempt.frames.length, "frame")}${index === whole.attempts.length - 1 ? `, beside the client’s ${plural(whole.answer.frames.length, "frame")}` : ""}`,
     h("div", { class: "columns two" },
-      column(`From ${attempt.backend}`, body(attempt, `Bytes from ${attempt.backend}`), attempt.failure ? h("p", { class: "bad" }, attempt.failure) : null),
+      column(`From ${attempt.backend}`, body(attempt, `Bytes from ${attempt.backend}`), attempt.failure && row.kept !== "running" ? h("p", { class: "bad" }, attempt.failure) : null),
       index === whole.attempts.length - 1 ? column(`To the client, ${row.dialect}`, body(whole.answer, "Bytes to the client")) : null))),
   whole.attempts.length ? null : pre(whole.answer.parts.map(([, text]) => text).join(""), "Bytes to the client"));
 }
@@ -172,7 +187,7 @@ function streams(whole, row) {
 function headers(whole) {
   const table = (name, list) => list.length ? h("div", {}, h("h4", {}, name), h("dl", { class: "facts" }, list.map(([header, value]) => [h("dt", {}, header), h("dd", {}, value)]))) : null;
   const last = whole.attempts.at(-1);
-  return section("Headers", h("details", {}, h("summary", {}, "Of request and answer, on both sides"), h("div", { class: "columns two" },
+  return section("Headers", fold("headers", "Of request and answer, on both sides", h("div", { class: "columns two" },
     table("Request of the client", whole.request.headers), table("Request to the backend", last?.sent_headers ?? []),
     table("Answer of the backend", last?.headers ?? []), table("Answer to the client", whole.answer.headers))));
 }
