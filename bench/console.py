@@ -50,12 +50,13 @@ def main(rounds: int, only: str) -> None:
             gateways[name] = Program(command, core, f"http://127.0.0.1:{port}/healthz")
             programs.append(gateways[name])
             load(port, body_for("up/mock-tool-b", streamed=True), 16, 100)
-        print(f"{'ring on / off':22}{'CPU':>8}{'bar':>6}{'us on':>10}{'us off':>10}", flush=True)
+        print(f"{'ring on / off':22}{'CPU':>8}{'least':>8}{'most':>8}{'bar':>6}{'us on':>10}{'us off':>10}", flush=True)
         for scenario in only.split(",") if only else SCENARIOS:
             pairs = [_pair(gateways, scenario, number) for number in range(PAIRS * rounds)]
-            ratio = statistics.median(on / off for on, off in pairs)
+            ratios = [on / off for on, off in pairs]
+            columns = "".join(f"{each:8.3f}" for each in (statistics.median(ratios), min(ratios), max(ratios)))
             on, off = (statistics.median(each) for each in zip(*pairs, strict=True))
-            print(f"{scenario:22}{ratio:8.3f}{MOST:6.2f}{on:10.0f}{off:10.0f}", flush=True)
+            print(f"{scenario:22}{columns}{MOST:6.2f}{on:10.0f}{off:10.0f}", flush=True)
     finally:
         for program in reversed(programs):
             program.stop()
