@@ -413,7 +413,7 @@ def test_all_workers_together_capture_as_many_turns_as_were_asked_for(tmp_path: 
                 time.sleep(0.02)
             rows = until(lambda: len(rows := console.rows()) == 40 and rows)
             assert {row["worker"] for row in rows} == {"0", "1"}
-            assert [row["kept"] != "facts" for row in rows if "kept" in row].count(True) == 3
+            assert [row["kept"] != "metadata" for row in rows if "kept" in row].count(True) == 3
             assert {worker["capturing"] for worker in console.get("turns")["workers"]} == {0}
     finally:
         fleet.stop()

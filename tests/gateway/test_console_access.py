@@ -22,12 +22,12 @@ from tests.support.gateway import Gateway, backend, chat_body, tool
 from tests.support.upstream import Hold, Reply, Upstream
 from toolwire.core import recording
 from toolwire.core.bounds import run_steps
-from toolwire.core.notes import TurnStats
 from toolwire.gateway.console import checks, keep
 from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.keep import pack, whole_turn
 from toolwire.gateway.console.routes import Console
-from toolwire.gateway.console.watch import known_secrets
+from toolwire.gateway.console.rows import Row
+from toolwire.gateway.console.secrets import known_secrets
 from toolwire.gateway.keys import Keys
 from toolwire.gateway.log import Log
 from toolwire.turns.checks import faults
@@ -368,7 +368,7 @@ def test_results_are_counted_where_only_facts_are_kept_and_for_a_key(keyed: Gate
     history += [made, {"role": "tool", "tool_call_id": id, "content": "Error: no"}]
     turn()
     with ConsoleClient(keyed) as token, ConsoleClient(keyed, "bob-key-123456") as bob:
-        assert bob.wait_for(results=[f"{id} failed"]).get("kept", "facts") == "facts"
+        assert bob.wait_for(results=[f"{id} failed"]).get("kept", "metadata") == "metadata"
         for console in (token, bob):
             counted = console.get("numbers")["start"]["tools"]["bobs_weather"]
             assert (counted["results"], counted["failed"]) == (1, 1)
@@ -415,7 +415,7 @@ def test_where_there_are_keys_only_facts_are_kept_until_somebody_asks_for_more(k
         before = {row["id"] for row in bob.rows()}
         ask(keyed, "bob-key-123456", model="demo-short")
         facts = bob.wait_for(model="demo-short")
-        assert (facts.get("kept", "facts"), bob.get(f"turns/{facts['id']}")["whole"]) == ("facts", None)
+        assert (facts.get("kept", "metadata"), bob.get(f"turns/{facts['id']}")["whole"]) == ("metadata", None)
         assert facts["id"] not in before
         bob.post("capture", count=1)
         ask(keyed, "ann-key-123456", model="demo-parallel")  # another's turn does not count
@@ -423,7 +423,7 @@ def test_where_there_are_keys_only_facts_are_kept_until_somebody_asks_for_more(k
         ask(keyed, "bob-key-123456", model="demo-refusal")
         row = bob.wait_for(model="demo-length")
         assert bob.get(f"turns/{row['id']}")["whole"] is not None
-        assert bob.wait_for(model="demo-refusal").get("kept", "facts") == "facts"
+        assert bob.wait_for(model="demo-refusal").get("kept", "metadata") == "metadata"
 
 
 # Secrets
@@ -492,7 +492,7 @@ def packed_secrets() -> bytes:
     attempt.reply(200, {"content-type": "text/event-stream"})
     attempt.read(stream(created(), text(f"{VENDOR} {OWN}"), completed()))
     trace.wrote([f'data: {{"choices":[{{"index":0,"delta":{{"content":"{OWN}"}}}}]}}\n\n'.encode()])
-    turn = run_steps(whole_turn(trace, "chat", TurnStats().notes, (OWN.encode(), CLIENTS.encode()), is_socket=False))
+    turn = run_steps(whole_turn(trace, Row("id", 0.0, "chat"), [], (OWN.encode(), CLIENTS.encode())))
     return zlib.decompress(run_steps(pack(turn)))
 
 

@@ -49,7 +49,7 @@ FILTERS = {
     "replay": "c",
     "replay:a": "c",
     "kept:whole": "a",
-    "facts": "b",
+    "metadata": "b",
     "note:": "b",
     "-error:": "ac",
     "note:retried -tool:search": "b",
@@ -242,7 +242,7 @@ await page.context().close();
 
 LIST = r"""
 page = await open(1280, "dark");
-const LONG = { id: "long", seq: 1, at: 1700000000, dialect: "chat", backend: "up", model: "model", ms: 5, first_ms: 1, kept: "facts", client: "python-httpx/0.28.1", notes: ["arguments_repaired"], status: 502, error: "backend_unreachable", input: 75004, output: 75004, calls: ["get_weather", "get_weather"], call_count: 2 };
+const LONG = { id: "long", seq: 1, at: 1700000000, dialect: "chat", backend: "up", model: "model", ms: 5, first_ms: 1, kept: "metadata", client: "python-httpx/0.28.1", notes: ["arguments_repaired"], status: 502, error: "backend_unreachable", input: 75004, output: 75004, calls: ["get_weather", "get_weather"], call_count: 2 };
 await page.route("**/console/api/turns?*", (route) => route.fulfill({ json: { now: 1700010000, workers: [{ process: "x", seq: 1, more: false, rows: [LONG], running: [], kept_bytes: 1000, busy: 0, capturing: 0 }] } }));
 await page.goto(given.link);
 await page.waitForSelector('[data-id="long"]');
@@ -255,7 +255,7 @@ seen.found = await page.evaluate(async (filters) => {
   const { filter } = await import("/console/static/filter.js");
   const rows = [
     { id: "a", dialect: "chat", model: "up/long", status: 200, ms: 250, first_ms: 20, input: 900, output: 200, calls: ["search"], call_count: 1, kept: "whole", pinned: true, stream: true },
-    { id: "b", dialect: "responses", model: "up/long name", status: 502, error: "backend_failed", ms: 40, call_count: 0, kept: "facts", background: true, notes: ["retried"] },
+    { id: "b", dialect: "responses", model: "up/long name", status: 502, error: "backend_failed", ms: 40, call_count: 0, kept: "metadata", background: true, notes: ["retried"] },
     { id: "c", dialect: "messages", model: "demo", ms: 9000, kept: "running", replay_of: "a" },
   ];
   return Object.fromEntries(filters.map((each) => [each, rows.filter(filter(each)).map((row) => row.id).join("")]));

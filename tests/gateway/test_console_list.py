@@ -106,11 +106,11 @@ for (const name of ["ann", "bob", "boss", "nobody"]) {
     seen.foreign = await page.locator("main").innerText();
     await go(page, "#/turns", "turns");
     await page.fill("#number", "2");
-    await page.click("text=turns whole");
+    await page.click("button:text-is('Capture')");
     await page.waitForFunction(() => /the next 2 are kept whole/.test(document.querySelector(".about").textContent));
     const headers = (key) => ({ authorization: `Bearer ${key}-key-123456` });
     for (const key of ["bob", "ann", "ann", "ann"]) await (await page.request.post(`${given.url}/v1/chat/completions`, { data: { ...given.body, model: `demo` }, headers: headers(key) })).body();
-    await page.waitForFunction(() => /only facts are kept/.test(document.querySelector(".about").textContent));
+    await page.waitForFunction(() => /only metadata is kept/.test(document.querySelector(".about").textContent));
     await page.waitForFunction(() => document.querySelectorAll(".rows .row").length === 4);
     seen.marks = await page.locator(".rows .mark").allTextContents();
   }
@@ -201,7 +201,7 @@ def test_a_turn_that_cannot_be_kept_is_refused_in_words(tmp_path):
     finally:
         gateway.stop()
     assert [seen[id][0] for id in (ids[0], ids[-1])] == ["true", "false"]
-    assert "there is no room for more kept turns" in seen[ids[-1]][1]
+    assert "there is no room for more pinned turns" in seen[ids[-1]][1]
 
 
 @pytest.fixture(scope="module")
@@ -244,4 +244,4 @@ def test_a_key_that_may_not_look_is_refused(tenants):
 
 
 def test_the_next_turns_of_a_key_are_captured_and_no_others(tenants):
-    assert tenants["marks"] == ["facts", "whole", "whole", "facts"]
+    assert tenants["marks"] == ["metadata", "whole", "whole", "metadata"]

@@ -22,6 +22,7 @@ from toolwire.gateway.console.results import results_of
 from toolwire.gateway.console.ring import Kept, Ring
 from toolwire.gateway.console.rows import LONGEST, Row
 from toolwire.gateway.console.watch import EVERYBODY, WAITING, Watch
+from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
 from toolwire.turns.settings import Console, Key, Settings
 from toolwire.turns.trace import Held, TurnTrace
@@ -58,7 +59,8 @@ class Turns:
 
 def watched(use: Callable[[Turns], Coroutine[Any, Any, None]], settings: Settings | None = None) -> None:
     async def main() -> None:
-        watch = Watch(settings or Settings(), asyncio.get_running_loop(), "t" * 40, Process("v", 1.0))
+        loop = asyncio.get_running_loop()
+        watch = Watch(settings or Settings(), loop, "t" * 40, Process("v", 1.0), Log("info", loop))
         watch.start()
         try:
             await asyncio.wait_for(use(Turns(watch)), 60)
@@ -192,12 +194,12 @@ def test_only_turns_that_are_kept_count_as_captured():
     async def use(turns: Turns) -> None:
         turns.watch.capture(EVERYBODY, 2)
         turns.watch._held.waiting = 10**9
-        assert turns.run("ann").kept == "facts"
-        assert turns.watch.next == {EVERYBODY: 2}
+        assert turns.run("ann").kept == "metadata"
+        assert turns.watch.to_capture == {EVERYBODY: 2}
         turns.watch._held.waiting = 0
         told: list[str] = []
         turns.watch.captured = told.append
-        assert [turns.run("ann").kept for _ in range(3)] == ["waiting", "waiting", "facts"]
+        assert [turns.run("ann").kept for _ in range(3)] == ["waiting", "waiting", "metadata"]
         assert told == [EVERYBODY, EVERYBODY]
 
     watched(use, Settings(keys=KEYS))
@@ -328,7 +330,7 @@ def turn_with(id: str, messages: list[Any]) -> Kept:
     trace = TurnTrace(id, {}, Held(10**9, 10**9), "/v1/messages")
     trace.keeps = True
     trace.asked(msgspec.json.encode({"model": "m", "messages": messages}))
-    whole = run_steps(whole_turn(trace, "messages", [], (), is_socket=False))
+    whole = run_steps(whole_turn(trace, Row("id", 0.0, "messages"), [], ()))
     assert whole.path == "/v1/messages"
     packed = run_steps(pack(whole))
     assert unpack(packed).path == whole.path

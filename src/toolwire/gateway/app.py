@@ -19,7 +19,7 @@ from toolwire.dialects import chat, messages, responses
 from toolwire.gateway.answer import DialectModule
 from toolwire.gateway.body import read_body, stepped
 from toolwire.gateway.console.routes import Console
-from toolwire.gateway.exchange import Endpoint, Shared, turn_of
+from toolwire.gateway.exchange import OUTPUT_MODE, Endpoint, Shared, turn_of
 from toolwire.gateway.flight import OVERLOADED, Claim, Flight
 from toolwire.gateway.guard import Guard
 from toolwire.gateway.health import Health
@@ -78,7 +78,7 @@ class Gateway:
         if scope["path"] not in self._endpoints:
             prefix, slash, rest = scope["path"][1:].partition("/")
             if slash and prefix in MODES:
-                scope = {**scope, "path": "/" + rest, "toolwire.output_mode": prefix}
+                scope = {**scope, "path": "/" + rest, OUTPUT_MODE: prefix}
             scope = {**scope, "path": served_path(scope["path"])}
         path = scope["path"]
         refusal = self._guard.refusal(scope["headers"])

@@ -49,7 +49,9 @@ from toolwire.upstream.alarm import Alarm, Ticker
 from toolwire.upstream.fairness import give_way
 
 FACTS = "toolwire.facts"
-"""Where the scope of a request that this process makes itself has more to say of the turn."""
+"""The key of a scope under which the console adds facts to its own requests."""
+OUTPUT_MODE = "toolwire.output_mode"
+"""The key of a scope that says which output mode the prefix of the path asks for."""
 
 _FLAGS = {name.encode(): name for name in HEADERS}
 
@@ -125,20 +127,19 @@ class Sink(Protocol):
 class Exchange:
     """The life of one request. It owns its run: when the client goes, so does the run."""
 
-    def __init__(self, shared: Shared, name: str, scope: Scope, sink: Sink) -> None:
+    def __init__(self, shared: Shared, name: str, scope: Scope, sink: Sink, seed: str = "") -> None:
+        """`seed` is what ids are made from, where that is known already."""
         self.shared = shared
         self.scope = scope
         self.sink = sink
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         ids = random_hex.take(48)
-        self.seed, request_id = ids[:24], f"req_{ids[24:]}"
+        self.seed, request_id = seed or ids[:24], f"req_{ids[24:]}"
         sink.headers += ((b"x-request-id", request_id.encode()), *shared.guard.cors(self.headers))
         self.facts: dict[str, Any] = {"turn": self.seed, "request_id": request_id, "dialect": name}
         """What the log will say of the turn."""
         self.is_reported = True
-        self.trace = (
-            shared.watch.begin(self.seed, self.headers, scope.get("path", "")) if shared.watch is not None else None
-        )
+        self.trace = shared.watch.begin(self.seed, self.headers, _path(scope)) if shared.watch is not None else None
         sink.trace = self.trace
         self.claim = Claim(shared.flight, OVERLOADED.get(name, 503))
         self.size = 0
@@ -244,6 +245,8 @@ class Exchange:
 
         def begin(asked: Request) -> Run:
             turn = next(turns)  # of the model; each makes ids of its own
+            if self.trace is not None:
+                self.trace.round = turn
             seed = f"{self.seed}{turn:02x}" if turn else self.seed
             options = Options(rules, seed, policies, starting=self.starting, trace=self.trace)
             job = prepare(shared.engine, asked, caller, options)
@@ -278,7 +281,7 @@ class Exchange:
         sink.trace = self.trace
         self.facts["background"] = True
         self.claim = Claim(self.shared.flight)  # the bytes are the other's now, and so is the run
-        self._run = self.trace = None
+        self._run = self.trace = self.sink.trace = None
         other.closing = []
         self.is_reported = False
         return other
@@ -293,11 +296,11 @@ class Exchange:
     def rules(self) -> ToolRules:
         """The rules of the settings, changed by the path's prefix and the request's headers."""
         rules = self.shared.settings.tools
-        if _FLAGS.keys().isdisjoint(self.headers) and "toolwire.output_mode" not in self.scope:
+        if _FLAGS.keys().isdisjoint(self.headers) and OUTPUT_MODE not in self.scope:
             return rules
         given = {name: self.header(key) for key, name in _FLAGS.items() if key in self.headers}
-        if "toolwire.output_mode" in self.scope:
-            given[MODE_HEADER] = self.scope["toolwire.output_mode"]
+        if OUTPUT_MODE in self.scope:
+            given[MODE_HEADER] = self.scope[OUTPUT_MODE]
         try:
             return with_flags(rules, HEADERS, given)
         except FlagError as error:
@@ -330,6 +333,12 @@ class Exchange:
         self.shared.metrics.turn(self.facts, stats, seconds)
         if self.trace is not None and self.shared.watch is not None:
             self.shared.watch.end(self.trace, self.facts, stats, seconds, self._owner)
+
+
+def _path(scope: Scope) -> str:
+    """The path that was asked, with the prefix that sets the output mode."""
+    path = scope.get("path", "")
+    return f"/{scope[OUTPUT_MODE]}{path}" if OUTPUT_MODE in scope else path
 
 
 Operation: TypeAlias = Callable[[Exchange, Receive], Awaitable[None]]

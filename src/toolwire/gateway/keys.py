@@ -26,7 +26,8 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class Acting(Caller, frozen=True):
-    """Somebody who looks at the console and repeats a turn: what is stored for it belongs to the turn's owner."""
+    """Asks in the name of somebody else: what is stored belongs to them. The console does that, and so does a process
+    that takes a run over."""
 
     acts_for: str = ""
 

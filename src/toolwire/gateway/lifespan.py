@@ -75,7 +75,7 @@ async def opened_state(
             this,
             own,
             bytes_of(settings.server.max_reply),
-            watch := Watch(settings, loop, load_token(), this) if settings.console.enabled else None,
+            watch := Watch(settings, loop, load_token(), this, log) if settings.console.enabled else None,
         )
         store.watch = watch_of(everything)
         history = ResponseHistory(store, bounds, keeps_by_default=settings.store.default)

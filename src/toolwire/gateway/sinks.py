@@ -118,10 +118,12 @@ class HttpSink:
             self._encoder = answer.encoder(run)  # with the notes of the attempt that was shown
         else:
             events = events or run.commit()
-        encoder = self._encoder
+        encoder, trace = self._encoder, self.trace
         feed = encoder.feed
         while True:
             pieces: Sequence[bytes] = [piece for event in events for piece in feed(event)]
+            if trace is not None and not trace.first:
+                trace.look(events)
             now = loop.time()
             if pieces:
                 spoke = now
@@ -188,10 +190,18 @@ class HttpSink:
         self._commit(200)
         self.ended = True
         if isinstance(kept, bytes):
+            if self.trace is not None:
+                self.trace.head(self.headers)
+                self.trace.wrote((kept,))
             await send_json(self._send, 200, kept, self.headers)
             return
-        await self._send({"type": "http.response.start", "status": 200, "headers": [*SSE_HEADERS, *self.headers]})
+        start = [*SSE_HEADERS, *self.headers]
+        if self.trace is not None:
+            self.trace.head(start)
+        await self._send({"type": "http.response.start", "status": 200, "headers": start})
         async for piece in kept:
+            if self.trace is not None:
+                self.trace.wrote((piece,))
             await self._send({"type": "http.response.body", "body": piece, "more_body": True})
         await self._send({"type": "http.response.body", "body": b""})
 

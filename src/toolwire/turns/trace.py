@@ -1,7 +1,8 @@
 """What a turn leaves for whoever watches it: references to bytes that exist anyway, and when they passed.
 
 Nothing is copied, joined or looked at here, because every read and every write of a turn comes by. What is done with a
-trace later is the watcher's affair. A trace that has taken all it may take has the beginning, and says that it was cut.
+trace later is the watcher's affair. A body that is too large is not held; a stream is held up to the piece for which
+there is no room. Either way the trace says that something is missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,18 +12,18 @@ from time import perf_counter, time
 import msgspec
 
 from toolwire.core.backend import Ask, Dialogue, Opening, Post
+from toolwire.core.events import CallStarted, Event, ReasoningDelta, RefusalDelta, TextDelta
 
+SAID = (TextDelta, ReasoningDelta, RefusalDelta, CallStarted)
 MOST = 8 * 1024 * 1024
 """Bytes of one turn that are held for the watcher."""
-
-
 ENTRY = 160
 """Bytes that holding a piece takes beside those of the piece."""
 
 
 class Held:
-    """Bytes that all traces hold together, which are never more than `most`. While turns that are over hold `limit` of
-    them, no further turn is held."""
+    """Bytes that all traces hold together, at most `most`. Once turns that are over hold `limit` of them, no further
+    turn is held."""
 
     def __init__(self, limit: int, most: int) -> None:
         self.limit = limit
@@ -40,8 +41,8 @@ class TurnTrace:
     """One turn, from the client's request to the last byte of the answer."""
 
     __slots__ = (
-        "answer_headers", "attempts", "began", "first", "held", "is_cut", "keeps", "path", "request",
-        "request_headers", "results", "seed", "size", "waiting", "wall", "written",
+        "answer_headers", "attempts", "began", "first", "held", "is_cut", "is_full", "is_over", "keeps", "path",
+        "request", "request_headers", "results", "round", "seed", "size", "wall", "written",
     )  # fmt: skip
 
     def __init__(self, seed: str, request_headers: Mapping[bytes, bytes], held: Held, path: str = "") -> None:
@@ -55,19 +56,25 @@ class TurnTrace:
         self.keeps = False
         """Whether bytes are held, and not only counted."""
         self.is_cut = False
-        self.size = self.waiting = 0
+        """Whether something is missing."""
+        self.is_full = False
+        """Whether no further piece of a stream is held."""
+        self.is_over = False
+        self.size = 0
+        self.round = 0
+        """Which turn of the model this is, where the gateway runs tools between them."""
         self.request = b""
         self.results: tuple[str, ...] = ()
         """Calls whose results the request brought."""
         self.attempts: list[AttemptTrace] = []
         self.first = 0.0
-        """When the first bytes of the answer left."""
+        """When the model first said something: text, reasoning or a call. Zero if nothing came before the end."""
         self.answer_headers: Sequence[tuple[bytes, bytes]] = ()
         self.written: list[tuple[float, Sequence[bytes]]] = []
 
     def asked(self, body: bytes) -> None:
         """The client's request."""
-        if self.takes(len(body)):
+        if self.keeps and self.fits(len(body)):
             self.request = body
 
     def attempt(self, backend: str, kind: str, model: str) -> "AttemptTrace":
@@ -76,26 +83,34 @@ class TurnTrace:
         self.attempts.append(made)
         return made
 
+    def look(self, events: Sequence[Event]) -> None:
+        """Events of a stream, before the first one with content was found."""
+        if any(isinstance(event, SAID) for event in events):
+            self.first = perf_counter()
+
     def head(self, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """The headers of the answer."""
         self.answer_headers = headers
 
     def wrote(self, pieces: Sequence[bytes]) -> None:
         """A part of the answer leaves."""
-        if not self.first:
-            self.first = perf_counter()
         if self.keeps and self.takes(sum(map(len, pieces)) + ENTRY * len(pieces)):
             self.written.append((perf_counter(), pieces))
 
     def wait(self) -> None:
         """The turn is over, and its bytes wait for the watcher."""
-        self.waiting = self.size
+        self.is_over = True
         self.held.waiting += self.size
 
     def takes(self, size: int) -> bool:
-        """Whether so many bytes more are held."""
-        if not self.keeps or self.is_cut:
+        """Whether another piece of a stream is held, which has so many bytes."""
+        if not self.keeps or self.is_full:
             return False
+        self.is_full = not self.fits(size)
+        return not self.is_full
+
+    def fits(self, size: int) -> bool:
+        """Whether there is room for so many bytes; then it is taken."""
         if self.size + size > MOST or self.held.size + size > self.held.most:
             self.is_cut = True
             return False
@@ -103,18 +118,19 @@ class TurnTrace:
         self.held.size += size
         return True
 
-    def so_far(self) -> "TurnTrace":
+    def snapshot(self) -> "TurnTrace":
         """A copy of what has passed by now, to which nothing is added any more."""
         made = copy(self)
         made.written = list(self.written)
-        made.attempts = [each.so_far(made) for each in self.attempts]
+        made.attempts = [each.snapshot(made) for each in self.attempts]
         return made
 
     def release(self) -> None:
         """Hold nothing any more. Attempts know their turn, and would stay with it until the collector finds them."""
         self.held.size -= self.size
-        self.held.waiting -= self.waiting
-        self.size = self.waiting = 0
+        if self.is_over:
+            self.held.waiting -= self.size
+        self.size = 0
         self.keeps = False
         self.request = b""
         self.written = []
@@ -125,12 +141,13 @@ class AttemptTrace:
     """One attempt: what a backend was sent, and what it said."""
 
     __slots__ = (
-        "asked_at", "backend", "headers", "kind", "model", "reads", "replied_at", "sent", "sent_headers",
+        "asked_at", "backend", "headers", "kind", "model", "reads", "replied_at", "round", "sent", "sent_headers",
         "status", "turn",
     )  # fmt: skip
 
     def __init__(self, turn: TurnTrace, backend: str, kind: str, model: str) -> None:
         self.turn = turn
+        self.round = turn.round
         self.backend = backend
         self.kind = kind
         self.model = model
@@ -165,10 +182,10 @@ class AttemptTrace:
 
     def _send(self, path: str, body: bytes) -> None:
         size = 0 if body is self.turn.request else len(body)
-        if self.turn.takes(size + ENTRY):
+        if self.turn.fits(size + ENTRY):
             self.sent.append((perf_counter(), path, body))
 
-    def so_far(self, turn: TurnTrace) -> "AttemptTrace":
+    def snapshot(self, turn: TurnTrace) -> "AttemptTrace":
         made = copy(self)
         made.turn = turn
         made.sent, made.reads = list(self.sent), list(self.reads)

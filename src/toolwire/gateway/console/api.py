@@ -137,7 +137,7 @@ class Api:
         if not isinstance(model, str) or not model:
             raise BadRequest("model must name a model.", "model")
         kept = await self._everyone.one("request", viewer, id=id)
-        return as_json(await self._own.again(viewer.key, kept, id, model, request.receive))
+        return as_json(await self._own.replay(viewer.key, kept, id, model, request.receive))
 
     async def _try(self, request: Request, viewer: Viewer) -> Response:
         body = await body_of(request, MOST_BODY)

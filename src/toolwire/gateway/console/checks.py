@@ -103,8 +103,7 @@ def _command(backend: Backend, model: str, gateway: str, key: str) -> tuple[list
     A backend without an address is checked through the gateway.
     """
     if backend.kind not in HTTP_KINDS or not backend.base_url or backend.auth:
-        named = f"{backend.name}/{model}" if model else backend.name
-        return [gateway, "--api", "responses", "--model", named], {"TOOLWIRE_CHECK_KEY": key}
+        return [gateway, "--api", "responses", "--model", f"{backend.name}/{model}"], {"TOOLWIRE_CHECK_KEY": key}
     own = os.environ.get(backend.api_key_env, "") if backend.api_key_env else ""
     address, headers = _without_user(backend.base_url)
     headers |= backend.headers

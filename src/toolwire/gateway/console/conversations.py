@@ -100,7 +100,9 @@ def overview(members: Sequence[Member]) -> dict[str, Any]:
 
 def timeline(members: Sequence[Member]) -> list[dict[str, Any]]:
     """The turns of a conversation, each with its context and what is new in it."""
-    results = {each.call: (member, each.text) for member in members for each in reversed(member.prompt.results)}
+    results = {  # later requests repeat them: that which brought one first is its turn
+        each.call: (member, each.text) for member in reversed(members) for each in reversed(member.prompt.results)
+    }
     out: list[dict[str, Any]] = []
     for index, member in enumerate(members):
         calls = [
@@ -146,7 +148,7 @@ def cache_state(member: Member, earlier: Sequence[Member]) -> dict[str, Any] | N
         "against": best.row.id,
         "shared": sum(segment.size for segment in own[:common]),
         "before": sum(segment.size for segment in best.prompt.segments),
-        "broken": common < len(best.prompt.segments),
+        "broken": common < min(len(own), len(best.prompt.segments)),
     }
     if state["broken"]:
         broken = best.prompt.segments[common]

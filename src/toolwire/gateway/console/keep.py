@@ -18,7 +18,7 @@ from toolwire.core.events import Note
 from toolwire.core.jsonrpc import JSON_LINES
 from toolwire.core.recording import REMOVED, merged, secret_spans, without_spans
 from toolwire.gateway.console.reading import Reading, reading
-from toolwire.gateway.console.rows import LONGEST
+from toolwire.gateway.console.rows import LONGEST, Row
 from toolwire.turns.trace import AttemptTrace, TurnTrace
 
 BYTES_PER_STEP = 64 * 1024
@@ -73,6 +73,8 @@ class KeptAttempt(msgspec.Struct, array_like=True):
     sent: list[Sent]
     reply: Stream
     content_type: str = ""
+    round: int = 0
+    """Which turn of the model it belongs to; the gateway runs tools between them."""
 
 
 class WholeTurn(msgspec.Struct, array_like=True):
@@ -108,20 +110,18 @@ def unpack(packed: bytes) -> WholeTurn:
     return _decode(zlib.decompress(packed))
 
 
-def whole_turn(
-    trace: TurnTrace, dialect: str, notes: Sequence[Note], secrets: tuple[bytes, ...], *, is_socket: bool
-) -> Steps[WholeTurn]:
-    """What is kept of a trace."""
-    began = trace.began
+def whole_turn(trace: TurnTrace, row: Row, notes: Sequence[Note], secrets: tuple[bytes, ...]) -> Steps[WholeTurn]:
+    """What is kept of a trace, or shown of one that goes on."""
+    began, is_socket, goes_on = trace.began, row.transport == "websocket", row.kept == "running"
     request = yield from redacted(trace.request, secrets)
     attempts: list[KeptAttempt] = []
     for each in trace.attempts:
-        made = yield from _attempt(each, request, secrets)
+        made = yield from _attempt(each, request, secrets, goes_on=goes_on)
         attempts.append(made)
     separator = b"\n" if is_socket else b""
     written = [(now, b"".join([piece + separator for piece in pieces])) for now, pieces in trace.written]
     form = JSON_LINES if is_socket else ""
-    answer = yield from _spoken(dialect, form, written, began, secrets)
+    answer = yield from _spoken(row.dialect, form, written, began, secrets, goes_on=goes_on)
     if any(each.reply.withheld for each in attempts):
         answer = Stream(withheld=True)
     given = {name.decode("latin-1"): value.decode("latin-1") for name, value in trace.request_headers.items()}
@@ -139,11 +139,11 @@ def whole_turn(
     )
 
 
-def _attempt(trace: AttemptTrace, request: bytes, secrets: tuple[bytes, ...]) -> Steps[KeptAttempt]:
+def _attempt(trace: AttemptTrace, request: bytes, secrets: tuple[bytes, ...], *, goes_on: bool) -> Steps[KeptAttempt]:
     """An attempt as it is kept. What was sent may be the client's request as it came."""
     began = trace.turn.began
     kind = trace.headers.get("content-type", "")
-    reply = yield from _spoken(trace.kind, kind, trace.reads, began, secrets)
+    reply = yield from _spoken(trace.kind, kind, trace.reads, began, secrets, goes_on=goes_on)
     sent: list[Sent] = []
     for now, path, body in trace.sent:
         kept = request if body is trace.turn.request else (yield from redacted(body, secrets))
@@ -151,7 +151,7 @@ def _attempt(trace: AttemptTrace, request: bytes, secrets: tuple[bytes, ...]) ->
     return KeptAttempt(
         trace.backend,
         trace.kind,
-        trace.model,
+        _text(trace.model.encode(errors="replace"), secrets)[: 4 * LONGEST],
         _since(trace.asked_at, began),
         _since(trace.replied_at, began),
         trace.status,
@@ -160,6 +160,7 @@ def _attempt(trace: AttemptTrace, request: bytes, secrets: tuple[bytes, ...]) ->
         sent,
         reply,
         kind,
+        trace.round,
     )
 
 
@@ -168,11 +169,19 @@ def _since(now: float, began: float) -> float:
 
 
 def _spoken(
-    kind: str, form: str, parts: Sequence[tuple[float, bytes]], began: float, secrets: tuple[bytes, ...]
+    kind: str,
+    form: str,
+    parts: Sequence[tuple[float, bytes]],
+    began: float,
+    secrets: tuple[bytes, ...],
+    *,
+    goes_on: bool,
 ) -> Steps[Stream]:
-    """A stream without secrets; nothing of it, if its frames spell one together."""
+    """A stream without secrets; nothing of it, if its frames spell one together or, while it goes on, begin to."""
     stream = yield from _stream(parts, began, secrets)
     said = _texts((yield from reading(kind, form, parts)))
+    if goes_on and any(_ends_in_secret(text, secrets) for text in (stream.data, *said)):
+        return Stream(withheld=True)
     clean: list[bytes] = []
     for text in said:
         clean += ((yield from redacted(text, secrets)),)
@@ -181,6 +190,11 @@ def _spoken(
         if clean != _texts(kept):
             return Stream(withheld=True)
     return stream
+
+
+def _ends_in_secret(text: bytes, secrets: tuple[bytes, ...]) -> bool:
+    """Whether more than half of a secret is at the end of a text."""
+    return any(text.endswith(each[:end]) for each in secrets for end in range(len(each) // 2 + 1, len(each)))
 
 
 def _texts(found: Reading) -> list[bytes]:

@@ -5,6 +5,7 @@ is done in a thread, on turns that nothing changes any more.
 """
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from heapq import nlargest
@@ -30,6 +31,9 @@ BYTES = 500
 """What a row has in an answer, about."""
 LATENCIES = 200
 """Turns of one backend whose times are drawn."""
+
+CARRIED = re.compile(r"x-proxy-[\w-]+|anthropic-(version|beta)|openai-beta")
+"""Headers of a request that change what is answered."""
 
 Question: TypeAlias = Callable[[Viewer, dict[str, Any]], Awaitable[Any]]
 
@@ -89,11 +93,11 @@ class Local:
             "running": [msgspec.to_builtins(row) for row in watch.running() if viewer.sees(row.key)],
             "kept_bytes": ring.size if sees_all else ring.sizes[key],
             "busy": watch.busy.total() if sees_all else watch.busy[key],
-            "capturing": watch.next.get(EVERYBODY if sees_all else key, 0),
+            "capturing": watch.to_capture.get(EVERYBODY if sees_all else key, 0),
         }
 
     async def _turn(self, viewer: Viewer, given: dict[str, Any]) -> Any:
-        kept = await self._watch.so_far(given["id"], viewer.sees) or await self._find(viewer, given["id"])
+        kept = await self._watch.snapshot(given["id"], viewer.sees) or await self._find(viewer, given["id"])
         return await asyncio.to_thread(turn_view, kept) if kept is not None else None
 
     async def _recording(self, viewer: Viewer, given: dict[str, Any]) -> Any:
@@ -106,7 +110,14 @@ class Local:
         if kept is None:
             return None
         turn = await asyncio.to_thread(unpack, kept.packed)
-        return {"owner": kept.owner, "key": kept.row.key, "path": turn.path, "body": turn.request}
+        headers = [(name.encode(), value.encode()) for name, value in turn.request_headers if CARRIED.fullmatch(name)]
+        return {
+            "owner": kept.owner,
+            "key": kept.row.key,
+            "path": turn.path,
+            "headers": headers,
+            "body": turn.request,
+        }
 
     async def _pin(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         kept = await self._find(viewer, given["id"])
@@ -127,7 +138,7 @@ class Local:
     async def _captured(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         """Another process has kept one of the turns that were asked for."""
         name = given["name"]
-        self._watch.capture(name, self._watch.next.get(name, 0) - 1)
+        self._watch.capture(name, self._watch.to_capture.get(name, 0) - 1)
         return True
 
     async def _all_prompts(self, viewer: Viewer, given: dict[str, Any]) -> Any:

@@ -1,6 +1,7 @@
 """Turns that the console asks for itself: a kept request once more, or one from its form.
 
-They take the same way as a client's: the endpoint of the dialect, in this process, in the name of whoever looks.
+They take the same way as a client's: the endpoint of the dialect, in this process. A replay runs in the name of the
+owner of its turn, a request from the form in the name of the viewer.
 """
 
 from collections import Counter
@@ -13,8 +14,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from toolwire.core.errors import BadRequest
 from toolwire.dialects import chat, messages, responses
 from toolwire.gateway.console.threads import off_loop
-from toolwire.gateway.exchange import FACTS
+from toolwire.gateway.exchange import FACTS, OUTPUT_MODE
 from toolwire.gateway.keys import CALLER, Acting, Caller
+from toolwire.turns.flags import MODES
 
 PATHS = {"chat": chat.PATH, "responses": responses.PATH, "messages": messages.PATH}
 TURN_HEADER = b"x-toolwire-turn"
@@ -30,19 +32,21 @@ class OwnTurns:
         self._endpoints = endpoints
         self._replays: Counter[str] = Counter()
 
-    async def again(self, viewer: str, kept: dict[str, Any], id: str, model: str, receive: Receive) -> dict[str, Any]:
+    async def replay(self, viewer: str, kept: dict[str, Any], id: str, model: str, receive: Receive) -> dict[str, Any]:
         """Ask a kept request once more, of another model, for as long as whoever looks is there; what came of it."""
-        if kept["path"] not in self._endpoints:
+        mode, path = _split(kept["path"])
+        if path not in self._endpoints:
             message = "This turn answered with tool outputs to a response, which takes them once. Replay that response."
             raise BadRequest(message, code="not_replayable")
         if self._replays[viewer] >= MOST_REPLAYS:
             raise BadRequest(f"{MOST_REPLAYS} replays are running already.", code="busy", status=429)
-        body = await off_loop(len(kept["body"]), changed, kept["body"], model)
         caller = Acting(kept["key"], "", kept["owner"])
-        heard = _Heard()
+        heard = _ReplayOutcome()
         self._replays[viewer] += 1
         try:
-            await self._ask(kept["path"], body, caller, {"replay_of": id}, receive, heard.send)
+            body = await off_loop(len(kept["body"]), changed, kept["body"], model, path)
+            scope = {"path": path, "headers": kept["headers"], **({OUTPUT_MODE: mode} if mode else {})}
+            await self._ask(scope, body, caller, {"replay_of": id}, receive, heard.send)
         finally:
             self._replays[viewer] -= 1
         return {"status": heard.status, "turn": heard.turn, "error": heard.error}
@@ -51,16 +55,18 @@ class OwnTurns:
         """Ask what the page has put together, and send the answer to it as it comes."""
         if dialect not in PATHS:
             raise BadRequest(f"dialect must be one of {', '.join(PATHS)}.", "dialect")
-        await self._ask(PATHS[dialect], body, caller, {"replay_of": "form"}, receive, send)
+        scope = {"path": PATHS[dialect], "headers": ()}
+        await self._ask(scope, body, caller, {"replay_of": "form"}, receive, send)
 
     async def _ask(
-        self, path: str, body: bytes, caller: Caller, facts: dict[str, Any], receive: Receive, send: Send
+        self, given_scope: Scope, body: bytes, caller: Caller, facts: dict[str, Any], receive: Receive, send: Send
     ) -> None:
+        own = ((b"content-type", b"application/json"), (b"user-agent", b"toolwire console"))
         scope: Scope = {
+            **given_scope,
             "type": "http",
             "method": "POST",
-            "path": path,
-            "headers": [(b"content-type", b"application/json"), (b"user-agent", b"toolwire console")],
+            "headers": [*own, *given_scope["headers"]],
             "query_string": b"",
             CALLER: caller,
             FACTS: facts,
@@ -72,11 +78,11 @@ class OwnTurns:
                 return {"type": "http.request", "body": part, "more_body": False}
             return await receive()
 
-        await self._endpoints[path](scope, request, send)
+        await self._endpoints[scope["path"]](scope, request, send)
 
 
-class _Heard:
-    """An answer of which nothing is needed but how it went; what it says is kept as that of every turn."""
+class _ReplayOutcome:
+    """Status, turn id and error of an answer; what it says is kept as that of every turn."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -91,7 +97,13 @@ class _Heard:
             self.error = (self.error + message.get("body", b"").decode(errors="replace"))[:2000]
 
 
-def changed(body: bytes, model: str) -> bytes:
+def _split(path: str) -> tuple[str, str]:
+    """The output mode that the prefix of a path asks for, if it has one, and the rest of the path."""
+    prefix, _, rest = path[1:].partition("/")
+    return (prefix, f"/{rest}") if prefix in MODES else ("", path)
+
+
+def changed(body: bytes, model: str, path: str) -> bytes:
     """A request for another model, which leaves nothing behind."""
     try:
         fields: dict[str, Any] = dict(_fields(body))
@@ -100,6 +112,7 @@ def changed(body: bytes, model: str) -> bytes:
     for name in ("type", "stream_id", "background"):
         fields.pop(name, None)
     fields["model"] = model
-    if "input" in fields:
+    fields.pop("store", None)
+    if path == responses.PATH:
         fields["store"] = False
     return msgspec.json.encode(fields)

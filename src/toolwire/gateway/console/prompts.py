@@ -124,7 +124,7 @@ def _session_of(metadata: Any) -> str:
     if user.startswith("{"):
         try:
             return str(msgspec.json.decode(user).get("session_id", ""))
-        except (msgspec.DecodeError, AttributeError):
+        except (msgspec.DecodeError, AttributeError, RecursionError):
             return ""
     return user.rpartition("_session_")[2] if "_session_" in user else ""
 
@@ -178,7 +178,7 @@ def _tool_results(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _messages(dialect: str, fields: dict[str, msgspec.Raw]) -> Iterator[dict[str, Any]]:
     given = fields.get("input" if dialect == "responses" else "messages")
     if given is not None and bytes(given)[:1] == b'"':
-        yield {"role": "user", "content": msgspec.json.decode(given)}
+        yield {"role": "user", "content": _decoded(given)}
         return
     yield from (_object(each) for each in _raws(given))
 
@@ -220,23 +220,31 @@ def _bare(message: dict[str, Any]) -> Any:
 def _fields(body: bytes) -> dict[str, msgspec.Raw]:
     try:
         return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
 
 
+def _decoded(value: msgspec.Raw) -> Any:
+    """A value; None if it cannot be read: a number is out of range, or there are too many levels."""
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 def _value(fields: dict[str, msgspec.Raw], name: str) -> Any:
-    return msgspec.json.decode(fields[name]) if name in fields else None
+    return _decoded(fields[name]) if name in fields else None
 
 
 def _raws(value: msgspec.Raw | None) -> list[msgspec.Raw]:
     try:
         return msgspec.json.decode(value, type=list[msgspec.Raw]) if value is not None else []
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return []
 
 
 def _object(value: msgspec.Raw) -> dict[str, Any]:
-    read: Any = msgspec.json.decode(value)
+    read: Any = _decoded(value)
     return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
 
 

@@ -1,7 +1,7 @@
 """What the console keeps: rows and whole turns in memory, bounded in bytes, the oldest leaving first.
 
 A turn that somebody pinned stays, as long as pinned turns take no more than half of the room. Changes are numbered by
-the clock, so that the numbers say nothing of the turns of others.
+time and not by a counter, from which a key could infer how many turns others make.
 """
 
 from bisect import bisect_left
@@ -15,7 +15,7 @@ from toolwire.gateway.console.rows import Row
 
 
 class Kept(msgspec.Struct, gc=False):
-    """A row, and the whole turn behind it as `keep.py` packs it; empty if only the facts are kept."""
+    """A row, and the whole turn behind it as `keep.py` packs it; empty if only metadata is kept."""
 
     row: Row
     owner: str
@@ -64,22 +64,24 @@ class Ring:
             self._changed(kept.row)
         self._shrink()
 
-    def fill(self, kept: Kept, packed: bytes) -> None:
-        """The whole of a turn whose row is here already."""
-        if self.get(kept.row.id) is not kept:
-            kept.row.kept = "facts"
-            return
-        before = kept.size
-        if len(packed) <= self._limit // 4:
-            kept.packed = packed
-            kept.row.kept = "whole"
+    def fill(self, kept: Kept, packed: bytes, *, is_cut: bool = False) -> None:
+        """The content of a turn whose row is here already; empty if it could not be prepared."""
+        row = kept.row
+        if not packed:
+            row.kept = "failed"
+        elif len(packed) > self._limit // 4:
+            row.kept = "large"
         else:
-            kept.row.kept = "facts"
-        grown = kept.measure() - before
-        self._grow(kept.row.key, grown)
-        if kept.row.pinned:
-            self.pinned_sizes[kept.pinned_by] += grown
-        self._changed(kept.row)
+            row.kept = "cut" if is_cut else "whole"
+        if self.get(row.id) is not kept:
+            return
+        if row.kept in ("cut", "whole"):
+            before, kept.packed = kept.size, packed
+            grown = kept.measure() - before
+            self._grow(row.key, grown)
+            if row.pinned:
+                self.pinned_sizes[kept.pinned_by] += grown
+        self._changed(row)
         self._shrink()
 
     def pin(self, id: str, by: str = "", share: float = 1.0) -> bool:
@@ -101,6 +103,7 @@ class Ring:
         kept = self._pinned.pop(id, None)
         if kept is not None:
             self._turns[id] = kept
+            self._turns.move_to_end(id, last=False)
             self.pinned_sizes[kept.pinned_by] -= kept.size
             kept.row.pinned = False
             self._changed(kept.row)
@@ -116,12 +119,6 @@ class Ring:
                 if len(found) == most:
                     break
         return found
-
-    def clear(self, ids: Iterable[str]) -> None:
-        """Forget these turns."""
-        for id in ids:
-            self.unpin(id)
-            self._drop(self._turns.pop(id, None))
 
     def now(self) -> int:
         """A number between all changes so far and those that come: the clock's microseconds."""

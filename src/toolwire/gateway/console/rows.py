@@ -1,18 +1,23 @@
 """One line of the list of turns: the facts of a turn, without anything that was said in it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from toolwire.core.events import Usage
 from toolwire.core.notes import TurnStats
-from toolwire.core.recording import secret_spans, without_spans
-from toolwire.turns.trace import TurnTrace
+from toolwire.core.recording import REMOVED, secret_spans, without_spans
+from toolwire.gateway.console.secrets import SHORTEST_SECRET
+from toolwire.gateway.keys import presented_key
+from toolwire.turns.trace import AttemptTrace, TurnTrace
 
-Kept: TypeAlias = Literal["running", "waiting", "whole", "facts", "busy"]
-"""`waiting`: it is whole and being prepared; `facts`: nothing else is kept; `busy`: for there was no time for more."""
+Content: TypeAlias = Literal["running", "waiting", "whole", "cut", "metadata", "busy", "large", "failed"]
+"""What is kept of a turn beside its row. `waiting`: all of it, once it is prepared; `cut`: a part, for it was very
+long; `metadata`: nothing, by the settings; `busy`: nothing, because of load; `large`: nothing, for lack of room;
+`failed`: nothing, by a fault of ours."""
 
 NAMES = 32
 """Most calls and notes that a row names."""
@@ -20,9 +25,12 @@ LONGEST = 128
 """Characters of a name."""
 RAW = 4 * LONGEST
 """Characters of a name in which secrets are looked for."""
+CLIENT_LEFT = 499
 SIZE = 1000
 """Bytes that a row counts for, beside its texts."""
 
+COMMON_IDS = ("call_", "toolu_", "fc_", "chatcmpl-tool-", "functions.")
+"""How ids of calls begin as servers make them."""
 FAILED = " failed"
 """Stands behind the id of a call whose tool says that it failed."""
 
@@ -44,7 +52,7 @@ class Row(msgspec.Struct, gc=False, omit_defaults=True):
     model: str = ""
     backend: str = ""
     tried: tuple[str, ...] = ()
-    """The backends of all attempts, each as `NAME STATUS`."""
+    """The backends of attempts that failed, and that of the last one, each as `NAME STATUS`; empty if none failed."""
     status: int = 0
     ms: float = 0.0
     first_ms: float = 0.0
@@ -62,15 +70,15 @@ class Row(msgspec.Struct, gc=False, omit_defaults=True):
     transport: str = ""
     background: bool = False
     replay_of: str = ""
-    kept: Kept = "facts"
+    kept: Content = "metadata"
     pinned: bool = False
     results: tuple[str, ...] = ()
     """Calls whose results came with the request, each with ` failed` behind it if its tool says so."""
 
     @property
     def failed(self) -> bool:
-        """Whether it went wrong, if only after its answer had begun."""
-        return self.status >= 400 or bool(self.error)
+        """Whether it went wrong, if only after its answer had begun. A client that left has its reasons."""
+        return self.status != CLIENT_LEFT and (self.status >= 400 or bool(self.error))
 
     @property
     def size(self) -> int:
@@ -89,6 +97,7 @@ class Names:
 
     def __init__(self, secrets: tuple[bytes, ...]) -> None:
         self._secrets = secrets
+        self._texts = [secret.decode(errors="replace") for secret in secrets]
         self._known = lru_cache(maxsize=4096)(self._find)
 
     def clean(self, rows: Iterable[Row]) -> None:
@@ -99,6 +108,16 @@ class Names:
             row.error, row.reason = known(row.error), known(row.reason)
             if row.calls:
                 row.calls = tuple([known(name) for name in row.calls])
+            if row.call_ids:
+                row.call_ids = tuple([self._id(id) for id in row.call_ids])
+            if row.results:
+                row.results = tuple([self._id(id) for id in row.results])
+
+    def _id(self, id: str) -> str:
+        """An id that a server or a client chose. Each is new, so common ones are only looked at for known secrets."""
+        if not id.startswith(COMMON_IDS) or any(secret in id for secret in self._texts):
+            return self._find(id)
+        return id
 
     def _find(self, name: str) -> str:
         data = name.encode(errors="replace")
@@ -109,7 +128,7 @@ class Names:
 def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: str) -> Row:
     """The row of a turn that is under way, with names as they came."""
     headers = trace.request_headers
-    return Row(
+    row = Row(
         trace.seed,
         trace.wall,
         facts["dialect"],
@@ -126,12 +145,13 @@ def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: 
         replay_of=facts.get("replay_of", ""),
         kept="running",
     )
+    return _without_own_key(row, headers)
 
 
 def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, worker: str) -> Row:
     """The row of a turn that is over, with names as they came. Every turn pays for it, so it is made at once."""
     headers, attempts, usage = trace.request_headers, trace.attempts, stats.usage or _NO_USAGE
-    return Row(
+    row = Row(
         trace.seed,
         trace.wall,
         facts["dialect"],
@@ -142,7 +162,7 @@ def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, s
         _session(headers),
         facts.get("model", "")[:RAW],
         facts.get("backend", ""),
-        tuple([f"{each.backend} {each.status}" for each in attempts[:NAMES]]) if len(attempts) > 1 else (),
+        _tried(attempts) if len(attempts) > 1 else (),
         facts["status"],
         _tenths_ms(seconds),
         _tenths_ms(trace.first - trace.began) if trace.first else 0.0,
@@ -162,6 +182,23 @@ def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, s
         facts.get("replay_of", ""),
         results=trace.results,
     )
+    return _without_own_key(row, headers)
+
+
+def _tried(attempts: Sequence[AttemptTrace]) -> tuple[str, ...]:
+    """Attempts after which the same was asked once more, and the last one."""
+    failed = [each for each, after in pairwise(attempts) if each.round == after.round]
+    return tuple([f"{each.backend} {each.status}" for each in (*failed[:NAMES], attempts[-1])]) if failed else ()
+
+
+def _without_own_key(row: Row, headers: Mapping[bytes, bytes]) -> Row:
+    """The row without the key that the client sent, which may be no secret of this gateway."""
+    key = presented_key(headers).decode("latin-1")
+    if len(key) >= SHORTEST_SECRET:
+        for field in ("model", "client", "session", "error"):
+            if key in getattr(row, field):
+                setattr(row, field, getattr(row, field).replace(key, REMOVED.decode()))
+    return row
 
 
 _NO_USAGE = Usage()

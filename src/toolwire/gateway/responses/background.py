@@ -89,6 +89,8 @@ class LogSink:
             self.upstream_id = self.upstream_id or upstream_request_id(run.headers)
             feed = self.answer.encoder(run).feed
             pieces = [piece for event in events for piece in feed(event)]
+            if self.trace is not None and not self.trace.first:
+                self.trace.look(events)
             if run.finished:
                 await self._end_with(pieces)
                 return

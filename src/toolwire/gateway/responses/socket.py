@@ -238,12 +238,13 @@ class SocketSink(HttpSink):
         self._passed_on(run)
 
     async def _put(self, pieces: Sequence[bytes], *, last: bool = False) -> None:
+        if self.lane:
+            head = b'{"stream_id":%b,' % _encode(self.lane)
+            pieces = [head + piece[1:] for piece in pieces]
         if self.trace is not None:
             self.trace.wrote(pieces)
-        head = b'{"stream_id":%b,' % _encode(self.lane) if self.lane else b""
         for piece in pieces:
-            text = head + piece[1:] if head else piece
-            await self._say(text.decode())
+            await self._say(piece.decode())
 
     async def _say(self, text: str) -> None:
         try:

@@ -17,6 +17,7 @@ from toolwire.dialects import responses
 from toolwire.gateway.body import stepped
 from toolwire.gateway.exchange import Exchange, Shared
 from toolwire.gateway.flight import Claim
+from toolwire.gateway.keys import CALLER, Acting
 from toolwire.gateway.responses.background import OPENING, Background, BackgroundRun, LogSink
 from toolwire.gateway.responses.event_log import RunLog
 from toolwire.gateway.responses.plan import Plan, decode_plan
@@ -98,11 +99,13 @@ class TakeOver:
         log = RunLog(claimed.owner, claimed.fence, claimed.next_event)
         sink = LogSink(self._background, log, claim, self._shared.max_reply)
         sink.end_early = partial(self._end_early, claimed)
-        exchange = Exchange(self._shared, "responses", plan.scope, sink)
-        exchange.claim, exchange.seed = claim, claimed.record.id.partition("_")[2]
-        exchange.facts |= {"turn": exchange.seed, "key": plan.key_name, "background": True, "taken_over": True}
+        scope = {**plan.scope, CALLER: Acting(plan.key_name, "", claimed.owner)}
+        exchange = Exchange(self._shared, "responses", scope, sink, claimed.record.id.partition("_")[2])
+        exchange.claim = claim
+        exchange.facts |= {"background": True, "taken_over": True}
 
         async def operation(exchange: Exchange, receive: Receive) -> None:
+            exchange.enter()
             await self._ask(exchange, claimed, plan, sink)
 
         self._background.start(BackgroundRun(claimed.record.id, sink), exchange.serve(operation, never))
@@ -151,6 +154,8 @@ async def read_plan(exchange: Exchange, plan: Plan) -> responses.ParsedRequest:
     body = bytes(plan.body)
     exchange.size = len(body)
     exchange.claim.grow(len(body))
+    if exchange.trace is not None:
+        exchange.trace.asked(body)
     return await stepped(responses.reading_request(body, exchange.shared.bounds), len(body))
 
 

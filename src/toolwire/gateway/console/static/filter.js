@@ -4,16 +4,26 @@ const TEXTS = {
   key: (row) => row.key, client: (row) => row.client, dialect: (row) => row.dialect, backend: (row) => [row.backend, ...(row.tried ?? [])].join(" "),
   model: (row) => row.model, status: (row) => row.status || "running", note: (row) => row.notes?.join(" "), tool: (row) => row.calls?.join(" "),
   error: (row) => row.error, session: (row) => row.session, worker: (row) => row.worker, id: (row) => row.id, transport: (row) => row.transport,
-  reason: (row) => row.reason, kept: (row) => ({ waiting: "whole", busy: "facts" })[row.kept] ?? row.kept ?? "facts", replay: (row) => row.replay_of,
+  reason: (row) => row.reason, kept: content, replay: replayed,
 };
 const NUMBERS = {
   ms: (row) => row.ms, first: (row) => row.first_ms, tokens: (row) => (row.input ?? 0) + (row.output ?? 0), input: (row) => row.input, output: (row) => row.output,
   cached: (row) => row.cached, reasoning: (row) => row.reasoning, calls: (row) => row.call_count, notes: (row) => row.notes?.length, status: (row) => row.status,
 };
 const FLAGS = {
-  pinned: (row) => row.pinned, background: (row) => row.background, stream: (row) => row.stream, replay: (row) => row.replay_of,
-  running: (row) => row.kept === "running", whole: (row) => TEXTS.kept(row) === "whole", facts: (row) => TEXTS.kept(row) === "facts",
+  pinned: (row) => row.pinned, background: (row) => row.background, stream: (row) => row.stream, replay: replayed,
+  running: (row) => row.kept === "running", whole: (row) => content(row) === "whole", metadata: (row) => content(row) === "metadata",
 };
+
+// What is kept of a turn, as the list says it.
+function content(row) {
+  return { waiting: "whole", busy: "metadata", large: "metadata", failed: "metadata" }[row.kept] ?? row.kept ?? "metadata";
+}
+
+function replayed(row) {
+  return row.replay_of === "form" ? "" : row.replay_of;
+}
+
 const COMPARED = {
   ">": (one, other) => one > other, "<": (one, other) => one < other, ">=": (one, other) => one >= other, "<=": (one, other) => one <= other, "=": (one, other) => one === other,
 };

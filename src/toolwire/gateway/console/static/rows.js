@@ -26,15 +26,14 @@ async function load() {
     const sum = (name) => workers.reduce((all, worker) => all + worker[name], 0);
     facts = { workers: workers.length, bytes: sum("kept_bytes"), busy: sum("busy"), capturing: Math.max(0, ...workers.map((worker) => worker.capturing)) };
   }
-  while (known.size > MOST) known.delete(known.keys().next().value);
+  for (const [id, row] of known) {
+    if (known.size <= MOST) break;
+    if (!row.pinned) known.delete(id);
+  }
 }
 
 // What one process says; whether it has more to say.
 function take({ process, seq, rows, more }) {
-  if (seq < (cursors.get(process) ?? 0)) { // it began anew
-    forget(process);
-    return true;
-  }
   cursors.set(process, seq);
   for (const row of rows) known.set(row.id, { ...row, process });
   return more;
@@ -52,12 +51,12 @@ export function all() {
   return [...running.values()].filter((row) => !known.has(row.id)).concat(over).sort((one, other) => other.at - one.at || (one.id < other.id ? 1 : -1));
 }
 
-// Hold a turn back when others leave, or let it go; whether it is held back now.
-export async function keep(id, wanted) {
+// Pin or unpin a turn; whether it is pinned now.
+export async function pin(id, wanted) {
   try {
     const { pinned } = await post(`turns/${id}/pin`, { pinned: wanted });
     if (known.has(id)) known.get(id).pinned = pinned;
-    say(pinned ? "Kept until you let it go." : wanted ? "It cannot be kept: there is no room for more kept turns. Let another one go first." : "It leaves with the others of its time.");
+    say(pinned ? "Pinned." : wanted ? "It cannot be pinned: there is no room for more pinned turns. Unpin another one first." : "Unpinned: it makes room when that is needed.");
     return pinned;
   } catch (error) {
     say(error.message);

@@ -5,7 +5,7 @@ import { clear, clock, count, download, duration, h, plural, pre, pretty, say, s
 import { compared, marked } from "./diff.js";
 import { lanes } from "./lanes.js";
 import { polled } from "./poll.js";
-import { keep, known, refresh } from "./rows.js";
+import { known, pin, refresh } from "./rows.js";
 import { save } from "./save.js";
 import { table } from "./table.js";
 
@@ -51,7 +51,7 @@ function crumbs(row) {
 }
 
 export function title(row) {
-  return `${row.model || "no model"} · ${row.dialect} › ${row.backend || "nobody"}`;
+  return `${row.model || "no model"} · ${row.dialect} › ${row.backend || "no backend"}`;
 }
 
 function section(name, ...content) {
@@ -69,9 +69,9 @@ function facts(row) {
     ["Status", row.kept === "running" ? "running" : `${row.status}${row.error ? ` ${row.error}` : ""}${row.reason ? ` (${row.reason})` : ""}`],
     ["When", `${new Date(row.at * 1000).toLocaleDateString("en-CA")} ${clock(row.at)}`],
     ["First bytes", duration(row.first_ms)], ["Total", duration(row.ms)],
-    ["Tokens", usage.map(([name, number]) => `${count(number)} ${name}`).join(", ") || "not told"],
+    ["Tokens", usage.map(([name, number]) => `${count(number)} ${name}`).join(", ") || "not reported"],
     ["Client", row.client || "–"], ["Key", row.key], ["Session", row.session],
-    ["Attempts", row.tried?.join(" › ")], ["Way", [row.kept === "running" ? "" : row.stream ? "streamed" : "plain", row.transport, row.background ? "background" : ""].filter(Boolean).join(", ")],
+    ["Attempts", row.tried?.join(" › ")], ["Mode", [row.kept === "running" ? "" : row.stream ? "streamed" : "plain", row.transport, row.background ? "background" : ""].filter(Boolean).join(", ")],
     ["Worker", row.worker],
   ];
   return h("dl", { class: "facts" }, list.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
@@ -79,14 +79,16 @@ function facts(row) {
 
 function summary(row, whole) {
   const missing = {
-    facts: "Only the facts of this turn are kept. Where the gateway has keys, that is the rule; “Capture the next turns” on the list of turns keeps more.",
-    busy: "Only the facts of this turn are kept: the gateway was too busy to keep more.",
+    metadata: "Only the metadata of this turn is kept. Where the gateway has keys, that is the rule; “Capture the next turns” on the list of turns keeps more.",
+    busy: "Only the metadata of this turn is kept: the gateway was too busy to keep more.",
+    large: "Only the metadata of this turn is kept: its content is larger than a quarter of the console’s memory.",
+    failed: "Only the metadata of this turn is kept: its content could not be prepared. The gateway’s log has the reason.",
     running: "What was said is shown when the turn is over, if it is kept.",
-  }[row.kept ?? "facts"];
+  }[row.kept ?? "metadata"];
   return h("section", {}, facts(row), row.kept === "running" ? h("p", { class: "note", role: "status" }, "This turn is under way.") : null,
     row.replay_of && row.replay_of !== "form" ? h("p", {}, "A replay of ", h("a", { href: `#/turn/${row.replay_of}` }, row.replay_of), ".") : null,
-    whole ? null : h("p", { class: "note" }, missing ?? "The content of this turn could not be kept."),
-    whole?.cut ? h("p", { class: "note" }, "The turn was longer than what is kept of one; its end is missing here.") : null);
+    whole ? null : h("p", { class: "note" }, missing ?? ""),
+    whole?.cut ? h("p", { class: "note" }, "This turn is larger than what is kept of one; a part of it is missing here.") : null);
 }
 
 function notes(row, whole, who) {
@@ -205,10 +207,10 @@ function buttons(row, whole, who, article, signal) {
     } catch (error) { clear(compare, h("p", { class: "bad", role: "alert" }, error.message)); }
   } }, h("label", { for: "model" }, "Replay on"), model,
   h("datalist", { id: "models" }, [...who.models, ...who.backends.map((each) => `${each.name}/`)].map((name) => h("option", { value: name }))), h("button", {}, "Replay"));
-  const pin = h("button", { type: "button", "aria-pressed": String(Boolean(row.pinned)), onclick: async () => {
-    pin.setAttribute("aria-pressed", String(await keep(row.id, pin.getAttribute("aria-pressed") !== "true")));
-  } }, "Keep");
-  return h("div", { class: "tools" }, whole ? replay : null, pin, whole ? [
+  const pinned = h("button", { type: "button", "aria-pressed": String(Boolean(row.pinned)), onclick: async () => {
+    pinned.setAttribute("aria-pressed", String(await pin(row.id, pinned.getAttribute("aria-pressed") !== "true")));
+  } }, "Pin");
+  return h("div", { class: "tools" }, whole ? replay : null, pinned, whole ? [
     h("button", { type: "button", onclick: () => copy(curl(row, whole)) }, "Copy as curl"),
     h("button", { type: "button", onclick: () => save(`turn-${row.id}.html`, title(row), article) }, "Save as HTML"),
     h("a", { class: "button", href: `/console/api/turns/${row.id}/recording`, download: `${row.id}.jsonl` }, "Download recording"),

@@ -5,14 +5,17 @@ import { bytesOf, clear, clock, count, duration, h, plural, readable, say, size 
 import { filter } from "./filter.js";
 import { list } from "./list.js";
 import { polled } from "./poll.js";
-import { all, facts, keep, refresh } from "./rows.js";
+import { all, facts, pin as pinTurn, refresh } from "./rows.js";
 
 const EVERY = 1000;
 const COLUMNS = [
   ["Time", "time"], ["Key", "key"], ["Client", "client"], ["Dialect › backend", "way"], ["Model", "model"], ["First", "first"], ["Total", "total"],
   ["Tokens", "tokens"], ["Calls", "calls"], ["Notes", "notes"], ["Status", "status"], ["Kept", "kept"],
 ];
-const KEPT = { running: ["", "It is under way"], whole: ["whole", "All of it is kept"], waiting: ["whole", "All of it is kept"] };
+const KEPT = {
+  running: ["", "It is under way"], whole: ["whole", "All of it is kept"], waiting: ["whole", "All of it is kept"], cut: ["part", "It was very long: a part of it is kept"],
+  busy: ["metadata", "Only its metadata is kept, because of load"], large: ["metadata", "Only its metadata is kept: it is too large"], failed: ["metadata", "Only its metadata is kept: its content could not be prepared"],
+};
 
 export async function turns(main) {
   const who = await me();
@@ -65,8 +68,8 @@ function said(shown, known, who) {
   return [
     `${plural(shown, "turn")}${shown === known ? "" : ` of ${count(known)}`}`,
     `${size(facts.bytes)} of ${size(bytesOf(who.max_size) * facts.workers)} kept${facts.workers > 1 ? ` by ${facts.workers} workers` : ""}`,
-    facts.busy ? `${count(facts.busy)} kept without their content under load` : "",
-    who.keeps_everything ? "" : facts.capturing ? `the next ${facts.capturing} are kept whole` : "only facts are kept",
+    facts.busy ? `${count(facts.busy)} with metadata only, because of load` : "",
+    who.keeps_everything ? "" : facts.capturing ? `the next ${facts.capturing} are kept whole` : "only metadata is kept",
   ].filter(Boolean).join(" · ");
 }
 
@@ -75,11 +78,12 @@ function capture(poll) {
   return h("form", { class: "inline", onsubmit: async (event) => {
     event.preventDefault();
     try {
-      await post("capture", { count: Number(number.value) });
-      say(`The next ${number.value} turns are kept whole.`);
+      const wanted = Number(number.value);
+      await post("capture", { count: wanted });
+      say(wanted ? `The next ${plural(wanted, "turn")} will be kept whole.` : "No further turns will be kept whole.");
       await poll.now();
     } catch (error) { say(error.message); }
-  } }, h("label", { for: "number" }, "Capture the next"), number, h("button", {}, "turns whole"));
+  } }, h("label", { for: "number" }, "Capture the next turns:"), number, h("button", {}, "Capture"));
 }
 
 // One row, empty at first.
@@ -87,17 +91,17 @@ function line(id) {
   const address = `#/turn/${encodeURIComponent(id)}`;
   const link = h("a", { href: address });
   const [code, error, kept] = [h("b"), h("small"), h("span", { class: "mark" })];
-  const pin = h("button", { type: "button", class: "pin", tabindex: "-1", "aria-label": "Keep", title: "Keep (k)", onclick: toggle });
+  const pin = h("button", { type: "button", class: "pin", tabindex: "-1", "aria-label": "Pin", title: "Pin (k)", onclick: toggle });
   const inside = { model: [link], status: [code, error], kept: [kept, pin] };
   const cells = Object.fromEntries(COLUMNS.map(([name, kind]) => [kind, h("span", { class: `c-${kind}`, role: "gridcell", "data-name": name }, inside[kind] ?? [])]));
-  const element = h("div", { role: "row", "data-id": id, onclick: open, onkeydown: (event) => { if (event.key === "k") toggle(); } }, Object.values(cells));
+  const element = h("div", { role: "row", "data-id": id, onclick: open, onkeydown: (event) => { if (event.key === "k" && !event.ctrlKey && !event.metaKey && !event.altKey) toggle(); } }, Object.values(cells));
 
   function open(event) {
     if (!event.target.closest("a, button") && getSelection().isCollapsed) location.hash = address;
   }
 
   async function toggle() {
-    if (!pin.hidden) press(await keep(id, pin.getAttribute("aria-pressed") !== "true"));
+    if (!pin.hidden) press(await pinTurn(id, pin.getAttribute("aria-pressed") !== "true"));
   }
 
   function press(pinned) {
@@ -106,7 +110,7 @@ function line(id) {
   }
 
   function update(row) {
-    const [word, says] = KEPT[row.kept] ?? ["facts", "Only its facts are kept"];
+    const [word, says] = KEPT[row.kept] ?? ["metadata", "Only its metadata is kept"];
     const texts = {
       time: clock(row.at), key: row.key ?? "", client: short(row.client), way: `${row.dialect}${row.transport ? " (ws)" : ""}${row.background ? " (bg)" : ""} › ${row.backend ?? "–"}`,
       first: duration(row.first_ms), total: duration(row.ms), tokens: row.input || row.output ? `${count(row.input ?? 0)} / ${count(row.output ?? 0)}` : "",
