@@ -1,6 +1,8 @@
 """What the console knows of turns of every kind, and what it can do with them."""
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -109,6 +111,52 @@ def test_a_call_written_in_text_shows_the_text(gateway, console):
     assert made["client"]["name"] == "get_weather"
 
 
+def test_each_call_written_in_text_shows_its_own_block(gateway, upstream, console):
+    blocks = [f"<use_tool><name>get_weather</name><city>{city}</city></use_tool>" for city in ("Rome", "Oslo")]
+    said = f"I shall use get_weather.\n{blocks[0]}\n{'.' * 500}\n{blocks[1]}"
+    upstream.replies["blocks"] = Reply([stream(created(), text(said), completed())])
+    ask(gateway, chat_body("up/blocks", tools=WEATHER, stream=True))
+    calls = console.turn(model="up/blocks")["whole"]["calls"]
+    assert [made["written"].startswith(block) for made, block in zip(calls, blocks, strict=True)] == [True, True]
+
+
+@pytest.mark.parametrize("odd", ["1e999", "9" * 5000, "[" * 900 + "]" * 900], ids=["huge", "long", "deep"])
+def test_odd_values_do_not_cost_anybody_their_conversations(gateway, console, odd):
+    body = '{"model":"demo","messages":[{"role":"user","content":"Odd.","n":ODD}]}'.replace("ODD", odd)
+    httpx.post(f"{gateway.url}/v1/chat/completions", content=body, timeout=90, trust_env=False)
+    ask(gateway, chat_body("demo", messages=[{"role": "user", "content": f"After {odd[:5]}."}]))
+    until(lambda: f"After {odd[:5]}." in [each["title"] for each in console.get("conversations")])
+
+
+def test_what_a_backend_was_sent_has_the_names_of_all_headers(gateway, upstream, console):
+    upstream.replies["headers"] = Reply([stream(created(), text("Hi."), completed())])
+    ask(gateway, chat_body("up/headers", stream=True), authorization="Bearer passed-on-key")
+    sent = dict(console.turn(model="up/headers")["whole"]["attempts"][0]["sent_headers"])
+    assert (sent["authorization"], sent["content-type"]) == ("(not kept)", "application/json")
+
+
+def test_calls_that_the_gateway_ran_itself_are_no_failures(upstream, tmp_path):
+    (tmp_path / "shed.py").write_text('def weather(city: str) -> str:\n    """Weather."""\n    return "18 degrees"\n')
+    calls = Reply([stream(created(), call("c1", "weather", '{"city":"Rome"}'), completed())])
+    upstream.replies["own-tool"] = [calls, Reply([stream(created(), text("Mild."), completed())])]
+    config = f'[gateway_tools]\ntools = ["shed:weather"]\n{backend(upstream.url)}'
+    server = Gateway(tmp_path, config, PYTHONPATH=str(tmp_path))
+    try:
+        with ConsoleClient(server) as console:
+            ask(server, chat_body("up/own-tool"))
+            found = console.turn(model="up/own-tool")
+            recording = console.http.get(f"/console/api/turns/{found['row']['id']}/recording").content
+    finally:
+        server.stop()
+    assert found["row"].get("tried", []) == []
+    [made] = found["whole"]["calls"]
+    assert (made["ran"], made["model"]["name"], made["client"]) == (True, "weather", None)
+    assert [attempt["round"] for attempt in found["whole"]["attempts"]] == [0, 1]
+    path = tmp_path / "turn.jsonl"
+    path.write_bytes(recording)
+    assert [line for line in read_recording(path.read_bytes()).lines if line.attempt] == []
+
+
 def test_a_failover_shows_both_attempts(gateway, upstream, console):
     upstream.replies["shared"] = Reply([b'{"error":{"message":"Down."}}'], 503, "application/json")
     upstream.replies["shared-second"] = Reply([stream(created(), text("Here."), completed())])
@@ -166,10 +214,31 @@ def test_a_failure_is_kept_with_its_reason(gateway, upstream, console):
 
 
 def test_a_background_turn_is_kept(gateway, upstream, console):
-    upstream.replies["later"] = Reply([stream(created(), text("Done."), completed())])
+    upstream.replies["later"] = Reply([Pause(0.5), stream(created(), text("Done."), completed())])
     ask(gateway, response_body("up/later", background=True), "/v1/responses")
     found = console.turn(model="up/later", background=True)
     assert found["whole"]["answer"]["text"] == "Done."
+    assert 500 <= found["row"]["first_ms"] <= found["row"]["ms"], "that it is queued is nothing of the model"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are looked at in /proc")
+def test_a_run_that_another_worker_took_over_is_watched_like_any_other(tmp_path: Path):
+    fleet = Fleet(tmp_path, '[store]\nurl = "sqlite:kept.db"\nlease = 1\n')
+    try:
+        with ConsoleClient(fleet) as console:
+            made = ask(fleet, response_body("demo-silent", background=True), "/v1/responses").json()["id"]
+            [first] = until(lambda: [row for row in under_way(console) if f"resp_{row['id']}" == made])
+            for pid in fleet.pids:
+                os.kill(pid, signal.SIGKILL)
+            again = until(lambda: [row for row in under_way(console) if row["at"] > first["at"]])
+            assert [f"resp_{row['id']}" for row in again] == [made]
+            assert console.get(f"turns/{again[0]['id']}")["whole"]["request"]["body"]
+    finally:
+        fleet.stop()
+
+
+def under_way(console: ConsoleClient) -> list[dict[str, Any]]:
+    return [row for worker in console.get("turns")["workers"] for row in worker["running"]]
 
 
 def test_a_turn_over_a_websocket_is_kept(gateway, upstream, console):
@@ -218,6 +287,24 @@ def test_a_turn_can_be_asked_again_of_another_model(gateway, console):
     other = console.get(f"turns/{done['turn']}")
     assert (other["row"]["model"], other["row"]["replay_of"]) == ("demo-parallel", row["id"])
     assert len(other["whole"]["calls"]) == 3
+
+
+def test_a_replay_asks_the_same_and_stores_nothing(gateway, upstream, console):
+    upstream.replies["same"] = Reply([stream(created(), call("c1", "get_weather", '{"city":"Rome"}'), completed())])
+    first = ask(gateway, response_body("up/same"), "/v1/responses").json()["id"]
+    ask(gateway, {"model": "up/same", "previous_response_id": first, "input": "And?"}, "/v1/responses")
+    before = {row["id"] for row in console.get("stored")}
+    rows = [row for row in console.rows() if row["model"] == "up/same"]
+    for row in rows:
+        assert console.post(f"turns/{row['id']}/replay", model="up/same")["status"] == 200
+    assert {row["id"] for row in console.get("stored")} == before
+    ask(gateway, chat_body("up/same", store=True, stream=True, tools=WEATHER), "/obsidian-xml/v1/chat/completions")
+    ask(gateway, chat_body("up/same", tools=WEATHER), **{"x-proxy-output-mode": "obsidian-xml"})
+    for row in [row for row in console.rows() if row["model"] == "up/same" and row["dialect"] == "chat"]:
+        done = console.post(f"turns/{row['id']}/replay", model="up/same")
+        whole = console.get(f"turns/{done['turn']}")["whole"]
+        assert whole["answer"]["text"].startswith("<use_tool>")
+        assert "store" not in json.loads(whole["request"]["body"])
 
 
 def test_a_replay_ends_when_the_page_leaves(gateway, upstream, console):

@@ -154,7 +154,7 @@ seen.parts = await page.evaluate(async () => {
     return { arrow: Boolean(figure.querySelector(".arrow")), tail: parseFloat(tail.getAttribute("x")) + parseFloat(tail.getAttribute("width")), label: parseFloat(label.getAttribute("x")), bar: parseFloat(bar.getAttribute("x")) + parseFloat(bar.getAttribute("width")) };
   };
   return {
-    curl: [curl({ dialect: "chat" }, { request: { body: "{}" } }), curl({ dialect: "chat" }, { path: "/openai/v1/chat/completions", request: { body: "it's" } })],
+    curl: [curl({ dialect: "chat" }, { request: { body: "{}" } }), curl({ dialect: "messages" }, { path: "/obsidian-xml/v1/messages", request: { body: "it's\nBODY", headers: [["x-api-key", "(not kept)"], ["anthropic-beta", "a'b"], ["host", "x"]] } })],
     ticks: [...merged([frame(0.1), frame(0.1), frame(0.102), frame(0.5)], (t) => 1 + 98 * t)].map(([, , events]) => events.length),
     within: ends(0.98), beyond: ends(5),
   };
@@ -347,8 +347,8 @@ class Turns:
         self._gateway, self._upstream, self._workers, self._console = gateway, upstream, workers, console
         self.ids: dict[str, str] = {}
 
-    def post(self, name: str, body: dict[str, Any], path: str = "/v1/chat/completions") -> Any:
-        answer = httpx.post(self._gateway.url + path, json=body, timeout=120, trust_env=False)
+    def post(self, name: str, body: dict[str, Any], path: str = "/v1/chat/completions", **headers: str) -> Any:
+        answer = httpx.post(self._gateway.url + path, json=body, headers=headers, timeout=120, trust_env=False)
         self.ids[name] = self._console.wait_for(model=body["model"])["id"]
         return answer
 
@@ -365,7 +365,7 @@ class Turns:
         replies["b-hostile"] = Reply([stream(created(), text(HOSTILE), hostile, completed())])
         replies["b-held"] = Reply([created(), text("Wait."), looks, Hold()])
         self.post("streamed", chat_body("up/b-streamed", stream=True, tools=WEATHER))
-        self.post("repaired", chat_body("up/b-repaired", tools=WEATHER))
+        self.post("repaired", chat_body("up/b-repaired", tools=WEATHER), authorization="Bearer sk-of-the-client")
         self.post("failed over", chat_body("b-shared", stream=True))
         self.post("textual", chat_body("demo-use-tool", stream=True, tools=WEATHER))
         codex = self._workers.script([*codex_calls(("c1", "get_weather", '{"city":"Bonn"}')), *say("ok"), *done()])
@@ -518,7 +518,8 @@ def test_characters_that_hide_are_shown_also_where_they_are_read_out(seen):
 
 
 def test_a_copied_curl_has_no_key_and_a_saved_page_no_script(seen):
-    assert "YOUR_KEY" in seen["curl"]
+    assert "authorization: Bearer YOUR_KEY" in seen["curl"]
+    assert "sk-of-the-client" not in seen["curl"]
     assert "/v1/chat/completions" in seen["curl"]
     assert "<script" not in seen["saved"]
     assert "default-src 'none'" in seen["saved"]
@@ -535,9 +536,10 @@ def test_a_saved_page_has_the_whole_text_and_nothing_dead(seen):
 
 def test_a_copied_curl_has_the_path_that_was_asked(seen):
     one, other = seen["parts"]["curl"]
-    assert "/v1/chat/completions'" in one
-    assert "/openai/v1/chat/completions'" in other
-    assert other.endswith("--data-raw 'it'\\''s'")
+    assert "/v1/chat/completions' -H 'content-type: application/json' --data-binary @- <<'BODY'\n{}\nBODY\n" in one
+    assert "/obsidian-xml/v1/messages' -H 'content-type: application/json' -H 'x-api-key: YOUR_KEY'" in other
+    assert "-H 'anthropic-beta: a'\\''b'" in other
+    assert other.endswith("--data-binary @- <<'BODY_'\nit's\nBODY\nBODY_\n")
 
 
 def test_the_time_line_has_every_frame_and_ends_a_bar_where_its_result_came(seen):

@@ -13,7 +13,7 @@ from toolwire.core.bounds import run_steps
 from toolwire.core.events import TurnEnded
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
-from toolwire.gateway.console import numbers
+from toolwire.gateway.console import numbers, watch
 from toolwire.gateway.console.conversations import Member, cache_state, first_difference
 from toolwire.gateway.console.keep import pack, shown_headers, unpack, whole_turn
 from toolwire.gateway.console.numbers import MOST_NAMES, OTHERS, Numbers, report_of, shown
@@ -21,11 +21,21 @@ from toolwire.gateway.console.prompts import Prompts
 from toolwire.gateway.console.results import results_of
 from toolwire.gateway.console.ring import Kept, Ring
 from toolwire.gateway.console.rows import LONGEST, Row
-from toolwire.gateway.console.watch import EVERYBODY, WAITING, Watch
+from toolwire.gateway.console.watch import (
+    BUSY_AT_ONCE,
+    CALM,
+    CALM_SECONDS,
+    DELAY,
+    EVERYBODY,
+    MOST_AT_ONCE,
+    TOGETHER,
+    WAITING,
+    Watch,
+)
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
 from toolwire.turns.settings import Console, Key, Settings
-from toolwire.turns.trace import Held, TurnTrace
+from toolwire.turns.trace import MOST, Held, TurnTrace
 
 VENDOR = "sk-proj-abcdefghijklmnop1234"
 KEYS = (Key("ann", "ann-key-123456", console=True), Key("bob", "bob-key-123456", console=True))
@@ -42,7 +52,7 @@ class Turns:
         self._count += 1
         given = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
         trace = self.watch.begin(f"turn-{self._count}", given, "/v1/chat/completions")
-        facts = {"dialect": "chat", "key": key, "status": 200, "stream": False, "backend": "up"}
+        facts = {"dialect": "chat", "request_id": "req_1", "key": key, "status": 200, "stream": False, "backend": "up"}
         self.watch.enter(trace, facts)
         trace.asked(request)
         return trace, facts
@@ -60,12 +70,14 @@ class Turns:
 def watched(use: Callable[[Turns], Coroutine[Any, Any, None]], settings: Settings | None = None) -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        watch = Watch(settings or Settings(), loop, "t" * 40, Process("v", 1.0), Log("info", loop))
-        watch.start()
+        log = Log("info", loop)
+        watching = Watch(settings or Settings(), loop, "t" * 40, Process("v", 1.0), log)
+        watching.start()
         try:
-            await asyncio.wait_for(use(Turns(watch)), 60)
+            await asyncio.wait_for(use(Turns(watching)), 60)
         finally:
-            await watch.stop()
+            await watching.stop()
+            log.flush()
 
     asyncio.run(main())
 
@@ -102,6 +114,26 @@ def test_a_row_counts_for_the_memory_it_takes():
     assert taken <= ring.size <= 2 * taken
 
 
+def test_the_clients_own_key_and_odd_ids_are_not_in_a_row():
+    own = "the-clients-own-key"
+
+    async def use(turns: Turns) -> None:
+        trace, facts = turns.begin(authorization=f"Bearer {own}", user_agent=f"me {own}", session_id=own)
+        trace.results = (f"{VENDOR} failed", "call_2")
+        [running] = turns.watch.running()
+        stats = TurnStats()
+        stats.call_ids += [VENDOR, "call_" + "t" * 40, "call_1"]
+        row = turns.end(trace, facts, stats, model=f"up/{own}", error=own)
+        for each in (row, running):
+            assert own not in repr(each)
+            assert VENDOR not in repr(each)
+        assert row.model == "up/[removed]"
+        assert row.call_ids == ("[removed]", "call_[removed]", "call_1")
+        assert row.results == ("[removed] failed", "call_2")
+
+    watched(use)
+
+
 def test_where_a_page_came_from_is_not_kept():
     shown = dict(shown_headers({"referer": "https://x.example/?token=REFTOKEN", "user-agent": "me"}, ()))
     assert shown == {"referer": "(not kept)", "user-agent": "me"}
@@ -132,6 +164,92 @@ def test_a_large_turn_that_runs_does_not_keep_others_from_being_kept():
         assert turns.run().kept == "waiting"
 
     watched(use)
+
+
+def test_rows_are_settled_by_number_and_by_time_though_nobody_looks():
+    async def use(turns: Turns) -> None:
+        turns.watch._held.waiting = 10**9
+        for _ in range(TOGETHER + 3):
+            trace, facts = turns.begin()
+            turns.watch.end(trace, facts, TurnStats(), 0.1, "")
+        assert turns.watch.busy.total() == TOGETHER
+        await asyncio.sleep(3 * DELAY)
+        assert turns.watch.busy.total() == TOGETHER + 3
+
+    watched(use)
+
+
+def test_so_many_turns_are_held_at_once_and_fewer_under_load():
+    async def use(turns: Turns) -> None:
+        def held(count: int) -> int:
+            traces = [turns.begin()[0] for _ in range(count)]
+            keeps = sum(trace.keeps for trace in traces)
+            for trace in traces:
+                turns.watch.forget(trace)
+            return keeps
+
+        assert held(MOST_AT_ONCE + 5) == MOST_AT_ONCE
+        assert held(MOST_AT_ONCE + 5) == MOST_AT_ONCE, "those that were no turns count no more"
+        for _ in range(CALM):
+            turns.run()
+        assert held(MOST_AT_ONCE) == BUSY_AT_ONCE
+        await asyncio.sleep(CALM_SECONDS + 0.1)
+        assert held(MOST_AT_ONCE) == MOST_AT_ONCE, "a busy time ends by itself"
+
+    watched(use)
+
+
+def test_what_is_held_of_turns_is_bounded_in_bytes():
+    held = Held(10**9, 20_000_000)
+    traces = [TurnTrace(f"seed{number}", {}, held) for number in range(4)]
+    for trace in traces:
+        trace.keeps = True
+        attempt = trace.attempt("up", "chat", "m")
+        for _ in range(20):
+            attempt.read(b"x" * 1_000_000)
+    assert [trace.size <= MOST and trace.is_cut for trace in traces] == [True] * 4
+    assert held.size <= 20_000_000
+    assert sum(len(data) for trace in traces for _, data in trace.attempts[0].reads) > 18_000_000
+
+
+def test_a_body_that_is_too_large_does_not_cost_the_answer():
+    async def use(turns: Turns) -> None:
+        trace, facts = turns.begin(request=b"x" * (MOST + 1))
+        trace.wrote((b'data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}\n\n',))
+        row = turns.end(trace, facts)
+        kept = await turns.watch.prepared(row.id)
+        assert kept is not None
+        whole = unpack(kept.packed)
+        assert (row.kept, whole.is_cut, whole.request) == ("cut", True, b"")
+        assert b"Hi" in whole.answer.data
+
+    watched(use)
+
+
+def test_a_turn_that_cannot_be_prepared_says_so_here_and_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+):
+    def fails(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(watch, "whole_turn", fails)
+
+    async def use(turns: Turns) -> None:
+        row = turns.run()
+        await turns.watch.prepared(row.id)
+        assert row.kept == "failed"
+
+    watched(use)
+    assert b"ZeroDivisionError" in capfdbinary.readouterr().err
+
+
+def test_a_turn_that_takes_a_quarter_of_the_room_is_kept_as_metadata():
+    async def use(turns: Turns) -> None:
+        row = turns.run(request=os.urandom(20_000).hex().encode())
+        await turns.watch.prepared(row.id)
+        assert row.kept == "large"
+
+    watched(use, Settings(console=Console(max_size=60_000)))
 
 
 def test_a_request_that_is_sent_as_it_came_is_held_and_kept_once():
@@ -231,6 +349,31 @@ def test_one_key_pins_no_more_than_its_share():
     assert ring.pin("id9", "ann", 0.5)
 
 
+def test_an_unpinned_turn_makes_room_first():
+    ring = Ring(10**6)
+    for number in range(3):
+        ring.add([Kept(Row(f"id{number}", 0.0, "chat"), "o")])
+    ring.pin("id0")
+    ring.unpin("id0")
+    assert [kept.row.id for kept in ring] == ["id0", "id1", "id2"]
+
+
+def test_a_pinned_turn_that_becomes_whole_counts_with_its_bytes():
+    ring = Ring(10**6)
+    kept = Kept(Row("id", 0.0, "chat"), "o")
+    ring.add([kept])
+    ring.pin("id", "ann")
+    ring.fill(kept, b"x" * 5000)
+    assert ring.pinned_sizes["ann"] == ring.size == kept.size > 5000
+
+
+def test_every_key_that_may_look_has_its_share_of_pins():
+    async def use(turns: Turns) -> None:
+        assert turns.watch.pin_share == 0.5
+
+    watched(use, Settings(keys=KEYS))
+
+
 def test_numbers_of_changes_say_nothing_of_others():
     ring = Ring(10**6)
     for number in range(5):
@@ -250,9 +393,9 @@ def test_numbers_of_changes_say_nothing_of_others():
 def test_a_stream_that_breaks_off_is_an_error():
     counted = Numbers()
     counted.count([Row("a", 0.0, "chat", status=200, ms=1.0, error="connection_lost")])
-    counted.count([Row("b", 0.0, "chat", status=200, ms=1.0)])
+    counted.count([Row("b", 0.0, "chat", status=200, ms=1.0), Row("c", 0.0, "chat", status=499, ms=1.0, error="x")])
     found = shown([counted.report()])
-    assert (found["start"]["errors"], found["hour"]["errors"], found["minutes"][0][1:]) == (1, 1, [2, 1])
+    assert (found["start"]["errors"], found["hour"]["errors"], found["minutes"][0][1:]) == (1, 1, [3, 1])
 
 
 def test_so_many_names_of_tools_are_told_apart_and_no_more(monkeypatch: pytest.MonkeyPatch):

@@ -188,6 +188,8 @@ class Attempt:
             self._question.recorder.ask(self._asked)
         if self._trace is not None:
             self._trace.ask(self._asked)
+            if self._trace.turn.keeps:
+                self._trace.sent_headers = self._question.upstream.headers(self._asked, self._question.key)
         opening = partial(self._question.upstream.open, self._asked, self._question.key)
         return opening() if self._question.starting is None else _noted(self._question.starting, opening)
 

@@ -165,7 +165,6 @@ class AttemptTrace:
         if not self.turn.keeps:
             return
         if isinstance(opening, Post):
-            self.sent_headers = opening.headers
             self._send(opening.path, opening.body)
         elif isinstance(opening, Dialogue):
             self.answer(opening.outbox)

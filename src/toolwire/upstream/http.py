@@ -100,10 +100,14 @@ class HttpUpstream:
     async def stop(self) -> None:
         """Connections are closed with the session."""
 
+    def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
+        assert isinstance(opening, Post)
+        return {**self._headers, **opening.headers, **self._credentials.headers(key)}
+
     async def open(self, opening: Opening, key: str) -> "HttpReply":
         """Send the request; returns when the headers have arrived. Raises `Broken`."""
         assert isinstance(opening, Post)
-        headers = {**self._headers, **opening.headers, **self._credentials.headers(key)}
+        headers = self.headers(opening, key)
         try:
             if self._proxy is None and len(opening.body) < LARGE:
                 return await self._send(opening, headers)

@@ -81,6 +81,10 @@ class Upstream(Protocol):
         """End everything that was begun."""
         ...
 
+    def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
+        """The headers that the opening is sent with; none if it is not sent by HTTP."""
+        ...
+
     def open(self, opening: Opening, key: str) -> Coroutine[Any, Any, Reply]:
         """Send the opening; returns when the headers of the reply have arrived. Raises `Broken`."""
         ...

@@ -19,6 +19,9 @@ class ScriptUpstream:
     async def stop(self) -> None:
         """There is nothing to stop."""
 
+    def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
+        return {}
+
     async def open(self, opening: Opening, key: str) -> "ScriptReply":
         """Begin to play a script."""
         assert isinstance(opening, Script)

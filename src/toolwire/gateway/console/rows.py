@@ -72,6 +72,8 @@ class Row(msgspec.Struct, gc=False, omit_defaults=True):
     replay_of: str = ""
     kept: Content = "metadata"
     pinned: bool = False
+    request_id: str = ""
+    """The `x-request-id` of the answer."""
     results: tuple[str, ...] = ()
     """Calls whose results came with the request, each with ` failed` behind it if its tool says so."""
 
@@ -144,6 +146,7 @@ def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: 
         background="background" in facts,
         replay_of=facts.get("replay_of", ""),
         kept="running",
+        request_id=facts["request_id"],
     )
     return _without_own_key(row, headers)
 
@@ -180,6 +183,7 @@ def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, s
         facts.get("transport", ""),
         "background" in facts,
         facts.get("replay_of", ""),
+        request_id=facts["request_id"],
         results=trace.results,
     )
     return _without_own_key(row, headers)

@@ -28,15 +28,19 @@ def turn_view(kept: Kept) -> dict[str, Any]:
     turn = unpack(kept.packed)
     replies = [_read(each.kind, each.content_type, each.reply) for each in turn.attempts]
     answer = _read(kept.row.dialect, JSON_LINES if turn.is_socket else "", turn.answer)
-    made = [call for each, found in zip(turn.attempts, replies, strict=True) if _is_good(each) for call in found.calls]
-    texts = "\n".join(found.text for found in replies)
+    good = [(each.round, found) for each, found in zip(turn.attempts, replies, strict=True) if _is_good(each)]
+    last = turn.attempts[-1].round if turn.attempts else 0
+    made = [call for round, found in good if round == last for call in found.calls]
+    ran = [call for round, found in good if round < last for call in found.calls]
+    texts = "\n".join(found.text for _, found in good)
     notes = [{"code": code, "subject": subject, "says": CODES.get(code, "")} for code, subject in turn.notes]
     whole = {
         "path": turn.path,
         "request": {"headers": turn.request_headers, "body": _text(turn.request)},
         "attempts": [_attempt(each, found) for each, found in zip(turn.attempts, replies, strict=True)],
         "answer": {"headers": turn.answer_headers, **_stream(turn.answer, answer)},
-        "calls": list(_calls(made, answer.calls, texts)),
+        "calls": [*map(_ran, ran), *_calls(made, answer.calls, texts)],
+        "text": texts,
         "notes": notes,
         "cut": turn.is_cut,
     }
@@ -56,6 +60,7 @@ def _attempt(attempt: KeptAttempt, found: Reading) -> dict[str, Any]:
         "backend": attempt.backend,
         "kind": attempt.kind,
         "model": attempt.model,
+        "round": attempt.round,
         "asked": attempt.asked,
         "replied": attempt.replied,
         "status": attempt.status,
@@ -102,14 +107,22 @@ def _text(data: bytes) -> str:
 def _calls(made: Sequence[ReadCall], delivered: Sequence[ReadCall], text: str) -> Iterator[dict[str, Any]]:
     """The calls of the model beside those of the client, in the client's order; withheld ones come last."""
     left = list(made)
+    read = 0  # up to here the text was looked at
     for call in delivered:
         twin = _twin(call, left, in_order=len(made) == len(delivered))
+        written = ""
         if twin is not None:
             left.remove(twin)
-        written = _around(text, call.name) if twin is None else ""
+        else:
+            written, read = _around(text, call.name, read)
         yield {"model": _built(twin), "client": _built(call), "written": written, "same": _is_same(twin, call)}
     for call in left:
         yield {"model": _built(call), "client": None, "written": "", "same": False}
+
+
+def _ran(call: ReadCall) -> dict[str, Any]:
+    """A call between two turns of the model, which the gateway ran itself."""
+    return {"model": _built(call), "client": None, "written": "", "same": True, "ran": True}
 
 
 def _built(call: ReadCall | None) -> Any:
@@ -135,17 +148,27 @@ _BLOCK = re.compile(r"<use_tool|<tool_call|<function|<invoke|<\||\[TOOL_CALLS\]"
 """How calls begin that are written in a text."""
 
 
-def _around(text: str, name: str) -> str:
-    """The part of a text in which a call was written."""
-    at = text.find(name)
+def _around(text: str, name: str, start: int) -> tuple[str, int]:
+    """The part of a text, from `start` on, in which a call was written, and where the call's name ends."""
+    blocks = [found.start() for found in _BLOCK.finditer(text, start)]
+    places = [at for at in _places(text, name, start) if any(at - AROUND <= block < at for block in blocks)]
+    at = places[0] if places else text.find(name, start)
     if at < 0:
-        return ""
-    begins = [found.start() for found in _BLOCK.finditer(text, max(0, at - AROUND), at)]
-    return text[begins[-1] if begins else text.rfind("\n", 0, at) + 1 : at + AROUND].strip()
+        return "", start
+    begins = [block for block in blocks if at - AROUND <= block < at]
+    return text[begins[-1] if begins else text.rfind("\n", 0, at) + 1 : at + AROUND].strip(), at + len(name)
+
+
+def _places(text: str, name: str, start: int) -> Iterator[int]:
+    at = text.find(name, start) if name else -1
+    while at >= 0:
+        yield at
+        at = text.find(name, at + len(name))
 
 
 def as_recording(kept: Kept) -> bytes:
-    """A turn in the format of recordings: its last attempt, and before that those that failed."""
+    """A turn in the format of recordings: its last attempt, and before that those that failed. Of a turn in which the
+    gateway ran tools, it has the model's last turn."""
     turn = unpack(kept.packed)
     return b"\n".join(map(msgspec.json.encode, _lines(turn, kept))) + b"\n"
 
@@ -162,7 +185,8 @@ def _lines(turn: WholeTurn, kept: Kept) -> Iterator[Head | Line]:
     if last is None:
         return
     for each in turn.attempts[:-1]:
-        yield Line(attempt=_failed(each))
+        if each.round == last.round:  # else the gateway ran tools after it
+            yield Line(attempt=_failed(each))
     for each in last.sent:
         yield Line(max(0.0, round(each.t - last.replied, 4)), path=each.path, sent=_text(each.body))
     yield from _reply_lines(last)

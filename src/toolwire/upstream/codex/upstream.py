@@ -76,6 +76,9 @@ class CodexUpstream:
             await self._lending.close(self._sharing.drain)
         await self._pool.stop()
 
+    def headers(self, opening: Opening, key: str) -> Mapping[str, str]:
+        return {}
+
     async def open(self, opening: Opening, key: str) -> "CodexReply":
         assert isinstance(opening, Dialogue)
         waiting = opening.resume

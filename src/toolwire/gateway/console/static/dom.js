@@ -93,6 +93,13 @@ export function plural(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
+// Names, each once, with how often it stands there.
+export function counted(names) {
+  const by = new Map();
+  for (const name of names) by.set(name, (by.get(name) ?? 0) + 1);
+  return [...by].map(([name, number]) => (number > 1 ? `${name} ×${number}` : name)).join(", ");
+}
+
 // A message at the edge of the window; it leaves by itself.
 let saying;
 export function say(text) {

@@ -1,7 +1,7 @@
 // One turn: who said what and when, every call as it was made, changed and delivered, and all bytes of both sides.
 
 import { get, me, post } from "./api.js";
-import { clear, clock, count, download, duration, h, plural, pre, pretty, say, size } from "./dom.js";
+import { clear, clock, count, counted, download, duration, h, json, plural, pre, pretty, say, size } from "./dom.js";
 import { compared, marked } from "./diff.js";
 import { lanes } from "./lanes.js";
 import { polled } from "./poll.js";
@@ -10,6 +10,9 @@ import { save } from "./save.js";
 import { table } from "./table.js";
 
 const EVERY = 1000;
+const MOST_SUBJECTS = 5; // what a note is about, of notes of one kind
+const UNFOLDED = 5; // with more calls than this, those that were not changed are folded
+const CARRIED = /^(x-proxy-[\w-]+|anthropic-(version|beta)|openai-beta)$/; // headers that change what is answered
 const PATHS = { chat: "/v1/chat/completions", responses: "/v1/responses", messages: "/v1/messages" };
 
 export async function turn(main, id) {
@@ -39,15 +42,15 @@ function draw(main, who, { row, whole }, signal, stale) {
   const focused = main.contains(document.activeElement) ? document.activeElement.parentElement.dataset.part : undefined;
   const answered = results(row);
   const article = h("article", { class: "turn" }, summary(row, whole), notes(row, whole, who), whole ? [
-    section("Time line", lanes(row, whole, answered)), calls(whole, row, answered, who), said(whole), requests(whole, row), streams(whole, row), headers(whole),
+    section("Time line", lanes(row, whole, answered)), calls(whole, row, answered, who), said(whole, row), requests(whole, row), streams(whole, row), headers(whole),
   ] : null);
   for (const each of article.querySelectorAll("details")) each.open ||= unfolded.has(each.dataset.part);
-  clear(main, crumbs(row), h("h1", {}, title(row)), row.kept === "running" ? stale : buttons(row, whole, who, article, signal), article);
+  clear(main, crumbs(row, whole), h("h1", {}, title(row)), row.kept === "running" ? stale : buttons(row, whole, who, article, signal), article);
   if (focused) article.querySelector(`[data-part="${focused}"] > summary`)?.focus({ preventScroll: true });
 }
 
-function crumbs(row) {
-  return h("p", { class: "crumbs" }, h("a", { href: "#/turns" }, "Turns"), " / ", h("code", {}, row.id));
+function crumbs(row, whole) {
+  return h("p", { class: "crumbs" }, h("a", { href: "#/turns" }, "Turns"), " / ", h("code", {}, row.id), whole && row.kept !== "running" ? [" · ", h("a", { href: `#/conversation/${row.id}` }, "Conversation")] : null);
 }
 
 export function title(row) {
@@ -72,7 +75,7 @@ function facts(row) {
     ["Tokens", usage.map(([name, number]) => `${count(number)} ${name}`).join(", ") || "not reported"],
     ["Client", row.client || "–"], ["Key", row.key], ["Session", row.session],
     ["Attempts", row.tried?.join(" › ")], ["Mode", [row.kept === "running" ? "" : row.stream ? "streamed" : "plain", row.transport, row.background ? "background" : ""].filter(Boolean).join(", ")],
-    ["Worker", row.worker],
+    ["Calls", counted(row.calls ?? [])], ["Turn", row.id], ["Request id", row.request_id], ["Worker", row.worker],
   ];
   return h("dl", { class: "facts" }, list.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
@@ -85,16 +88,27 @@ function summary(row, whole) {
     failed: "Only the metadata of this turn is kept: its content could not be prepared. The gateway’s log has the reason.",
     running: "What was said is shown when the turn is over, if it is kept.",
   }[row.kept ?? "metadata"];
-  return h("section", {}, facts(row), row.kept === "running" ? h("p", { class: "note", role: "status" }, "This turn is under way.") : null,
+  return h("section", {}, facts(row), failure(row, whole), row.kept === "running" ? h("p", { class: "note", role: "status" }, "This turn is under way.") : null,
     row.replay_of && row.replay_of !== "form" ? h("p", {}, "A replay of ", h("a", { href: `#/turn/${row.replay_of}` }, row.replay_of), ".") : null,
     whole ? null : h("p", { class: "note" }, missing ?? ""),
     whole?.cut ? h("p", { class: "note" }, "This turn is larger than what is kept of one; a part of it is missing here.") : null);
 }
 
+// Why it failed.
+function failure(row, whole) {
+  if (row.kept === "running" || (row.status < 400 && !row.error)) return null;
+  const why = whole?.answer.failure || whole?.attempts.at(-1)?.failure;
+  return h("p", { class: "bad", role: "alert" }, row.status === 499 ? "The client left before the end." : `Failed${row.error ? `, ${row.error}` : ""}${why ? `: ${why}` : "."}`);
+}
+
+// Notes of one kind stand together.
 function notes(row, whole, who) {
   const list = whole?.notes ?? (row.notes ?? []).map((code) => ({ code, subject: "", says: who.notes[code] }));
   if (!list.length) return null;
-  return section("Notes", h("ul", { class: "notes" }, list.map((note) => h("li", {}, noteLink(note), note.subject ? h("code", {}, note.subject) : null, " ", note.says ?? ""))));
+  const kinds = new Map();
+  for (const note of list) kinds.set(note.code, [...(kinds.get(note.code) ?? []), note]);
+  return section("Notes", h("ul", { class: "notes" }, [...kinds.values()].map((each) => h("li", {}, noteLink(each[0]), each.length > 1 ? ` ×${each.length} ` : null,
+    each.filter((note) => note.subject).slice(0, MOST_SUBJECTS).map((note) => [h("code", {}, note.subject), " "]), each.length > MOST_SUBJECTS ? "… " : null, each[0].says ?? ""))));
 }
 
 function noteLink(note) {
@@ -121,19 +135,26 @@ function calls(whole, row, answered, who) {
     const about = whole.notes.filter((note) => note.subject && [own.id, own.name, call.model?.id, call.model?.name].includes(note.subject.split(" ")[0]));
     const loose = call.same || about.length ? [] : whole.notes.filter((note) => /^(call|arguments|name|text_call|id_)/.test(note.code));
     const result = answered.get(own.id);
-    return h("div", { class: `call ${kind(call, row)}` },
-      h("h3", {}, own.name || "(no name)", " ", h("code", {}, own.id),
-        result ? h("a", { class: `chip ${result.failed ? "bad" : "good"}`, href: `#/turn/${result.turn}` }, `${result.failed ? "failed" : "result"} after ${duration((result.at - row.at) * 1000)}`) : null),
-      h("div", { class: "columns three" },
+    const head = [own.name || "(no name)", " ", h("code", {}, own.id), " ",
+      result ? h("a", { class: `chip ${result.failed ? "bad" : "good"}`, href: `#/turn/${result.turn}` }, `${result.failed ? "failed" : "result"} after ${duration((result.at - row.at) * 1000)}`) : null];
+    const columns = h("div", { class: "columns three" },
         column("As the model sent it", call.model ? form(call.model, row) : call.written ? [h("p", { class: "soft" }, "Written in its text:"), pre(call.written, "Text of the model")] : h("p", { class: "soft" }, whole.attempts.some((each) => each.withheld) ? "Not kept: a secret was spread over the frames." : "Not found in the reply.")),
         column("What was changed", change(call, row), [...about, ...loose].map((note) => h("p", {}, noteLink(note), " ", note.says || who.notes[note.code] || ""))),
-        column("As the client got it", call.client ? form(call.client, row) : row.kept === "running" ? h("p", { class: "soft" }, "Not yet.") : h("p", { class: "bad" }, "It was withheld."))));
+        column("As the client got it", got(call, row)));
+    const isFolded = call.same && call.client?.complete && whole.calls.length > UNFOLDED;
+    return h("div", { class: `call ${kind(call, row)}` }, isFolded ? fold(`call ${own.id}`, head, columns) : [h("h3", {}, head), columns]);
   }));
 }
 
+function got(call, row) {
+  if (call.client) return form(call.client, row);
+  if (call.ran) return h("p", { class: "soft" }, "Nothing: the gateway ran it.");
+  return row.kept === "running" ? h("p", { class: "soft" }, "Not yet.") : h("p", { class: "bad" }, "It was withheld.");
+}
+
 function kind(call, row) {
-  if (row.kept === "running") return "";
-  return call.client ? (call.same ? "good" : "noted") : "bad";
+  if (row.kept === "running" || call.ran) return "";
+  return call.client?.complete ? (call.same ? "good" : "noted") : "bad";
 }
 
 function column(name, ...content) {
@@ -147,20 +168,26 @@ function form(call, row) {
 
 function change(call, row) {
   if (row.kept === "running" && !(call.client?.complete && call.model?.complete)) return h("p", { class: "soft" }, "It is not known yet.");
+  if (call.ran) return h("p", { class: "soft" }, "It is a tool of the gateway’s own.");
   if (!call.client || !call.model) return h("p", {}, call.client ? "Text became a call." : "Nothing of it reached the client.");
   if (call.same) return h("p", { class: "soft" }, "Nothing.");
   const parts = [["name", call.model.name, call.client.name], ["id", call.model.id, call.client.id], ["arguments", call.model.arguments, call.client.arguments]];
   return parts.filter(([, was, is]) => was !== is).map(([name, was, is]) => h("div", {}, h("p", { class: "soft" }, `${name}:`), marked(was, is)));
 }
 
-function said(whole) {
-  const texts = [["Reasoning", whole.answer.reasoning], ["Text", whole.answer.text]].filter(([, text]) => text);
-  if (!texts.length) return null;
-  return section("Said", texts.map(([name, text]) => {
-    const part = fold(name, `${name}, ${plural(text.length, "character")}`, pre(text, name));
-    part.open = name === "Text";
-    return part;
-  }));
+// What the client was told, and what was changed in it: calls taken out of the text, or written into it.
+function said(whole, row) {
+  const { text, reasoning, withheld } = whole.answer;
+  const isChanged = row.kept !== "running" && !withheld && whole.attempts.length > 0 && whole.text !== text;
+  const parts = [
+    reasoning ? fold("Reasoning", `Reasoning, ${plural(reasoning.length, "character")}`, pre(reasoning, "Reasoning")) : null,
+    text || isChanged ? fold("Text", `Text, ${plural(text.length, "character")}${isChanged ? ", changed" : ""}`, isChanged
+      ? h("div", { class: "columns three" }, column("As the model sent it", pre(whole.text || "(no text)", "Text of the model")), column("What was changed", marked(whole.text, text)), column("As the client got it", pre(text || "(no text)", "Text for the client")))
+      : pre(text, "Text")) : null,
+  ].filter(Boolean);
+  if (!parts.length) return null;
+  parts.at(-1).open = Boolean(text) || isChanged;
+  return section("Answer", parts);
 }
 
 function requests(whole, row) {
@@ -179,7 +206,7 @@ function streams(whole, row) {
     ? h("p", { class: "note" }, "Not kept: a secret was spread over its frames.")
     : pre(stream.parts.map(([, text]) => text).join(""), label);
   return section("Streams", whole.attempts.map((attempt, index) => fold(`stream ${index}`,
-    `${whole.attempts.length > 1 ? `Attempt ${index + 1}: ` : ""}${attempt.backend}, status ${attempt.status || "none"}, ${plural(attempt.frames.length, "frame")}${index === whole.attempts.length - 1 ? `, beside the client’s ${plural(whole.answer.frames.length, "frame")}` : ""}`,
+    `${attempt.round ? `Round ${attempt.round + 1}: ` : ""}${whole.attempts.length > 1 && !attempt.round ? `Attempt ${index + 1}: ` : ""}${attempt.backend}, status ${attempt.status || "none"}, ${plural(attempt.frames.length, "frame")}${index === whole.attempts.length - 1 ? `, beside the client’s ${plural(whole.answer.frames.length, "frame")}` : ""}`,
     h("div", { class: "columns two" },
       column(`From ${attempt.backend}`, body(attempt, `Bytes from ${attempt.backend}`), attempt.failure && row.kept !== "running" ? h("p", { class: "bad" }, attempt.failure) : null),
       index === whole.attempts.length - 1 ? column(`To the client, ${row.dialect}`, body(whole.answer, "Bytes to the client")) : null))),
@@ -196,7 +223,7 @@ function headers(whole) {
 
 function buttons(row, whole, who, article, signal) {
   const compare = h("div", { class: "replayed" });
-  const model = h("input", { id: "model", list: "models", value: row.model ?? "", autocomplete: "off" });
+  const model = h("input", { id: "model", list: "models", value: json(whole?.request.body ?? "")?.model ?? row.model ?? "", autocomplete: "off" });
   const replay = h("form", { class: "inline", onsubmit: async (event) => {
     event.preventDefault();
     clear(compare, h("p", { class: "soft", role: "status" }, "Asking…"));
@@ -235,16 +262,25 @@ function replayed(whole, other, done) {
     : h("div", { class: "columns two" }, column("Then", pre(whole.answer.text || "(no text)", "Text then")), column("Now", pre(other.whole.answer.text || "(no text)", "Text now")))];
 }
 
+// The request as a command. Its body is standard input, for which no limit is too small.
 export function curl(row, whole) {
   const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
-  const key = row.dialect === "messages" ? "-H 'anthropic-version: 2023-06-01' -H 'x-api-key: YOUR_KEY'" : "-H 'authorization: Bearer YOUR_KEY'";
-  return `curl -N ${quoted(location.origin + (whole.path || PATHS[row.dialect]))} -H 'content-type: application/json' ${key} --data-raw ${quoted(whole.request.body)}`;
+  const headers = ["content-type: application/json"];
+  for (const [name, value] of whole.request.headers ?? []) {
+    if (name === "authorization") headers.push("authorization: Bearer YOUR_KEY");
+    else if (name === "x-api-key") headers.push("x-api-key: YOUR_KEY");
+    else if (CARRIED.test(name)) headers.push(`${name}: ${value}`);
+  }
+  const { body } = whole.request;
+  let end = "BODY";
+  while (body.split("\n").includes(end)) end += "_";
+  return `curl -N ${quoted(location.origin + (whole.path || PATHS[row.dialect]))} ${headers.map((each) => `-H ${quoted(each)}`).join(" ")} --data-binary @- <<'${end}'\n${body}\n${end}\n`;
 }
 
 async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
-    say("Copied, with YOUR_KEY in place of a key.");
+    say(text.includes("YOUR_KEY") ? "Copied, with YOUR_KEY in place of the key." : "Copied.");
   } catch {
     download("turn.sh", "text/plain", text);
     say("Saved as turn.sh: the browser does not let pages copy here.");
