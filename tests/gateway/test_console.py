@@ -140,7 +140,8 @@ def test_calls_that_the_gateway_ran_itself_are_no_failures(upstream, tmp_path):
     calls = Reply([stream(created(), call("c1", "weather", '{"city":"Rome"}'), completed())])
     upstream.replies["own-tool"] = [calls, Reply([stream(created(), text("Mild."), completed())])]
     config = f'[gateway_tools]\ntools = ["shed:weather"]\n{backend(upstream.url)}'
-    server = Gateway(tmp_path, config, PYTHONPATH=str(tmp_path))
+    modules = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    server = Gateway(tmp_path, config, PYTHONPATH=modules)
     try:
         with ConsoleClient(server) as console:
             ask(server, chat_body("up/own-tool"))
@@ -244,11 +245,14 @@ def under_way(console: ConsoleClient) -> list[dict[str, Any]]:
 def test_a_turn_over_a_websocket_is_kept(gateway, upstream, console):
     upstream.replies["socket"] = Reply([stream(created(), call("c9", "get_weather", '{"city":"Rome"}'), completed())])
     with connect(gateway.url.replace("http", "ws") + "/v1/responses") as socket:
-        socket.send(json.dumps({"type": "response.create", **response_body("up/socket", tools=WEATHER)}))
-        while json.loads(socket.recv(timeout=90))["type"] != "response.completed":
-            pass
+        asked = {"type": "response.create", "stream_id": "s1", **response_body("up/socket", tools=WEATHER)}
+        socket.send(json.dumps(asked))
+        received = [socket.recv(timeout=90)]
+        while json.loads(received[-1])["type"] != "response.completed":
+            received.append(socket.recv(timeout=90))
     found = console.turn(model="up/socket")
     assert found["row"]["transport"] == "websocket"
+    assert "".join(part for _, part in found["whole"]["answer"]["parts"]).splitlines() == received
     [made] = found["whole"]["calls"]
     assert made["client"]["arguments"] == '{"city":"Rome"}'
 
@@ -339,6 +343,11 @@ def test_submitted_tool_outputs_are_not_replayed(gateway, console):
     ask(gateway, {"tool_outputs": [{"call_id": made["call_id"], "output": "Sunny"}]}, path)
     row = console.wait_for(results=[made["call_id"]])
     assert console.get(f"turns/{row['id']}")["whole"]["path"] == path
+    again = ask(gateway, {"tool_outputs": [{"call_id": made["call_id"], "output": "Sunny"}]}, path)
+    repeated = console.rows()[-1]
+    assert repeated["id"] != row["id"]
+    [(_, sent)] = console.get(f"turns/{repeated['id']}")["whole"]["answer"]["parts"]
+    assert sent == again.text, "the same outputs again are answered with what is stored"
     answer = console.http.post(f"/console/api/turns/{row['id']}/replay", json={"model": "demo-short"})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "not_replayable")
 
@@ -494,16 +503,21 @@ def test_all_workers_together_capture_as_many_turns_as_were_asked_for(tmp_path: 
     try:
         with ConsoleClient(fleet) as console:
             console.post("capture", count=3)
-            for number in range(40):
+            for number in range(200):
                 words = [{"role": "user", "content": f"number {number}"}]
                 ask(fleet, chat_body("demo", messages=words), authorization="Bearer ann-key-123456")
-                time.sleep(0.02)
-            rows = until(lambda: len(rows := console.rows()) == 40 and rows)
+                until(lambda: len(set(capturing(console))) == 1)
+                rows = until(lambda count=number + 1: len(rows := console.rows()) == count and rows)
+                if not any(capturing(console)) and {row["worker"] for row in rows} == {"0", "1"}:
+                    break
             assert {row["worker"] for row in rows} == {"0", "1"}
             assert [row["kept"] != "metadata" for row in rows if "kept" in row].count(True) == 3
-            assert {worker["capturing"] for worker in console.get("turns")["workers"]} == {0}
     finally:
         fleet.stop()
+
+
+def capturing(console: ConsoleClient) -> list[int]:
+    return [worker["capturing"] for worker in console.get("turns")["workers"]]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="workers are looked at in /proc")

@@ -22,8 +22,8 @@ from tests.support.gateway import Gateway, backend, chat_body, tool
 from tests.support.upstream import Hold, Reply, Upstream
 from toolwire.core import recording
 from toolwire.core.bounds import run_steps
-from toolwire.gateway.console import checks, keep
-from toolwire.gateway.console.access import Access, Viewer
+from toolwire.gateway.console import access, checks, keep
+from toolwire.gateway.console.access import OWN_SECONDS, SECONDS, Access, Viewer
 from toolwire.gateway.console.keep import pack, whole_turn
 from toolwire.gateway.console.routes import Console
 from toolwire.gateway.console.rows import Row
@@ -191,6 +191,19 @@ def test_a_cookie_is_for_one_port_and_one_key():
     for port, who, is_good in ((1000, mine, True), (1001, mine, False), (1000, access("other-key"), False)):
         sent = {b"cookie": cookie.replace("_1000=", f"_{port}=").encode()}
         assert (who.viewer(sent, port) is not None) == is_good
+
+
+def test_cookies_and_keys_of_the_consoles_own_end(monkeypatch: pytest.MonkeyPatch):
+    settings = Settings()
+    doors = Access(settings, Keys(settings), "t" * 40)
+    cookie, key = doors.cookie(Viewer(sees_all=True), 1).encode(), doors.own_key().encode()
+    now = time.time()
+    for after, is_good in ((SECONDS - 60, True), (SECONDS + 60, False)):
+        monkeypatch.setattr(access.time, "time", lambda after=after: now + after)
+        assert (doors.viewer({b"cookie": cookie}, 1) is not None) == is_good
+    for after, is_good in ((OWN_SECONDS - 60, True), (OWN_SECONDS + 60, False)):
+        monkeypatch.setattr(access.time, "time", lambda after=after: now + after)
+        assert doors.is_own_key(key) == is_good
 
 
 def test_a_cookie_is_for_https_where_that_is_used(keyless: Gateway):
