@@ -20,7 +20,6 @@ from toolwire.core.events import (
     RefusalDelta,
     TextDelta,
     TurnFailed,
-    Usage,
 )
 from toolwire.core.jsonrpc import JSON_LINES, LineReader
 from toolwire.core.request import Request
@@ -59,7 +58,6 @@ class Reading(msgspec.Struct):
     calls: list[ReadCall] = []
     text: str = ""
     reasoning: str = ""
-    usage: Usage | None = None
     failure: str = ""
 
 
@@ -144,8 +142,6 @@ class _Reader:
                     frame.lane, frame.call = "call", self._open[event.id]
                     call = self._reading.calls[frame.call]
                     call.last, call.complete = t, event.complete
-                case Usage():
-                    self._reading.usage = event
                 case TurnFailed():
                     self._reading.failure = event.failure.message
                 case _:
