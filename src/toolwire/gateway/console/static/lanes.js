@@ -2,61 +2,77 @@
 
 import { duration, h, plural, s } from "./dom.js";
 
-const LANE = 30;
-const BAR = 25;
+const LANE = 32;
 const TOP = 8;
-const MOST_BARS = 12;
+const NAME = 70; // pixels beside a lane for its name
+const ROWS = { text: 1, reasoning: 8, call: 15, other: 22 }; // each kind of frame has its own height in a lane
+const BAR = 25; // height of a call with its label under its bar
+const DENSE_BAR = 12; // height of a call with its label beside its bar
+const MOST_TALL = 12; // calls that have their labels under their bars
+const MOST_BARS = 500;
+const GROUND = "url(#label-ground)";
+const LABEL = 28; // letters of a label
+const NARROW_LABEL = 16; // and on a phone
 const PIXELS = 1400; // no wider than this is the time line drawn
 
 export function lanes(row, whole, answered) {
-  const end = Math.max(row.ms / 1000, ...whole.attempts.flatMap((each) => each.frames.map(([t]) => t)), 0.001);
+  const end = whole.attempts.flatMap((each) => each.frames).reduce((latest, [t]) => Math.max(latest, t), Math.max(row.ms / 1000, 0.001));
   const x = (t) => 1 + 98 * Math.min(1, Math.max(0, t / end));
   const back = [];
   const shapes = [];
   let top = TOP;
   const lane = (name, height = LANE) => {
     back.push(s("rect", { class: "lane", x: 0, y: top, width: "100%", height: height - 3 }));
-    shapes.push(s("text", { class: "name", x: -8, y: top + 18 }, name));
+    const shown = fitting(name);
+    shapes.push(s("text", { class: "name", x: -8, y: top + 18 }, shown, shown === name ? null : s("title", {}, name)));
     const at = top;
     top += height;
     return at;
   };
-  const tick = (t, kind, y, label) => s("rect", { class: `tick ${kind}`, x: `${x(t)}%`, y, width: 2, height: LANE - 16 }, s("title", {}, label));
+  const tick = (t, kind, y, height, label) => shapes.push(s("rect", { class: `tick ${kind}`, x: `${x(t)}%`, y, width: 2, height }, s("title", {}, label)));
+  const asked = (t, y, label) => tick(t, "asked", y + 2, LANE - 7, label);
   const ticks = (frames, y) => {
     for (const [t, kind, events] of merged(frames, x)) {
-      shapes.push(tick(t, kind, y + 7, `${events.length > 1 ? `${events.length} frames: ` : ""}${[...new Set(events)].slice(0, 5).join(", ")} at ${duration(t * 1000)}`));
+      tick(t, kind, y + ROWS[kind], 6, `${events.length > 1 ? `${events.length} frames: ` : ""}${listed(events)} at ${duration(t * 1000)}`);
     }
   };
 
   const client = lane("client");
-  shapes.push(tick(0, "asked", client + 7, "the request"));
+  asked(0, client, "the request");
   ticks(whole.answer.frames, client);
   const gateway = lane("gateway");
   for (const attempt of whole.attempts) {
     if (!attempt.asked) continue;
     const until = attempt.replied || end;
-    shapes.push(s("rect", { class: "waiting", x: `${x(attempt.asked)}%`, y: gateway + 9, width: `${Math.max(0.4, x(until) - x(attempt.asked))}%`, height: 8 },
+    shapes.push(s("rect", { class: "waiting", x: `${x(attempt.asked)}%`, y: gateway + 10, width: `${Math.max(0.4, x(until) - x(attempt.asked))}%`, height: 8 },
       s("title", {}, `waits for ${attempt.backend} until ${duration(until * 1000)}`)));
   }
+  const changed = whole.calls.filter((call) => isChanged(call, row));
+  for (const [t, , names] of merged(changed.map(({ client: got }) => [got.last, got.name, "call"]), x)) {
+    tick(t, "changed", gateway + 2, LANE - 7, `${names.length > 1 ? `${names.length} calls: ` : ""}${listed(names)} changed, delivered at ${duration(t * 1000)}`);
+  }
   for (const [index, attempt] of whole.attempts.entries()) {
-    const model = lane(whole.attempts.length > 1 ? `${index + 1}. ${attempt.backend}` : `model`);
-    if (attempt.asked) shapes.push(tick(attempt.asked, "asked", model + 7, "asked"));
+    const model = lane(laneName(whole.attempts, index));
+    if (attempt.asked) asked(attempt.asked, model, "asked");
     ticks(attempt.frames, model);
-    if (attempt.status >= 300 || !attempt.status) shapes.push(s("text", { class: "fault", x: `${Math.min(80, x(attempt.replied || attempt.asked) + 1)}%`, y: model + 18 }, attempt.status ? `status ${attempt.status}` : "no reply"));
+    if (attempt.status >= 300 || !attempt.status) shapes.push(s("text", { class: "fault", filter: GROUND, x: `${Math.min(80, x(attempt.replied || attempt.asked) + 1)}%`, y: model + 18 }, attempt.status ? `status ${attempt.status}` : "no reply"));
   }
   const bars = whole.calls.slice(0, MOST_BARS);
   if (bars.length) {
-    const area = lane("calls", 6 + bars.length * BAR);
-    bars.forEach((call, index) => shapes.push(...bar(call, answered.get((call.client ?? call.model).id), area + 2 + index * BAR, x, end, row)));
-    if (whole.calls.length > MOST_BARS) shapes.push(s("text", { class: "call", x: "99%", y: area + 10, "text-anchor": "end" }, `and ${whole.calls.length - MOST_BARS} more`));
+    const [draw, height] = bars.length > MOST_TALL ? [denseBar, DENSE_BAR] : [bar, BAR];
+    const left = whole.calls.length - bars.length;
+    const area = lane("calls", 6 + bars.length * height + (left ? 16 : 0));
+    bars.forEach((call, index) => shapes.push(...draw(call, answered.get((call.client ?? call.model).id), area + 2 + index * height, x, end, row)));
+    if (left) shapes.push(s("text", { class: "call", x: "1%", y: top - 8 }, `and ${plural(left, "more call")}`));
   }
   for (const part of [0, 0.25, 0.5, 0.75, 1]) {
     back.push(s("rect", { class: "mark", x: `${x(end * part)}%`, y: TOP, width: 1, height: top - TOP }));
     shapes.push(s("text", { class: part % 0.5 ? "quarter" : "stop", x: `${x(end * part)}%`, y: top + 12, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle" }, part ? duration(end * part * 1000) : "0"));
   }
-  const about = `${plural(whole.attempts.at(-1)?.frames.length ?? 0, "frame")} from the model, ${plural(whole.answer.frames.length, "frame")} to the client, ${plural(whole.calls.length, "call")}, ${duration(row.ms)} in all.`;
-  return h("figure", { class: "timeline" }, s("svg", { role: "img", "aria-label": about, width: "100%", height: top + 18 }, back, shapes),
-    h("figcaption", {}, about, " ", h("span", { class: "key" }, ["text", "reasoning", "call", "other"].map((kind) => [h("i", { class: `swatch s-${kind}` }), ` ${kind} `]))));
+  const frames = hasRounds(whole.attempts) ? whole.attempts.reduce((sum, each) => sum + each.frames.length, 0) : whole.attempts.at(-1)?.frames.length ?? 0;
+  const about = `${plural(frames, "frame")} from the model, ${plural(whole.answer.frames.length, "frame")} to the client, ${plural(whole.calls.length, "call")}${changed.length ? ` (${changed.length} changed)` : ""}, ${duration(row.ms)} in all.`;
+  return h("figure", { class: "timeline" }, s("svg", { role: "img", "aria-label": about, width: "100%", height: top + 18 }, ground(), back, shapes),
+    h("figcaption", {}, about, " ", h("span", { class: "key" }, [...Object.keys(ROWS), ...(changed.length ? ["changed"] : [])].map((kind) => [h("i", { class: `swatch s-${kind}` }), ` ${kind} `]))));
 }
 
 // One tick for frames of a kind that fall on the same pixel: when, which kind, what they are.
@@ -65,24 +81,78 @@ export function merged(frames, x) {
   for (const [t, event, kind] of frames) {
     const place = `${Math.round(x(t) * PIXELS / 100)} ${kind}`;
     if (!found.has(place)) found.set(place, [t, kind, []]);
-    found.get(place)[2].push(event || "frame");
+    found.get(place)[2].push(event || kind);
   }
   return found.values();
 }
 
-// A call from its first fragment to its last, and on to its result: up to it if it came before the end, else an arrow.
+// What labels stand on where they cross a bar or ticks.
+function ground() {
+  return s("filter", { id: "label-ground", x: 0, y: 0.15, width: 1, height: 1, "color-interpolation-filters": "sRGB" }, s("feFlood", { class: "ground" }), s("feComposite", { in: "SourceGraphic" }));
+}
+
+// Each name once; of many, the first five.
+function listed(names) {
+  const all = [...new Set(names)];
+  return `${all.slice(0, 5).join(", ")}${all.length > 5 ? ` and ${all.length - 5} more` : ""}`;
+}
+
+// Of a turn that is under way, a call differs from the client's only because more of it is still to come.
+function isChanged(call, row) {
+  return call.client && !call.same && (row.kept !== "running" || (call.client.complete && call.model?.complete));
+}
+
+function hasRounds(attempts) {
+  return attempts.some((each) => each.round > 0);
+}
+
+function laneName(attempts, index) {
+  const { backend, round = 0 } = attempts[index];
+  if (hasRounds(attempts)) return `round ${round + 1}: ${backend}`;
+  return attempts.length > 1 ? `${index + 1}. ${backend}` : "model";
+}
+
+// A name as it fits beside its lane, measured because letters differ in width.
+function fitting(name) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+  if (pen.measureText(name).width <= NAME) return name;
+  let length = name.length;
+  while (length > 1 && pen.measureText(`${name.slice(0, length)}…`).width > NAME) length -= 1;
+  return `${name.slice(0, length)}…`;
+}
+
+// A call from its first fragment to its last, and on to its result, with its label below.
 function bar(call, result, y, x, end, row) {
+  const { left, right, label, shapes } = track(call, result, y + 6.5, 7, x, end, row);
+  const place = { class: "call", x: `${left < 55 ? left : Math.max(right, left + 0.6)}%`, y: y + 21, "text-anchor": left < 55 ? "start" : "end" };
+  return [...shapes, s("text", place, label)];
+}
+
+// The same in little height: its label is beside the bar, or on it where the bar leaves no room.
+function denseBar(call, result, y, x, end, row) {
+  const { left, right, label, shapes } = track(call, result, y + 6, 6, x, end, row);
+  const place = right < 60 ? { x: `${Math.max(right, left + 0.6)}%`, dx: 5 } : left > 40 ? { x: `${left}%`, dx: -5, "text-anchor": "end" } : { x: `${left}%`, dx: 5 };
+  return [...shapes, s("text", { class: "call dense", filter: GROUND, y: y + 9.5, ...place }, label)];
+}
+
+// The bar of a call, and a thinner one on to its result: up to it if it came before the end, else with an arrow.
+function track(call, result, middle, height, x, end, row) {
   const own = call.model ?? call.client;
   const last = Math.max(own.last, call.client?.last ?? 0);
   const [left, right] = [x(own.first), x(last)];
   const after = result ? result.at - row.at : 0;
-  const ending = result ? `${result.failed ? "failed" : "result"} after ${duration(after * 1000)}` : "";
-  const says = `${own.name}: ${duration(own.first * 1000)} to ${duration(last * 1000)}${ending ? `, ${ending}` : ""}`;
-  const shapes = [s("rect", { class: `bar ${call.client ? "" : "withheld"}`, x: `${left}%`, y: y + 3, width: `${Math.max(0.6, right - left)}%`, height: 7, rx: 3 }, s("title", {}, says))];
+  const says = result ? `${result.failed ? "failed" : "result"} after ${duration(after * 1000)}` : "";
+  const title = () => s("title", {}, `${own.name}: ${duration(own.first * 1000)} to ${duration(last * 1000)}${says ? `, ${says}` : ""}`);
+  const shapes = [s("rect", { class: `bar ${call.client ? "" : "withheld"}`, x: `${left}%`, y: middle - height / 2, width: `${Math.max(0.6, right - left)}%`, height, rx: 3 }, title())];
   const kind = `bar after ${result?.failed ? "withheld" : ""}`;
-  if (result) shapes.push(s("rect", { class: kind, x: `${right}%`, y: y + 5, width: `${Math.max(0.3, x(after) - right)}%`, height: 3 }, s("title", {}, says)));
-  if (after > end) shapes.push(s("svg", { x: "99%", y: y + 1, width: 10, height: 11, overflow: "visible" }, s("path", { class: `${kind} arrow`, d: "M0 0 L8 5.5 L0 11 Z" })));
-  const name = `${own.name.slice(0, 28)}${ending ? ` › ${ending}` : ""}`;
-  shapes.push(s("text", { class: "call", x: `${left < 55 ? left : Math.max(right, left + 0.6)}%`, y: y + 21, "text-anchor": left < 55 ? "start" : "end" }, name));
-  return shapes;
+  if (result) shapes.push(s("rect", { class: kind, x: `${right}%`, y: middle - 1.5, width: `${Math.max(0.3, x(after) - right)}%`, height: 3 }, title()));
+  if (after > end) shapes.push(s("svg", { x: "99%", y: middle - 5.5, width: 10, height: 11, overflow: "visible" }, s("path", { class: `${kind} arrow`, d: "M0 0 L8 5.5 L0 11 Z" })));
+  return { left, right, label: labelled(own.name, says ? ` › ${says}` : ""), shapes };
+}
+
+// The style sheet leaves out the end of a long label on a phone, and shows the ellipsis in its place.
+function labelled(name, ending) {
+  const rest = name.length > LABEL ? `${name.slice(NARROW_LABEL, LABEL)}…` : name.slice(NARROW_LABEL);
+  return [name.slice(0, NARROW_LABEL), rest ? s("tspan", { class: "narrow-only" }, "…") : null, s("tspan", { class: "wide-only" }, rest, ending)];
 }
