@@ -49,7 +49,7 @@ _SECRETS = (
     _key(b"xox", rb"[abprs]-[\w-]{10,}"),
     (
         b"-----BEGIN",
-        re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^-]|-(?!----))*-----END [A-Z ]*PRIVATE KEY-----"),
+        re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^-\"]|-(?!----))*(?:-----END [A-Z ]*PRIVATE KEY-----)?"),
     ),
     (b"://", re.compile(rb"://([^/\s\"\\@]+)(?=@)")),
     (b":\\/\\/", re.compile(rb":\\/\\/([^/\s\"\\@]+)(?=@)")),
@@ -104,7 +104,7 @@ _FIELDS = (
 )
 """Fields in JSON, in JSON inside of a text, and as Python prints them: what such a text has in it, its quote, and what
 stands behind a name."""
-_HEADERS = re.compile(rb'"headers"\s*:\s*\{[^{}]*\}')
+_HEADERS = re.compile(rb'"headers"\s*:\s*\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\}', re.DOTALL)
 _HEADER = re.compile(rb'(:\s*")(?:[^"\\]|\\.)*')
 """All headers that a client declares for an MCP server."""
 

@@ -11,7 +11,7 @@ import hmac
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -29,6 +29,7 @@ SECONDS = 12 * 3600
 """How long a browser is let in without the token."""
 OWN_SECONDS = 1800
 """How long a key is good that a gateway makes for itself."""
+MOST_COOKIES = 100
 _OWN = "toolwire-own-"
 _OWNER_OF_TOKEN = "*"
 """In a cookie: whoever had the token. No key has this name, for names of keys are encoded."""
@@ -120,9 +121,13 @@ class Access:
         return f"{cookie_name(port)}={said}.{self._signature(said, port)}"
 
     def _by_cookie(self, text: str, port: int) -> Viewer | None:
-        said, _, signature = _cookie_in(text, cookie_name(port)).rpartition(".")
-        if not said or not hmac.compare_digest(signature.encode(), self._signature(said, port).encode()):
-            return None
+        for value in _cookies_in(text, cookie_name(port)):
+            said, _, signature = value.rpartition(".")
+            if said and hmac.compare_digest(signature.encode(), self._signature(said, port).encode()):
+                return self._signed_in(said)
+        return None
+
+    def _signed_in(self, said: str) -> Viewer | None:
         who, _, until = said.partition(".")
         if int(until) < time.time():
             return None
@@ -177,13 +182,12 @@ class Access:
         return hmac.new(self._token, b"console:" + said.encode(), hashlib.sha256).hexdigest()
 
 
-def _cookie_in(text: str, name: str) -> str:
-    """The value of one cookie; what others look like does not matter."""
-    for each in text.split(";"):
+def _cookies_in(text: str, name: str) -> Iterator[str]:
+    """The values of cookies of this name; a page on another port of the host may have set one too."""
+    for each in text.split(";")[:MOST_COOKIES]:
         found, _, value = each.strip().partition("=")
         if found == name:
-            return value
-    return ""
+            yield value
 
 
 def cookie_name(port: int) -> str:

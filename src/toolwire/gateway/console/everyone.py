@@ -81,7 +81,7 @@ class Everyone:
         try:
             answer = await peers.ask_whole(incarnation, NAME, payload, LARGEST, patience=PATIENCE)
             return await off_loop(len(answer), msgspec.msgpack.decode, answer, strict=False)
-        except (PeerGone, PeerFailed, msgspec.DecodeError):
+        except (PeerGone, PeerFailed, msgspec.DecodeError, RecursionError):
             return None
 
     async def _answer(self, payload: bytes) -> AsyncGenerator[bytes]:

@@ -66,7 +66,7 @@ async def given_in(request: Request) -> dict[str, Any]:
     """The object that a page sends."""
     try:
         given: Any = msgspec.json.decode(await body_of(request, _ASKED) or b"{}")
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"The body is not valid JSON: {error}.") from None
     if not isinstance(given, dict):
         raise BadRequest("The body must be an object.")

@@ -19,9 +19,12 @@ from toolwire.core.jsonrpc import JSON_LINES
 from toolwire.core.recording import REMOVED, merged, secret_spans, without_spans
 from toolwire.gateway.console.reading import Reading, reading
 from toolwire.gateway.console.rows import LONGEST, Row
+from toolwire.gateway.console.secrets import SHORTEST_SECRET
 from toolwire.turns.trace import AttemptTrace, TurnTrace
 
 BYTES_PER_STEP = 64 * 1024
+MOST_SPANS = 10_000
+"""Secrets of a text from which nothing of it is kept: nobody has so many, and replacing them takes long."""
 MARGIN = 16 * 1024
 """Bytes that secrets have at most, with their names. What is longer is removed up to the end of its string."""
 NAME = 1024
@@ -159,7 +162,7 @@ def _attempt(trace: AttemptTrace, request: bytes, secrets: tuple[bytes, ...], *,
         shown_headers(trace.sent_headers, secrets),
         sent,
         reply,
-        kind,
+        _text(kind.encode(errors="replace"), secrets)[:LONGEST],
         trace.round,
     )
 
@@ -193,12 +196,13 @@ def _spoken(
 
 
 def _ends_in_secret(text: bytes, secrets: tuple[bytes, ...]) -> bool:
-    """Whether more than half of a secret is at the end of a text."""
-    return any(text.endswith(each[:end]) for each in secrets for end in range(len(each) // 2 + 1, len(each)))
+    """Whether a text ends with the beginning of a secret."""
+    return any(text.endswith(each[:end]) for each in secrets for end in range(SHORTEST_SECRET, len(each)))
 
 
 def _texts(found: Reading) -> list[bytes]:
-    texts = (found.text, found.reasoning, *(call.arguments for call in found.calls))
+    named = [text for call in found.calls for text in (call.id, call.name, call.arguments)]
+    texts = (found.text, found.reasoning, found.failure, *named)
     return [text.encode(errors="replace") for text in texts]
 
 
@@ -243,6 +247,8 @@ def _spans(data: bytes, secrets: tuple[bytes, ...]) -> Steps[list[tuple[int, int
             until = max(until, behind)
         found += spans
         start = until
+        if len(found) > MOST_SPANS:
+            return [(0, len(data))]
     return merged(found)
 
 

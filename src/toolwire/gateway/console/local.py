@@ -25,8 +25,8 @@ from toolwire.gateway.console.views import as_recording, turn_view
 from toolwire.gateway.console.watch import EVERYBODY, Watch
 from toolwire.turns.routes import Router
 
-ROWS = 2000
-"""Rows of one answer."""
+ROWS, SIZE = 2000, 4 * 1024 * 1024
+"""Rows of one answer, and bytes that they take."""
 BYTES = 500
 """What a row has in an answer, about."""
 LATENCIES = 200
@@ -81,16 +81,16 @@ class Local:
 
     async def _rows(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         watch, ring = self._watch, self._watch.ring
-        rows = ring.since(given["after"].get(watch.process, 0), ROWS)
+        rows = ring.since(given["after"].get(watch.process, 0), ROWS, SIZE)
+        seen = [row for row in rows if viewer.sees(row.key)]
+        more = len(rows) == ROWS or sum(row.size for row in rows) > SIZE
         sees_all, key = viewer.sees_all, viewer.key
         return {
             "process": watch.process,
-            "seq": rows[-1].seq if rows else ring.now(),
-            "more": len(rows) == ROWS,
-            "rows": await off_loop(
-                BYTES * len(rows), msgspec.to_builtins, [row for row in rows if viewer.sees(row.key)]
-            ),
-            "running": [msgspec.to_builtins(row) for row in watch.running() if viewer.sees(row.key)],
+            "seq": rows[-1].seq if more else ring.now(),  # a key must not learn when others had turns
+            "more": more,
+            "rows": await off_loop(BYTES * len(seen), msgspec.to_builtins, seen),
+            "running": [msgspec.to_builtins(row) for row in watch.running(viewer.sees)],
             "kept_bytes": ring.size if sees_all else ring.sizes[key],
             "busy": watch.busy.total() if sees_all else watch.busy[key],
             "capturing": watch.to_capture.get(EVERYBODY if sees_all else key, 0),

@@ -4,6 +4,7 @@ A turn that somebody pinned stays, as long as pinned turns take no more than hal
 time and not by a counter, from which a key could infer how many turns others make.
 """
 
+import sys
 from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
@@ -108,15 +109,16 @@ class Ring:
             kept.row.pinned = False
             self._changed(kept.row)
 
-    def since(self, seq: int, most: int) -> list[Row]:
-        """The rows that changed after this number, the earliest changes first, at most so many."""
+    def since(self, seq: int, most: int, size: int = sys.maxsize) -> list[Row]:
+        """The rows that changed after this number, the earliest changes first: at most so many, with so many bytes."""
         found: list[Row] = []
         for index in range(bisect_left(self._changes, (seq + 1, "")), len(self._changes)):
             number, id = self._changes[index]
             kept = self.get(id)
             if kept is not None and kept.row.seq == number:
                 found.append(kept.row)
-                if len(found) == most:
+                size -= kept.row.size
+                if len(found) == most or size < 0:
                     break
         return found
 

@@ -23,14 +23,17 @@ NAMES = 32
 """Most calls and notes that a row names."""
 LONGEST = 128
 """Characters of a name."""
-RAW = 4 * LONGEST
+RAW = LONGEST + 64
 """Characters of a name in which secrets are looked for."""
 CLIENT_LEFT = 499
+MOST_TOKENS = 10**9
+"""Tokens that a turn counts for at most: servers report whatever they like."""
 SIZE = 1000
 """Bytes that a row counts for, beside its texts."""
 
 COMMON_IDS = ("call_", "toolu_", "fc_", "chatcmpl-tool-", "functions.")
-"""How ids of calls begin as servers make them."""
+COMMON_LENGTH = 72
+"""How ids of calls begin as servers make them, and how long they are at most."""
 FAILED = " failed"
 """Stands behind the id of a call whose tool says that it failed."""
 
@@ -117,9 +120,8 @@ class Names:
 
     def _id(self, id: str) -> str:
         """An id that a server or a client chose. Each is new, so common ones are only looked at for known secrets."""
-        if not id.startswith(COMMON_IDS) or any(secret in id for secret in self._texts):
-            return self._find(id)
-        return id
+        is_common = id.startswith(COMMON_IDS) and len(id) <= COMMON_LENGTH and " " not in id.removesuffix(FAILED)
+        return self._find(id) if not is_common or any(secret in id for secret in self._texts) else id
 
     def _find(self, name: str) -> str:
         data = name.encode(errors="replace")
@@ -170,10 +172,10 @@ def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, s
         _tenths_ms(seconds),
         _tenths_ms(trace.first - trace.began) if trace.first else 0.0,
         facts["stream"],
-        usage.input,
-        usage.output,
-        usage.cached,
-        usage.reasoning,
+        min(usage.input, MOST_TOKENS),
+        min(usage.output, MOST_TOKENS),
+        min(usage.cached, MOST_TOKENS),
+        min(usage.reasoning, MOST_TOKENS),
         tuple([name[:RAW] for name in stats.call_names[:NAMES]]) if stats.call_names else (),
         tuple([id[:LONGEST] for id in stats.call_ids[:NAMES]]) if stats.call_ids else (),
         len(stats.call_ids),
@@ -199,9 +201,13 @@ def _without_own_key(row: Row, headers: Mapping[bytes, bytes]) -> Row:
     """The row without the key that the client sent, which may be no secret of this gateway."""
     key = presented_key(headers).decode("latin-1")
     if len(key) >= SHORTEST_SECRET:
+        removed = REMOVED.decode()
         for field in ("model", "client", "session", "error"):
             if key in getattr(row, field):
-                setattr(row, field, getattr(row, field).replace(key, REMOVED.decode()))
+                setattr(row, field, getattr(row, field).replace(key, removed))
+        for field in ("calls", "call_ids", "results"):
+            if getattr(row, field):
+                setattr(row, field, tuple([name.replace(key, removed) for name in getattr(row, field)]))
     return row
 
 

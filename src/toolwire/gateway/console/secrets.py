@@ -1,8 +1,11 @@
 """The secrets that this gateway knows: they are removed from everything that the console keeps."""
 
+import base64
 import os
+import re
+from collections.abc import Iterator
 from contextlib import suppress
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
@@ -25,15 +28,29 @@ def known_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:
     for backend in settings.backends:
         texts |= {value for name, value in backend.headers.items() if is_secret_name(name)}
         texts |= {value for name, value in backend.query.items() if is_secret_name(name)}
-    forms = {form for text in texts for form in (text.encode(errors="replace"), msgspec.json.encode(text)[1:-1])}
+    forms = {form for text in texts for form in _forms(text)}
     return tuple(sorted((form for form in forms if len(form) >= SHORTEST_SECRET), key=len, reverse=True))
 
 
+def _forms(text: str) -> Iterator[bytes]:
+    """A secret as it may stand in a body: as it is, in JSON as several libraries write it, and in a URL."""
+    yield text.encode(errors="replace")
+    yield quote(text, safe="").encode()
+    written = msgspec.json.encode(text)[1:-1].decode()
+    yield written.encode()
+    yield written.replace("/", "\\/").encode()
+    for case in ("04x", "04X"):
+        yield re.sub(r"[+&<>'=/]", lambda found, case=case: f"\\u{ord(found[0]):{case}}", written).encode()
+        yield re.sub(r"[+&<>']", lambda found, case=case: f"\\u{ord(found[0]):{case}}", written).encode()
+
+
 def _passwords(url: str) -> set[str]:
-    """The password in a URL, as it stands there and as it is meant."""
+    """The password in a URL, as it stands there, as it is meant, and as a header has it."""
     with suppress(ValueError):
-        password = urlsplit(url).password or ""
-        return {password, unquote(password)}
+        found = urlsplit(url)
+        user, password = found.username or "", found.password or ""
+        login = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode() if password else ""
+        return {password, unquote(password), login}
     return set()
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from toolwire.core.bounds import run_steps
 from toolwire.gateway.body import in_steps
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.keep import redacted
-from toolwire.gateway.console.rows import LONGEST
+from toolwire.gateway.console.rows import LONGEST, RAW
 from toolwire.gateway.console.threads import off_loop
 from toolwire.memory.store import OwnedRecord, Raw, Store, TooLarge
 
@@ -50,19 +51,26 @@ class Stored:
         """The responses that this viewer may see, those used last first."""
         found = await self._store.recent(None if viewer.sees_all else viewer.key, ROWS, BODIES)
         size = sum(len(each.record.response) for each in found)
-        return await off_loop(size, lambda: [_row(each) for each in found])
+        return await off_loop(size, lambda: [self._row(each) for each in found])
 
     async def one(self, viewer: Viewer, owner: str, id: str) -> dict[str, Any] | None:
         """One response with what was said in it, as far as this viewer may see it."""
         record = await self._store.load(owner, id) if viewer.sees(owner) else None
         if record is None:
             return None
-        row = await off_loop(len(record.response), _row, OwnedRecord(owner, record))
+        row = await off_loop(len(record.response), self._row, OwnedRecord(owner, record))
         if not self._shows_everything and (not viewer.key or viewer.key != owner):
             return {**row, "shown": False, "input": [], "output": []}
         given = await self._texts(self._store.input(owner, id, WHOLE))
         made = await self._texts(self._store.output(owner, id))
         return {**row, "shown": True, "input": given, "output": made}
+
+    def _row(self, found: OwnedRecord) -> dict[str, Any]:
+        row = _row(found)
+        return {
+            **row,
+            "model": run_steps(redacted(row["model"][:RAW].encode(errors="replace"), self._secrets)).decode()[:LONGEST],
+        }
 
     async def _texts(self, items: Awaitable[list[Raw]]) -> list[str] | None:
         """Items without secrets; None if there are too many bytes of them."""
@@ -87,7 +95,7 @@ def _row(found: OwnedRecord) -> dict[str, Any]:
         "owner": found.owner,
         "created": record.created,
         "status": record.status,
-        "model": body.model[:LONGEST],
+        "model": body.model,
         "background": bool(body.background),
         "previous": record.previous,
         "conversation": record.conversation,

@@ -1,7 +1,9 @@
 """One turn as the page shows it, and as a recording."""
 
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -95,7 +97,7 @@ def _type(data: str) -> str:
     """What a frame without a name is, by its data."""
     try:
         found = _typed(data)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return data if data == "[DONE]" else ""
     return found.type or found.method
 
@@ -106,17 +108,13 @@ def _text(data: bytes) -> str:
 
 def _calls(made: Sequence[ReadCall], delivered: Sequence[ReadCall], text: str) -> Iterator[dict[str, Any]]:
     """The calls of the model beside those of the client, in the client's order; withheld ones come last."""
-    left = list(made)
-    read = 0  # up to here the text was looked at
+    twins = _Twins(made, in_order=len(made) == len(delivered))
+    written = _Written(text)
     for call in delivered:
-        twin = _twin(call, left, in_order=len(made) == len(delivered))
-        written = ""
-        if twin is not None:
-            left.remove(twin)
-        else:
-            written, read = _around(text, call.name, read)
-        yield {"model": _built(twin), "client": _built(call), "written": written, "same": _is_same(twin, call)}
-    for call in left:
+        twin = twins.take(call)
+        block = written.take(call.name) if twin is None else ""
+        yield {"model": _built(twin), "client": _built(call), "written": block, "same": _is_same(twin, call)}
+    for call in twins.left():
         yield {"model": _built(call), "client": None, "written": "", "same": False}
 
 
@@ -133,37 +131,64 @@ def _is_same(made: ReadCall | None, call: ReadCall) -> bool:
     return made is not None and (made.id, made.name, made.arguments) == (call.id, call.name, call.arguments)
 
 
-def _twin(call: ReadCall, made: Sequence[ReadCall], *, in_order: bool) -> ReadCall | None:
-    """The model's own form of a call that was delivered."""
-    alike = (
-        [each for each in made if each.id == call.id],
-        [each for each in made if (each.name, each.arguments) == (call.name, call.arguments)],
-        [each for each in made if each.name == call.name],
-        [*made] if in_order else [],
-    )
-    return next((found[0] for found in alike if found), None)
+class _Twins:
+    """Finds the model's own form of calls that were delivered: by id, by name and arguments, by name, by place."""
+
+    def __init__(self, made: Sequence[ReadCall], *, in_order: bool) -> None:
+        self._left = dict(enumerate(made))
+        self._by: dict[object, deque[int]] = {}
+        self._in_order = in_order
+        for index, call in enumerate(made):
+            for mark in self._marks(call):
+                self._by.setdefault(mark, deque()).append(index)
+
+    @staticmethod
+    def _marks(call: ReadCall) -> tuple[object, ...]:
+        return ("id", call.id), (call.name, call.arguments, ""), ("name", call.name)
+
+    def take(self, call: ReadCall) -> ReadCall | None:
+        for mark in self._marks(call):
+            found = self._by.get(mark, ())
+            while found:
+                index = found.popleft()
+                if index in self._left:
+                    return self._left.pop(index)
+        return self._left.pop(next(iter(self._left))) if self._in_order and self._left else None
+
+    def left(self) -> Iterable[ReadCall]:
+        return self._left.values()
 
 
 _BLOCK = re.compile(r"<use_tool|<tool_call|<function|<invoke|<\||\[TOOL_CALLS\]")
 """How calls begin that are written in a text."""
 
 
-def _around(text: str, name: str, start: int) -> tuple[str, int]:
-    """The part of a text, from `start` on, in which a call was written, and where the call's name ends."""
-    blocks = [found.start() for found in _BLOCK.finditer(text, start)]
-    places = [at for at in _places(text, name, start) if any(at - AROUND <= block < at for block in blocks)]
-    at = places[0] if places else text.find(name, start)
-    if at < 0:
-        return "", start
-    begins = [block for block in blocks if at - AROUND <= block < at]
-    return text[begins[-1] if begins else text.rfind("\n", 0, at) + 1 : at + AROUND].strip(), at + len(name)
+class _Written:
+    """Finds the parts of a text in which calls were written, one after the other."""
 
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._blocks = [found.start() for found in _BLOCK.finditer(text)]
+        self._read = 0
 
-def _places(text: str, name: str, start: int) -> Iterator[int]:
-    at = text.find(name, start) if name else -1
-    while at >= 0:
-        yield at
-        at = text.find(name, at + len(name))
+    def take(self, name: str) -> str:
+        """The next part in which this name stands behind the beginning of a block, or else anywhere."""
+        text = self._text
+        at = first = text.find(name, self._read) if name else -1
+        while at >= 0 and self._begin(at) is None:
+            at = text.find(name, at + len(name))
+        at = first if at < 0 else at
+        if at < 0:
+            return ""
+        begin = self._begin(at)
+        self._read = at + len(name)
+        return text[text.rfind("\n", 0, at) + 1 if begin is None else begin : at + AROUND].strip()
+
+    def _begin(self, at: int) -> int | None:
+        """Where the block begins in which this place is."""
+        index = bisect_left(self._blocks, at) - 1
+        begin = self._blocks[index] if index >= 0 else -1
+        return begin if begin >= max(self._read, at - AROUND) else None
 
 
 def as_recording(kept: Kept) -> bytes:

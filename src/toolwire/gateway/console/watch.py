@@ -47,6 +47,8 @@ TOGETHER, DELAY = 32, 0.05
 """Rows are put into the ring together: so many, or those of so many seconds."""
 MOST_LIVE = 1024 * 1024
 """Bytes of a turn that are shown while it is under way."""
+MOST_RUNNING = 300
+"""Turns under way that are listed."""
 MOST_CAPTURED = 1000
 """Turns that can be asked for with "capture the next turns"."""
 EVERYBODY = ""
@@ -190,10 +192,11 @@ class Watch:
         else:
             self.to_capture.pop(key, None)
 
-    def running(self) -> list[Row]:
-        """The rows of the turns that are under way."""
+    def running(self, sees: Callable[[str], bool] = lambda _: True) -> list[Row]:
+        """The rows of the turns that are under way and whose key may be seen, the latest at the end."""
         now = time.perf_counter()
-        rows = [running_row(trace, facts, now, self._worker) for trace, facts in self._running.values()]
+        found = [each for each in self._running.values() if sees(each[1]["key"])][-MOST_RUNNING:]
+        rows = [running_row(trace, facts, now, self._worker) for trace, facts in found]
         self._names.clean(rows)
         return rows
 
