@@ -405,7 +405,7 @@ def test_turns_of_one_history_are_a_conversation_and_the_broken_cache_is_found(g
     ask(gateway, chat_body("demo", messages=history, tools=WEATHER))
     turns = conversation(console, "Weather in Turin?", 3)
     assert [turn["row"].get("call_count", 0) for turn in turns] == [1, 0, 0]
-    assert turns[0]["calls"][0]["result"] == "Sunny in Turin"
+    assert turns[0]["calls"][0]["result"]["text"] == "Sunny in Turin"
     assert turns[0]["cache"] is None
     assert not turns[1]["cache"]["broken"]
     cache = turns[2]["cache"]

@@ -71,8 +71,9 @@ async function judge(page, name) {
   const [wide, shown] = await page.evaluate(() => [document.documentElement.scrollWidth, window.innerWidth]);
   if (wide > shown) seen.wide.push(`${name}: ${wide} in ${shown}`);
   seen.squeezed.push(...await page.evaluate((name) => [...document.querySelectorAll("th, td")].filter((cell) => {
-    const style = getComputedStyle(cell);
-    const lines = Math.round((cell.clientHeight - parseFloat(style.paddingTop) - parseFloat(style.paddingBottom)) / parseFloat(style.lineHeight));
+    const inside = document.createRange(); // the cell itself is as high as its row
+    inside.selectNodeContents(cell);
+    const lines = Math.round(inside.getBoundingClientRect().height / parseFloat(getComputedStyle(cell).lineHeight));
     return cell.clientHeight > 2 && lines > (cell.tagName === "TH" ? 1 : 1 + cell.innerText.length / 12);
   }).map((cell) => `${name}: ${cell.innerText}`), name));
   seen.current[name] = await page.evaluate(() => {
@@ -278,10 +279,10 @@ for (const name of ["numbers", "backends"]) {
   await page.waitForFunction(() => !document.querySelector(".stale").textContent);
   seen.old[name] = old;
   if (name === "backends") seen.health = await page.evaluate(async () => {
-    const { health, percentile } = await import("/console/static/backends.js");
+    const { health } = await import("/console/static/backends.js");
     const [good, broke] = [[1, 2, 3, 200, ""], [2, 2, 3, 200, "backend_failed"]];
     const of = (cooling, failovers, ...turns) => health({ cooling, failovers, turns })[1];
-    return [of(3.2, 0), of(0, 0), of(0, 1), of(0, 0, good), of(0, 0, good, broke), of(0, 0, broke, good), percentile([4, 1, 3, 2], 0.5), percentile([4, 1, 3, 2], 0.99)];
+    return [of(3.2, 0), of(0, 0), of(0, 1), of(0, 0, good), of(0, 0, good, broke), of(0, 0, broke, good)];
   });
   await page.context().close();
 }
@@ -628,10 +629,9 @@ def test_backends_and_numbers_say_how_it_goes(seen):
 
 
 def test_the_health_of_a_backend_in_words(seen):
-    *words, middle, most = seen["health"]
+    words = seen["health"]
     assert words[:3] == ["cooling down for 4 s", "not asked yet", "failing"]
-    assert words[3:] == ["answering", "failing", "answering, not always"]
-    assert (middle, most) == (2, 4)
+    assert words[3:] == ["answering", "failing", "answering, some turns failed"]
 
 
 @pytest.mark.parametrize("view", ["numbers", "backends"])

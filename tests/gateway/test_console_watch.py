@@ -14,7 +14,7 @@ from toolwire.core.events import TurnEnded
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
 from toolwire.gateway.console import numbers, watch
-from toolwire.gateway.console.conversations import Member, cache_state, first_difference
+from toolwire.gateway.console.conversations import Member, cache_state, common_bytes
 from toolwire.gateway.console.keep import pack, shown_headers, unpack, whole_turn
 from toolwire.gateway.console.numbers import MOST_NAMES, OTHERS, Numbers, report_of, shown
 from toolwire.gateway.console.prompts import Prompts
@@ -464,9 +464,9 @@ def test_results_are_read_from_the_end_of_a_request():
 def test_the_first_difference_is_found(common: int):
     same = "é" + "x" * 1000
     at = len(same.encode()[: common + 2])
-    one = same.encode()[:at].decode() + "a" * 50
-    assert first_difference(one, same.encode()[:at].decode() + "b") == at
-    assert first_difference(one, one) == len(one.encode())
+    one = same.encode()[:at] + b"a" * 50
+    assert common_bytes(one, same.encode()[:at] + b"b") == at
+    assert common_bytes(one, one) == len(one)
 
 
 def turn_with(id: str, messages: list[Any]) -> Kept:
@@ -492,5 +492,7 @@ def test_a_mark_of_the_cache_that_moves_on_breaks_no_cache():
     state = cache_state(members[1], members[:1])
     assert state is not None
     assert not state["broken"]
-    assert "cache_control" not in prompts.segment(second, 1)
-    assert members[0].prompt.segments[0] == members[1].prompt.segments[0]
+    segment = prompts.segment(second, 1)
+    assert segment is not None
+    assert "cache_control" not in segment[2]
+    assert members[1].prompt.segments.startswith(members[0].prompt.segments)

@@ -27,6 +27,8 @@ KEPT_BYTES = 64 * 1024
 """Bytes that are kept of an answer that is too large."""
 TOO_LARGE = f"the answer has more than {MAX_BYTES} bytes"
 LATE = "no answer in time"
+USER_AGENT = "toolwire-check"
+"""By this name a server's logs, and our console, tell the requests of a check from others."""
 MAX_TIMEOUTS = 3
 """Timeouts after which an API is not tried any more; the same for answers that are too large."""
 
@@ -80,7 +82,7 @@ class Endpoint:
 
     async def __aenter__(self) -> "Endpoint":
         timeout = aiohttp.ClientTimeout(total=self.target.timeout, sock_connect=CONNECT_SECONDS)
-        self.session = aiohttp.ClientSession(timeout=timeout, trust_env=True)
+        self.session = aiohttp.ClientSession(headers={"user-agent": USER_AGENT}, timeout=timeout, trust_env=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:

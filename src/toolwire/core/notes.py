@@ -80,6 +80,80 @@ CODES: dict[str, str] = {
 }
 """Every note code and its explanation for people."""
 
+ADVICE: dict[str, str] = {
+    "annotations_dropped": "Nothing; the text itself is whole.",
+    "arguments_differ": (
+        "Do not execute an incomplete call. Tell the backend's makers. If every delta holds all of the arguments "
+        'so far, set `profile = { arguments = "snapshot" }`.'
+    ),
+    "arguments_gap": "Do not execute it; ask again.",
+    "arguments_invalid": "Answer the call with an error result that says what is wrong; the model mostly recovers.",
+    "arguments_late": "Tell the backend's makers; record the turn to show it.",
+    "arguments_repaired": "Nothing; no value is another than before.",
+    "arguments_unchecked": "Correct the schema.",
+    "arguments_unclaimed": "Tell the backend's makers; record the turn to show it.",
+    "arguments_wrapped": "Nothing; the model wrote them so.",
+    "backend_warning": "Read it; a codex backend tells of settings that it did not take.",
+    "call_capped": "Raise `PROXY_TOOL_BLOCK_MAX`, or allow parallel calls.",
+    "call_cut": "Use the mode `burst` if you want the others.",
+    "call_dropped": "Nothing; such a call cannot be answered.",
+    "call_duplicate": "Nothing; unset `PROXY_TOOL_BLOCK_DEDUP` if you want both.",
+    "call_incomplete": "Do not execute it. Ask again with more output tokens.",
+    "call_missing": "Ask again, or use a backend that heeds the tool choice.",
+    "call_not_allowed": "Nothing; allow the tool if you want its calls.",
+    "end_missing": "Nothing; tell the backend's makers. If a worker does it often, renew Codex.",
+    "failed_over": "Look at the first backend; for half a minute the others come first.",
+    "failure_after_calls": "Nothing; you asked for it with `PROXY_FINISH_AFTER_CALLS`.",
+    "field_dropped": "Leave the field out, or use a backend that has it.",
+    "frame_skipped": "Record the turn and look at the frame.",
+    "gateway_tools_left_out": "Leave these out, if the request should have the gateway's tools.",
+    "id_reused": "Nothing; answer with the id you received.",
+    "item_dropped": "Nothing, unless you asked for a hosted tool and need its output.",
+    "letter_replaced": "Tell the backend's makers.",
+    "max_turns_reached": "Raise `gateway_tools.max_turns`.",
+    "model_changed": "Nothing; its server decided so.",
+    "name_cleaned": "Nothing; the name is a declared one again.",
+    "name_inferred": "Check the call if you have set `PROXY_TOOL_NAME_FALLBACK=position`, which guesses.",
+    "name_suspect": "Answer the call with an error result; the model mostly recovers.",
+    "not_stored": "Send the whole history in the next request. Tell whoever runs the gateway.",
+    "part_dropped": "Send text, images, files or audio that the backend takes.",
+    "reason_unknown": "Tell us the reason.",
+    "reasoning_dropped": (
+        'To a Responses server, send `"include": ["reasoning.encrypted_content"]` and return reasoning as it '
+        "came. After a change of the model nothing."
+    ),
+    "repeated_calls": "Look at what the tool says when it fails.",
+    "request_declined": "Nothing; look at the `overrides` of the backend if you changed any.",
+    "result_as_message": (
+        'Keep the assistant message with the call when you trim a history. `history = "strict"` makes it a 400.'
+    ),
+    "result_dropped": (
+        'Keep the assistant message with the call when you trim a history. `history = "strict"` makes it a 400.'
+    ),
+    "result_missing": 'Send a result for every call, also for one that failed. `history = "strict"` makes it a 400.',
+    "result_moved": "Send results right after the message with their calls.",
+    "result_retyped": "Nothing; some clients know one form only.",
+    "retried": "Nothing; many of them mean that the backend is overloaded.",
+    "retry_withheld": "Look at the backend: most of its requests fail.",
+    "schema_changed": (
+        "Move alternatives into a property. If the server takes such schemas, set `profile = { schema = [] }`."
+    ),
+    "tail_withheld": "Nothing; unset the stop and tail flags if you want the text.",
+    "text_block_kept": "Look at the model's text. `x-proxy-strict-tools: true` makes it a failure.",
+    "text_call_twin": "Nothing; the model said it twice.",
+    "tokens_estimated": "Nothing; set `profile = { counts_tokens = true }` if the backend can count.",
+    "tool_dropped": (
+        'Declare a tool you run yourself. `unsupported = "reject"` makes it a 400, and so does a `tool_choice` '
+        "that forces it. If a chat server has the tool, name its type in `profile = { hosts = [...] }`."
+    ),
+    "tool_replaced": "Declare it once.",
+    "tool_undeclared": "Answer the call with an error result that says so.",
+    "tools_declared": "Declare your tools in every request of a conversation.",
+    "turn_paused": "Send the history again to let it go on.",
+    "use_tool_changed": "Use the structured call, which is unchanged.",
+}
+"""What to do about a note, in the words of `docs/notes.md`; about the others, nothing."""
+
 _TRUNCATING = frozenset(("call_capped", "call_cut"))
 KEPT = 32
 """Most notes a turn keeps; more are only counted."""

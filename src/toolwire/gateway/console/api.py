@@ -11,11 +11,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from toolwire import __version__
+from toolwire.core.cache import BoundedDict
 from toolwire.core.errors import BadRequest
 from toolwire.core.notes import CODES
 from toolwire.gateway.console.access import Access, Viewer
 from toolwire.gateway.console.checks import Checks, CheckState
-from toolwire.gateway.console.conversations import Member, first_difference, grouped, overview, timeline
+from toolwire.gateway.console.conversations import Member, grouped, located, overview, timeline, version
 from toolwire.gateway.console.everyone import Everyone
 from toolwire.gateway.console.http import HEADERS, PassedOn, address_of, as_json, as_large_json, body_of, given_in
 from toolwire.gateway.console.local import Local
@@ -56,6 +57,7 @@ class Api:
         self._stored = Stored(shared.store, shared.watch.secrets, shows_everything=shared.watch.keeps_everything)
         self._everyone = Everyone(Local(shared.watch, shared.engine.router, self._checks), shared.process)
         self._models = ModelLists(shared.engine.router)
+        self._breaks: BoundedDict[tuple[str, str], dict[str, Any]] = BoundedDict(_size_of_break)
         shared.watch.captured = self._everyone.captured
         self.table: tuple[tuple[str, str, Handler], ...] = (
             ("GET", "/me", self._me),
@@ -155,27 +157,35 @@ class Api:
         return await as_large_json(await asyncio.to_thread(lambda: [overview(members) for members in found]))
 
     async def _conversation(self, request: Request, viewer: Viewer) -> Response:
+        """The conversation that a turn belongs to; only its version, if that is the one that the page has."""
         id = request.path_params["id"]
         for members in await self._members(viewer):
             if any(member.row.id == id for member in members):
-                turns = await asyncio.to_thread(timeline, members)
-                for turn in turns:
-                    await self._locate(turn, viewer)
-                return await as_large_json({"overview": overview(members), "turns": turns})
-        raise BadRequest("There is no such conversation here.", status=404)
+                break
+        else:
+            raise BadRequest("There is no such conversation here.", status=404)
+        now = await asyncio.to_thread(version, members)
+        if request.query_params.get("unless") == now:
+            return as_json({"version": now})
+        turns = await asyncio.to_thread(timeline, members)
+        for turn in turns:
+            await self._locate(turn, viewer)
+        return await as_large_json({"version": now, "overview": overview(members), "turns": turns})
 
     async def _locate(self, turn: dict[str, Any], viewer: Viewer) -> None:
         """The very byte at which the prompt cache broke, and what stands there."""
         cache = turn["cache"]
         if cache is None or not cache["broken"]:
             return
-        index = cache["segment"]
-        own = await self._everyone.ask("segment", viewer, id=turn["row"]["id"], index=index)
-        other = await self._everyone.ask("segment", viewer, id=cache["against"], index=index)
-        if own and other:
-            at = await off_loop(len(own[0]), first_difference, own[0], other[0])
-            cache["byte"] += at
-            cache["now"], cache["was"] = (_excerpt(text, at) for text in (own[0], other[0]))
+        ids = turn["row"]["id"], cache["against"]
+        found = self._breaks.find(ids)
+        if found is None:
+            one, other = [await self._everyone.ask("segment", viewer, id=id, index=cache["segment"]) for id in ids]
+            if not one or not other:
+                return
+            found = await off_loop(len(one[0][2]), located, one[0], other[0])
+            self._breaks.keep(ids, found)
+        cache |= {**found, "byte": cache["byte"] + found["at"]}
 
     # The store
 
@@ -262,9 +272,9 @@ def _grouped(answers: list[Any]) -> list[list[Member]]:
     return grouped(members.values())
 
 
+def _size_of_break(ids: tuple[str, str], found: dict[str, Any]) -> int:
+    return 1000 + len(found["now"]) + len(found["was"]) + len(found["label"])
+
+
 def _file_name(id: str) -> str:
     return "".join(char for char in id if char.isalnum())
-
-
-def _excerpt(text: str, at: int) -> str:
-    return text.encode()[max(0, at - 40) : at + 80].decode(errors="replace")

@@ -34,6 +34,9 @@ class CheckState(msgspec.Struct):
     """The last lines of what the command printed."""
     code: int | None = None
     has_report: bool = False
+    budget: int = BUDGET
+    through_gateway: bool = False
+    """Whether its requests are turns of this gateway."""
 
 
 class Checks:
@@ -49,7 +52,8 @@ class Checks:
         """Begin a check; False if one is running."""
         if self.state.running:
             return False
-        self.state = CheckState(backend.name, time.time(), running=True)
+        through_gateway = not _is_asked_directly(backend)
+        self.state = CheckState(backend.name, time.time(), running=True, through_gateway=through_gateway)
         self.report = b""
         self._task = asyncio.create_task(self._run(*_command(backend, model, gateway, key)))
         return True
@@ -97,12 +101,16 @@ class Checks:
         return process.returncode, clean(said.decode(errors="replace")[-4000:])
 
 
+def _is_asked_directly(backend: Backend) -> bool:
+    return backend.kind in HTTP_KINDS and bool(backend.base_url) and not backend.auth
+
+
 def _command(backend: Backend, model: str, gateway: str, key: str) -> tuple[list[str], dict[str, str]]:
     """The arguments of a check, and the variables that hold what is secret: everybody can read a command line.
 
     A backend without an address is checked through the gateway.
     """
-    if backend.kind not in HTTP_KINDS or not backend.base_url or backend.auth:
+    if not _is_asked_directly(backend):
         return [gateway, "--api", "responses", "--model", f"{backend.name}/{model}"], {"TOOLWIRE_CHECK_KEY": key}
     own = os.environ.get(backend.api_key_env, "") if backend.api_key_env else ""
     address, headers = _without_user(backend.base_url)

@@ -3,39 +3,41 @@
 A cache of prompts holds as far as two prompts begin with the same bytes. Servers put tools first, then the system
 text, then the messages, whatever the order of the fields. So a prompt is a list of segments with their sizes and
 digests, and where two of them differ first is where the cache broke.
+
+All prompts are looked at whenever the conversations are, every few seconds. So each is taken apart once, and lists that
+grow with the history are packed into bytes.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from threading import Lock
+from time import monotonic
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from toolwire.core.cache import BoundedDict
 from toolwire.gateway.console.keep import WholeTurn, unpack
 from toolwire.gateway.console.ring import Kept
+from toolwire.gateway.console.said import NO_TEXT, is_result, packed, said_in
 
 Part: TypeAlias = Literal["tools", "system", "history", "results"]
-EXCERPT = 2000
-"""Characters of a message that a conversation shows."""
-
-
-class Segment(msgspec.Struct, array_like=True, frozen=True):
-    """One tool, system text or message."""
-
-    part: Part
-    label: str
-    size: int
-    digest: str
-
-
-class Result(msgspec.Struct, frozen=True):
-    """The result of a call, as the next request brought it."""
-
-    call: str
-    text: str
+MOST = 32 * 1024 * 1024
+"""Bytes of all prompts that are remembered."""
+IN_USE = 60.0
+"""Seconds for which a prompt stays after it was asked for."""
+LONGEST_NAME = 512
+"""Characters of a name by which turns are joined."""
+TITLE = 200
+"""Characters of a message that stands for its conversation."""
+SEGMENT = struct.Struct("<I8s")
+"""A tool, system text or message: its size and its digest."""
+TEXT_PART = {"type", "text"}
+"""Fields of a part that is only text. Where it is the only one, a client or the gateway may write the text alone."""
+PREFIX = 12
+"""Bytes of the digest of the first messages."""
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -47,40 +49,68 @@ class Prompt(msgspec.Struct, frozen=True):
     conversation: str
     session: str
     cache_key: str
-    segments: tuple[Segment, ...]
-    messages: tuple[str, ...]
-    """Digests of the client's messages, in order, by which a later turn knows this one."""
-    results: tuple[Result, ...]
-    asked: str
-    """The last message of the user."""
+    is_partial: bool
+    """Whether a store has the history, of which the request has only the end. No statement about the cache holds."""
+    context: dict[Part, int]
+    """Bytes by what they are."""
+    segments: bytes
+    """`SEGMENT` of each."""
+    prefixes: bytes
+    """A digest of the client's first message, of the first two, and so on, by which a later turn knows this one."""
+    title: str
+    """The beginning of the user's last message."""
+    said: bytes
+    """See `said.py`."""
 
 
 class Prompts:
     """The prompts of kept turns, each taken apart once."""
 
     def __init__(self) -> None:
-        self._made: BoundedDict[str, Prompt] = BoundedDict(_size)
+        self._made: OrderedDict[str, tuple[float, Prompt]] = OrderedDict()  # and when it was last asked for
+        self._size = 0
         self._lock = Lock()
 
     def of(self, kept: Kept) -> Prompt:
         """The prompt of a turn. Several threads may ask."""
+        id, now = kept.row.id, monotonic()
         with self._lock:
-            made = self._made.find(kept.row.id)
-        if made is None:
-            made = _prompt(kept)
-            with self._lock:
-                self._made.keep(kept.row.id, made)
+            _, made = self._made.pop(id, (now, None))
+            if made is not None:
+                self._made[id] = now, made
+                return made
+        made = _prompt(kept)
+        with self._lock:
+            self._keep(id, made, now)
         return made
 
-    def segment(self, kept: Kept, index: int) -> str:
-        """The bytes of a segment, as text."""
+    def _keep(self, id: str, prompt: Prompt, now: float) -> None:
+        """Remember a prompt, if there is room. All are asked for in turn, so one that was asked for lately will be
+        again, and to forget it for another would gain nothing."""
+        size = _size(prompt)
+        while self._made and self._size + size > MOST:
+            oldest = next(iter(self._made))
+            used, other = self._made[oldest]
+            if now - used < IN_USE:
+                return
+            del self._made[oldest]
+            self._size -= _size(other)
+        if id not in self._made and size <= MOST:
+            self._made[id] = now, prompt
+            self._size += size
+
+    def segment(self, kept: Kept, index: int) -> tuple[Part, str, str] | None:
+        """What a segment is, its name, and its bytes as text."""
         found = list(_segments(*_given(unpack(kept.packed), kept)))
-        return found[index][2].decode(errors="replace") if index < len(found) else ""
+        if index >= len(found):
+            return None
+        part, label, data = found[index]
+        return part, label, data.decode(errors="replace")
 
 
-def _size(id: str, prompt: Prompt) -> int:
-    said = sum(len(result.text) for result in prompt.results) + len(prompt.asked)
-    return 500 + said + 100 * (len(prompt.segments) + len(prompt.messages))
+def _size(prompt: Prompt) -> int:
+    names = (prompt.previous, prompt.conversation, prompt.session, prompt.cache_key, prompt.title)
+    return 1500 + sum(map(str.__sizeof__, names)) + len(prompt.segments) + len(prompt.prefixes) + len(prompt.said)
 
 
 def _given(turn: WholeTurn, kept: Kept) -> tuple[str, dict[str, msgspec.Raw]]:
@@ -94,23 +124,47 @@ def _given(turn: WholeTurn, kept: Kept) -> tuple[str, dict[str, msgspec.Raw]]:
 def _prompt(kept: Kept) -> Prompt:
     turn, row = unpack(kept.packed), kept.row
     own = _fields(turn.request)
-    given = _segments(*_given(turn, kept))
-    segments = tuple(Segment(part, label, len(data), _digest(data)) for part, label, data in given)
+    dialect, given = _given(turn, kept)
+    context: dict[Part, int] = {"system": 0, "tools": 0, "history": 0, "results": 0}
+    segments: list[bytes] = []
+    for part, _, data in _segments(dialect, given):
+        context[part] += len(data)
+        segments.append(SEGMENT.pack(len(data), hashlib.blake2b(data, digest_size=8).digest()))
     messages = list(_messages(row.dialect, own))
-    asked = next((_said(each) for each in reversed(messages) if each.get("role") == "user"), "")
-    session = row.session or _session_of(_value(own, "metadata"))
+    said = said_in(turn, row, messages)
     return Prompt(
         row.id,
         f"resp_{row.id}",
-        str(_value(own, "previous_response_id") or ""),
-        _conversation(_value(own, "conversation")),
-        session,
-        str(_value(own, "prompt_cache_key") or ""),
-        segments,
-        tuple(_digest(msgspec.json.encode(_bare(each))) for each in messages if not _is_system(each)),
-        tuple(_results(messages)),
-        asked[:EXCERPT],
+        _name(_value(own, "previous_response_id")),
+        _name(_value(own, "conversation")),
+        row.session or _session_of(_value(own, "metadata")),
+        _name(_value(own, "prompt_cache_key")),
+        _is_partial(dialect, given),
+        context,
+        b"".join(segments),
+        b"" if _is_partial(row.dialect, own) else _prefixes(_bare(each) for each in messages if not _is_system(each)),
+        said.asked.text[:TITLE] or NO_TEXT,
+        packed(said),
     )
+
+
+def _is_partial(dialect: str, fields: dict[str, msgspec.Raw]) -> bool:
+    return dialect == "responses" and any(_value(fields, name) for name in ("previous_response_id", "conversation"))
+
+
+def _name(value: Any) -> str:
+    """A name that the client chose, or the id of an object."""
+    name: Any = cast("dict[str, Any]", value).get("id", "") if isinstance(value, dict) else value
+    return str(name or "")[:LONGEST_NAME]
+
+
+def _prefixes(messages: Iterable[Any]) -> bytes:
+    chain = hashlib.blake2b(digest_size=PREFIX)
+    out: list[bytes] = []
+    for message in messages:
+        chain.update(hashlib.blake2b(msgspec.json.encode(message), digest_size=PREFIX).digest())
+        out.append(chain.digest())
+    return b"".join(out)
 
 
 def _is_system(message: dict[str, Any]) -> bool:
@@ -129,12 +183,11 @@ def _session_of(metadata: Any) -> str:
     return user.rpartition("_session_")[2] if "_session_" in user else ""
 
 
-def _conversation(value: Any) -> str:
-    return str(cast("dict[str, Any]", value).get("id", "")) if isinstance(value, dict) else str(value or "")
-
-
 def _segments(dialect: str, fields: dict[str, msgspec.Raw]) -> Iterator[tuple[Part, str, bytes]]:
-    """What a prompt is made of, without the marks that say how far it is to be cached: clients move these on."""
+    """What a prompt is made of, without marks of the cache, which clients move on, and without ids and states, which
+    the gateway adds to what it stores, and with one form for a content that is one text. Where a cache broke is counted
+    in these bytes, not in those that were sent.
+    """
     for tool in _raws(fields.get("tools")):
         yield "tools", _name_of(tool), _unmarked(tool)
     for name in ("system", "instructions"):
@@ -142,12 +195,12 @@ def _segments(dialect: str, fields: dict[str, msgspec.Raw]) -> Iterator[tuple[Pa
             yield "system", name, _unmarked(fields[name])
     given = fields.get("input" if dialect == "responses" else "messages")
     if given is not None and bytes(given)[:1] == b'"':
-        yield "history", "user", bytes(given)
+        yield "history", "user 1", b'{"role":"user","content":' + bytes(given) + b"}"
         return
     for index, message in enumerate(_raws(given)):
         read = _object(message)
         part, what = _part_of(read)
-        yield part, f"{what} {index + 1}", _unmarked(message)
+        yield part, f"{what} {index + 1}", _compared(message, _added(read))
 
 
 _MARK = rb'"cache_control"\s*:\s*(?:\{[^{}]*\}|null)'
@@ -159,20 +212,30 @@ def _unmarked(raw: msgspec.Raw) -> bytes:
     return _MARKS.sub(b"", data) if b'"cache_control"' in data else data
 
 
+def _compared(raw: msgspec.Raw, added: tuple[str, ...]) -> bytes:
+    data = _unmarked(raw)
+    fields = {name: value for name, value in _fields(data).items() if name not in added}
+    parts = _raws(fields.get("content"))
+    part = _fields(parts[0]) if len(parts) == 1 else {}
+    if part.keys() == TEXT_PART:
+        fields["content"] = part["text"]
+    return msgspec.json.encode(fields) if fields else data
+
+
+def _added(message: dict[str, Any]) -> tuple[str, ...]:
+    """Fields that the gateway adds to a message when it stores it, and that no model sees. A reference is nothing but
+    its id."""
+    kind = message.get("type")
+    return () if kind == "item_reference" else ("id", "status", "type") if kind == "message" else ("id", "status")
+
+
 def _part_of(message: dict[str, Any]) -> tuple[Part, str]:
-    role, kind = str(message.get("role", "")), str(message.get("type", ""))
-    if role in ("system", "developer"):
+    role = str(message.get("role", ""))
+    if _is_system(message):
         return "system", role
-    if role == "tool" or kind.endswith("_output") or any(True for _ in _tool_results(message)):
+    if is_result(message):
         return "results", "result"
-    return "history", role or kind
-
-
-def _tool_results(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    content = message.get("content")
-    for part in cast("list[Any]", content) if isinstance(content, list) else ():
-        if isinstance(part, dict) and cast("dict[str, Any]", part).get("type") == "tool_result":
-            yield cast("dict[str, Any]", part)
+    return "history", role or str(message.get("type", ""))
 
 
 def _messages(dialect: str, fields: dict[str, msgspec.Raw]) -> Iterator[dict[str, Any]]:
@@ -183,37 +246,16 @@ def _messages(dialect: str, fields: dict[str, msgspec.Raw]) -> Iterator[dict[str
     yield from (_object(each) for each in _raws(given))
 
 
-def _results(messages: list[dict[str, Any]]) -> Iterator[Result]:
-    for message in messages:
-        if message.get("role") == "tool":
-            yield Result(str(message.get("tool_call_id", "")), _said(message)[:EXCERPT])
-        elif str(message.get("type", "")).endswith("_call_output"):
-            yield Result(str(message.get("call_id", "")), _flat(message.get("output"))[:EXCERPT])
-        for part in _tool_results(message):
-            yield Result(str(part.get("tool_use_id", "")), _flat(part.get("content"))[:EXCERPT])
-
-
-def _said(message: dict[str, Any]) -> str:
-    return _flat(message.get("content"))
-
-
-def _flat(content: Any) -> str:
-    """All text of a content, whatever its form."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    parts = [cast("dict[str, Any]", part) for part in cast("list[Any]", content) if isinstance(part, dict)]
-    return "".join(str(part.get("text", "")) for part in parts)
-
-
 def _bare(message: dict[str, Any]) -> Any:
     """A message without what clients move or add from turn to turn: marks of the cache, ids, states."""
-    dropped = {name: value for name, value in message.items() if name not in ("cache_control", "id", "status")}
+    gone = ("cache_control", *_added(message))
+    dropped = {name: value for name, value in message.items() if name not in gone}
     content = dropped.get("content")
     if isinstance(content, list):
-        parts = cast("list[Any]", content)
-        dropped["content"] = [_bare(cast("dict[str, Any]", part)) if isinstance(part, dict) else part for part in parts]
+        given = cast("list[Any]", content)
+        parts = [_bare(cast("dict[str, Any]", part)) if isinstance(part, dict) else part for part in given]
+        is_text = len(parts) == 1 and isinstance(parts[0], dict) and parts[0].keys() == TEXT_PART
+        dropped["content"] = parts[0]["text"] if is_text else parts
     return dropped
 
 
@@ -253,7 +295,3 @@ def _name_of(tool: msgspec.Raw) -> str:
     inner: Any = read.get("function")
     named = cast("dict[str, Any]", inner) if isinstance(inner, dict) else read
     return str(named.get("name") or read.get("type") or "tool")
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=8).hexdigest()

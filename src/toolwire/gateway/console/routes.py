@@ -17,9 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolwire import __version__
 from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireError
+from toolwire.core.notes import ADVICE
 from toolwire.gateway.console.access import SECONDS, Access, Viewer, cookie_name, load_token
 from toolwire.gateway.console.api import Api, Handler
-from toolwire.gateway.console.http import HEADERS, as_failure, as_html, body_of, port_of
+from toolwire.gateway.console.http import HEADERS, as_failure, as_html, as_json, body_of, port_of
 from toolwire.gateway.exchange import Shared
 from toolwire.gateway.http import ClientGone
 from toolwire.gateway.log import Log
@@ -54,6 +55,7 @@ class Console:
                 Route("/console/sign-in", self._sign_in, methods=["POST"]),
                 Route("/console/sign-out", self._sign_out, methods=["POST"]),
                 Route("/console/static/{name}", self._file),
+                Route(f"{API}/advice", self._admitting(_advice)),
                 *(Route(API + path, self._admitting(handler), methods=[way]) for way, path, handler in api.table),
             ],
             redirect_slashes=False,
@@ -147,6 +149,11 @@ class Console:
         if name not in self._files or kind is None:
             raise HTTPException(404)
         return Response(self._files[name], 200, {**HEADERS, "cache-control": "no-cache"}, kind)
+
+
+async def _advice(request: Request, viewer: Viewer) -> Response:
+    """What to do about each note."""
+    return as_json(ADVICE)
 
 
 def _cookie(request: Request, value: str, seconds: int) -> str:

@@ -1,9 +1,11 @@
-// The text and the calls of an answer, in any dialect, as its bytes come in. Every byte is looked at once.
+// The text, the reasoning, the calls and the error of an answer, in any dialect, as its bytes come in. Every byte is
+// looked at once.
 
 import { json } from "./dom.js";
 
-// `onText` gets each further piece of text, `onCall` each call whenever more of it is known.
-export function answer(onText, onCall) {
+// `onText` and `onReasoning` get each further piece, `onCall` each call whenever more of it is known, `onError` the
+// message of an error.
+export function answer(onText, onCall, onReasoning = () => {}, onError = () => {}) {
   const calls = new Map();
   const rest = []; // lines that are no event
   let pieces = []; // of a line that has not ended
@@ -19,12 +21,16 @@ export function answer(onText, onCall) {
 
   function line(text) {
     const value = text.startsWith("data:") ? json(text.slice(5)) : undefined;
+    const error = errorIn(value);
+    if (error) onError(error);
     if (value === undefined) rest.push(text);
     else if (value?.choices) value.choices.forEach(chat);
     else event(value);
   }
 
   function chat({ delta }) {
+    const reasoning = delta?.reasoning_content ?? delta?.reasoning;
+    if (reasoning) onReasoning(reasoning);
     if (delta?.content) onText(delta.content);
     for (const each of delta?.tool_calls ?? []) grow(each.index, each.id, each.function?.name, each.function?.arguments);
   }
@@ -32,10 +38,12 @@ export function answer(onText, onCall) {
   function event(value) {
     const kind = value?.type;
     if (kind === "response.output_text.delta") onText(value.delta);
+    else if (/^response\.reasoning_(summary_)?text\.delta$/.test(kind)) onReasoning(value.delta);
     else if (kind === "response.output_item.added" && value.item?.name) grow(value.output_index, value.item.call_id, value.item.name, value.item.arguments ?? value.item.input);
     else if (/^response\.(function_call_arguments|custom_tool_call_input)\.delta$/.test(kind)) grow(value.output_index, "", "", value.delta);
     else if (kind === "content_block_start" && value.content_block?.type === "tool_use") grow(value.index, value.content_block.id, value.content_block.name, "");
     else if (kind === "content_block_delta" && value.delta?.text) onText(value.delta.text);
+    else if (kind === "content_block_delta" && value.delta?.thinking) onReasoning(value.delta.thinking);
     else if (kind === "content_block_delta" && value.delta?.partial_json) grow(value.index, "", "", value.delta.partial_json);
   }
 
@@ -51,15 +59,27 @@ export function answer(onText, onCall) {
   function end() {
     feed("\n");
     const value = json(rest.join("\n"));
-    for (const { message } of value?.choices ?? []) chat({ delta: { content: message?.content, tool_calls: message?.tool_calls?.map((call, index) => ({ index, ...call })) } });
+    const error = errorIn(value);
+    if (error) onError(error);
+    for (const { message } of value?.choices ?? []) chat({ delta: { ...message, tool_calls: message?.tool_calls?.map((call, index) => ({ index, ...call })) } });
     for (const [index, part] of [...(Array.isArray(value?.content) ? value.content : []), ...(Array.isArray(value?.output) ? value.output : [])].entries()) whole(part, index);
   }
 
   function whole(part, index) {
     if (part.type === "text") onText(part.text);
+    if (part.type === "thinking") onReasoning(part.thinking);
+    if (part.type === "reasoning") for (const each of [...(part.summary ?? []), ...(part.content ?? [])]) onReasoning(each.text ?? "");
     if (part.type === "message") for (const each of part.content ?? []) onText(each.text ?? "");
     if (part.name) grow(index, part.call_id ?? part.id, part.name, part.arguments ?? (typeof part.input === "string" ? part.input : JSON.stringify(part.input)));
   }
 
   return { feed, end };
+}
+
+// The message of an error, of a whole answer or of an event; undefined if it is none.
+// {"error": {"message": …}}, {"type": "error", "message": …}, {"type": "response.failed", "response": {"error": {"message": …}}}
+function errorIn(value) {
+  const error = value?.error ?? value?.response?.error;
+  if (error) return error.message ?? JSON.stringify(error);
+  return value?.type === "error" ? value.message ?? "The backend sent an error." : undefined;
 }

@@ -1,6 +1,7 @@
 // Which view is shown: the part of the address behind # says it. A view returns a function that ends it.
 
-import { clear, h, say } from "./dom.js";
+import { me } from "./api.js";
+import { clear, h, readable, say } from "./dom.js";
 import { turns } from "./turns.js";
 import { turn } from "./turn.js";
 import { conversation, conversations } from "./conversations.js";
@@ -18,7 +19,7 @@ let end = () => {};
 let shown = 0;
 
 async function show() {
-  const [name, ...rest] = location.hash.slice(2).split("/").map(decodeURIComponent);
+  const [name, ...rest] = location.hash.slice(2).split("/").map(decoded);
   const chosen = Object.hasOwn(VIEWS, name) ? name : "turns";
   const number = ++shown;
   end();
@@ -42,6 +43,11 @@ async function show() {
   document.title = `${main.querySelector("h1").textContent} · Toolwire`;
 }
 
+// A part of the address; one that is not encoded as it should be is taken as it is.
+function decoded(part) {
+  try { return decodeURIComponent(part); } catch { return part; }
+}
+
 // Which entry of the navigation is the current one; where there is no room for all it is brought into sight.
 function mark(name) {
   for (const link of nav.children) {
@@ -61,7 +67,7 @@ function edges() {
 nav.addEventListener("scroll", edges, { passive: true });
 window.addEventListener("resize", edges);
 window.addEventListener("hashchange", () => {
-  show().then(() => main.focus({ preventScroll: true }));
+  show().then(() => { if (!main.contains(document.activeElement)) main.focus({ preventScroll: true }); });
 });
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
@@ -69,3 +75,4 @@ document.querySelector(".skip").addEventListener("click", (event) => {
 });
 show();
 edges();
+me().then((who) => { document.getElementById("who").textContent = readable(who.key || "token"); }, () => {}); // the view says what is wrong

@@ -3,7 +3,7 @@
 const TEXTS = {
   key: (row) => row.key, client: (row) => row.client, dialect: (row) => row.dialect, backend: (row) => [row.backend, ...(row.tried ?? [])].join(" "),
   model: (row) => row.model, status: (row) => row.status || "running", note: (row) => row.notes?.join(" "), tool: (row) => row.calls?.join(" "),
-  error: (row) => row.error, session: (row) => row.session, worker: (row) => row.worker, id: (row) => row.id, transport: (row) => row.transport,
+  error: (row) => row.error, session: (row) => row.session, worker: (row) => row.worker, id: (row) => [row.id, row.request_id ?? ""].join(" "), request: (row) => row.request_id, transport: (row) => row.transport,
   reason: (row) => row.reason, kept: content, replay: replayed,
 };
 const NUMBERS = {
@@ -52,6 +52,7 @@ function term(field, sign, value) {
   const name = field?.toLowerCase();
   if (!field) return !value.startsWith('"') && Object.hasOwn(FLAGS, wanted) ? (row) => Boolean(FLAGS[wanted](row)) : anywhere(wanted);
   if (sign !== ":" && Object.hasOwn(NUMBERS, name)) return (row) => wanted === "" || COMPARED[sign](NUMBERS[name](row) ?? 0, Number(wanted));
+  if (name === "id") return (row) => has(TEXTS.id(row), wanted) || has(row.id, bare(wanted));
   if (Object.hasOwn(TEXTS, name)) return (row) => has(TEXTS[name](row), wanted);
   if (Object.hasOwn(NUMBERS, name)) return (row) => (wanted ? (NUMBERS[name](row) ?? 0) === Number(wanted) : Boolean(NUMBERS[name](row)));
   if (Object.hasOwn(FLAGS, name)) return (row) => Boolean(FLAGS[name](row)) !== ["no", "false"].includes(wanted);
@@ -64,7 +65,13 @@ function has(text, wanted) {
 }
 
 function anywhere(wanted) {
-  return (row) => Object.values(TEXTS).some((read) => String(read(row) ?? "").toLowerCase().includes(wanted));
+  const id = bare(wanted);
+  return (row) => row.id.toLowerCase().includes(id) || Object.values(TEXTS).some((read) => String(read(row) ?? "").toLowerCase().includes(wanted));
+}
+
+// The id of a turn in the id of its answer, as the client has it: chatcmpl-ID, resp_ID or msg_ID.
+function bare(id) {
+  return id.replace(/^(chatcmpl-|resp_|msg_)(?=.)/, "");
 }
 
 function opposite(test) {

@@ -92,5 +92,21 @@ export function list(label, head, make) {
   });
   element.addEventListener("scroll", render, { passive: true });
 
-  return { element, set, render, toTop: () => { element.scrollTop = 0; } };
+  // Where one is: the first row in sight and how much of it is above the edge, and the row that has the focus.
+  function position() {
+    const first = Math.floor(element.scrollTop / height());
+    return { first: element.scrollTop > 0 ? shown[first]?.id : undefined, above: element.scrollTop - first * height(), active, isFocused: body.contains(document.activeElement) };
+  }
+
+  // Go back to such a position; turns that came in since are above it.
+  function restore(wanted) {
+    const first = indexOf(wanted.first);
+    if (first >= 0) element.scrollTop = first * height() + wanted.above;
+    active = wanted.active;
+    render();
+    const line = lines.get(active);
+    if (wanted.isFocused && line) line.link.focus({ preventScroll: true });
+  }
+
+  return { element, set, render, position, restore, toTop: () => { element.scrollTop = 0; } };
 }

@@ -2,26 +2,56 @@
 
 import { get } from "./api.js";
 import { clear, clock, count, h, pre, pretty, readable } from "./dom.js";
+import { polled } from "./poll.js";
+import { known, refresh, running } from "./rows.js";
 import { table } from "./table.js";
 
-const COLUMNS = [["Created", "time"], ["Response", "title code"], ["Key", "code"], ["Model", "text"], ["Tokens in", "number"], ["Tokens out", "number"], ["Continues", "code"], ["Status", "code"]];
+const EVERY = 3000;
+
+const COLUMNS = [["Created", "time"], ["Response", "title code"], ["Key", "code"], ["Model", "text"], ["Tokens in", "number"], ["Tokens out", "number"], ["Continues", "code"], ["Status", "code"], ["Turn", "code"]];
 
 export async function stored(main) {
-  const rows = (await get("stored")).map((each) => [
-    moment(each.created), h("a", { href: address(each.id, each.owner) }, short(each.id)), each.owner, each.model,
-    count(each.input_tokens), count(each.output_tokens), continued(each), chip(each)]);
+  const body = h("div");
+  let drawn;
+  const poll = polled(EVERY, async () => {
+    const [found] = await Promise.all([get("stored"), refresh()]);
+    const rows = found.map((each) => ({ ...each, turn: turnOf(each.id) }));
+    if (JSON.stringify(rows) === drawn) return; // somebody may be reading
+    drawn = JSON.stringify(rows);
+    draw(body, rows);
+  });
   clear(main, h("h1", {}, "Stored responses"),
-    h("p", { class: "soft" }, "What the store has, of every process and machine that uses it; the last used first."),
-    rows.length ? h("section", {}, table("Stored responses", COLUMNS, rows)) : h("p", {}, "Nothing is stored."));
+    h("p", { class: "soft" }, "What the store has, of every process and machine that uses it; the last used first."), poll.stale, body);
+  await poll.now();
+  return poll.stop;
+}
+
+function draw(body, found) {
+  const rows = found.map((each) => [
+    moment(each.created), h("a", { href: address(each.id, each.owner) }, short(each.id)), each.owner, each.model,
+    count(each.input_tokens), count(each.output_tokens), continued(each), chip(each), each.turn ? turnLink(each.turn) : ""]);
+  clear(body, rows.length ? h("section", {}, table("Stored responses", COLUMNS, rows)) : h("p", {}, "Nothing is stored."));
 }
 
 export async function storedOne(main, id, owner = "") {
-  const found = await get(`stored/${encodeURIComponent(id)}?owner=${encodeURIComponent(owner)}`);
+  const [found] = await Promise.all([get(`stored/${encodeURIComponent(id)}?owner=${encodeURIComponent(owner)}`), refresh()]);
+  const turn = turnOf(id);
   clear(main, h("p", { class: "crumbs" }, h("a", { href: "#/stored" }, "Stored"), " / ", h("code", {}, readable(id))),
     h("h1", {}, readable(found.model || "Response"), " ", chip(found)),
     h("p", { class: "soft" }, `${moment(found.created)}, ${count(found.input_tokens)} tokens in, ${count(found.output_tokens)} out. `, continued(found)),
+    turn ? h("p", {}, turnLink(turn)) : null,
     found.shown ? [side("Input", found.input), side("Output", found.output)]
       : h("p", { class: "note" }, "What was said is shown to the key that it belongs to."));
+}
+
+// The turn that a response is of, if it is still kept: resp_ID is the response of the turn ID.
+function turnOf(id) {
+  const turn = id.replace(/^resp_/, "");
+  return known.has(turn) || running.has(turn) ? turn : "";
+}
+
+function turnLink(turn) {
+  return h("a", { href: `#/turn/${encodeURIComponent(turn)}` }, "Open the turn");
 }
 
 function side(name, items) {

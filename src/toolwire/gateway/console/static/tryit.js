@@ -8,19 +8,45 @@ const MOST_SHOWN = 200000; // characters of the bytes
 
 const WEATHER = [{ name: "get_weather", description: "The weather in a city", parameters: { type: "object", properties: { city: { type: "string" } }, required: ["city"] } }];
 
-// The request in each dialect, from plain tools and a prompt.
+// A declared function tool of any dialect as {name, description, parameters, strict}; undefined for any other type of tool.
+//   chat:      {"type": "function", "function": {"name", "description", "parameters", "strict"}}
+//   responses: {"type": "function", "name", "description", "parameters", "strict"}
+//   messages:  {"name", "description", "input_schema", "strict"}, with "type": "custom" or without a type
+export function readTool(tool) {
+  const { type = "function", name, description, parameters, input_schema: schema, strict } = { type: tool?.type, ...(tool?.function ?? tool) };
+  const isFunction = type === "function" || (type === "custom" && schema);
+  return isFunction && name ? { name, description, parameters: parameters ?? schema, strict } : undefined;
+}
+
+// A tool as each dialect declares it. JSON leaves out what is undefined.
+const WRITERS = {
+  chat: (tool) => ({ type: "function", function: tool }),
+  responses: (tool) => ({ type: "function", ...tool }),
+  messages: ({ parameters, ...tool }) => ({ ...tool, input_schema: parameters ?? { type: "object" } }),
+};
+const IS_OWN = {
+  chat: (tool) => Boolean(tool?.function), responses: (tool) => tool?.type === "function" && !tool.function, messages: (tool) => Boolean(tool?.input_schema),
+};
+
+// A tool that has the form of the dialect already, or is no function, is passed on as it is.
+export function toolFor(dialect, tool) {
+  const plain = IS_OWN[dialect](tool) ? undefined : readTool(tool);
+  return plain ? WRITERS[dialect](plain) : tool;
+}
+
+// The request in each dialect, from declared tools and a prompt.
 export const BODIES = {
   chat: (model, prompt, system, tools, streamed) => ({
     model, stream: streamed, messages: [...(system ? [{ role: "system", content: system }] : []), { role: "user", content: prompt }],
-    ...(tools.length ? { tools: tools.map((tool) => (tool.function ? tool : { type: "function", function: tool })) } : {}),
+    ...(tools.length ? { tools: tools.map((tool) => toolFor("chat", tool)) } : {}),
   }),
   responses: (model, prompt, system, tools, streamed) => ({
     model, stream: streamed, store: false, input: prompt, ...(system ? { instructions: system } : {}),
-    ...(tools.length ? { tools: tools.map((tool) => ({ type: "function", ...(tool.function ?? tool) })) } : {}),
+    ...(tools.length ? { tools: tools.map((tool) => toolFor("responses", tool)) } : {}),
   }),
   messages: (model, prompt, system, tools, streamed) => ({
     model, stream: streamed, max_tokens: 4096, messages: [{ role: "user", content: prompt }], ...(system ? { system } : {}),
-    ...(tools.length ? { tools: tools.map(({ function: inner, ...tool }) => { const own = inner ?? tool; return { name: own.name, description: own.description, input_schema: own.parameters ?? own.input_schema ?? { type: "object" } }; }) } : {}),
+    ...(tools.length ? { tools: tools.map((tool) => toolFor("messages", tool)) } : {}),
   }),
 };
 
@@ -63,6 +89,7 @@ export async function tryIt(main) {
     aborter = new AbortController();
     const declared = json(tools.value.trim() || "[]");
     if (!Array.isArray(declared)) return say("The tools are not a JSON list.");
+    say("");
     const body = BODIES[dialect.value](model.value.trim(), prompt.value, system.value.trim(), declared, streamed.checked);
     await asked(out, stop, () => stream(`try?dialect=${dialect.value}`, JSON.stringify(body), aborter.signal));
   }
@@ -75,9 +102,15 @@ async function asked(out, stop, ask) {
   const text = h("pre", { tabindex: "0", "aria-label": "Text" });
   const bytes = h("pre", { tabindex: "0", "aria-label": "Bytes" });
   const calls = h("div", { class: "calls" });
-  clear(out, h("section", {}, status, h("div", { class: "columns two" }, h("div", {}, h("h2", {}, "Text"), text, h("h2", {}, "Calls"), calls), h("div", {}, h("h2", {}, "Bytes"), bytes))));
+  const reasoning = h("pre", { tabindex: "0", "aria-label": "Reasoning" });
+  const thought = h("div", { hidden: true }, h("h2", {}, "Reasoning"), reasoning);
+  clear(out, h("section", {}, status, h("div", { class: "columns two" }, h("div", {}, thought, h("h2", {}, "Text"), text, h("h2", {}, "Calls"), calls), h("div", {}, h("h2", {}, "Bytes"), bytes))));
   const add = grower(bytes);
-  const read = answer((piece) => text.append(readable(piece)), shower(calls));
+  let failure = "";
+  const read = answer((piece) => text.append(readable(piece)), shower(calls), (piece) => {
+    thought.hidden = false;
+    reasoning.append(readable(piece));
+  }, (message) => { failure = message; });
   stop.hidden = false;
   let response;
   let ended = "";
@@ -94,7 +127,9 @@ async function asked(out, stop, ask) {
   }
   if (status.isConnected) stop.hidden = true;
   const id = response?.headers.get("x-toolwire-turn");
-  clear(status, response ? [h("span", { class: `chip ${response.ok ? "good" : "bad"}` }, `status ${response.status}`), " "] : null, ended ? `${ended} ` : null, id ? h("a", { href: `#/turn/${id}` }, "Look at the turn") : null);
+  if (response?.status === 401 && !id) return location.reload(); // signed out: a backend's own 401 belongs to a turn
+  clear(status, response ? [h("span", { class: `chip ${response.ok && !failure ? "good" : "bad"}` }, `status ${response.status}`), " "] : null,
+    failure ? [h("span", { class: "bad" }, failure), " "] : null, ended ? `${ended} ` : null, id ? h("a", { href: `#/turn/${id}` }, "Open the turn") : null);
   if (!calls.firstChild) clear(calls, h("p", { class: "soft" }, "None."));
 }
 

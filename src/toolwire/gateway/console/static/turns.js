@@ -1,26 +1,29 @@
 // The list of turns, live.
 
 import { me, post } from "./api.js";
-import { bytesOf, clear, clock, count, duration, h, plural, readable, say, size } from "./dom.js";
+import { bytesOf, clear, clock, count, counted, duration, h, plural, readable, say, size } from "./dom.js";
 import { filter } from "./filter.js";
 import { list } from "./list.js";
 import { polled } from "./poll.js";
-import { all, facts, pin as pinTurn, refresh } from "./rows.js";
+import { all, facts, known, pin as pinTurn, refresh, running } from "./rows.js";
 
 const EVERY = 1000;
 const COLUMNS = [
-  ["Time", "time"], ["Key", "key"], ["Client", "client"], ["Dialect › backend", "way"], ["Model", "model"], ["First", "first"], ["Total", "total"],
-  ["Tokens", "tokens"], ["Calls", "calls"], ["Notes", "notes"], ["Status", "status"], ["Kept", "kept"],
+  ["Time", "time"], ["Status", "status"], ["Key", "key"], ["Client", "client"], ["Dialect › backend", "way"], ["Model", "model"], ["First", "first"], ["Total", "total"],
+  ["Tokens", "tokens"], ["Calls", "calls"], ["Notes", "notes"], ["Kept", "kept"],
 ];
 const KEPT = {
   running: ["", "It is under way"], whole: ["whole", "All of it is kept"], waiting: ["whole", "All of it is kept"], cut: ["part", "It was very long: a part of it is kept"],
   busy: ["metadata", "Only its metadata is kept, because of load"], large: ["metadata", "Only its metadata is kept: it is too large"], failed: ["metadata", "Only its metadata is kept: its content could not be prepared"],
 };
 
+// Outlives the view: what was typed and where one was in the list when one left it, and the rows of a pause, by id.
+let left;
+let paused;
+
 export async function turns(main) {
   const who = await me();
   let typed = sessionStorage.getItem("filter") ?? "";
-  let paused = false;
   const head = h("div", { class: "row head", role: "row" }, COLUMNS.map(([name, kind]) => h("span", { class: `c-${kind}`, role: "columnheader" }, name)));
   const rows = list("Turns", head, line);
   rows.element.classList.toggle("keyless", !who.has_keys);
@@ -33,21 +36,24 @@ export async function turns(main) {
       rows.toTop();
       draw();
     } });
-  const pause = h("button", { type: "button", "aria-pressed": "false", onclick: () => {
-    paused = !paused;
-    pause.setAttribute("aria-pressed", String(paused));
-    pause.textContent = paused ? "Go on" : "Pause";
-    if (!paused) poll.now();
-  } }, "Pause");
+  const pause = h("button", { type: "button", onclick: () => {
+    paused = paused ? undefined : new Map(all().map((row) => [row.id, row]));
+    draw();
+  } });
   const poll = polled(EVERY, async () => {
-    if (paused) return;
     await refresh();
-    if (!paused) draw();
+    draw();
   });
 
+  // During a pause no rows are added; those that are listed still show how they go on.
   function draw() {
-    const every = all();
-    const shown = typed.trim() ? every.filter(filter(typed)) : every;
+    const now = all();
+    const every = paused ? [...paused.values()].map((row) => known.get(row.id) ?? running.get(row.id) ?? row) : now;
+    const matches = typed.trim() ? filter(typed) : () => true;
+    const added = paused ? now.filter((row) => !paused.has(row.id) && matches(row)).length : 0;
+    pause.setAttribute("aria-pressed", String(Boolean(paused)));
+    put(pause, paused ? `Go on${added ? ` (${count(added)} new)` : ""}` : "Pause");
+    const shown = every.filter(matches);
     about.textContent = said(shown.length, every.length, who);
     empty.textContent = shown.length ? "" : every.length ? "No turn matches." : "No turns yet. Ask the gateway something, or use Try it.";
     rows.set(shown);
@@ -58,7 +64,9 @@ export async function turns(main) {
     about, poll.stale, empty, rows.element);
   window.addEventListener("resize", draw);
   await poll.now();
+  if (left?.typed === typed) rows.restore(left.position);
   return () => {
+    if (all().length) left = { typed, position: rows.position() };
     poll.stop();
     window.removeEventListener("resize", draw);
   };
@@ -90,14 +98,16 @@ function capture(poll) {
 function line(id) {
   const address = `#/turn/${encodeURIComponent(id)}`;
   const link = h("a", { href: address });
-  const [code, error, kept] = [h("b"), h("small"), h("span", { class: "mark" })];
+  const [time, date, code, error, replay, kept] = [h("span"), h("small"), h("b"), h("small"), h("small", { class: "tag" }), h("span", { class: "mark" })];
   const pin = h("button", { type: "button", class: "pin", tabindex: "-1", "aria-label": "Pin", title: "Pin (k)", onclick: toggle });
-  const inside = { model: [link], status: [code, error], kept: [kept, pin] };
+  const inside = { time: [date, time], model: [link, " ", replay], status: [code, error], kept: [kept, pin] };
   const cells = Object.fromEntries(COLUMNS.map(([name, kind]) => [kind, h("span", { class: `c-${kind}`, role: "gridcell", "data-name": name }, inside[kind] ?? [])]));
   const element = h("div", { role: "row", "data-id": id, onclick: open, onkeydown: (event) => { if (event.key === "k" && !event.ctrlKey && !event.metaKey && !event.altKey) toggle(); } }, Object.values(cells));
 
   function open(event) {
-    if (!event.target.closest("a, button") && getSelection().isCollapsed) location.hash = address;
+    if (event.target.closest("a, button") || !getSelection().isCollapsed) return;
+    link.focus({ preventScroll: true }); // the row to come back to
+    location.hash = address;
   }
 
   async function toggle() {
@@ -112,12 +122,15 @@ function line(id) {
   function update(row) {
     const [word, says] = KEPT[row.kept] ?? ["metadata", "Only its metadata is kept"];
     const texts = {
-      time: clock(row.at), key: row.key ?? "", client: short(row.client), way: `${row.dialect}${row.transport ? " (ws)" : ""}${row.background ? " (bg)" : ""} › ${row.backend ?? "–"}`,
+      key: row.key ?? "", client: short(row.client), way: `${row.dialect}${row.transport ? " (ws)" : ""}${row.background ? " (bg)" : ""} › ${row.backend ?? "–"}`,
       first: duration(row.first_ms), total: duration(row.ms), tokens: row.input || row.output ? `${count(row.input ?? 0)} / ${count(row.output ?? 0)}` : "",
       calls: counted(row.calls ?? []), notes: (row.notes ?? []).join(", "),
     };
     for (const [kind, text] of Object.entries(texts)) put(cells[kind], text, kind === "client" ? row.client : text);
+    put(time, clock(row.at), `${day(row.at)}, ${clock(row.at)}`);
+    put(date, isToday(row.at) ? "" : day(row.at));
     put(link, row.model || "no model", row.model);
+    put(replay, row.replay_of && row.replay_of !== "form" ? "replay" : "");
     put(code, row.kept === "running" ? "running" : String(row.status));
     put(error, row.error ?? "", row.error);
     put(kept, word, says);
@@ -141,10 +154,12 @@ function put(element, text, title) {
   if (title && element.title !== readable(title)) element.title = readable(title);
 }
 
-function counted(names) {
-  const by = new Map();
-  for (const name of names) by.set(name, (by.get(name) ?? 0) + 1);
-  return [...by].map(([name, number]) => (number > 1 ? `${name} ×${number}` : name)).join(", ");
+function isToday(seconds) {
+  return new Date(seconds * 1000).toDateString() === new Date().toDateString();
+}
+
+function day(seconds) {
+  return new Date(seconds * 1000).toLocaleDateString("en", { month: "short", day: "numeric" });
 }
 
 function short(client) {

@@ -1,0 +1,422 @@
+"""Which turns are a conversation, what it shows of them, and where the prompt cache broke."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from tests.support.console import ConsoleClient
+from tests.support.fleet import until
+from tests.support.frames import call, completed, created, stream, text
+from tests.support.gateway import Gateway, backend, chat_body, response_body, tool
+from tests.support.upstream import Reply, Upstream
+from toolwire.core.bounds import run_steps
+from toolwire.gateway.console import prompts
+from toolwire.gateway.console.conversations import Member, cache_state, grouped, located, overview, timeline, version
+from toolwire.gateway.console.keep import pack, whole_turn
+from toolwire.gateway.console.prompts import Prompts
+from toolwire.gateway.console.ring import Kept
+from toolwire.gateway.console.rows import Row
+from toolwire.turns.trace import Held, TurnTrace
+
+Json = dict[str, Any]
+WEATHER = [tool("get_weather", city={"type": "string"})]
+
+_moments = itertools.count(1.0)
+
+
+def kept(body: Json, answer: Json | None = None, dialect: str = "chat", sent: Json | None = None, **facts: Any) -> Kept:
+    """A turn with this request, and what a backend was sent for it."""
+    at = next(_moments)
+    row = Row(f"turn-{at:.0f}", at, dialect, **{"model": "m", "status": 200, **facts})
+    trace = TurnTrace(row.id, {}, Held(10**9, 10**9))
+    trace.keeps = True
+    trace.asked(msgspec.json.encode(body))
+    if sent is not None:
+        trace.attempt("up", dialect, "m").sent.append((trace.began, "/", msgspec.json.encode(sent)))
+    if answer is not None:
+        trace.wrote([msgspec.json.encode(answer)])
+    return Kept(row, "o", run_steps(pack(run_steps(whole_turn(trace, row, [], ())))))
+
+
+def member(turn: Kept) -> Member:
+    return Member(turn.row, Prompts().of(turn))
+
+
+def chat(*messages: Json, answer: Json | None = None, **facts: Any) -> Member:
+    said = {"choices": [{"index": 0, "message": answer, "finish_reason": "stop"}]} if answer else None
+    return member(kept({"model": "m", "messages": messages}, said, **facts))
+
+
+def user(words: str) -> Json:
+    return {"role": "user", "content": words}
+
+
+def model(words: str | None, *calls: tuple[str, str]) -> Json:
+    made = [{"id": id, "type": "function", "function": {"name": "look", "arguments": given}} for id, given in calls]
+    return {"role": "assistant", "content": words, **({"tool_calls": made} if made else {})}
+
+
+def result(id: str, words: str) -> Json:
+    return {"role": "tool", "tool_call_id": id, "content": words}
+
+
+def sizes(*members: Member) -> list[int]:
+    return sorted(map(len, grouped(members)))
+
+
+HI, HELLO, MORE = user("Hi"), model("Hello."), user("More")
+
+
+# Which turns belong together
+
+
+def test_a_history_that_goes_on_is_one_conversation():
+    assert sizes(chat(HI), chat(HI, HELLO, MORE), chat(HI, HELLO, MORE, HELLO, HI)) == [3]
+
+
+def test_two_turns_that_say_the_same_are_two_conversations():
+    assert sizes(chat(HI), chat(HI)) == [1, 1]
+
+
+def test_sessions_that_begin_with_the_same_words_are_apart():
+    one = [chat(HI, session="1"), chat(HI, HELLO, MORE, session="1")]
+    two = [chat(HI, session="2"), chat(HI, HELLO, MORE, session="2")]
+    assert sizes(*one, *two) == [2, 2]
+
+
+def test_a_turn_without_a_session_joins_one_of_two_and_never_both():
+    first, between, last = chat(HI, session="1"), chat(HI, HELLO, MORE), chat(HI, HELLO, MORE, HELLO, HI, session="2")
+    assert sizes(first, between) == [2]
+    assert sizes(first, between, last) == [1, 2]
+    assert sizes(chat(HI, session="1"), chat(HI, session="2"), chat(HI, HELLO, MORE)) == [1, 2]
+
+
+def test_a_session_finds_the_turn_without_one_though_another_session_said_the_same_later():
+    begun, other = chat(HI), chat(HI, session="2")
+    assert [len(each) for each in grouped([begun, other, chat(HI, HELLO, MORE, session="1")])] == [2, 1]
+
+
+def test_a_cache_key_joins_turns_but_not_sessions():
+    def keyed(words: str, session: str = "") -> Member:
+        return member(kept({"messages": [user(words)], "prompt_cache_key": "app"}, session=session))
+
+    assert sizes(keyed("a"), keyed("b")) == [2]
+    assert sizes(keyed("a", "1"), keyed("b", "2"), keyed("c", "1")) == [1, 2]
+
+
+def test_keys_are_apart():
+    assert sizes(chat(HI, key="ann"), chat(HI, HELLO, MORE, key="bob")) == [1, 1]
+
+
+def test_the_end_of_a_stored_history_joins_by_its_response_alone():
+    first = member(kept({"input": "Begin"}, dialect="responses"))
+    second = member(kept({"input": "Go on", "previous_response_id": first.prompt.response}, dialect="responses"))
+    stranger = member(kept({"input": [user("Go on"), HELLO, MORE]}, dialect="responses"))
+    assert [len(each) for each in grouped([first, second, stranger])] == [1, 2]
+
+
+def test_replays_are_left_out_and_turns_of_the_form_are_not():
+    first, form = chat(HI), chat(HI, HELLO, MORE, replay_of="form")
+    assert sizes(first, form, chat(HI, HELLO, MORE, replay_of=first.row.id)) == [2]
+
+
+def test_a_message_without_text_has_a_title():
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]}
+    assert overview([chat(image), chat(image, HELLO, MORE)])["title"] == "(no text)"
+    assert timeline([chat(image)])[0]["asked"]["text"] == "(no text)"
+    assert overview([chat(HI)])["title"] == "Hi"
+
+
+def test_a_conversation_that_changes_has_another_version():
+    first, second = chat(HI), chat(HI, HELLO, MORE)
+    before = version([first])
+    assert before == version([first]) != version([first, second])
+    first.row.seq += 1
+    assert version([first]) != before
+
+
+# The prompt cache
+
+
+def state(own: Member, *earlier: Member) -> Json:
+    found = cache_state(own, earlier)
+    assert found is not None
+    return found
+
+
+def test_the_same_prompt_or_the_beginning_of_one_breaks_nothing():
+    long = chat(HI, HELLO, MORE)
+    assert not state(chat(HI, HELLO, MORE), long)["broken"]
+    shorter = state(chat(HI), long)
+    assert (shorter["broken"], shorter["shared"] < shorter["before"]) == (False, True)
+
+
+def test_a_prompt_is_compared_with_the_one_it_goes_on_with():
+    short, long, side = chat(HI, HELLO), chat(HI, HELLO, MORE, HELLO), chat(MORE)
+    assert state(chat(HI, HELLO, user("Other")), short, long, side) == {
+        "against": short.row.id,
+        "shared": sum(short.prompt.context.values()),
+        "before": sum(short.prompt.context.values()),
+        "broken": False,
+    }
+    assert state(chat(HI, HELLO, MORE, user("x")), short, long)["broken"]
+
+
+def test_a_broken_cache_is_found_to_the_byte():
+    one, two = (kept({"messages": [HI, {"role": "assistant", "content": words}, MORE]}) for words in ("aé1", "aé2"))
+    found = state(member(two), member(one))
+    assert (found["broken"], found["segment"], found["byte"]) == (True, 1, len('{"role":"user","content":"Hi"}'))
+    segments = [Prompts().segment(each, found["segment"]) for each in (two, one)]
+    assert segments[0] is not None
+    assert segments[1] is not None
+    where = located(*segments)
+    assert (where["part"], where["label"]) == ("history", "assistant 2")
+    assert where["at"] == len('{"role":"assistant","content":"aé'.encode())
+    assert (where["now"][-3:], where["was"][-3:]) == ('2"}', '1"}')
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {"role": "user", "content": "Hi", "id": "msg_1", "status": "completed"},
+        {"id": "msg_1", "type": "message", "role": "user", "content": "Hi", "status": "completed"},
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}], "id": "msg_1"},
+    ],
+)
+def test_what_the_gateway_adds_to_a_stored_message_breaks_nothing(stored: Json):
+    def given(*messages: Json) -> Member:
+        return member(kept({"input": []}, None, "responses", {"input": messages}))
+
+    assert not state(given(stored, MORE), given(HI))["broken"]
+    assert sizes(
+        member(kept({"input": [HI]}, None, "responses")), member(kept({"input": [stored, MORE]}, None, "responses"))
+    ) == [2]
+
+
+def test_references_to_different_items_are_different():
+    one, two = (member(kept({"input": [{"type": "item_reference", "id": id}]}, None, "responses")) for id in "ab")
+    assert state(two, one)["broken"]
+
+
+@pytest.mark.parametrize("field", ["previous_response_id", "conversation"])
+def test_nothing_is_said_of_the_cache_where_a_store_has_the_history(field: str):
+    first = member(kept({"input": "Begin"}, None, "responses"))
+    partial = member(kept({"input": "Go on", field: "x_1"}, None, "responses"))
+    whole = member(kept({"input": "Go on", field: "x_1"}, None, "responses", {"input": [user("Begin"), user("Go on")]}))
+    assert cache_state(partial, [first]) is None
+    assert cache_state(first, [partial]) is None
+    assert not state(whole, partial, first)["broken"]
+    shown = timeline([first, partial, whole])
+    assert [each["context"] is None for each in shown] == [False, True, False]
+    assert shown[1]["added"] > 0
+
+
+# What a conversation shows
+
+
+def test_a_turn_shows_what_was_new_in_it():
+    called = model("Let me look.", ("c1", '{"at":"here"}'))
+    first, second, third = timeline(
+        [
+            chat(HI, answer=called, call_count=1),
+            chat(HI, called, result("c1", "A tree."), answer=model("There is a tree.")),
+            chat(HI, called, result("c1", "A tree."), HELLO, MORE),
+        ]
+    )
+    assert (first["asked"]["text"], first["brought"], first["answer"]["text"]) == ("Hi", 0, "Let me look.")
+    [made] = first["calls"]
+    assert made["arguments"] == {"text": '{"at":"here"}', "size": 13, "cut": False}
+    assert made["result"] == {"text": "A tree.", "size": 7, "cut": False}
+    assert made["result_turn"] == second["row"]["id"]
+    assert (second["asked"], second["brought"], second["answer"]["text"]) == (None, 1, "There is a tree.")
+    assert (third["asked"]["text"], third["brought"]) == ("More", 0)
+
+
+def test_results_beside_text_in_one_message_are_both_shown():
+    content = [{"type": "tool_result", "tool_use_id": "c1", "content": "A tree."}, {"type": "text", "text": "Go on."}]
+    use = {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "look", "input": {}}]}
+    [shown] = timeline([member(kept({"messages": [HI, use, {"role": "user", "content": content}]}, None, "messages"))])
+    assert (shown["asked"]["text"], shown["brought"]) == ("Go on.", 1)
+    only = [HI, use, {"role": "user", "content": content[:1]}]
+    [shown] = timeline([member(kept({"messages": only}, None, "messages"))])
+    assert (shown["asked"], shown["brought"]) == (None, 1)
+
+
+def test_results_that_stand_behind_their_calls_are_all_found():
+    def made(id: str) -> Json:
+        return {"type": "function_call", "call_id": id, "name": "look", "arguments": "{}"}
+
+    def brought(id: str) -> Json:
+        return {"type": "function_call_output", "call_id": id, "output": f"of {id}"}
+
+    answer = {"id": "r", "status": "completed", "output": [{"id": f"fc_{id}", **made(id)} for id in "ab"]}
+    first = member(kept({"input": [HI]}, answer, "responses", call_count=2))
+    given = [HI, made("a"), brought("a"), made("b"), brought("b")]
+    shown = timeline([first, member(kept({"input": given}, None, "responses"))])
+    assert [each["result"]["text"] for each in shown[0]["calls"]] == ["of a", "of b"]
+    assert shown[1]["brought"] == 2
+
+
+def test_many_calls_and_results_are_shown_up_to_a_bound():
+    made = [(f"c{number}", '{"x":"' + "y" * 600 + '"}') for number in range(250)]
+    called = model(None, *made)
+    results = [result(id, f"of {id}") for id, _ in made]
+    first, second = timeline([chat(HI, answer=called, call_count=250), chat(HI, called, *results)])
+    assert (len(first["calls"]), first["more_calls"]) == (200, 50)
+    assert first["calls"][100]["result"]["text"] == "of c100"
+    assert first["calls"][0]["arguments"] == {"text": made[0][1][:500], "size": 608, "cut": True}
+    assert second["brought"] == 250
+
+
+def test_a_long_text_is_cut_and_says_so():
+    called = model("z" * 5000, ("c1", "{}"))
+    turns = [chat(user("q" * 3000), answer=called), chat(user("q" * 3000), called, result("c1", "r" * 33_007))]
+    shown = timeline(turns)[0]
+    assert [(len(each["text"]), each["size"], each["cut"]) for each in (shown["asked"], shown["answer"])] == [
+        (2000, 3000, True),
+        (2000, 5000, True),
+    ]
+    found = shown["calls"][0]["result"]
+    assert (len(found["text"]), found["size"], found["cut"]) == (2000, 33_007, True)
+
+
+def test_a_result_that_is_only_repeated_has_its_size():
+    ids = [f"c{number}" for number in range(20)]
+    called = model(None, *((id, "{}") for id in ids))
+    after = chat(HI, called, *(result(id, "r" * 10) for id in ids), HELLO, MORE)
+    first = timeline([chat(HI, answer=called, call_count=20), after])[0]
+    assert first["calls"][0]["result"] == {"text": "", "size": 10, "cut": True}
+    assert first["calls"][-1]["result"]["text"] == "r" * 10
+
+
+def test_a_call_without_a_result_has_none():
+    [shown] = timeline([chat(HI, answer=model(None, ("c1", "{}")))])
+    assert shown["calls"][0]["result"] is None
+
+
+def test_calls_of_an_answer_that_is_not_kept_have_their_names():
+    [shown] = timeline([chat(HI, calls=("look", "go"), call_ids=("c1", "c2"), call_count=40)])
+    assert [each["name"] for each in shown["calls"]] == ["look", "go"]
+    assert shown["more_calls"] == 38
+
+
+# What it costs
+
+
+def test_a_turn_is_taken_apart_once(monkeypatch: pytest.MonkeyPatch):
+    turns = [kept({"messages": [user(f"{number}")]}) for number in range(50)]
+    known = Prompts()
+    first = [known.of(each) for each in turns]
+    monkeypatch.setattr(prompts, "unpack", None)
+    assert [known.of(each) for each in turns] == first
+
+
+def test_prompts_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch):
+    def remembered() -> list[str]:
+        for each in turns:
+            known.of(each)
+        return sorted(known._made)  # pyright: ignore[reportPrivateUsage]
+
+    monkeypatch.setattr(prompts, "MOST", 20_000)
+    turns = [kept({"messages": [user(f"{number}")]}) for number in range(50)]
+    known = Prompts()
+    first = remembered()
+    assert 0 < len(first) < 20
+    assert first == remembered(), "those that are in use stay"
+    monkeypatch.setattr(prompts, "IN_USE", 0.0)
+    assert turns[-1].row.id in remembered()
+    assert turns[0].row.id not in remembered()
+
+
+def test_a_prompt_goes_between_processes_as_it_is():
+    given = chat(HI, HELLO, MORE, answer=HELLO)
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(msgspec.to_builtins((given.row, given.prompt))))
+    assert msgspec.convert(sent, tuple[Row, prompts.Prompt]) == (given.row, given.prompt)
+
+
+# With a gateway
+
+
+@pytest.fixture(scope="module")
+def gateway(upstream: Upstream, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    server = Gateway(tmp_path_factory.mktemp("conversations"), backend(upstream.url))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def console(gateway: Gateway) -> Iterator[ConsoleClient]:
+    with ConsoleClient(gateway) as client:
+        yield client
+
+
+def ask(gateway: Gateway, body: Json, path: str, **headers: str) -> Json:
+    return httpx.post(gateway.url + path, json=body, headers=headers, timeout=90, trust_env=False).json()
+
+
+def opened(console: ConsoleClient, title: str, turns: int) -> Json:
+    """A conversation that begins so, once it has so many turns."""
+
+    def found() -> Any:
+        return [each for each in console.get("conversations") if (each["title"], each["turns"]) == (title, turns)]
+
+    return console.get(f"conversations/{until(found)[0]['id']}")
+
+
+def test_a_chain_of_stored_responses_keeps_its_cache(gateway: Gateway, upstream: Upstream, console: ConsoleClient):
+    upstream.replies["chain"] = [
+        Reply([stream(created(), text("Let me look."), call("c1", "get_weather", '{"city":"Rome"}'), completed())]),
+        Reply([stream(created(), text("Sunny."), completed())]),
+        Reply([stream(created(), text("Bye."), completed())]),
+        Reply([stream(created(), text("Bye again."), completed())]),
+    ]
+    previous: Json = {}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "24 degrees"}
+    for given in ("Weather in Rome?", [output], [user("Thanks.")], "Goodbye."):
+        body = {"model": "up/chain", "input": given, "instructions": "Be brief.", **previous}
+        previous = {"previous_response_id": ask(gateway, body, "/v1/responses")["id"]}
+    turns = opened(console, "Weather in Rome?", 4)["turns"]
+    assert [turn["cache"] and turn["cache"]["broken"] for turn in turns] == [None, False, False, False]
+    assert all(turn["context"]["system"] for turn in turns)
+    assert [turn["answer"]["text"] for turn in turns] == ["Let me look.", "Sunny.", "Bye.", "Bye again."]
+    assert turns[0]["calls"][0]["result"]["text"] == "24 degrees"
+    assert [turn["asked"] and turn["asked"]["text"] for turn in turns][1:] == [None, "Thanks.", "Goodbye."]
+
+
+def test_a_chain_on_the_demo_says_that_the_store_has_its_history(gateway: Gateway, console: ConsoleClient):
+    first = ask(gateway, response_body("demo", "On the demo."), "/v1/responses")
+    ask(gateway, response_body("demo", "It goes on.", previous_response_id=first["id"]), "/v1/responses")
+    turns = opened(console, "On the demo.", 2)["turns"]
+    assert [(turn["cache"], turn["context"] is None) for turn in turns] == [(None, False), (None, True)]
+
+
+def test_two_sessions_of_claude_code_are_two_conversations(gateway: Gateway, console: ConsoleClient):
+    for session in ("one", "two"):
+        history = [user("Sessions begin alike.")]
+        for _ in range(2):
+            body = {"model": "demo", "max_tokens": 100, "messages": history}
+            said = ask(gateway, body, "/v1/messages", **{"x-claude-code-session-id": session})
+            history = [*history, {"role": "assistant", "content": said["content"]}, user("Go on.")]
+
+    def found() -> bool:
+        return [each["turns"] for each in console.get("conversations") if each["title"].startswith("Sessions")] == [
+            2,
+            2,
+        ]
+
+    until(found)
+
+
+def test_a_page_that_has_a_conversation_is_sent_no_more_than_its_version(gateway: Gateway, console: ConsoleClient):
+    message = ask(gateway, chat_body("demo", messages=[user("Once.")]), "/v1/chat/completions")["choices"][0]["message"]
+    first = opened(console, "Once.", 1)
+    id, known = first["overview"]["id"], first["version"]
+    assert console.get(f"conversations/{id}?unless={known}") == {"version": known}
+    ask(gateway, chat_body("demo", messages=[user("Once."), message, user("Twice.")]), "/v1/chat/completions")
+    opened(console, "Once.", 2)
+    later = console.get(f"conversations/{id}?unless={known}")
+    assert len(later["turns"]) == 2
