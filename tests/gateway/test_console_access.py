@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -206,6 +207,32 @@ def test_cookies_and_keys_of_the_consoles_own_end(monkeypatch: pytest.MonkeyPatc
         assert doors.is_own_key(key) == is_good
 
 
+def test_a_cookie_of_the_same_name_from_elsewhere_locks_nobody_out(keyless: Gateway):
+    with httpx.Client(trust_env=False, timeout=90) as browser:
+        [cookie] = [each.partition(";")[0] for each in browser.get(keyless.console).headers.get_list("set-cookie")]
+    name = cookie.partition("=")[0]
+    for cookies in (f"{name}=evil; {cookie}", f"{cookie}; {name}=evil"):
+        answer = httpx.get(f"{keyless.url}/console/api/me", headers={"cookie": cookies}, trust_env=False, timeout=90)
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("capture", b'{"count":' + b"[" * 30_000, "JSON"),
+        ("capture", b'{"count":"\xff"}', "JSON"),
+        ("turns/x/pin", b'{"pinned":"no"}', "pinned"),
+        ("backends/demo/check", b'{"model":{"a":1}}', "model"),
+        ("backends/demo/check", b'{"model":"a\\u0000"}', "model"),
+    ],
+)
+def test_a_body_that_means_nothing_is_refused_by_its_field(keyless: Gateway, path: str, body: bytes, field: str):
+    with ConsoleClient(keyless) as console:
+        answer = console.http.post(f"/console/api/{path}", content=body)
+    assert answer.status_code == 400
+    assert field in answer.json()["error"]["message"]
+
+
 def test_a_cookie_is_for_https_where_that_is_used(keyless: Gateway):
     token = keyless.console.partition("token=")[2]
     assert "Secure" not in signed_in(keyless, token).headers["set-cookie"]
@@ -271,7 +298,7 @@ def test_a_check_that_cannot_be_started_is_over(monkeypatch: pytest.MonkeyPatch)
 
     async def main() -> None:
         monkeypatch.setattr(asyncio, "create_subprocess_exec", fails)
-        tried = checks.Checks(Settings())
+        tried = checks.Checks(Settings(), ())
         assert tried.start(Backend("demo", "demo"), "", "http://127.0.0.1:9", "")
         while tried.state.running:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -335,7 +362,7 @@ def test_a_key_sees_its_own_turns_and_nobody_elses(keyed: Gateway):
         for path in ("", "/recording"):
             assert ann.http.get(f"/console/api/turns/{theirs['bob']['id']}{path}").status_code == 404
         for action in ("pin", "replay"):
-            answer = ann.http.post(f"/console/api/turns/{theirs['bob']['id']}/{action}", json={"model": "demo"})
+            answer = ann.http.post(f"/console/api/turns/{theirs['bob']['id']}/{action}", json={"model": "demo", "pinned": True})
             assert answer.status_code == 404
         said = json.dumps([ann.get(path) for path in ("turns", "conversations", "stored", "numbers", "backends")])
         assert "bob" not in said
@@ -535,6 +562,27 @@ def test_a_long_secret_is_removed_to_its_end(length: int):
         before = b"x" * (keep.BYTES_PER_STEP - offset)
         kept = run_steps(keep.redacted(before + b'{"password":"' + b"a\\nb" * (length // 4) + b'","next":"said"}', ()))
         assert kept == before + b'{"password":"[removed]","next":"said"}'
+
+
+def test_a_text_with_very_many_secrets_is_not_kept_at_all():
+    said = b'{"x":"' + b"://a@ " * (2 * keep.MOST_SPANS) + b'"}'
+    assert run_steps(keep.redacted(said, ())) == b"[removed]"
+
+
+def escaped(text: str) -> str:
+    """JSON as .NET writes it."""
+    return json.dumps(text).replace("+", "\\u002B").replace("'", "\\u0027")
+
+
+def quoted(text: str) -> str:
+    return json.dumps(quote(text, safe=""))
+
+
+@pytest.mark.parametrize("write", [json.dumps, lambda text: json.dumps(text).replace("/", "\\/"), escaped, quoted])
+def test_a_known_secret_is_found_in_every_form_that_libraries_write(write: Any):
+    secrets = known_secrets(Settings(keys=(Key("ann", "up+stream/Key=="),)), "t" * 40)
+    body = f'{{"content":{write("my up+stream/Key== here")}}}'.encode()
+    assert run_steps(keep.redacted(body, secrets)).count(b"[removed]") == 1
 
 
 def test_passwords_in_addresses_are_known_secrets(monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from toolwire.core.bounds import run_steps
-from toolwire.core.events import TurnEnded
+from toolwire.core.events import TurnEnded, Usage
 from toolwire.core.notes import TurnStats
 from toolwire.core.request import CallEntry, Message, ResultEntry, TextPart
 from toolwire.gateway.console import numbers, watch
@@ -130,6 +130,17 @@ def test_the_clients_own_key_and_odd_ids_are_not_in_a_row():
         assert row.model == "up/[removed]"
         assert row.call_ids == ("[removed]", "call_[removed]", "call_1")
         assert row.results == ("[removed] failed", "call_2")
+
+    watched(use)
+
+
+def test_no_more_tokens_are_counted_than_there_can_be():
+    async def use(turns: Turns) -> None:
+        stats = TurnStats()
+        stats.usage = Usage(input=10**30, output=10**20)
+        row = turns.end(*turns.begin(), stats)
+        assert msgspec.msgpack.encode(row)
+        assert msgspec.msgpack.encode(turns.watch.numbers.report())
 
     watched(use)
 

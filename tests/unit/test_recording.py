@@ -324,3 +324,14 @@ def test_what_is_said_to_a_worker_is_recorded_in_its_place(tmp_path):
         (0.0, "thread/start", '{"model":"m","api_key":"[removed]"}'),
         (0.5, "", '{"id":7,"result":{}}'),
     ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"headers":{"X-Config":"{\\"a\\":1}","X-Pin":"pin-7788-zzzz"}}',
+        b'{"content":"-----BEGIN RSA PRIVATE KEY-----\\npin-7788-zzzz"}',
+    ],
+)
+def test_values_beside_braces_and_keys_without_an_end_are_removed(said: bytes):
+    assert "pin-7788" not in without_secrets(said)

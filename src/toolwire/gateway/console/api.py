@@ -27,9 +27,10 @@ from toolwire.gateway.console.own_turns import OwnTurns
 from toolwire.gateway.console.prompts import Prompt
 from toolwire.gateway.console.rows import Row
 from toolwire.gateway.console.stored import Stored
-from toolwire.gateway.console.threads import off_loop
+from toolwire.gateway.console.threads import in_thread, off_loop
 from toolwire.gateway.console.watch import MOST_CAPTURED
 from toolwire.gateway.exchange import Shared
+from toolwire.gateway.flight import Claim
 from toolwire.gateway.keys import Caller
 from toolwire.turns.settings import CONSOLE_NAME
 
@@ -53,7 +54,7 @@ class Api:
         self._watch = shared.watch
         self._own = OwnTurns(endpoints)
         self._access = access
-        self._checks = Checks(shared.settings)
+        self._checks = Checks(shared.settings, shared.watch.secrets)
         self._stored = Stored(shared.store, shared.watch.secrets, shows_everything=shared.watch.keeps_everything)
         self._everyone = Everyone(Local(shared.watch, shared.engine.router, self._checks), shared.process)
         self._models = ModelLists(shared.engine.router)
@@ -121,10 +122,10 @@ class Api:
         return Response(data, 200, {**HEADERS, **named}, "application/jsonl")
 
     async def _pin(self, request: Request, viewer: Viewer) -> Response:
-        given = await given_in(request)
-        return as_json(
-            await self._everyone.one("pin", viewer, id=request.path_params["id"], pinned=bool(given.get("pinned")))
-        )
+        pinned: Any = (await given_in(request)).get("pinned")
+        if not isinstance(pinned, bool):
+            raise BadRequest("pinned must be true or false.", "pinned")
+        return as_json(await self._everyone.one("pin", viewer, id=request.path_params["id"], pinned=pinned))
 
     async def _capture(self, request: Request, viewer: Viewer) -> Response:
         count: Any = (await given_in(request)).get("count")
@@ -142,19 +143,24 @@ class Api:
         return as_json(await self._own.replay(viewer.key, kept, id, model, request.receive))
 
     async def _try(self, request: Request, viewer: Viewer) -> Response:
-        body = await body_of(request, MOST_BODY)
+        claim = Claim(self._shared.flight)
+        try:
+            body = await body_of(request, MOST_BODY, claim)
+        except BaseException:
+            claim.release()
+            raise
         caller = Caller(viewer.key or (CONSOLE_NAME if self._shared.settings.keys else ""))
-        return PassedOn(self._own, request.query_params.get("dialect", ""), body, caller)
+        return PassedOn(self._own, request.query_params.get("dialect", ""), body, caller, claim)
 
     # Conversations
 
     async def _members(self, viewer: Viewer) -> list[list[Member]]:
         """All conversations. They are put together in a thread, for there may be many turns."""
-        return await asyncio.to_thread(_grouped, await self._everyone.ask("prompts", viewer, most=PROMPTS))
+        return await in_thread(_grouped, await self._everyone.ask("prompts", viewer, most=PROMPTS))
 
     async def _conversations(self, request: Request, viewer: Viewer) -> Response:
         found = await self._members(viewer)
-        return await as_large_json(await asyncio.to_thread(lambda: [overview(members) for members in found]))
+        return await as_large_json(await in_thread(lambda: [overview(members) for members in found]))
 
     async def _conversation(self, request: Request, viewer: Viewer) -> Response:
         """The conversation that a turn belongs to; only its version, if that is the one that the page has."""
@@ -164,10 +170,10 @@ class Api:
                 break
         else:
             raise BadRequest("There is no such conversation here.", status=404)
-        now = await asyncio.to_thread(version, members)
+        now = await in_thread(version, members)
         if request.query_params.get("unless") == now:
             return as_json({"version": now})
-        turns = await asyncio.to_thread(timeline, members)
+        turns = await in_thread(timeline, members)
         for turn in turns:
             await self._locate(turn, viewer)
         return await as_large_json({"version": now, "overview": overview(members), "turns": turns})
@@ -230,9 +236,11 @@ class Api:
         if backend is None:
             raise BadRequest("There is no such backend.", code="not_found", status=404)
         model: Any = (await given_in(request)).get("model") or next(iter(backend.literal_models), "")
+        if not isinstance(model, str) or not model.isprintable():
+            raise BadRequest("model must name a model.", "model")
         key = self._access.own_key() if settings.keys else ""
         is_busy = (await self._state_of_check(viewer)).running
-        if is_busy or not self._checks.start(backend, str(model), address_of(request), key):
+        if is_busy or not self._checks.start(backend, model, address_of(request), key):
             raise BadRequest("A check is running already.", code="busy", status=409)
         return as_json(self._checks.state)
 
@@ -255,7 +263,7 @@ class Api:
 
     async def _numbers(self, request: Request, viewer: Viewer) -> Response:
         found = await self._everyone.ask("numbers", viewer)
-        shown = await asyncio.to_thread(lambda: shown_numbers([msgspec.convert(each, Report) for each in found]))
+        shown = await in_thread(lambda: shown_numbers([msgspec.convert(each, Report) for each in found]))
         return as_json({**shown, "own": not viewer.sees_all})
 
 

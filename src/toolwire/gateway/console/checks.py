@@ -12,7 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from toolwire.core.bounds import run_steps
 from toolwire.core.terminal import clean
+from toolwire.gateway.console.keep import redacted
+from toolwire.gateway.console.threads import in_thread
 from toolwire.turns.settings import HTTP_KINDS, Backend, Settings
 from toolwire.upstream.environment import inherited
 
@@ -42,8 +45,9 @@ class CheckState(msgspec.Struct):
 class Checks:
     """One check at a time."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, secrets: tuple[bytes, ...]) -> None:
         self._settings = settings
+        self._secrets = secrets
         self.state = CheckState()
         self.report = b""
         self._task: asyncio.Task[None] | None = None
@@ -72,7 +76,7 @@ class Checks:
                 async with asyncio.timeout(LONGEST):
                     state.code, state.said = await self._said(command, secrets, path)
                 if path.is_file() and path.stat().st_size <= LARGEST:
-                    self.report = await asyncio.to_thread(path.read_bytes)
+                    self.report = await in_thread(self._clean, path.read_bytes())
                     state.has_report = True
         except TimeoutError:
             state.said = f"It took longer than {LONGEST:g} seconds and was ended."
@@ -80,6 +84,10 @@ class Checks:
             state.said = f"It could not be started: {error.strerror}."
         finally:
             state.running = False
+
+    def _clean(self, said: bytes) -> bytes:
+        """What was said without secrets: servers repeat what they were sent."""
+        return run_steps(redacted(said, self._secrets))
 
     async def _said(self, command: list[str], secrets: dict[str, str], report: Path) -> tuple[int | None, str]:
         """The exit code of a check, and the last of what it printed."""
@@ -98,6 +106,7 @@ class Checks:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+        said = await in_thread(self._clean, said)
         return process.returncode, clean(said.decode(errors="replace")[-4000:])
 
 

@@ -13,7 +13,7 @@ import msgspec
 from toolwire.core.errors import BadRequest
 from toolwire.gateway.console.access import Viewer
 from toolwire.gateway.console.local import Local
-from toolwire.gateway.console.threads import off_loop
+from toolwire.gateway.console.threads import in_thread, off_loop
 from toolwire.gateway.peers import PeerFailed, PeerGone
 from toolwire.gateway.process import Process
 
@@ -87,4 +87,4 @@ class Everyone:
     async def _answer(self, payload: bytes) -> AsyncGenerator[bytes]:
         """For a colleague."""
         asked = _decode(payload)
-        yield await asyncio.to_thread(_encode, await self._local.answer(asked.question, asked.viewer, asked.given))
+        yield await in_thread(_encode, await self._local.answer(asked.question, asked.viewer, asked.given))

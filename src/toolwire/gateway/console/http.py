@@ -10,6 +10,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolwire.core.errors import BadRequest, Failure
 from toolwire.gateway.console.own_turns import OwnTurns
+from toolwire.gateway.console.threads import in_thread
+from toolwire.gateway.flight import Claim
+from toolwire.gateway.http import ClientGone
 from toolwire.gateway.keys import Caller
 
 POLICY = (
@@ -24,6 +27,8 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
+READ_SECONDS = 120.0
+"""Seconds within which an answer must be read."""
 _ASKED = 64 * 1024
 """Bytes of what a page sends to change something."""
 
@@ -31,12 +36,14 @@ _ASKED = 64 * 1024
 class PassedOn(Response):
     """An answer of an endpoint, passed on as it comes."""
 
-    def __init__(self, own: OwnTurns, dialect: str, body: bytes, caller: Caller) -> None:
+    def __init__(self, own: OwnTurns, dialect: str, body: bytes, caller: Caller, claim: Claim) -> None:
         super().__init__()
         self._asked = own, dialect, body, caller
+        self._claim = claim
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         own, dialect, body, caller = self._asked
+        self._claim.release()  # the exchange claims it
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -62,6 +69,24 @@ def address_of(request: Request) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
+class Counted:
+    """An answer whose bytes count with all that the gateway holds, and which is broken off if nobody reads it."""
+
+    def __init__(self, response: Response, claim: Claim) -> None:
+        self._response = response
+        self._claim = claim
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._claim.grow(len(self._response.body))
+        try:
+            async with asyncio.timeout(READ_SECONDS):
+                await self._response(scope, receive, send)
+        except TimeoutError:
+            raise ClientGone from None
+        finally:
+            self._claim.release()
+
+
 async def given_in(request: Request) -> dict[str, Any]:
     """The object that a page sends."""
     try:
@@ -73,10 +98,13 @@ async def given_in(request: Request) -> dict[str, Any]:
     return cast("dict[str, Any]", given)
 
 
-async def body_of(request: Request, most: int) -> bytes:
+async def body_of(request: Request, most: int, claim: Claim | None = None) -> bytes:
+    """The body of a request, at most so many bytes, which are claimed."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
+        if claim is not None:
+            claim.grow(len(piece))
         if len(body) > most:
             raise BadRequest("The body is too large.", code="request_too_large", status=413)
     return bytes(body)
@@ -92,7 +120,7 @@ def as_json(value: object, status: int = 200) -> Response:
 
 async def as_large_json(value: object) -> Response:
     """An answer that may have many bytes."""
-    return Response(await asyncio.to_thread(msgspec.json.encode, value), 200, HEADERS, "application/json")
+    return Response(await in_thread(msgspec.json.encode, value), 200, HEADERS, "application/json")
 
 
 def as_failure(failure: Failure) -> Response:

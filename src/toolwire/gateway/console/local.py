@@ -4,7 +4,6 @@ The same questions are asked of every process of a gateway, so arguments and ans
 is done in a thread, on turns that nothing changes any more.
 """
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -20,7 +19,7 @@ from toolwire.gateway.console.numbers import report_of
 from toolwire.gateway.console.prompts import Prompts
 from toolwire.gateway.console.ring import Kept
 from toolwire.gateway.console.rows import Row
-from toolwire.gateway.console.threads import off_loop
+from toolwire.gateway.console.threads import in_thread, off_loop
 from toolwire.gateway.console.views import as_recording, turn_view
 from toolwire.gateway.console.watch import EVERYBODY, Watch
 from toolwire.turns.routes import Router
@@ -98,18 +97,18 @@ class Local:
 
     async def _turn(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         kept = await self._watch.snapshot(given["id"], viewer.sees) or await self._find(viewer, given["id"])
-        return await asyncio.to_thread(turn_view, kept) if kept is not None else None
+        return await in_thread(turn_view, kept) if kept is not None else None
 
     async def _recording(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         kept = await self._whole(viewer, given["id"])
-        return await asyncio.to_thread(as_recording, kept) if kept is not None else None
+        return await in_thread(as_recording, kept) if kept is not None else None
 
     async def _request(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         """What is needed to ask the same again."""
         kept = await self._whole(viewer, given["id"])
         if kept is None:
             return None
-        turn = await asyncio.to_thread(unpack, kept.packed)
+        turn = await in_thread(unpack, kept.packed)
         headers = [(name.encode(), value.encode()) for name, value in turn.request_headers if CARRIED.fullmatch(name)]
         return {
             "owner": kept.owner,
@@ -142,7 +141,7 @@ class Local:
         return True
 
     async def _all_prompts(self, viewer: Viewer, given: dict[str, Any]) -> Any:
-        seen = await asyncio.to_thread(self._seen(viewer))
+        seen = await in_thread(self._seen(viewer))
         for kept in [kept for kept in seen if kept.row.kept == "waiting"]:
             await self._watch.prepared(kept.row.id)
 
@@ -150,17 +149,17 @@ class Local:
             whole = [kept for kept in seen if kept.packed][-given["most"] :]
             return [msgspec.to_builtins((kept.row, self._prompts.of(kept))) for kept in whole]
 
-        return await asyncio.to_thread(made)
+        return await in_thread(made)
 
     async def _segment(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         kept = await self._whole(viewer, given["id"])
-        return await asyncio.to_thread(self._prompts.segment, kept, given["index"]) if kept is not None else None
+        return await in_thread(self._prompts.segment, kept, given["index"]) if kept is not None else None
 
     async def _numbers(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         if viewer.sees_all:
             return msgspec.to_builtins(self._watch.numbers.report())
         seen = self._seen(viewer)
-        return await asyncio.to_thread(lambda: msgspec.to_builtins(report_of(kept.row for kept in seen())))
+        return await in_thread(lambda: msgspec.to_builtins(report_of(kept.row for kept in seen())))
 
     async def _check(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         return msgspec.to_builtins(self._checks.state) if self._checks.state.backend else None
@@ -170,7 +169,7 @@ class Local:
 
     async def _backends(self, viewer: Viewer, given: dict[str, Any]) -> Any:
         """How the backends do, as far as this process knows."""
-        failed, turns = await asyncio.to_thread(_by_backend, self._seen(viewer))
+        failed, turns = await in_thread(_by_backend, self._seen(viewer))
         return {
             route.backend.name: {
                 "cooling": self._router.cooling(route),

@@ -20,8 +20,9 @@ from toolwire.core.errors import BadRequest, Failure, InternalError, ToolwireErr
 from toolwire.core.notes import ADVICE
 from toolwire.gateway.console.access import SECONDS, Access, Viewer, cookie_name, load_token
 from toolwire.gateway.console.api import Api, Handler
-from toolwire.gateway.console.http import HEADERS, as_failure, as_html, as_json, body_of, port_of
+from toolwire.gateway.console.http import HEADERS, Counted, PassedOn, as_failure, as_html, as_json, body_of, port_of
 from toolwire.gateway.exchange import Shared
+from toolwire.gateway.flight import Claim, Flight
 from toolwire.gateway.http import ClientGone
 from toolwire.gateway.log import Log
 
@@ -38,6 +39,7 @@ class Console:
         self._access: Access | None = None
         self._router: Router | None = None
         self._log: Log | None = None
+        self._flight: Flight | None = None
         folder = files("toolwire.gateway.console") / "static"
         self._files = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
@@ -46,6 +48,7 @@ class Console:
         """Answer, for as long as the gateway serves."""
         self._access = Access(shared.settings, shared.keys, load_token())
         self._log = shared.log
+        self._flight = shared.flight
         shared.keys.is_of_console = self._access.is_own_key
         api = Api(shared, endpoints, self._access)
         self._router = Router(
@@ -99,9 +102,13 @@ class Console:
         assert self._access is not None
         return self._access
 
-    def _admitting(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        async def answered(request: Request) -> Response:
-            return await handler(request, self._admitted(request))
+    def _admitting(self, handler: Handler) -> Callable[[Request], Awaitable[ASGIApp]]:
+        async def answered(request: Request) -> ASGIApp:
+            response = await handler(request, self._admitted(request))
+            if isinstance(response, PassedOn):
+                return response
+            assert self._flight is not None
+            return Counted(response, Claim(self._flight))
 
         return answered
 

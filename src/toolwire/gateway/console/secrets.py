@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
+from html import escape
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -33,9 +34,10 @@ def known_secrets(settings: Settings, token: str) -> tuple[bytes, ...]:
 
 
 def _forms(text: str) -> Iterator[bytes]:
-    """A secret as it may stand in a body: as it is, in JSON as several libraries write it, and in a URL."""
+    """A secret as it may stand in a body: as it is, in JSON as several libraries write it, in a URL, and in a page."""
     yield text.encode(errors="replace")
     yield quote(text, safe="").encode()
+    yield escape(text).encode(errors="replace")
     written = msgspec.json.encode(text)[1:-1].decode()
     yield written.encode()
     yield written.replace("/", "\\/").encode()

@@ -24,6 +24,7 @@ from toolwire.gateway.console.pace import Pace
 from toolwire.gateway.console.ring import Kept, Ring
 from toolwire.gateway.console.rows import Names, Row, finished_row, running_row
 from toolwire.gateway.console.secrets import SHORTEST_SECRET, known_secrets
+from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.keys import presented_key
 from toolwire.gateway.log import Log
 from toolwire.gateway.process import Process
@@ -213,7 +214,7 @@ class Watch:
         if not trace.keeps or trace.size > MOST_LIVE:
             return Kept(row, "")
         steps = self._steps(_Waiting(trace.snapshot(), Kept(row, ""), []))
-        return Kept(row, "", await asyncio.to_thread(run_steps, steps))
+        return Kept(row, "", await in_thread(run_steps, steps))
 
     async def prepared(self, id: str) -> Kept | None:
         """A turn, as whole as it is going to be: one that still waits is prepared now."""
