@@ -362,7 +362,9 @@ def test_a_key_sees_its_own_turns_and_nobody_elses(keyed: Gateway):
         for path in ("", "/recording"):
             assert ann.http.get(f"/console/api/turns/{theirs['bob']['id']}{path}").status_code == 404
         for action in ("pin", "replay"):
-            answer = ann.http.post(f"/console/api/turns/{theirs['bob']['id']}/{action}", json={"model": "demo", "pinned": True})
+            answer = ann.http.post(
+                f"/console/api/turns/{theirs['bob']['id']}/{action}", json={"model": "demo", "pinned": True}
+            )
             assert answer.status_code == 404
         said = json.dumps([ann.get(path) for path in ("turns", "conversations", "stored", "numbers", "backends")])
         assert "bob" not in said
