@@ -527,7 +527,7 @@ def test_a_secret_that_is_being_written_is_not_shown_either(keyless: Gateway, up
 
 def packed_secrets() -> bytes:
     """What would be kept of a turn that holds secrets."""
-    trace = TurnTrace("seed", {b"authorization": f"Bearer {CLIENTS}".encode()}, Held(10**9, 10**9))
+    trace = TurnTrace("seed", {b"authorization": f"Bearer {CLIENTS}".encode()}, Held(10**9))
     trace.keeps = True
     trace.asked(f'{{"messages":[{{"content":"{VENDOR} {CLIENTS}"}}],"password":"{NAMED}"}}'.encode())
     attempt = trace.attempt("up", "responses", "m")

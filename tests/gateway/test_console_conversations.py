@@ -32,7 +32,7 @@ def kept(body: Json, answer: Json | None = None, dialect: str = "chat", sent: Js
     """A turn with this request, and what a backend was sent for it."""
     at = next(_moments)
     row = Row(f"turn-{at:.0f}", at, dialect, **{"model": "m", "status": 200, **facts})
-    trace = TurnTrace(row.id, {}, Held(10**9, 10**9))
+    trace = TurnTrace(row.id, {}, Held(10**9))
     trace.keeps = True
     trace.asked(msgspec.json.encode(body))
     if sent is not None:

@@ -341,9 +341,9 @@ def test_a_fault_of_the_client_is_no_failure_of_the_backend(seen):
 
 
 def test_the_times_of_a_backend_are_drawn_on_a_logarithmic_scale(seen):
-    assert re.match(r"Time to the first bytes of \d+ turns, from ", seen["plot"])
+    assert re.match(r"Time to the first token, or to the end of plain turns, of \d+ turns, from ", seen["plot"])
     assert "logarithmic scale" in seen["scale"]
-    assert re.search(r"First bytes\n+p50 \d.*, p99 \d", seen["card"])
+    assert re.search(r"First token\n+p50 \d.*, p99 \d", seen["card"])
 
 
 def test_a_check_is_shown_in_the_card_of_its_backend(seen):

@@ -211,7 +211,7 @@ def test_so_many_turns_are_held_at_once_and_fewer_under_load():
 
 
 def test_what_is_held_of_turns_is_bounded_in_bytes():
-    held = Held(10**9, 20_000_000)
+    held = Held(20_000_000)
     traces = [TurnTrace(f"seed{number}", {}, held) for number in range(4)]
     for trace in traces:
         trace.keeps = True
@@ -264,7 +264,7 @@ def test_a_turn_that_takes_a_quarter_of_the_room_is_kept_as_metadata():
 
 
 def test_a_request_that_is_sent_as_it_came_is_held_and_kept_once():
-    held = Held(10**9, 10**9)
+    held = Held(10**9)
     trace = TurnTrace("seed", {}, held)
     trace.keeps = True
     body = b'{"x":"' + b"y" * 100_000 + b'"}'
@@ -279,7 +279,7 @@ def test_a_request_that_is_sent_as_it_came_is_held_and_kept_once():
 def test_small_pieces_count_for_the_memory_they_take():
     tracemalloc.start()
     try:
-        trace = TurnTrace("seed", {}, Held(10**9, 10**9))
+        trace = TurnTrace("seed", {}, Held(10**9))
         trace.keeps = True
         attempt = trace.attempt("up", "chat", "m")
         before = tracemalloc.get_traced_memory()[0]
@@ -481,7 +481,7 @@ def test_the_first_difference_is_found(common: int):
 
 
 def turn_with(id: str, messages: list[Any]) -> Kept:
-    trace = TurnTrace(id, {}, Held(10**9, 10**9), "/v1/messages")
+    trace = TurnTrace(id, {}, Held(10**9), "/v1/messages")
     trace.keeps = True
     trace.asked(msgspec.json.encode({"model": "m", "messages": messages}))
     whole = run_steps(whole_turn(trace, Row("id", 0.0, "messages"), [], ()))

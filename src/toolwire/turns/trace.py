@@ -22,19 +22,13 @@ ENTRY = 160
 
 
 class Held:
-    """Bytes that all traces hold together, at most `most`. Once turns that are over hold `limit` of them, no further
-    turn is held."""
+    """Bytes that all traces hold together, at most `most`."""
 
-    def __init__(self, limit: int, most: int) -> None:
-        self.limit = limit
+    def __init__(self, most: int) -> None:
         self.most = most
         self.size = 0
         self.waiting = 0
         """Bytes of turns that are over."""
-
-    @property
-    def has_room(self) -> bool:
-        return self.waiting < self.limit and self.size < self.most
 
 
 class TurnTrace:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from toolwire.core.bounds import Steps
 
-SHARE = 0.01
+SHARE = 0.005
 """How much of the time that turns take of the processor may go into preparing them, under load."""
+NAP = 0.05
+"""Seconds after which it is looked again whether there is time."""
 AHEAD = 0.003
 """Seconds of work that may be done at once after a rest."""
 
@@ -30,7 +32,7 @@ class Pace:
         await asyncio.sleep(0)
         self._earn()
         while self._credit <= 0 and not is_hurried():
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(NAP)
             self._earn()
 
     def _earn(self) -> None:

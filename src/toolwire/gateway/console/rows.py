@@ -1,6 +1,6 @@
 """One line of the list of turns: the facts of a turn, without anything that was said in it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias
@@ -105,7 +105,7 @@ class Names:
         self._texts = [secret.decode(errors="replace") for secret in secrets]
         self._known = lru_cache(maxsize=4096)(self._find)
 
-    def clean(self, rows: Iterable[Row]) -> None:
+    def clean(self, rows: Sequence[Row]) -> None:
         """Make all such names of these rows as they are kept."""
         known = self._known
         for row in rows:
@@ -113,20 +113,37 @@ class Names:
             row.error, row.reason = known(row.error), known(row.reason)
             if row.calls:
                 row.calls = tuple([known(name) for name in row.calls])
-            if row.call_ids:
-                row.call_ids = tuple([self._id(id) for id in row.call_ids])
-            if row.results:
-                row.results = tuple([self._id(id) for id in row.results])
+        self._clean_ids(rows)
 
-    def _id(self, id: str) -> str:
-        """An id that a server or a client chose. Each is new, so common ones are only looked at for known secrets."""
-        is_common = id.startswith(COMMON_IDS) and len(id) <= COMMON_LENGTH and " " not in id.removesuffix(FAILED)
-        return self._find(id) if not is_common or any(secret in id for secret in self._texts) else id
+    def _clean_ids(self, rows: Sequence[Row]) -> None:
+        """Ids of calls, each of which is new. Common ones are only looked at for known secrets, all at once."""
+        ids = [id for row in rows for id in (*row.call_ids, *row.results)]
+        everything = "\n".join(ids)
+        if all(map(_is_common, ids)) and not any(secret in everything for secret in self._texts):
+            return
+        for row in rows:
+            row.call_ids = tuple([self._find(id) for id in row.call_ids])
+            row.results = tuple([self._find(id) for id in row.results])
 
     def _find(self, name: str) -> str:
         data = name.encode(errors="replace")
         spans = secret_spans(data, self._secrets)
         return (without_spans(data, spans).decode(errors="replace") if spans else name)[:LONGEST]
+
+
+def is_large(facts: Mapping[str, Any], stats: TurnStats) -> bool:
+    """Whether what a row is made from takes much more than the row."""
+    names = stats.call_names
+    return (
+        len(facts.get("model", "")) > RAW
+        or len(names) > NAMES
+        or any([len(name) > RAW for name in names])  # noqa: C419 - most have none, or few
+        or any([len(id) > RAW for id in stats.call_ids])  # noqa: C419
+    )
+
+
+def _is_common(id: str) -> bool:
+    return id.startswith(COMMON_IDS) and len(id) <= COMMON_LENGTH and " " not in id.removesuffix(FAILED)
 
 
 def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: str) -> Row:
@@ -154,7 +171,7 @@ def running_row(trace: TurnTrace, facts: Mapping[str, Any], now: float, worker: 
 
 
 def finished_row(trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, worker: str) -> Row:
-    """The row of a turn that is over, with names as they came. Every turn pays for it, so it is made at once."""
+    """The row of a turn that is over, with names as they came."""
     headers, attempts, usage = trace.request_headers, trace.attempts, stats.usage or _NO_USAGE
     row = Row(
         trace.seed,

@@ -22,7 +22,7 @@ from toolwire.gateway.console.keep import pack, whole_turn
 from toolwire.gateway.console.numbers import Numbers
 from toolwire.gateway.console.pace import Pace
 from toolwire.gateway.console.ring import Kept, Ring
-from toolwire.gateway.console.rows import Names, Row, finished_row, running_row
+from toolwire.gateway.console.rows import Names, Row, finished_row, is_large, running_row
 from toolwire.gateway.console.secrets import SHORTEST_SECRET, known_secrets
 from toolwire.gateway.console.threads import in_thread
 from toolwire.gateway.keys import presented_key
@@ -45,7 +45,7 @@ IDLE = 0.2
 TRICKLE, CALM_SHARE, IDLE_SHARE = 0.003, 0.1, 0.25
 """The part of all time that preparing turns may take: under load, in calm times, with nothing else to do."""
 TOGETHER, DELAY = 32, 0.05
-"""Rows are put into the ring together: so many, or those of so many seconds."""
+"""Rows of turns are made together: so many, or those of so many seconds."""
 MOST_LIVE = 1024 * 1024
 """Bytes of a turn that are shown while it is under way."""
 MOST_RUNNING = 300
@@ -72,7 +72,7 @@ class Watch:
     ) -> None:
         self._ring = Ring(bytes_of(settings.console.max_size))
         self._numbers = Numbers()
-        self._over: list[Kept] = []  # turns that are not in the ring yet
+        self._over: list[tuple[TurnTrace, Mapping[str, Any], TurnStats, float, str]] = []  # not in the ring yet
         self.process = token_hex(8)
         """Names this process; a page that sees another name begins anew."""
         self._worker = str(process.slot) if process.slot is not None else ""
@@ -82,7 +82,7 @@ class Watch:
         """How much of the room for pinned turns one key may take."""
         self._loop = loop
         self._log = log
-        self._held = Held(WAITING, MOST_HELD)
+        self._held = Held(MOST_HELD)
         keeps = settings.console.keep
         self.keeps_everything = keeps == "everything" or (keeps == "auto" and not settings.keys)
         self.to_capture: dict[str, int] = {}
@@ -98,6 +98,8 @@ class Watch:
         self._wanted: set[str] = set()
         self._ended = 0.0  # when a turn ended last
         self._second, self._count, self._before = 0.0, 0, 0  # when a second began, turns in it and in the one before
+        self._is_busy = False
+        self._timer: asyncio.TimerHandle | None = None
         self._more = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -110,9 +112,10 @@ class Watch:
     def enter(self, trace: TurnTrace, facts: Mapping[str, Any]) -> None:
         """It is known who asks, and that they may. Is this turn to be kept whole?"""
         self._running[trace.seed] = (trace, facts)
-        is_calm = self._is_calm
-        self._held.limit = WAITING if is_calm else BUSY_WAITING
-        if not self._held.has_room or self._running_whole >= (MOST_AT_ONCE if is_calm else BUSY_AT_ONCE):
+        held, is_busy = self._held, not self._is_calm
+        if held.size >= held.most or held.waiting >= (BUSY_WAITING if is_busy else WAITING):
+            return
+        if self._running_whole >= (BUSY_AT_ONCE if is_busy else MOST_AT_ONCE):
             return
         if self.keeps_everything or "replay_of" in facts or (bool(self.to_capture) and self._is_captured(facts["key"])):
             trace.keeps = True
@@ -123,24 +126,14 @@ class Watch:
         if self._running.pop(trace.seed, None) is None:
             trace.release()
             return
-        row = finished_row(trace, facts, stats, seconds, self._worker)
-        kept = Kept(row, owner)
         if trace.keeps:
             self._running_whole -= 1
-            row.kept = "waiting"
             trace.wait()
-            self._waiting.append(_Waiting(trace, kept, stats.notes))
-            if len(self._waiting) == 1:
-                self._more.set()
-        else:
-            trace.release()
-            if self.keeps_everything:
-                row.kept = "busy"
         over = self._over
-        over.append(kept)
+        over.append((trace, facts, stats, seconds, owner))
         if len(over) == 1:
-            self._loop.call_later(DELAY, self._settle)
-        elif len(over) == TOGETHER:
+            self._timer = self._loop.call_later(DELAY, self._settle)
+        if len(over) == TOGETHER or is_large(facts, stats):
             self._settle()
 
     def forget(self, trace: TurnTrace) -> None:
@@ -150,27 +143,46 @@ class Watch:
         trace.release()
 
     def _settle(self) -> None:
-        """Count the turns that are over, and put their rows into the ring. Many at once cost a quarter of what they
-        would cost one by one, between turns that use the processor's caches for something else."""
+        """Make rows of the turns that are over, count them, and put them into the ring. Many at once cost a quarter of
+        what they would cost one by one, between turns that use the processor's caches for something else."""
         over, self._over = self._over, []
         if not over:
             return
+        if self._timer is not None:
+            self._timer.cancel()
         now = self._loop.time()
         if now - self._second >= 1.0:
             self._before = self._count if now - self._second < CALM_SECONDS else 0
             self._second, self._count = now, 0
         self._count += len(over)
         self._ended = now
-        rows = [kept.row for kept in over]
+        self._is_busy = max(self._count, self._before) >= CALM
+        turns = [self._kept(*each) for each in over]
+        rows = [kept.row for kept in turns]
         self._names.clean(rows)
         self._numbers.count(rows)
-        self._ring.add(over)
+        self._ring.add(turns)
         if self.keeps_everything:
             self.busy.update([row.key for row in rows if row.kept == "busy"])
 
+    def _kept(self, trace: TurnTrace, facts: Mapping[str, Any], stats: TurnStats, seconds: float, owner: str) -> Kept:
+        kept = Kept(finished_row(trace, facts, stats, seconds, self._worker), owner)
+        if trace.keeps:
+            kept.row.kept = "waiting"
+            self._waiting.append(_Waiting(trace, kept, stats.notes))
+            self._more.set()
+        else:
+            trace.release()
+            if self.keeps_everything:
+                kept.row.kept = "busy"
+        return kept
+
     @property
     def _is_calm(self) -> bool:
-        return max(self._count, self._before) < CALM or self._loop.time() - self._ended > CALM_SECONDS
+        """Whether there is time for more; a busy time is over when no turn has ended for a while."""
+        if self._is_busy and self._loop.time() - self._ended > CALM_SECONDS:
+            self._is_busy = False
+        return not self._is_busy
 
     # For the console
 

@@ -68,7 +68,7 @@ export async function backends(main) {
   return () => { ended = true; poll.stop(); };
 }
 
-// A turn is [when, first bytes, total, status, error]. A backend has failed if it refused the gateway's key or its rate
+// A turn is [when, first token, total, status, error]. A backend has failed if it refused the gateway's key or its rate
 // (401, 403, 408, 429), had an error of its own (5xx), or broke off an answer that had begun well. Other 4xx are faults
 // of the client's request, and with 499 the client left.
 const REFUSALS = new Set([401, 403, 408, 429]);
@@ -125,7 +125,7 @@ function about(each) {
       fact("Kind", each.kind), fact("Address", each.url),
       fact("Failures", asked ? `${count(failures)} of ${count(asked)} (${Math.round(100 * failures / asked)} %)${failovers ? `, ${count(failovers)} answered by others` : ""}` : ""),
       bad.length ? fact("Last failure", said(bad.at(-1))) : null,
-      turns.length ? [fact("Last turn", said(turns.at(-1))), fact("First bytes", times("first")), fact("Total", times("total"))] : null,
+      turns.length ? [fact("Last turn", said(turns.at(-1))), fact("First token", times("first")), fact("Total", times("total"))] : null,
       fact("Models", [...models.slice(0, 12), ...(models.length > 12 ? [`and ${models.length - 12} more`] : [])].join(", "))),
     plot(turns)];
 }
@@ -164,8 +164,8 @@ function plot(turns) {
   const powers = Array.from({ length: high - low + 1 }, (_, index) => 10 ** (low + index));
   const lines = powers.map((ms) => [s("rect", { class: "axis", x: "15%", y: y(ms), width: "85%", height: 1 }), s("text", { x: "14%", y: y(ms) + 4, "text-anchor": "end" }, round(ms))]);
   const dots = timed.map(({ at, ms, failed }) => s("circle", { class: `dot${failed ? " bad" : ""}`, cx: `${17 + 81 * (at - from) / Math.max(0.001, to - from)}%`, cy: y(ms), r: 2.5 }, s("title", {}, `${clock(at)}: ${duration(ms)}`)));
-  return s("svg", { class: "plot", height: 102, role: "img", "aria-label": `Time to the first bytes of ${plural(timed.length, "turn")}, from ${duration(least)} to ${duration(most)}` },
-    s("text", { x: 0, y: 10 }, `First bytes, ${duration(least)} to ${duration(most)}, logarithmic scale`), lines, dots,
+  return s("svg", { class: "plot", height: 102, role: "img", "aria-label": `Time to the first token, or to the end of plain turns, of ${plural(timed.length, "turn")}, from ${duration(least)} to ${duration(most)}` },
+    s("text", { x: 0, y: 10 }, `First token, or end of plain turns: ${duration(least)} to ${duration(most)}, logarithmic scale`), lines, dots,
     s("text", { x: "15%", y: 99 }, clock(from)), s("text", { x: "100%", y: 99, "text-anchor": "end" }, clock(to)));
 }
 

@@ -28,7 +28,7 @@ function block(sums, span) {
   const tiles = [
     ["Turns", count(sums.turns), span], ["Errors", count(sums.errors), `${share(sums.errors, sums.turns)} of the turns`],
     ["Tokens in", count(sums.input), `${count(sums.cached)} cached`], ["Tokens out", count(sums.output), sums.turns ? `${count(Math.round(sums.output / sums.turns))} a turn` : "–"],
-    ["First bytes, p50", duration(sums.first_p50), `p99 ${duration(sums.first_p99)}`], ["Total, p50", duration(sums.total_p50), `p99 ${duration(sums.total_p99)}`],
+    ["First token, p50", duration(sums.first_p50), `p99 ${duration(sums.first_p99)}`], ["Total, p50", duration(sums.total_p50), `p99 ${duration(sums.total_p99)}`],
   ];
   const tools = Object.entries(sums.tools).map(([name, each]) => [name, count(each.calls), count(each.results), each.results ? `${count(each.failed)} (${share(each.failed, each.results)})` : "–"]);
   const notes = Object.entries(sums.notes).map(([code, number]) => [h("a", { href: `#/notes/${code}` }, code), count(number)]);

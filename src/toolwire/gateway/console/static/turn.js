@@ -71,7 +71,7 @@ function facts(row) {
   const list = [
     ["Status", row.kept === "running" ? "running" : `${row.status}${row.error ? ` ${row.error}` : ""}${row.reason ? ` (${row.reason})` : ""}`],
     ["When", `${new Date(row.at * 1000).toLocaleDateString("en-CA")} ${clock(row.at)}`],
-    ["First bytes", duration(row.first_ms)], ["Total", duration(row.ms)],
+    ["First token", duration(row.first_ms)], ["Total", duration(row.ms)],
     ["Tokens", usage.map(([name, number]) => `${count(number)} ${name}`).join(", ") || "not reported"],
     ["Client", row.client || "–"], ["Key", row.key], ["Session", row.session],
     ["Attempts", row.tried?.join(" › ")], ["Mode", [row.kept === "running" ? "" : row.stream ? "streamed" : "plain", row.transport, row.background ? "background" : ""].filter(Boolean).join(", ")],
