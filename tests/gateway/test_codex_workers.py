@@ -920,7 +920,7 @@ def test_a_plain_request_that_is_given_up_interrupts_its_turn(stage: Stage):
 
 def test_a_thread_that_comes_when_its_client_has_left_is_let_go(stage: Stage):
     crew = stage["usual"]
-    caller = stage.call(crew.script(Take(say("Never."), **{"thread/start": {"after": 0.4}})))
+    caller = stage.call(crew.script(Take(say("Never."), **{"thread/start": {"after": 2.0}})))
     crew.wait_for(lambda rows: rows.heard("thread/start"))
     caller.close()
     rows = crew.wait_for(lambda rows: rows.threads)

@@ -30,7 +30,7 @@ async function ask(path, options) {
 async function read(asked) {
   const response = await asked;
   if (response.status === 401) {
-    location.replace("/");
+    location.reload(); // to the sign-in page, which keeps the view in the address
     await new Promise(() => {});
   }
   const value = await response.json().catch(() => undefined);
