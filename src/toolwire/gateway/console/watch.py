@@ -143,7 +143,7 @@ class Watch:
         trace.release()
 
     def _settle(self) -> None:
-        """Make rows of the turns that are over, count them, and put them into the ring. Many at once cost a quarter of
+        """Make rows of the turns that are over, count them, and put them into the ring. Many at once cost half of
         what they would cost one by one, between turns that use the processor's caches for something else."""
         over, self._over = self._over, []
         if not over:
