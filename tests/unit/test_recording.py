@@ -161,6 +161,7 @@ def test_nothing_of_an_ordinary_request_is_taken_for_a_secret():
     "piece",
     [
         *(b"-----BEGIN PRIVATE KEY-----", b"eyJaaaaaaaaaaaa-", b'"headers":{', b"https://user", b'\\"api_key\\":\\"'),
+        *(b',"headers":{\\"', b'""headers":{\\'),
         *(b'"token":"', b'"token":"a1', b'"secret-', b"TOKEN=", b"Authorization: Basic ", b"'pwd':'"),
     ],
 )

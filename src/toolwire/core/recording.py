@@ -104,9 +104,10 @@ _FIELDS = (
 )
 """Fields in JSON, in JSON inside of a text, and as Python prints them: what such a text has in it, its quote, and what
 stands behind a name."""
-_HEADERS = re.compile(rb'"headers"\s*:\s*\{(?:[^"{}]|"(?:[^"\\]|\\.)*")*\}', re.DOTALL)
+_HEADERS = re.compile(rb'"headers"\s*+:\s*+\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
 _HEADER = re.compile(rb'(:\s*")(?:[^"\\]|\\.)*')
-"""All headers that a client declares for an MCP server."""
+"""All headers that a client declares for an MCP server. The object need not end, for a pattern that wants its end looks
+at hostile text again and again."""
 
 
 class Head(msgspec.Struct, omit_defaults=True):
