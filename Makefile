@@ -4,10 +4,12 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 UV := $(shell command -v uv 2>/dev/null)
 BIN := .venv/bin
 INSTALL = $(if $(UV),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check)
+PYTEST = $(BIN)/python -m pytest --dist worksteal --durations 25
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test check fix coverage bench smoke soak dist lock clean
+.PHONY: help setup serve test system clients check fix coverage bench smoke soak dist lock clean
 
 help: ## Explain the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
@@ -17,8 +19,16 @@ setup: .venv/.ready ## A virtual environment with pinned dependencies; reused wh
 serve: setup ## Run the gateway (options: make serve ARGS="--port 9000")
 	@$(BIN)/toolwire serve $(ARGS)
 
-test: .venv/.ready-dev check clients ## Everything that must hold (options: make test ARGS="-k museum")
-	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+test: check ## Style, types, layers and all tests that need no other programs (options: make test ARGS="-k museum")
+	@$(PYTEST) -n 4 $(ARGS)
+
+system: .venv/.ready-dev ## Tests of many processes: workers, reload, crashes, every PostgreSQL, PgBouncer
+	@for program in pgbouncer nginx fish; do PATH="$$PATH:/usr/sbin" command -v $$program >/dev/null || \
+		echo "Without $$program its tests are skipped (Debian: apt install $$program)" >&2; done
+	@$(PYTEST) -n 4 tests/system $(ARGS)
+
+clients: .venv/.ready-dev tests/clients/js/node_modules/.installed ## Tests with Claude Code, Codex, LangChain, the AI SDK, a browser
+	@$(PYTEST) -n 3 tests/clients $(ARGS)
 
 check: .venv/.ready-dev ## Style, types and layers
 	@$(BIN)/ruff check .
@@ -39,8 +49,8 @@ bench: .venv/.ready-dev ## Measure speed, as ratios in one run
 smoke: .venv/.ready-dev ## Structured and textual calls, streamed and plain, against a real server
 	@$(BIN)/python scripts/smoke.py $(ARGS)
 
-soak: .venv/.ready-dev clients ## Long runs: fuzzing, leaks, and attacks with a ceiling for each
-	@$(BIN)/python -m pytest -m soak --hypothesis-profile soak -n 2 --dist loadgroup $(ARGS)
+soak: .venv/.ready-dev tests/clients/js/node_modules/.installed ## Long runs: fuzzing, leaks, the whole matrix, attacks with a ceiling for each
+	@$(PYTEST) -m soak --hypothesis-profile soak -n 2 --dist loadgroup tests $(ARGS)
 
 dist: .venv/.ready-dev ## Build the source archive and the wheel, and try the wheel
 	@rm -rf dist build
@@ -53,13 +63,10 @@ lock: .venv/.ready-dev ## Pin the newest dependencies that fit
 clean: ## Remove everything that set-up made
 	rm -rf .venv tests/clients/js/node_modules .pytest_cache .ruff_cache .import_linter_cache
 
-.PHONY: clients
-clients:
-	@if command -v npm >/dev/null; then \
-		cmp -s tests/clients/js/package-lock.json tests/clients/js/node_modules/.installed || \
-		{ echo "Installing the clients that the tests use, from tests/clients/js" >&2; \
-		(cd tests/clients/js && npm ci --silent) && cp tests/clients/js/package-lock.json tests/clients/js/node_modules/.installed; }; \
-	fi
+tests/clients/js/node_modules/.installed: tests/clients/js/package-lock.json .venv/.ready-dev
+	@echo "Installing the clients of tests/clients/js: 0.9 GB" >&2
+	@cd tests/clients/js && npm ci --silent
+	@touch $@
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "Toolwire needs Python 3.11 or newer with venv and pip (Debian: apt install python3-venv)." >&2; exit 1; }

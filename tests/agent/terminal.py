@@ -12,7 +12,6 @@ import fcntl
 import os
 import re
 import select
-import subprocess
 import sys
 import termios
 import time
@@ -20,6 +19,8 @@ import unicodedata
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from tests.support import processes
 
 PROGRAM = (sys.executable, "-m", "toolwire")
 PATIENCE = 20.0
@@ -141,14 +142,14 @@ class Terminal:
         termios.tcsetwinsize(theirs, (rows, columns))
         self._usual = termios.tcgetattr(theirs)
         self._theirs = theirs  # kept, so that its settings can be read at the end
-        self.process = subprocess.Popen(
-            (*TAKE_TERMINAL, os.ttyname(theirs), *argv),
+        self.process = processes.Popen(
+            argv,
             stdin=theirs,
             stdout=theirs if stdout is None else stdout,
             stderr=theirs,
             cwd=cwd,
             env={"TERM": "xterm-256color", **environment},
-            start_new_session=True,
+            terminal=True,
         )
 
     def __enter__(self) -> "Terminal":

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from tests.agent.terminal import PATIENCE, PROGRAM, Terminal, environment
 from tests.agent.test_process import die_soon
-from tests.support import backend_writers
+from tests.support import backend_writers, processes
 from tests.support.gateway import PROXIES, backend
 from tests.support.scripts import NAMES, Calls, Item, Name, Says, Script
 from tests.support.upstream import Hold, Pause, Reply, Upstream
@@ -58,7 +58,7 @@ class Desk:
 
     def start(self, *args: str, stdout: int = subprocess.PIPE, **more: str) -> "subprocess.Popen[bytes]":
         """Without a terminal."""
-        return subprocess.Popen(
+        return processes.Popen(
             (*PROGRAM, "run", *args),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
@@ -70,7 +70,7 @@ class Desk:
     def shell(self, line: str, **more: str) -> "subprocess.CompletedProcess[bytes]":
         """A line of shell in which `toolwire` is our program; its exit code is that of the first failure."""
         program = f'toolwire() {{ {shlex.join(PROGRAM)} "$@"; }}; set -o pipefail; {line}'
-        return subprocess.run(
+        return processes.run(
             ["bash", "-c", program],
             stdin=subprocess.DEVNULL,
             capture_output=True,

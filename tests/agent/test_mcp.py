@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,7 +19,9 @@ import pytest
 import uvloop
 from mcp_types import AudioContent, BlobResourceContents, CallToolResult, TextContent
 
+from tests.support import processes
 from tests.support.gateway import PROXIES
+from tests.support.processes import warm_command
 from toolwire.agent.mcp import BadConfig, McpTool, Server, Servers, read_config, resource_tools
 from toolwire.agent.mcp.content import as_parts, as_result
 from toolwire.agent.mcp.servers import Names
@@ -96,7 +99,13 @@ def context(emitted: list[str] | None = None, *, writable: bool = True) -> Conte
 
 
 def stdio(name: str = "s", *args: str, **fields: Any) -> Server:
-    return Server(name=name, command=sys.executable, args=(str(SERVER), *args), **{"start_timeout": 120, **fields})
+    program, *rest = warm_command(str(SERVER), *args)
+    return Server(name=name, command=program, args=tuple(rest), **{"start_timeout": 120, **fields})
+
+
+def stdio_process(name: str = "s", **fields: Any) -> Server:
+    """A server whose process Toolwire itself has started, for what is done to that process."""
+    return Server(name=name, command=sys.executable, args=(str(SERVER),), **{"start_timeout": 120, **fields})
 
 
 def mute(name: str, **fields: Any) -> Server:
@@ -126,7 +135,7 @@ class HttpServer:
 
     def start(self) -> None:
         command = [sys.executable, str(SERVER), "--http", "--port", self._port, *self._args]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.process = processes.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.process.stdout is not None
         self.pids.add(self.process.pid)
         self.url = self.process.stdout.readline().strip()
@@ -606,13 +615,18 @@ def test_calls_wait_together_for_a_server_that_is_starting():
     assert results[0].text.isdigit()
 
 
-def test_leaving_ends_the_wait_for_a_server_that_is_starting():
+def test_leaving_ends_the_wait_for_a_server_that_is_starting(tmp_path: Path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    program = f"[ -e {first} ] && touch {second} && exec sleep 600; touch {first}; exec {shlex.join(warm_command(str(SERVER)))}"
+
     async def main() -> Result:
-        async with Servers([stdio()], Said()) as servers:
+        async with Servers(
+            [Server(name="s", command="sh", args=("-c", program), start_timeout=120)], Said()
+        ) as servers:
             await servers.ready()
             await ask(servers, "s__dies")
             call = asyncio.create_task(ask(servers, "s__pid"))
-            await asyncio.sleep(0.1)
+            await until(second.exists)
         return await call
 
     assert run(main()).text == "the MCP server s is not running: it was closed"
@@ -620,7 +634,7 @@ def test_leaving_ends_the_wait_for_a_server_that_is_starting():
 
 def test_a_server_that_stopped_for_good_does_not_keep_us():
     async def main() -> tuple[Result, int]:
-        async with Servers([stdio("s", timeout=3)], Said()) as servers:
+        async with Servers([stdio_process("s", timeout=3)], Said()) as servers:
             await servers.ready()
             pid = int((await ask(servers, "s__pid")).text)
             os.kill(pid, signal.SIGSTOP)
@@ -659,7 +673,7 @@ def test_nothing_that_a_server_or_the_package_writes_reaches_our_terminal():
 
         asyncio.run(main())
     """
-    done = subprocess.run([sys.executable, "-c", program, BABBLING], check=True, capture_output=True)
+    done = processes.run([sys.executable, "-c", program, BABBLING], check=True, capture_output=True)
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
@@ -692,7 +706,7 @@ def test_a_task_that_is_cancelled_while_it_leaves_still_leaves_nothing(loop: str
     pids: list[int] = []
 
     async def inside() -> None:
-        async with Servers([stdio("a"), mute("b")], Said()) as servers:
+        async with Servers([stdio_process("a"), mute("b")], Said()) as servers:
             await until(lambda: bool(servers.tools))
             pids.append(int((await ask(servers, "a__pid")).text))
             await asyncio.sleep(60)
@@ -1121,5 +1135,5 @@ def test_without_the_package_a_server_is_not_running():
 
         asyncio.run(main())
     """
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    done = processes.run([sys.executable, "-c", program], fresh=True, check=True, capture_output=True, text=True)
     assert done.stdout.startswith("s is not running: the package mcp cannot be loaded: ")

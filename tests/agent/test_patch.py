@@ -6,7 +6,6 @@ The cases say what must come out. Where the Codex CLI is installed, it is asked 
 import asyncio
 import os
 import stat
-import subprocess
 import tempfile
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -25,7 +24,6 @@ from toolwire.turns.tools.registry import Context
 
 __all__ = ["own_folder"]
 
-PACKAGES = Path(__file__).parents[1] / "clients/js/node_modules/@openai"
 ABCD = "a\nb\nc\nd\n"
 Files = dict[str, str]
 
@@ -219,40 +217,6 @@ def test_what_is_refused_changes_nothing(tmp_path: Path, case: str):
     put(tmp_path, before)
     assert told in refusal(tmp_path, text)
     assert got(tmp_path) == before
-
-
-@pytest.fixture(scope="session")
-def codex(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Codex's own program for patches: it goes by its name."""
-    programs = sorted(PACKAGES.glob("codex-*/vendor/*/bin/codex"))
-    if not programs:
-        missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        missing("needs the Codex CLI that `make clients` installs")
-    folder = tmp_path_factory.mktemp("codex")
-    (folder / "apply_patch").symlink_to(programs[0])
-    return folder / "apply_patch"
-
-
-def ask(codex: Path, folder: Path, text: str) -> int:
-    home = str(codex.parent)
-    env = {"HOME": home, "CODEX_HOME": home, "PATH": os.environ["PATH"]}
-    return subprocess.run(
-        [codex], input=text.encode(), cwd=folder, env=env, capture_output=True, timeout=60, check=False
-    ).returncode
-
-
-@pytest.mark.parametrize("case", DONE)
-def test_codex_does_the_same(codex: Path, tmp_path: Path, case: str):
-    before, text, after = DONE[case]
-    put(tmp_path, files_of(before))
-    assert ask(codex, tmp_path, text) == 0
-    assert got(tmp_path) == files_of(after)
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_codex_refuses_the_same(codex: Path, tmp_path: Path, case: str):
-    put(tmp_path, {"f": ABCD, "folder/x": "x"})
-    assert ask(codex, tmp_path, REFUSED[case][0]) != 0
 
 
 # How it is told

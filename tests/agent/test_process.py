@@ -535,19 +535,19 @@ class TestDaemons:
         )
 
     @pytest.mark.parametrize("make", [in_shell, in_terminal], ids=["pipe", "terminal"])
-    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can adopt orphans")
+    @pytest.mark.skipif(sys.platform != "linux", reason="another platform: only Linux can adopt orphans")
     def test_it_ends_with_its_command(self, loop: Loop, tmp_path: Path, make: Callable[[str], Command]):
         outcome = loop(run_command(make(f"{self.daemon(tmp_path / 'pids')}; exit 3")))
         assert outcome.exit_code == 3
         assert die_soon(written(tmp_path / "pids"))
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can adopt orphans")
+    @pytest.mark.skipif(sys.platform != "linux", reason="another platform: only Linux can adopt orphans")
     def test_it_ends_when_its_command_is_stopped(self, loop: Loop, tmp_path: Path):
         outcome = loop(run_command(in_shell(f"{self.daemon(tmp_path / 'pids')}; sleep 1000"), seconds=2))
         assert outcome.timed_out
         assert die_soon(written(tmp_path / "pids"))
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can adopt orphans")
+    @pytest.mark.skipif(sys.platform != "linux", reason="another platform: only Linux can adopt orphans")
     def test_that_of_another_command_goes_on(self, loop: Loop, tmp_path: Path):
         async def work() -> None:
             process = Process(in_shell(f"{self.daemon(tmp_path / 'pids')}; sleep 1000"))

@@ -27,6 +27,7 @@ from tests.agent.stage import (
     which,
     worked,
 )
+from tests.agent.test_files import ordinary_user
 from tests.support.frames import created
 from tests.support.frames import text as said
 from tests.support.scripts import Calls, Says, Thinks
@@ -415,18 +416,18 @@ def test_a_folder_that_cannot_be_is_an_error(tmp_path: Path) -> None:
         Session.resume("x", tmp_path / "file")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_not_be_written_is_an_error(tmp_path: Path) -> None:
-    session = begun(tmp_path)
-    path_of(session, tmp_path).chmod(0o400)
-    with pytest.raises(SessionError):
-        session.add([user_message("hi")])
-    tmp_path.chmod(0o500)
-    try:
+def test_a_folder_that_may_not_be_written_is_an_error(own_folder: Path) -> None:
+    with ordinary_user():
+        session = begun(own_folder)
+        path_of(session, own_folder).chmod(0o400)
         with pytest.raises(SessionError):
-            begun(tmp_path)
-    finally:
-        tmp_path.chmod(0o700)
+            session.add([user_message("hi")])
+        own_folder.chmod(0o500)
+        try:
+            with pytest.raises(SessionError):
+                begun(own_folder)
+        finally:
+            own_folder.chmod(0o700)
 
 
 def spoil(session: Session, kept_in: Path) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import select
-import subprocess
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pyte
 
-from tests.agent.terminal import TAKE_TERMINAL
+from tests.support import processes
 
 PATIENCE = 40.0
 """Seconds after which a test that waits is over."""
@@ -28,14 +27,14 @@ class TypedTerminal:
         self._ours, self._theirs = os.openpty()
         termios.tcsetwinsize(self._theirs, (rows, columns))
         self._usual = termios.tcgetattr(self._theirs)
-        self.process = subprocess.Popen(
-            (*TAKE_TERMINAL, os.ttyname(self._theirs), *argv),
+        self.process = processes.Popen(
+            argv,
             stdin=self._theirs,
             stdout=self._theirs,
             stderr=self._theirs,
             cwd=cwd,
             env={"TERM": "xterm-256color", **environment},
-            start_new_session=True,
+            terminal=True,
         )
 
     def __enter__(self) -> "TypedTerminal":

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from tests.agent.terminal import PROGRAM, Terminal, environment
 from tests.check.faulty import Fault, Faulty, ReceivedRequest, contains, drop, html, refuse, refusing, rewritten, where
+from tests.support import processes
 from tests.support.gateway import Gateway
 from tests.support.upstream import Hold, Reply
 from toolwire.check.address import base_of
@@ -71,7 +72,7 @@ class CheckRunner:
         self.environment = environment(folder)
 
     def check(self, *args: str, **more: str) -> Ran:
-        done = subprocess.run(
+        done = processes.run(
             (*PROGRAM, "check", *args),
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -1,6 +1,5 @@
 """Toolwire is held to its own rules: `toolwire check` on every route of a running gateway, and on the page of rules."""
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.clients.codex import PROGRAM, needs_codex
+from tests.support import processes
 from tests.support.gateway import Gateway
 from toolwire.check.document import as_markdown
 from toolwire.check.rules import RULES, rules_for
@@ -29,10 +28,7 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 @pytest.fixture(scope="module")
 def near(far: Gateway, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """The gateway under test, with a backend of every kind in front of the model."""
-    config = "".join(
-        f'[[backends]]\nname = "{kind}"\nkind = "{kind}"\nbase_url = "{far.base_url}"\n' for kind in (*KINDS, "codex")
-    )
-    config += f'command = ["{PROGRAM}"]\n'
+    config = "".join(f'[[backends]]\nname = "{kind}"\nkind = "{kind}"\nbase_url = "{far.base_url}"\n' for kind in KINDS)
     gateway = Gateway(tmp_path_factory.mktemp("near"), config)
     yield gateway
     gateway.stop()
@@ -42,7 +38,7 @@ def checked(gateway: Gateway, model: str, folder: Path, *options: str) -> None:
     """Check all three dialects: nothing may be found, and everything must have been seen."""
     report = folder / "report.json"
     command = (sys.executable, "-m", "toolwire", "check", gateway.url, "--model", model, "--budget", "400")
-    done = subprocess.run(
+    done = processes.run(
         (*command, "--report", str(report), *options), capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
@@ -57,11 +53,6 @@ def checked(gateway: Gateway, model: str, folder: Path, *options: str) -> None:
 @pytest.mark.parametrize("kind", ["demo", *KINDS])
 def test_a_route_breaks_no_rule(near: Gateway, kind: str, tmp_path: Path):
     checked(near, "demo" if kind == "demo" else f"{kind}/demo", tmp_path)
-
-
-def test_the_route_to_codex_breaks_no_rule(near: Gateway, tmp_path: Path):
-    needs_codex(tmp_path)
-    checked(near, "codex/demo", tmp_path)
 
 
 def test_the_page_of_rules_is_the_rules():

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.clients.turns import turn
+from tests.sdk.turns import turn
 from tests.support.frames import call, rs, stream, text
 from tests.support.upstream import Asked, Reply
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.turns import TURNS
+from tests.sdk.turns import TURNS
 from tests.support.gateway import backend
 from tests.support.postgres import Given, Server, database
 from tests.support.replicas import Replicas

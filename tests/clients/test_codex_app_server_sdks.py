@@ -31,7 +31,7 @@ from tests.clients.app_server import (
     thread_of,
 )
 from tests.clients.codex import needs_codex
-from tests.clients.recording_client import (
+from tests.sdk.recording_client import (
     GET_TIME,
     GET_WEATHER,
     SETTINGS,
@@ -39,7 +39,7 @@ from tests.clients.recording_client import (
     watched_async_client,
     watched_client,
 )
-from tests.clients.turns import QUESTION, TIME, WEATHER
+from tests.sdk.turns import QUESTION, TIME, WEATHER
 from tests.support.scripts import Calls, Says, Thinks
 
 pytestmark = pytest.mark.xdist_group("codex-app-server-sdks")  # its gateway is started once

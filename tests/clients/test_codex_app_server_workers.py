@@ -15,7 +15,7 @@ from tests.support.doors import Doors, patched
 from tests.support.fleet import Fleet
 from tests.support.scripts import Calls, Name, Says, Script, Thinks
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="another platform: reads /proc")
 
 NO_TURN = Script()
 

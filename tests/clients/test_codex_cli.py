@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients.codex import Codex, Said, needs_codex
 from tests.clients.loops import SEAL, item, loop, signed, types
-from tests.clients.turns import USAGE, broken, custom_call, refused, turn
+from tests.sdk.turns import USAGE, broken, custom_call, refused, turn
 from tests.support.backend_writers import reply
 from tests.support.frames import call, call_item, completed, created, rs, stream, text
 from tests.support.gateway import Gateway, backend

@@ -9,7 +9,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel
 
-from tests.clients.turns import ANSWER, QUESTION, RESULT, TIME, WEATHER
+from tests.sdk.turns import ANSWER, QUESTION, RESULT, TIME, WEATHER
 
 Ask = Callable[..., AIMessage]
 PARIS = {"name": "get_weather", "args": {"city": "Paris"}, "id": "c1", "type": "tool_call"}

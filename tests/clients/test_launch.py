@@ -12,6 +12,7 @@ import pytest
 
 from tests.clients import claude, codex
 from tests.clients.test_js_clients import FOLDER
+from tests.support import processes
 from tests.support.gateway import Gateway
 
 PYTHON = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
@@ -52,7 +53,7 @@ class User:
 
     def launch(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         environment = claude.environment(self.home)
-        return subprocess.run(
+        return processes.run(
             [sys.executable, "-m", "toolwire", "launch", *arguments],
             cwd=self.folder,
             env={**environment, "PATH": f"{FOLDER / 'node_modules/.bin'}:{environment['PATH']}", **PYTHON},

@@ -9,8 +9,8 @@ import openai
 import pytest
 from pydantic import BaseModel
 
-from tests.clients.recording_client import SETTINGS, transports, watched_async_client
-from tests.clients.turns import QUESTION, turn
+from tests.sdk.recording_client import SETTINGS, transports, watched_async_client
+from tests.sdk.turns import QUESTION, turn
 from tests.support.frames import text
 from tests.support.gateway import Gateway
 from tests.support.upstream import Upstream

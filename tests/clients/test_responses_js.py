@@ -12,8 +12,8 @@ import pytest
 
 from tests.clients.loops import SEAL, item, loop, types
 from tests.clients.test_js_clients import FOLDER, NOW, PARIS, ROME, SNOW, needs_packages
-from tests.clients.turns import ANSWER, RESULT
 from tests.conftest import needs
+from tests.sdk.turns import ANSWER, RESULT
 from tests.support.upstream import Upstream
 
 Reports = Callable[[str], dict[str, Any]]

@@ -11,8 +11,8 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI, custom_tool
 from pydantic import BaseModel
 
-from tests.clients.recording_client import watched_http
-from tests.clients.turns import ANSWER, QUESTION, RESULT, TIME, UNICODE, WEATHER, turn
+from tests.sdk.recording_client import watched_http
+from tests.sdk.turns import ANSWER, QUESTION, RESULT, TIME, UNICODE, WEATHER, turn
 from tests.support.frames import text
 from tests.support.upstream import Upstream
 

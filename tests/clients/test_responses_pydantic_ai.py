@@ -12,8 +12,8 @@ from pydantic_ai.messages import ModelResponse, ThinkingPart, ToolCallPart, Tool
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from tests.clients.recording_client import transports, watched_async_client
-from tests.clients.turns import QUESTION, turn
+from tests.sdk.recording_client import transports, watched_async_client
+from tests.sdk.turns import QUESTION, turn
 from tests.support.frames import text
 from tests.support.gateway import Gateway
 from tests.support.upstream import Upstream

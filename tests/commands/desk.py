@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import processes
+
 PROGRAM = (sys.executable, "-m", "toolwire")
 
 
@@ -27,7 +29,7 @@ class Desk:
         self.config.chmod(0o600)
 
     def run(self, *arguments: str, stdin: str = "", **more: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
+        return processes.run(
             [*PROGRAM, *arguments],
             cwd=self.folder,
             env={**self.environment, **more},

@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.agent.terminal import Terminal
 from tests.commands.desk import PROGRAM, Desk
 from tests.commands.server import Answer, Server
+from tests.support import processes
 from toolwire import __version__
 
 LIST = (200, "application/json", b'{"data": [{"id": "a"}, {"id": "b"}]}')
@@ -49,7 +50,7 @@ def after_health(terminal: Terminal) -> list[str]:
 def paste(desk: Desk, line: str, **more: str) -> "subprocess.CompletedProcess[str]":
     """Type a line into a shell elsewhere."""
     environment = {**desk.environment, **more}
-    return subprocess.run(
+    return processes.run(
         ["/bin/sh", "-c", line], cwd="/", env=environment, capture_output=True, text=True, timeout=60, check=False
     )
 
@@ -161,7 +162,7 @@ def test_a_pipe_gets_the_ready_line_and_the_link_to_the_console(desk: Desk, tmp_
     desk.configure(local("http://127.0.0.1:9/v1"))
     said = tmp_path / "said"
     with said.open("wb") as file:
-        process = subprocess.Popen(
+        process = processes.Popen(
             [*PROGRAM, "serve", "--port", "0"], cwd=desk.folder, env=desk.environment, stdout=file, stderr=file
         )
         end = time.monotonic() + 60
@@ -179,7 +180,7 @@ def test_a_gateway_without_a_place_for_its_lines_serves(desk: Desk, tmp_path: Pa
     store = tmp_path / "kept.db"
     desk.configure(f'[server]\nport = 8814\n[store]\nurl = "sqlite:{store}"\n')
     command = ["/bin/sh", "-c", 'exec "$@" 2>&-', "sh", *PROGRAM, "serve"]
-    process = subprocess.Popen(command, cwd=desk.folder, env=desk.environment)
+    process = processes.Popen(command, cwd=desk.folder, env=desk.environment)
     try:
         asked = "i=0; until curl -s http://127.0.0.1:8814/healthz || [ $i -gt 200 ]; do i=$((i+1)); sleep 0.1; done"
         assert paste(desk, asked).stdout.startswith('{"status":"ok"')

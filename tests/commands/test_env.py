@@ -1,6 +1,5 @@
 """`toolwire env`: what a shell evaluates, and nothing else on stdout."""
 
-import shutil
 import subprocess
 
 import pytest
@@ -115,11 +114,3 @@ def test_other_shells_have_their_own_words(desk: Desk):
     assert desk.good("env", "openai", SHELL="/usr/bin/fish").startswith("set -gx OPENAI_BASE_URL ")
     assert desk.good("env", "codex", "-s", "fish").splitlines()[1].endswith(" $argv; end")
     assert desk.good("env", "codex", "-s", "powershell").splitlines()[1].endswith(" @args }")
-
-
-@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
-def test_fish_understands_it(desk: Desk):
-    lines = desk.good("env", "codex", "--shell", "fish")
-    command = ["fish", "-c", f"{lines}; functions -q codex; and echo $TOOLWIRE_KEY"]
-    done = subprocess.run(command, capture_output=True, check=True)
-    assert done.stdout == b"unused\n"

@@ -18,6 +18,7 @@ import pytest
 from tests.agent.terminal import Terminal
 from tests.commands.desk import PROGRAM, Desk
 from tests.commands.server import Server
+from tests.support import processes
 from tests.support.gateway import Gateway, backend
 from tests.support.upstream import Upstream
 
@@ -122,7 +123,7 @@ def test_the_exit_code_is_that_of_the_program(desk: Desk, word: str, code: int):
 
 def started(desk: Desk) -> "subprocess.Popen[str]":
     """A launched program that waits."""
-    process = subprocess.Popen(
+    process = processes.Popen(
         [*PROGRAM, "launch", "claude", "wait"],
         cwd=desk.folder,
         env=desk.environment,
@@ -170,7 +171,7 @@ def test_a_gateway_that_runs_is_used_and_the_program_takes_our_place(desk: Desk,
     gateway = Gateway(tmp_path)
     try:
         desk.configure(f"[server]\nport = {gateway.url.rpartition(':')[2]}\n")
-        process = subprocess.Popen(
+        process = processes.Popen(
             [*PROGRAM, "launch", "claude"], cwd=desk.folder, env=desk.environment, stderr=subprocess.PIPE, text=True
         )
         line = process.communicate(timeout=120)[1]
@@ -263,7 +264,7 @@ def test_the_directory_is_not_read(desk: Desk):
     (desk.folder / "toolwire.toml").write_text("[server]\nprot = 1\n")
     (desk.folder / "toolwire").mkdir()
     (desk.folder / "toolwire" / "__init__.py").write_text("raise SystemExit('trapped')")
-    script = subprocess.run(
+    script = processes.run(
         [str(Path(PROGRAM[0]).with_name("toolwire")), "launch", "claude"],
         cwd=desk.folder,
         env=desk.environment,

@@ -123,14 +123,6 @@ def test_yamllint_finds_nothing(name):
     clean_run(tool("yamllint"), "--strict", "--config-data", rules, str(DEPLOY / name))
 
 
-def test_docker_compose_takes_the_file():
-    docker = tool("docker")
-    if subprocess.run([docker, "compose", "version"], capture_output=True, timeout=120, check=False).returncode:
-        pytest.skip("needs docker compose")
-    environment = {**os.environ, "POSTGRES_PASSWORD": "p", "TOOLWIRE_KEY": "k"}
-    clean_run(docker, "compose", "-f", str(DEPLOY / "compose.yaml"), "config", "--quiet", env=environment)
-
-
 def test_what_the_services_name_is_there():
     [compose] = documents("compose.yaml")
     services = compose["services"]
@@ -183,17 +175,6 @@ def test_nginx_holds_no_stream_back_and_is_patient():
     assert "non_idempotent" not in found["proxy_next_upstream"][0], "no turn is begun twice"
     assert found["client_max_body_size"] == [["32m"]]
     assert Server().max_body == "32MB"
-
-
-def test_nginx_takes_the_file(tmp_path):
-    nginx = tool("nginx")
-    config = (DEPLOY / "nginx.conf").read_text().replace("listen 8080", "listen 127.0.0.1:18080")
-    version = subprocess.run([nginx, "-v"], capture_output=True, text=True, timeout=120, check=True).stderr
-    if tuple(map(int, re.findall(r"\d+", version))) < (1, 27, 3):  # which is the first that looks names up again
-        config = config.replace("server toolwire:8787 resolve", "server 127.0.0.1:8787")
-    (tmp_path / "nginx.conf").write_text(config)
-    options = f"pid {tmp_path}/nginx.pid; error_log stderr;"
-    clean_run(nginx, "-t", "-c", str(tmp_path / "nginx.conf"), "-p", str(tmp_path), "-g", options)
 
 
 # Kubernetes

@@ -67,7 +67,11 @@ def _notes(response: httpx.Response, *, stream: bool) -> list[Json]:
     return json.loads(comment[2:])["notes"]
 
 
-@pytest.fixture(params=ROUTES, ids=lambda route: f"{route[0]}-{route[1]}-{'stream' if route[2] else 'plain'}")
+def route_id(route: tuple[Name, Name, bool]) -> str:
+    return f"{route[0]}-{route[1]}-{'stream' if route[2] else 'plain'}"
+
+
+@pytest.fixture(params=ROUTES, ids=route_id)
 def turn(request: pytest.FixtureRequest, repairing: Gateway, upstream: Upstream, http: httpx.Client) -> Turn:
     return Turn(repairing, upstream, http, request.param)
 
@@ -106,20 +110,18 @@ def test_check_notes_and_pass_does_not_look(turn: Turn):
     assert turn(call, rule="pass") == (calls, [])
 
 
-@pytest.fixture
-def textual(turn: Turn) -> Turn:
-    """Routes on which arguments that are no object can be told at all."""
-    if (turn._kind, turn._stream) == ("messages", False):
-        pytest.skip("a plain message holds objects")
-    return turn
+TEXTUAL = [route for route in ROUTES if route[1:] != ("messages", False)]
+"""Routes on which arguments that are no object can be told at all; a plain message holds objects."""
+textual = pytest.mark.parametrize("turn", TEXTUAL, indirect=True, ids=route_id)
 
 
+@textual
 @pytest.mark.parametrize(
     ("text", "expected", "fix"),
     [("{'city': 'Oslo'}", {"city": "Oslo"}, "quotes"), ('{"city":"Oslo"', {"city": "Oslo"}, "brackets")],
 )
-def test_text_that_is_nearly_json_is_mended(textual: Turn, text: str, expected: Json, fix: str):
-    calls, notes = textual(book(text), book('{"city":"Bonn"}', "call_b"))
+def test_text_that_is_nearly_json_is_mended(turn: Turn, text: str, expected: Json, fix: str):
+    calls, notes = turn(book(text), book('{"city":"Bonn"}', "call_b"))
     assert [(json.loads(arguments), whole) for arguments, whole in calls] == [
         (expected, True),
         ({"city": "Bonn"}, True),
@@ -127,8 +129,9 @@ def test_text_that_is_nearly_json_is_mended(textual: Turn, text: str, expected: 
     assert notes == [repaired(fix)]
 
 
-def test_a_call_that_was_cut_is_never_made_whole(textual: Turn):
-    calls, notes = textual(book('{"city":"Oslo"', whole=False), end="length")
+@textual
+def test_a_call_that_was_cut_is_never_made_whole(turn: Turn):
+    calls, notes = turn(book('{"city":"Oslo"', whole=False), end="length")
     assert [whole for _, whole in calls] == [False]
     assert [note["code"] for note in notes] == ["call_incomplete"]
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
+from tests.support import processes
 from tests.support.app_server import Workers, done, say
 from tests.support.app_server import calls as codex_calls
 from tests.support.console import ConsoleClient
@@ -222,7 +222,7 @@ def test_a_background_turn_is_kept(gateway, upstream, console):
     assert 500 <= found["row"]["first_ms"] <= found["row"]["ms"], "that it is queued is nothing of the model"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are looked at in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="another platform: workers are looked at in /proc")
 def test_a_run_that_another_worker_took_over_is_watched_like_any_other(tmp_path: Path):
     fleet = Fleet(tmp_path, '[store]\nurl = "sqlite:kept.db"\nlease = 1\n')
     try:
@@ -280,7 +280,7 @@ def test_a_recording_can_be_replayed(gateway, upstream, console, tmp_path):
     assert answer.headers["content-disposition"] == f'attachment; filename="{row["id"]}.jsonl"'
     path = tmp_path / "turn.jsonl"
     path.write_bytes(answer.content)
-    shown = subprocess.run(
+    shown = processes.run(
         [sys.executable, "-m", "toolwire", "replay", str(path)], capture_output=True, text=True, check=True, timeout=120
     )
     assert "get_weather" in shown.stdout
@@ -501,7 +501,7 @@ def test_a_backend_can_be_checked_and_its_report_is_shown(gateway, console):
     assert "sandbox" in report.headers["content-security-policy"]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are looked at in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="another platform: workers are looked at in /proc")
 def test_all_workers_together_capture_as_many_turns_as_were_asked_for(tmp_path: Path):
     fleet = Fleet(tmp_path, '[[keys]]\nname = "ann"\nkey = "ann-key-123456"\nconsole = true\n')
     try:
@@ -524,7 +524,7 @@ def capturing(console: ConsoleClient) -> list[int]:
     return [worker["capturing"] for worker in console.get("turns")["workers"]]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="workers are looked at in /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="another platform: workers are looked at in /proc")
 def test_every_worker_shows_the_turns_of_all(tmp_path: Path):
     fleet = Fleet(tmp_path)
     try:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from tests.support import processes
 from tests.support.console import ConsoleClient
 from tests.support.fleet import until
 from tests.support.frames import completed, created, stream, text
@@ -629,12 +630,11 @@ def test_what_is_kept_is_bounded_in_bytes(tmp_path: Path, state: Path):
 
 
 def test_a_wrong_setting_is_one_clear_line(tmp_path: Path):
-    import subprocess
     import sys
 
     path = tmp_path / "toolwire.toml"
     path.write_text('[console]\nmax_size = "much"\n')
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "toolwire", "serve", "--config", str(path)],
         capture_output=True,
         text=True,

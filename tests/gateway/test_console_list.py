@@ -134,7 +134,7 @@ def ask_many(url: str, count: int) -> None:
 def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """What a browser saw of ten thousand turns."""
     if sys.platform != "linux":
-        pytest.skip("workers are looked at in /proc")
+        pytest.skip("another platform: workers are looked at in /proc")
     fleet = Fleet(tmp_path_factory.mktemp("console-many"))
     try:
         with ConsoleClient(fleet) as console:

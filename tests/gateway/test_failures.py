@@ -180,10 +180,10 @@ def test_nothing_is_asked_again_after_content_came(http, start, upstream, pause)
 
 
 def test_a_backend_that_asks_for_a_long_pause_is_not_asked_again(http, start, upstream):
-    upstream.replies["later"] = Reply([b"{}"], 429, "application/json", {"retry-after": "120"})
+    upstream.replies["a long pause"] = Reply([b"{}"], 429, "application/json", {"retry-after": "120"})
     gateway = start(backend(upstream.url).replace("retries = 0", "retries = 2"))
-    assert post(http, gateway, "up/later").headers["retry-after"] == "120"
-    assert len(upstream.of("later")) == 1
+    assert post(http, gateway, "up/a long pause").headers["retry-after"] == "120"
+    assert len(upstream.of("a long pause")) == 1
 
 
 TIMEOUTS = "[timeouts]\nconnect = 5\nfirst_byte = {first_byte}\nidle = {idle}\nprogress = {progress}\ntotal = {total}\n"

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ import pytest
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
+from tests.support import processes
 from tests.support.backend_writers import STREAMED, refusal, reply
 from tests.support.checked import responses_faults
 from tests.support.client_readers import PATHS, Refused, shape_faults
@@ -1114,7 +1114,7 @@ def complaint(folder: Path, shed: Path, config: str) -> tuple[int, list[str]]:
     """How a gateway with these settings ends, and what it says."""
     (folder / "toolwire.toml").write_text(config)
     clean = {key: value for key, value in os.environ.items() if key not in PROXIES}
-    done = subprocess.run(
+    done = processes.run(
         [sys.executable, "-m", "toolwire", "serve", "--config", "toolwire.toml", "--port", "0"],
         env={**clean, "PYTHONPATH": str(shed)},
         cwd=folder,

@@ -31,7 +31,7 @@ MODULES = (
 """What Python, we and our tools import, or try to."""
 
 each_program = pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to others")
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="another user: only root can give files to others")
 
 
 class Clone:

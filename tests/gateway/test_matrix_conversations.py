@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.test_matrix import case_id
 from tests.support.conversations import AGENTS, CLIENTS, Client, Result, ScriptedConversation, Step, Strict, dialect_of
+from tests.support.pairs import pairwise
 from tests.support.routes import Routes
 from tests.support.scripts import FIND, LOOK, NAMES, Calls, Declared, Declines, Name, Says, Script, Thinks, truth
 from tests.support.transcripts import expected, transcript
@@ -68,17 +70,16 @@ CONVERSATIONS: dict[str, ScriptedConversation] = {
 }  # fmt: skip
 
 
-def cases() -> list[Any]:
-    return [
-        pytest.param(name, client, kind, stream, id=f"{name}-{client}-{kind}-{way}")
-        for name, conversation in CONVERSATIONS.items()
-        for client in conversation.clients
-        for kind in conversation.kinds
-        for way, stream in (("streamed", True), ("plain", False))
-    ]
+CASES = [
+    (name, client, kind, stream)
+    for name, conversation in CONVERSATIONS.items()
+    for client in conversation.clients
+    for kind in conversation.kinds
+    for stream in (True, False)
+]
 
 
-@pytest.mark.parametrize(("name", "client", "kind", "stream"), cases())
+@pytest.mark.parametrize(("name", "client", "kind", "stream"), pairwise(CASES, case_id))
 def test_a_conversation_goes_on(routes: Routes, name: str, client: Client, kind: Name, stream: bool):
     conversation, model = CONVERSATIONS[name], f"talks {name} {client} {kind} {stream}"
     service = Strict(kind, [step.turn for step in conversation.steps], stream=stream)

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support import processes
 from tests.support.fold import fold_chat
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import Gateway, backend, chat_body, read_sse, tool
@@ -22,7 +23,7 @@ FIND = [tool("find", q={"type": "string"})]
 
 
 def toolwire(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return processes.run(
         [sys.executable, "-m", "toolwire", *args], capture_output=True, text=True, cwd=cwd, timeout=30, check=False
     )
 
@@ -127,7 +128,7 @@ def test_a_port_in_use_is_one_clear_line_and_exit_2(gateway: Gateway, tmp_path):
 
 def test_a_wrong_flag_is_named(tmp_path):
     env = {"PATH": "/usr/bin", "PROXY_TOOL_BLOCK_MAX": "many"}
-    result = subprocess.run(
+    result = processes.run(
         [sys.executable, "-m", "toolwire", "serve"],
         capture_output=True,
         text=True,
@@ -189,7 +190,7 @@ def test_names_in_a_log_line_are_short_and_have_no_control_characters(http, star
 def test_a_log_that_nobody_reads_stops_nothing(http, tmp_path):
     (tmp_path / "toolwire.toml").write_text('[store]\nurl = "memory:"\n')
     command = [sys.executable, "-m", "toolwire", "serve", "--config", "toolwire.toml", "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path)
+    process = processes.Popen(command, stderr=subprocess.PIPE, cwd=tmp_path)
     assert process.stderr is not None
     try:
         while not (line := process.stderr.readline()).startswith(b"toolwire ready on "):

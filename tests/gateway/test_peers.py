@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import processes
 from toolwire.gateway import peers as module
 from toolwire.gateway.peers import PeerFailed, PeerGone, Peers, PeerServer
 
@@ -181,7 +182,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
 def test_a_process_that_is_stopped_or_killed_is_gone(folder, number):
     """A stopped one still takes connections; a killed one leaves its socket behind."""
-    process = subprocess.Popen([sys.executable, "-c", PEER, str(folder), OTHER], stdout=subprocess.PIPE)
+    process = processes.Popen([sys.executable, "-c", PEER, str(folder), OTHER], stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         assert process.stdout.readline() == b"ready\n"

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support import processes
 from tests.support.gateway import Gateway, Responses, text_of
 from tests.support.postgres import NEWEST, Server, binaries, database
 from toolwire.backends import demo
@@ -48,7 +49,7 @@ def serve(tmp_path: Path, text: str, **environment: str) -> "subprocess.Complete
     path.write_text(text)
     command = [sys.executable, "-m", "toolwire", "serve", "--config", str(path), "--port", "0"]
     given = {**os.environ, **environment}
-    return subprocess.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return processes.run(command, env=given, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_what_one_gateway_keeps_another_one_continues_and_deletes(tmp_path, http, database_url):

@@ -1,7 +1,6 @@
 """State: responses that are kept, continued, replayed, cancelled and deleted, by nobody but their owner."""
 
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support import processes
 from tests.support.checked import responses_faults
 from tests.support.frames import call, completed, created, rs, stream, text
 from tests.support.gateway import (
@@ -1400,7 +1400,7 @@ def test_a_restart_keeps_what_is_in_a_file(http, start):
 def test_a_store_that_cannot_be_used_is_one_clear_line_and_exit_2(tmp_path):
     (tmp_path / "kept.db").write_bytes(b"This is a letter, not a database. " * 100)
     (tmp_path / "toolwire.toml").write_text('[store]\nurl = "sqlite:kept.db"\n')
-    result = subprocess.run(
+    result = processes.run(
         [sys.executable, "-m", "toolwire", "serve", "--port", "0"],
         capture_output=True,
         text=True,

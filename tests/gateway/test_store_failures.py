@@ -16,6 +16,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
+from tests.support import processes
 from tests.support.checked import responses_faults
 from tests.support.frames import call, completed, created, stream, text
 from tests.support.gateway import (
@@ -417,7 +418,7 @@ def test_a_file_that_is_replaced_is_noticed_and_used(fresh, tmp_path):
 def serve(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "toolwire", "serve", "--config", "toolwire.toml", "--port", "0"]
     given = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=given, timeout=60, check=False)
+    return processes.run(command, capture_output=True, text=True, cwd=folder, env=given, timeout=60, check=False)
 
 
 def test_two_gateways_on_one_file_see_what_the_other_keeps(fresh, start):

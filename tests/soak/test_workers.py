@@ -8,7 +8,7 @@ import pytest
 from tests.soak.conftest import Rows
 from tests.support.fleet import Asking, Fleet, ask, until
 
-pytestmark = [pytest.mark.soak, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+pytestmark = [pytest.mark.soak, pytest.mark.skipif(sys.platform != "linux", reason="another platform: reads /proc")]
 
 MEMORY = 20.0
 """MB that an additional idle worker may take."""

@@ -1,4 +1,4 @@
-"""The engines that the contract is for. Another one is one more function in `ENGINES`."""
+"""The engines that the contract is for. Another one is one more function in `ENGINES`; `tests/system/store` has more."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.on_postgres import behind_pooler, databases, on_oldest_postgres, on_postgres  # noqa: F401 - a fixture
+from tests.store.on_postgres import databases, on_postgres  # noqa: F401 - a fixture
 from tests.store.place import BRIEF, DAY, LONG, PLENTY, Loop, Place, Users
 from tests.store.processes import Process
 from toolwire.memory.sqlite import SqliteStore
@@ -93,8 +93,6 @@ ENGINES: dict[str, Callable[[pytest.FixtureRequest], AbstractContextManager[Plac
     "sqlite-memory": in_memory,
     "sqlite-three-processes": shared_file,
     "postgres": on_postgres,
-    "oldest-postgres": on_oldest_postgres,
-    "postgres-behind-pooler": behind_pooler,
 }
 
 

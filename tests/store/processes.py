@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.store.worker import read, write
+from tests.support import processes
 from toolwire.memory.store import Overtaken, StoreFailed, TooLarge
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +20,7 @@ class Process:
     """A worker process with any number of stores."""
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen(
+        self.process = processes.Popen(
             [sys.executable, "-m", "tests.store.worker"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self._numbers = itertools.count()

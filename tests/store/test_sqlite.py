@@ -594,7 +594,7 @@ def test_a_directory_in_which_nothing_can_be_written_is_a_clear_error(tmp_path, 
     if os.access(folder, os.W_OK):  # root may write everywhere, but not here
         folder = Path("/proc")
     if not folder.exists():
-        pytest.skip("there is no directory that this user cannot write to")
+        pytest.skip("another platform: there is no directory that this user cannot write to")
     with opener(f"sqlite:{folder / 'kept.db'}", clock) as opened, pytest.raises(StoreFailed):
         opened().store.check()
 

@@ -12,6 +12,7 @@ import pytest
 from tests.store.examples import ANN, BEN, events, ids_of, item, items, joined, put, queued, record
 from tests.store.place import DAY, LONG, PLENTY, Loop, Users, call, wait_until
 from tests.store.processes import Process
+from tests.support import processes
 from toolwire.memory.file import StoreFile, file_system_of
 from toolwire.memory.sqlite import SqliteStore, engine
 from toolwire.memory.sqlite.schema import VERSION
@@ -210,7 +211,7 @@ else:
 
 def old_gateway(file: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-c", OLD_GATEWAY, f"{file}-lock"]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return processes.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def said(process: "subprocess.Popen[str]") -> str:
@@ -270,7 +271,7 @@ def test_a_check_leaves_nothing_open_so_that_the_process_can_be_forked(loop, fil
     store = alone(loop, file)
     put(store, "r1")
     store.close()
-    subprocess.run([sys.executable, "-c", FORKS, str(file)], check=True, timeout=120)
+    processes.run([sys.executable, "-c", FORKS, str(file)], check=True, timeout=120)
 
 
 def test_members_of_an_earlier_start_of_the_machine_are_dead(loop, file):

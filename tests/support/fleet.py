@@ -34,12 +34,21 @@ class Fleet(Gateway):
 
     own_session = True
 
-    def __init__(self, folder: Path, config: str = "", workers: int = 2, patch: str = "", **environment: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        config: str = "",
+        workers: int = 2,
+        patch: str = "",
+        *,
+        fresh: bool = False,
+        **environment: str,
+    ) -> None:
         """`patch` is code that runs first: a shorter time, or a mutant."""
         self.path = folder / "toolwire.toml"
         if patch:
             self.program = (sys.executable, "-c", f"{patch}\nfrom toolwire.cli import main; main()")
-        super().__init__(folder, _with_store(config), ("--workers", str(workers)), **environment)
+        super().__init__(folder, _with_store(config), ("--workers", str(workers)), fresh=fresh, **environment)
 
     def configure(self, config: str) -> None:
         self.path.write_text(_with_store(config))

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 
+from tests.support import processes
 from tests.support.upstream import Pause
 
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
@@ -29,12 +30,14 @@ class Gateway:
     own_session = False
     """Whether it has no terminal, also where the tests have one."""
 
-    def __init__(self, folder: Path, config: str = "", args: tuple[str, ...] = (), **environment: str) -> None:
+    def __init__(
+        self, folder: Path, config: str = "", args: tuple[str, ...] = (), *, fresh: bool = False, **environment: str
+    ) -> None:
         path = folder / "toolwire.toml"
         path.write_text(with_store(config))
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("PROXY_", "OPENAI_", "CODEX_"))}
         clean = {key: value for key, value in clean.items() if key not in PROXIES}
-        self.process = subprocess.Popen(
+        self.process = processes.Popen(
             [*self.program, "serve", "--config", str(path), "--port", "0", *args],
             env={**clean, **environment},
             stderr=subprocess.PIPE,
@@ -42,6 +45,7 @@ class Gateway:
             cwd=folder,
             text=True,
             start_new_session=self.own_session,
+            fresh=fresh,
         )
         self.log: list[str] = []
         self._console: list[str] = []

@@ -9,8 +9,8 @@ import openai
 import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
-from tests.clients.recording_client import GET_WEATHER, output_of, user, watched_client
-from tests.clients.turns import ANSWER, QUESTION, RESULT, USAGE, turn
+from tests.sdk.recording_client import GET_WEATHER, output_of, user, watched_client
+from tests.sdk.turns import ANSWER, QUESTION, RESULT, USAGE, turn
 from tests.support.frames import completed, created, stream, text
 from tests.support.upstream import Hold, Pause, Reply, Upstream
 

@@ -8,7 +8,7 @@ import httpx
 import msgspec
 import pytest
 
-from tests.clients.recording_client import (
+from tests.sdk.recording_client import (
     GET_TIME,
     GET_WEATHER,
     RUN,
@@ -17,7 +17,7 @@ from tests.clients.recording_client import (
     schema_faults,
     stream_faults,
 )
-from tests.clients.turns import QUESTION, TURNS
+from tests.sdk.turns import QUESTION, TURNS
 from tests.support.checked import responses_faults
 from tests.support.schemas import response_errors
 from toolwire.backends.demo import MODELS

@@ -13,7 +13,7 @@ from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import Gate, backend, chat_body, read_sse
 from tests.support.upstream import Reply, Upstream
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="another platform: reads /proc")
 
 FULL = """
 import errno, os, socket

@@ -10,8 +10,8 @@ import pytest
 from openai.resources.responses.responses import ResponsesConnection
 from openai.types.responses import Response
 
-from tests.clients.recording_client import GET_TIME, GET_WEATHER, RUN, SETTINGS, output_of, schema_faults
-from tests.clients.turns import ANSWER, QUESTION, RESULT, TURNS
+from tests.sdk.recording_client import GET_TIME, GET_WEATHER, RUN, SETTINGS, output_of, schema_faults
+from tests.sdk.turns import ANSWER, QUESTION, RESULT, TURNS
 from tests.support.checked import responses_faults
 from tests.support.upstream import Upstream
 from toolwire.check.turns.responses_items import CLOSINGS

@@ -10,7 +10,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 
-from tests.clients.turns import ANSWER, QUESTION, RESULT, TIME, TURNS, UNICODE, WEATHER
+from tests.sdk.turns import ANSWER, QUESTION, RESULT, TIME, TURNS, UNICODE, WEATHER
 
 Ask = Callable[..., ChatCompletion]
 USER = {"role": "user", "content": QUESTION}

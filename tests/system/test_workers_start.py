@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import processes
 from tests.support.fleet import PATIENCE, STORE, signal_to, until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="another platform: reads /proc")
 
 TOOLS = '[gateway_tools]\ntools = ["late:find"]\n'
 QUICK = "import toolwire.gateway.workers.supervisor as supervisor; supervisor.TICK = 0.3\n"
@@ -53,7 +54,7 @@ def begin(tmp_path: Path) -> "Iterator[Callable[..., subprocess.Popen[str]]]":
         (tmp_path / "toolwire.toml").write_text(config + STORE)
         program = (sys.executable, "-c", f"{patch}\nfrom toolwire.cli import main; main()")
         command = [*program, "serve", "-c", "toolwire.toml", "--port", "0", "--workers", "2"]
-        process = subprocess.Popen(
+        process = processes.Popen(
             command,
             cwd=tmp_path,
             stderr=subprocess.PIPE,
@@ -215,6 +216,6 @@ sys.meta_path.insert(0, Finder())
 
 
 def test_sighup_while_the_program_is_loaded_is_a_reload_after_it(start_fleet):
-    fleet = start_fleet(patch=HANGUP_WHILE_LOADING)
+    fleet = start_fleet(patch=HANGUP_WHILE_LOADING, fresh=True)
     fleet.wait_for("reload", state="done")
     assert fleet.lines("worker") == []

@@ -10,7 +10,7 @@ import pytest
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-from tests.clients.recording_client import (
+from tests.sdk.recording_client import (
     GET_TIME,
     GET_WEATHER,
     RUN,
@@ -19,7 +19,7 @@ from tests.clients.recording_client import (
     watched_async_client,
     watched_client,
 )
-from tests.clients.turns import ANSWER, QUESTION, RESULT, TURNS, UNICODE, turn
+from tests.sdk.turns import ANSWER, QUESTION, RESULT, TURNS, UNICODE, turn
 from tests.support.frames import text
 from tests.support.upstream import Upstream
 

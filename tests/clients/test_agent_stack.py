@@ -47,6 +47,7 @@ from tests.clients.app_server import (
     worker_of,
 )
 from tests.clients.codex import needs_codex
+from tests.support import processes
 from tests.support.frames import call as whole_call
 from tests.support.frames import call_item, completed, created, rs, stream, text
 from tests.support.gateway import Gate
@@ -675,7 +676,7 @@ class Shell:
         self._options = ("--json", "--backend", backend, "--model", model, "--approve", "never")
 
     def start(self, prompt: str, *more: str) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
+        return processes.Popen(
             (*PROGRAM, "run", prompt, *self._options, *more),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

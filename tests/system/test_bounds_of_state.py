@@ -157,7 +157,7 @@ def memory_of(gateway: Gateway) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="another platform: needs /proc")
 def test_many_lanes_and_many_small_requests_leave_no_memory_behind(upstream, tmp_path):
     gateway = Gateway(tmp_path, '[server]\nmax_body = "4MB"\n' + backend(upstream.url))
     upstream.replies["hi"] = SAYS_HI
@@ -171,7 +171,7 @@ def test_many_lanes_and_many_small_requests_leave_no_memory_behind(upstream, tmp
     assert grown < 60_000_000, "less than the messages together"
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="another platform: needs /proc")
 def test_a_socket_keeps_nothing_of_a_message_that_was_refused(tmp_path):
     gateway = Gateway(tmp_path)
     with ExitStack() as stack:

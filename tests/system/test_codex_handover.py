@@ -29,7 +29,7 @@ from tests.support.fleet import PATIENCE, Fleet, signal_to, until
 from tests.support.gateway import calls_of, good, response_body, text_of, tool
 from tests.support.scripts import Name, Script, Seen
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="another platform: reads /proc")
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ import httpx
 import msgspec
 import pytest
 
-from tests.clients.turns import TIME, TURNS, WEATHER
+from tests.sdk.turns import TIME, TURNS, WEATHER
 from tests.support.fold import fold_chat
 from tests.support.gateway import read_sse
 from tests.support.shapes import chunk_errors, completion_errors, error_errors

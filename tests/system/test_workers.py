@@ -17,12 +17,13 @@ import httpx
 import pytest
 
 from tests.agent.terminal import Terminal
+from tests.support import processes
 from tests.support.fleet import PATIENCE, STORE, Asking, Fleet, ask, loaded_at_most, signal_to, until
 from tests.support.frames import completed, created, stream, text
 from tests.support.gateway import Gate, backend, chat_body, read_sse
 from tests.support.upstream import Reply, Upstream
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="another platform: reads /proc")
 
 TURNS = 'toolwire_turns_total{backend="demo",dialect="chat",status="200"}'
 QUICK = "import toolwire.gateway.workers.supervisor as supervisor; supervisor.TICK = 0.7"
@@ -40,7 +41,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, upstream: Upstream) -> Itera
 def serve(folder: Path, *options: str, patch: str = "", **environment: str) -> "subprocess.CompletedProcess[str]":
     """A start that fails."""
     command = [*Fleet.program, "serve", "-c", "toolwire.toml", "--port", "0", *options]
-    return subprocess.run(
+    return processes.run(
         command,
         cwd=folder,
         capture_output=True,

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import openai
 
-from tests.clients.turns import TIME, WEATHER
+from tests.sdk.turns import TIME, WEATHER
 from tests.support.checked import responses_faults
 from tests.support.gateway import Gateway
 from tests.support.schemas import event_errors, response_errors

@@ -1,0 +1,37 @@
+"""Pairwise selection: a small part of a product of factors in which any two values that can meet do meet.
+
+A fault that needs two factors to show shows there. The rest of the product runs in `make soak`.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+Pair = tuple[int, Any, int, Any]
+
+
+def pairs_of(row: Sequence[Any]) -> set[Pair]:
+    """All pairs of values in a row, with their columns."""
+    return {(*one, *two) for one, two in combinations(enumerate(row), 2)}
+
+
+def covering(rows: Sequence[Sequence[Any]]) -> set[int]:
+    """Indexes of rows that together hold every pair, chosen greedily and always alike."""
+    missing = {pair for row in rows for pair in pairs_of(row)}
+    chosen: set[int] = set()
+    while missing:
+        best = max(range(len(rows)), key=lambda index: (len(pairs_of(rows[index]) & missing), -index))
+        missing -= pairs_of(rows[best])
+        chosen.add(best)
+    return chosen
+
+
+def pairwise(rows: Sequence[Sequence[Any]], name: Callable[[Sequence[Any]], str]) -> list[Any]:
+    """Parameters for every row; those beyond a covering part bear the mark `soak`."""
+    chosen = covering(rows)
+    return [
+        pytest.param(*row, id=name(row), marks=() if index in chosen else pytest.mark.soak)
+        for index, row in enumerate(rows)
+    ]

@@ -1,0 +1,3 @@
+"""`tests/store/test_contract_runs.py` on further engines."""
+
+from tests.store.test_contract_runs import *  # noqa: F403
