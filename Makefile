@@ -6,6 +6,7 @@ BIN := .venv/bin
 INSTALL = $(if $(UV),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check)
 PYTEST = $(BIN)/python -m pytest --dist worksteal --durations 25
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+unexport PYTHONDONTWRITEBYTECODE # without compiled files every process of the tests compiles everything anew
 ARGS ?=
 
 .DEFAULT_GOAL := help
