@@ -37,8 +37,11 @@ check: .venv/.ready-dev ## Style, types and layers
 	@$(BIN)/pyright
 	@$(BIN)/lint-imports
 
-coverage: .venv/.ready-dev ## Lines of the pure packages that no test runs; fails below 99 %
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --cov --cov-report term tests/unit tests/museum tests/check/test_turns*.py tests/check/test_judges.py $(ARGS)
+coverage: .venv/.ready-dev ## Statements that the tests of `make test` run, by package, processes included
+	@rm -f .coverage .coverage.*
+	@$(BIN)/coverage run -m pytest -q -n 4 --dist worksteal $(ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/python scripts/coverage_report.py
 
 fix: .venv/.ready-dev ## Let ruff repair what it can
 	@$(BIN)/ruff check --fix .
