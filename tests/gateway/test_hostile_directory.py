@@ -26,7 +26,7 @@ MODULES = (
     "uvicorn",
     "aiohttp",
     "mcp",
-    "structlog",
+    "click",
 )
 """What Python, we and our tools import, or try to."""
 
