@@ -21,7 +21,6 @@ MODULES = (
     "usercustomize",
     "mytools",
     "yaml",
-    "typer",
     "rich",
     "uvicorn",
     "aiohttp",

@@ -7,8 +7,8 @@ import stat
 from contextlib import closing
 from pathlib import Path
 
+import click
 import msgspec
-import typer
 
 from toolwire.cli.health_backends import ask_backend
 from toolwire.cli.health_codex import codex_here
@@ -34,7 +34,7 @@ class Finding(msgspec.Struct, frozen=True):
 def shown(finding: Finding, width: int, *, coloured: bool) -> str:
     """The line, whose name takes so many columns."""
     mark = "✓" if finding.is_good else "✗"
-    painted = typer.style(mark, fg="green" if finding.is_good else "red") if coloured else mark
+    painted = click.style(mark, fg="green" if finding.is_good else "red") if coloured else mark
     return f"{painted} {clean(f'{finding.name:{width}}  {finding.text}')}"
 
 
