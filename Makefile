@@ -3,7 +3,7 @@
 PYTHON ?= python3.13 python3.12 python3.11 python3.14 python3
 UV := $(shell command -v uv 2>/dev/null)
 BIN := .venv/bin
-INSTALL = $(if $(UV),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile)
+INSTALL = $(if $(UV),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check)
 EXTRAS ?=
 ARGS ?=
 

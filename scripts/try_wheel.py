@@ -41,7 +41,7 @@ def make_environment(folder: Path, wheel: Path) -> Path:
     if shutil.which("uv"):
         install = ["uv", "pip", "install", "--python", str(python)]
     else:
-        install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-compile"]
+        install = [sys.executable, "-m", "pip", "--python", str(python), "install"]
     subprocess.run([*install, "--quiet", "--constraint", str(ROOT / "requirements.txt"), str(wheel)], check=True)
     return python
 
