@@ -75,7 +75,7 @@ clients:
 	echo "Toolwire needs Python 3.11 or newer with venv and pip (Debian: apt install python3-venv)." >&2; exit 1
 
 .venv/.ready: .venv/bin/python requirements.txt pyproject.toml
-	@echo "Installing $$(grep -c '==' requirements.txt) packages from requirements.txt with $(if $(UV),uv,pip); the first time this takes about half a minute" >&2
+	@echo "Installing $$(grep -c '==' requirements.txt) packages from requirements.txt with $(if $(UV),uv: a few seconds,pip: about half a minute), the first time" >&2
 	@$(INSTALL) -r requirements.txt
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
