@@ -1,21 +1,22 @@
 # `make` alone explains the targets.
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
-	command -v $$p >/dev/null && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# The first of these that is there and new enough makes the virtual environment.
+PYTHON ?= python3.13 python3.12 python3.11 python3.14 python3
 UV := $(shell command -v uv 2>/dev/null)
 BIN := .venv/bin
 INSTALL = $(if $(UV),uv pip install --quiet --python $(BIN)/python,$(BIN)/python -m pip install --quiet --disable-pip-version-check)
 PYTEST = $(BIN)/python -m pytest --dist worksteal --durations 25
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE # without compiled files every process of the tests compiles everything anew
+EXTRAS ?=
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test system clients check fix coverage bench smoke soak dist lock clean
+.PHONY: help setup serve test system clients check fix coverage bench smoke soak wheel dist lock clean
 
 help: ## Explain the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
-setup: .venv/.ready ## A virtual environment with pinned dependencies; reused while nothing changed
+setup: .venv/.ready $(if $(EXTRAS),.venv/.ready-with-$(EXTRAS)) ## A virtual environment with pinned dependencies (options: make setup EXTRAS=mcp,postgres)
 
 serve: setup ## Run the gateway (options: make serve ARGS="--port 9000")
 	@$(BIN)/toolwire serve $(ARGS)
@@ -56,10 +57,14 @@ smoke: .venv/.ready-dev ## Structured and textual calls, streamed and plain, aga
 soak: .venv/.ready-dev tests/clients/js/node_modules/.installed ## Long runs: fuzzing, leaks, the whole matrix, attacks with a ceiling for each
 	@$(PYTEST) -m soak --hypothesis-profile soak -n 2 --dist loadgroup tests $(ARGS)
 
-dist: .venv/.ready-dev ## Build the source archive and the wheel, and try the wheel
+wheel: .venv/.ready-build ## Build the source archive and the wheel into dist/
 	@rm -rf dist build
 	@$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist'); build_meta.build_wheel('dist')" >/dev/null
-	@$(BIN)/python -m pytest -q tests/gateway/test_package.py
+	@rm -rf build
+	@ls dist/*
+
+dist: wheel ## Build them, and try the wheel in a clean environment
+	@$(BIN)/python scripts/try_wheel.py dist/*.whl
 
 lock: .venv/.ready-dev ## Pin the newest dependencies that fit
 	@$(BIN)/python scripts/lock.py
@@ -73,17 +78,29 @@ tests/clients/js/node_modules/.installed: tests/clients/js/package-lock.json .ve
 	@touch $@
 
 .venv/bin/python:
-	@test -n "$(PYTHON)" || { echo "Toolwire needs Python 3.11 or newer with venv and pip (Debian: apt install python3-venv)." >&2; exit 1; }
-	@echo "Making a virtual environment in .venv, with $$($(PYTHON) --version)" >&2
-	@$(PYTHON) -m venv .venv
+	@echo "Making a virtual environment in .venv; this is done once" >&2
+	@for each in $(PYTHON); do \
+		$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+		$(if $(UV),exec uv venv --quiet --seed --python "$$(command -v $$each)" .venv,$$each -c 'import venv, ensurepip' 2>/dev/null && exec $$each -m venv .venv); \
+	done; \
+	echo "Toolwire needs Python 3.11 or newer with venv and pip (Debian: apt install python3-venv)." >&2; exit 1
 
 .venv/.ready: .venv/bin/python requirements.txt pyproject.toml
-	@echo "Installing $$(grep -c '==' requirements.txt) packages from requirements.txt: half a minute, the first time" >&2
+	@echo "Installing $$(grep -c '==' requirements.txt) packages from requirements.txt with $(if $(UV),uv: a few seconds,pip: about half a minute), the first time" >&2
 	@$(INSTALL) -r requirements.txt
 	@$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/.ready-dev: .venv/.ready requirements-dev.txt
-	@echo "Installing $$(grep -c '==' requirements-dev.txt) packages for tests and checks from requirements-dev.txt" >&2
+.venv/.ready-build: .venv/bin/python requirements.txt
+	@$(INSTALL) "$$(grep '^setuptools==' requirements.txt)"
+	@touch $@
+
+.venv/.ready-dev: .venv/.ready requirements-extras.txt requirements-dev.txt
+	@echo "Installing $$(cat requirements-extras.txt requirements-dev.txt | grep -c '==') packages for tests and checks from requirements-dev.txt" >&2
 	@$(INSTALL) -r requirements-dev.txt
+	@touch $@
+
+.venv/.ready-with-%: .venv/.ready requirements-extras.txt
+	@echo "Installing the extras $*" >&2
+	@$(INSTALL) --constraint requirements-extras.txt --no-build-isolation --editable '.[$*]'
 	@touch $@

@@ -1,10 +1,9 @@
-"""Pins the dependencies of pyproject.toml into requirements.txt and requirements-dev.txt, without naming any index."""
+"""Pins the dependencies of pyproject.toml into requirements*.txt, without naming any index."""
 
 import json
 import re
 import subprocess
 import sys
-import tempfile
 import tomllib
 from pathlib import Path
 
@@ -42,16 +41,22 @@ def with_conditions(pinned: list[str], wanted: list[str]) -> list[str]:
 
 
 def main() -> None:
+    """Write the files, each with what the ones before it lack; the last one includes them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    run = resolve([*project["project"]["dependencies"], *project["build-system"]["requires"]])
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as pinned:
-        pinned.write("\n".join(run))
-        pinned.flush()
-        everything = resolve([*project["dependency-groups"]["dev"], "-r", pinned.name])
-    pins = with_conditions(run, project["project"]["dependencies"])
-    (ROOT / "requirements.txt").write_text(HEAD + "\n".join(pins) + "\n")
-    extra = [line for line in everything if line not in run]
-    (ROOT / "requirements-dev.txt").write_text(HEAD + "-r requirements.txt\n" + "\n".join(extra) + "\n")
+    extras = project["project"]["optional-dependencies"]
+    wanted = {
+        "requirements.txt": [*project["project"]["dependencies"], *project["build-system"]["requires"]],
+        "requirements-extras.txt": [each for extra in sorted(extras) for each in extras[extra]],
+        "requirements-dev.txt": project["dependency-groups"]["dev"],
+    }
+    pinned: list[str] = []
+    for name, requirements in wanted.items():
+        found = resolve([*requirements, *pinned])
+        lines = with_conditions([pin for pin in found if pin not in pinned], requirements)
+        if name == "requirements-dev.txt":
+            lines = ["-r requirements.txt", "-r requirements-extras.txt", *lines]
+        (ROOT / name).write_text(HEAD + "\n".join(lines) + "\n")
+        pinned = found
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.agent.terminal import PATIENCE, PROGRAM, Terminal, environment
 from tests.agent.test_process import die_soon

@@ -1122,12 +1122,12 @@ def test_the_package_is_loaded_only_for_a_server():
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_without_the_package_a_server_is_not_running():
+def test_with_a_broken_package_a_server_is_not_running():
     program = """if True:
         import asyncio, sys
         from toolwire.agent.mcp import Server, Servers
 
-        sys.modules["mcp"] = None
+        sys.modules["mcp_types"] = None
 
         async def main():
             async with Servers([Server(name="s", command="x")], print) as servers:
@@ -1137,3 +1137,4 @@ def test_without_the_package_a_server_is_not_running():
     """
     done = processes.run([sys.executable, "-c", program], fresh=True, check=True, capture_output=True, text=True)
     assert done.stdout.startswith("s is not running: the package mcp cannot be loaded: ")
+    assert done.stdout.endswith(f"; try {sys.executable} -m pip install 'mcp>=2.3,<3'\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from tests.agent.terminal import PROGRAM, Terminal, environment
 from tests.check.faulty import Fault, Faulty, ReceivedRequest, contains, drop, html, refuse, refusing, rewritten, where

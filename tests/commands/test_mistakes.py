@@ -128,7 +128,7 @@ COMMANDS = {
     ),
     "a typo in an option": (
         ("serve", "--prot", "1"),
-        "No such option: --prot (Possible options: --host, --port). See toolwire serve --help",
+        "No such option '--prot'. (Did you mean one of: '--host', '--port'?) See toolwire serve --help",
     ),
     "a configuration that is not there": (
         ("models", "-c", "mine.toml"),

@@ -95,9 +95,10 @@ def test_the_health_check_of_the_image_works(gateway: Gateway):
 
 def test_the_extras_that_the_image_installs_are_there():
     [install] = [rest for name, rest in instructions() if name == "RUN" and "pip install" in rest]
-    [extra] = re.findall(r"\.\[(\w+)\]", install)
+    [extras] = re.findall(r"\.\[([\w,]+)\]", install)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert extra in project["optional-dependencies"]
+    assert set(extras.split(",")) == {*project["optional-dependencies"]}
+    assert re.findall(r"--constraint (\S+)", install) == ["requirements.txt", "requirements-extras.txt"]
 
 
 # Configurations
@@ -139,6 +140,63 @@ def test_what_the_services_name_is_there():
     assert ours["deploy"]["replicas"] == 2
     assert seconds(ours["stop_grace_period"]) > DRAINS
     assert set(ours["environment"]) == set(ENVIRONMENT)
+
+
+# Workflows
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+RELEASE = ROOT / ".github" / "workflows" / "release.yml"
+PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_well_formed_and_asks_for_little(path: Path):
+    rules = "{extends: default, rules: {line-length: {max: 120}, document-start: disable, truthy: {check-keys: false}, comments: {min-spaces-from-content: 1}}}"
+    clean_run(tool("yamllint"), "--strict", "--config-data", rules, str(path))
+    workflow = yaml.safe_load(path.read_text())
+    assert {*workflow} <= {"name", "on", True, "permissions", "concurrency", "env", "defaults", "jobs"}
+    assert "write" not in str(workflow["permissions"]), "a job that writes says so itself"
+    for name, job in workflow["jobs"].items():
+        assert job["timeout-minutes"] <= 120, name
+        needs = job.get("needs", [])
+        assert {*([needs] if isinstance(needs, str) else needs)} <= {*workflow["jobs"]}, name
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step), step
+            assert "${{" not in step.get("run", ""), "what others can name goes through the environment"
+            if step.get("uses", "").startswith("actions/checkout@"):
+                assert step["with"]["persist-credentials"] is False, name
+
+
+def test_targets_that_workflows_make_are_there():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for path in WORKFLOWS:
+        for job in yaml.safe_load(path.read_text())["jobs"].values():
+            named = re.findall(r"\bmake ([a-z-]+)", "\n".join(step.get("run", "") for step in job["steps"]))
+            assert {*named} <= targets, path.name
+
+
+def test_a_release_is_published_by_a_tag_after_the_tests_with_least_rights():
+    text = RELEASE.read_text()
+    workflow = yaml.safe_load(text)
+    assert (workflow[True], workflow["permissions"]) == ({"push": {"tags": ["v*"]}}, {})
+    jobs = workflow["jobs"]
+    assert {name: job["permissions"] for name, job in jobs.items()} == {
+        "build": {"contents": "read"},
+        "test": {"contents": "read"},
+        "package": {"id-token": "write"},
+        "image": {"contents": "read", "packages": "write"},
+    }
+    for name in ("package", "image"):
+        assert set(jobs[name]["needs"]) == {"build", "test"}
+        assert jobs[name]["environment"] == "release"
+    uses = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert [each for each in uses if not PINNED.fullmatch(each)] == []
+    assert len(re.findall(r"uses: \S+ # v\d+\.\d+\.\d+$", text, re.MULTILINE)) == len(uses), "each says its version"
+    assert "secrets." not in text, "trusted publishing needs no secret"
+    for step in (step for job in jobs.values() for step in job["steps"] if "run" in step):
+        clean_run("bash", "-n", "-c", step["run"])
+    for file in re.findall(r"--file (\S+)", text):
+        assert (ROOT / file).exists()
 
 
 # nginx

@@ -21,12 +21,11 @@ MODULES = (
     "usercustomize",
     "mytools",
     "yaml",
-    "typer",
     "rich",
     "uvicorn",
     "aiohttp",
     "mcp",
-    "structlog",
+    "click",
 )
 """What Python, we and our tools import, or try to."""
 

@@ -1,5 +1,6 @@
 """The package as users get it: a wheel in an environment of its own, run from an empty directory."""
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -12,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import pytest
+from scripts import try_wheel
 
 import toolwire
 from tests.support.backend_writers import reply
-from tests.support.gateway import PROXIES, chat_body
+from tests.support.gateway import PROXIES
 from tests.support.scripts import Calls, Says, Script
 from tests.support.upstream import Asked, Reply, Upstream
 
@@ -27,7 +28,10 @@ ROOT = Path(__file__).parent.parent.parent
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy, so that nothing is left in the repository."""
+    """The wheel that TOOLWIRE_TEST_WHEEL names, or one built from a copy, so that nothing is left in the repository."""
+    built = os.environ.get("TOOLWIRE_TEST_WHEEL")
+    if built:
+        return Path(built).resolve()
     copy = tmp_path_factory.mktemp("build")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -38,28 +42,48 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def plain_packages() -> set[str]:
+    """The packages that a plain installation brings, without what is needed to build."""
+    pins = (line.partition("==")[0] for line in (ROOT / "requirements.txt").read_text().splitlines() if "==" in line)
+    return {*pins} - {"setuptools"}
+
+
 @pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a clean environment that has the wheel, and only the dependencies of this one."""
-    folder = tmp_path_factory.mktemp("clean")
+def plain(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a clean environment that has the wheel and its dependencies, and nothing else.
+
+    The dependencies are links to those of this environment.
+    """
+    folder = tmp_path_factory.mktemp("plain")
     venv.create(folder, with_pip=False)
     [packages] = folder.glob("lib/python*/site-packages")
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    for name in plain_packages():
+        found = importlib.metadata.distribution(name)
+        for top in {path.parts[0] for path in found.files or () if path.parts[0] not in ("..", "__pycache__")}:
+            link = packages / top
+            if not link.exists():
+                link.symlink_to(Path(str(found.locate_file(top))))
     install = ["-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet", "--no-deps", "--no-index"]
     subprocess.run([sys.executable, *install, "--disable-pip-version-check", str(wheel)], check=True)
     return folder / "bin" / "python"
 
 
 @pytest.fixture(scope="module")
-def program(python: Path) -> Path:
-    """`toolwire` in that environment."""
-    return python.with_name("toolwire")
+def python(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment that has the wheel, and all packages of this one, which the examples need."""
+    folder = tmp_path_factory.mktemp("examples")
+    venv.create(folder, with_pip=False)
+    [packages] = folder.glob("lib/python*/site-packages")
+    [installed] = plain.parent.parent.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(f"{installed}\n{sysconfig.get_path('purelib')}\n")
+    return folder / "bin" / "python"
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     hidden = (*PROXIES, "OPENAI_API_KEY", "ANTHROPIC_API_KEY", "PYTHONPATH")
     kept = {name: value for name, value in os.environ.items() if name not in hidden}
+    kept |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # which saves loading those of this environment
     return {**kept, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path)}
 
 
@@ -73,34 +97,13 @@ def test_the_wheel_says_who_made_it_and_holds_nothing_but_the_package(wheel: Pat
     for line in ("Author: Toolwire contributors", "License-Expression: Apache-2.0", "Requires-Python: >=3.11"):
         assert line in metadata.split("\n")
     assert "Requires-Dist: aiohttp<3.15,>=3.14" in metadata
+    assert 'Requires-Dist: mcp<3,>=2.3; extra == "mcp"' in metadata
 
 
-def test_the_program_says_its_version(program: Path, tmp_path: Path, environment: dict[str, str]):
-    asked = subprocess.run(
-        [program, "--version"], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
-    )
-    assert asked.stdout == f"toolwire {toolwire.__version__}\n"
-
-
-@pytest.fixture
-def url(program: Path, tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
-    """The address of the installed gateway, which was started in an empty directory."""
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with subprocess.Popen(
-        [program, "serve", "--port", "0"], cwd=empty, env=environment, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        ready = next(line for line in process.stderr if line.startswith("toolwire ready on "))
-        yield ready.split()[-1]
-        process.terminate()
-        process.stderr.read()
-    assert not [*empty.iterdir()]
-
-
-def test_the_installed_gateway_serves_from_an_empty_directory(url: str, http: httpx.Client):
-    answer = http.post(f"{url}/v1/chat/completions", json=chat_body("demo"))
-    assert answer.json()["choices"][0]["finish_reason"] == "stop"
+def test_the_installed_program_works_in_a_plain_installation(plain: Path, tmp_path: Path):
+    """Its version, the gateway, an agent and the line about what is an extra, all from an empty directory."""
+    assert try_wheel.count_packages(plain) == len(plain_packages()) + 1
+    try_wheel.try_program(plain.with_name("toolwire"), tmp_path, toolwire.__version__)
 
 
 def loaded_by(program: str) -> set[str]:

@@ -53,7 +53,7 @@ class Clone:
         record = f'[debug]\nrecord = "{self._marks}/recorded"\n'
         self._write("toolwire.toml", evil + own + record)
         self._write("evil_tools.py", self._python("a tool module") + "tool = None\n")
-        for name in ("sitecustomize", "usercustomize", "typer", "msgspec", "toolwire", "tests"):
+        for name in ("sitecustomize", "usercustomize", "click", "msgspec", "toolwire", "tests"):
             self._write(f"{name}.py", self._python(f"{name}.py"))
         servers = {"mcpServers": {"evil": {"command": "sh", "args": ["-c", self._touch("an MCP server")]}}}
         for name in ("mcp.json", ".mcp.json", ".toolwire/mcp.json", ".vscode/mcp.json"):

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import typer
 
 from toolwire.assembly import ToolRules
 from toolwire.backends.demo import MODELS
@@ -110,7 +109,7 @@ def flags_of(command: Any) -> set[str]:
 
 def missing_commands(page: str) -> list[str]:
     """Commands and options of `toolwire`, and targets of make, that are not there."""
-    commands = typer.main.get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]
+    commands = app.commands
     options = {name: flags_of(command) for name, command in commands.items()}
     targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
     missing: list[str] = []

@@ -1,6 +1,7 @@
 """Where the store is: what is wrong with that is one line, and no password is in it."""
 
 import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from toolwire.cli.health import examine
 from toolwire.memory.postgres import PostgresStore
 from toolwire.memory.sqlite import SqliteStore
-from toolwire.turns import checks
 from toolwire.turns.masks import masked
 from toolwire.turns.settings import Settings, Store, load, make_store, opened_store
 from toolwire.turns.tables import SettingsError
@@ -83,8 +83,11 @@ def test_a_mistake_is_named_with_its_field(tmp_path, store, said):
 
 
 def test_without_the_extra_one_line_says_how_to_install_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(checks, "find_spec", lambda name: None)
-    assert fault(written(tmp_path, url=GOOD)).endswith("pip install 'toolwire[postgres]'")
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+    said = (
+        f"PostgreSQL needs the package asyncpg, which is not installed: {sys.executable} -m pip install 'asyncpg>=0.30'"
+    )
+    assert fault(written(tmp_path, url=GOOD)).endswith(said)
 
 
 def test_the_variable_is_kept_from_child_processes():

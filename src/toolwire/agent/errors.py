@@ -11,7 +11,7 @@ ToolwireError
     ├── AnswerCut         the answer ended early: `reason` is length or filter
     ├── RepeatedCalls     the model made the same call again and again, and it failed each time
     ├── OutputInvalid     the model gave no output of the type that was asked for
-    └── ServerFailed      an MCP server could not be started
+    └── ServerFailed      an MCP server could not be started, or the package mcp is not installed
 """
 
 from typing import TYPE_CHECKING
@@ -93,7 +93,7 @@ class OutputInvalid(AgentError):
 
 
 class ServerFailed(AgentError):
-    """An MCP server could not be started."""
+    """An MCP server could not be started, or the package `mcp` is not installed."""
 
     failure_code = "mcp_server_failed"
     failure_status = 502

@@ -8,8 +8,9 @@ from typing import get_args
 import msgspec
 
 from toolwire.agent.approval import Policy
+from toolwire.agent.errors import ServerFailed
 from toolwire.agent.loop import AgentConfig
-from toolwire.agent.mcp import Server, read_config
+from toolwire.agent.mcp import Server, read_config, require_package
 from toolwire.agent.model import GIVEN
 from toolwire.agent.recent import recent
 from toolwire.agent.session import Session, folder
@@ -164,8 +165,13 @@ def chosen_tools(chosen: str | None) -> Toolset:
 def chosen_servers(path: str) -> tuple[Server, ...]:
     """The MCP servers in a file; none without one."""
     try:
-        return read_config(Path(path).read_text("utf-8"), beside=Path(path).absolute().parent) if path else ()
+        servers = read_config(Path(path).read_text("utf-8"), beside=Path(path).absolute().parent) if path else ()
+        if servers:
+            require_package()
     except OSError as error:
         raise UsageError(f"--mcp: {path}: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"--mcp: {path}: {error}") from None
+    except ServerFailed as error:
+        raise UsageError(f"--mcp: {error}") from None
+    return servers

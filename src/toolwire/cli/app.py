@@ -4,55 +4,54 @@ import errno
 import io
 import os
 import sys
-from typing import Annotated
 
-import typer
+import click
 
 from toolwire import __version__
 from toolwire.cli.check import check
-from toolwire.cli.config import config_app
+from toolwire.cli.completion import install_completion_option, show_completion_option
+from toolwire.cli.config import config
 from toolwire.cli.doctor import doctor
 from toolwire.cli.env import env
 from toolwire.cli.init import init
 from toolwire.cli.launch import launch
 from toolwire.cli.models import models
-from toolwire.cli.options import say
+from toolwire.cli.options import Commands, say
 from toolwire.cli.replay import replay
 from toolwire.cli.run import run
 from toolwire.cli.serve import serve
 from toolwire.cli.sessions import sessions
-from toolwire.cli.store import store_app
+from toolwire.cli.store import store
 from toolwire.imports import without_working_directory
 
-app = typer.Typer(pretty_exceptions_enable=False, context_settings={"help_option_names": ["--help", "-h"]})
 
-
-def _show_version(asked: bool) -> None:
+def _show_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
     if asked:
         print(f"toolwire {__version__}")
-        raise typer.Exit
+        context.exit()
 
 
-@app.callback(invoke_without_command=True)
-def options(
-    context: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["--help", "-h"]})
+@click.option(
+    "--version",
+    "-V",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+@install_completion_option
+@show_completion_option
+@click.pass_context
+def app(context: click.Context) -> None:
     """A gateway for LLM tool calls."""
     if context.invoked_subcommand is None:
         print(context.get_help())
 
 
-_PASSED_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
-
-app.command()(serve)
-app.command(context_settings=_PASSED_ON)(launch)
-for command in (env, init, models, doctor, run, sessions, check, replay):
-    app.command()(command)
-app.add_typer(config_app, name="config")
-app.add_typer(store_app, name="store")
+for command in (serve, launch, env, init, models, doctor, run, sessions, check, replay, config, store):
+    app.add_command(command)
 
 
 def main() -> None:
@@ -66,13 +65,16 @@ def main() -> None:
     try:
         code = app(prog_name="toolwire", standalone_mode=False)
         sys.stdout.flush()
-    except typer.TyperException as error:
-        context: typer.Context | None = getattr(error, "ctx", None)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        code = error.exit_code
+    except click.ClickException as error:
+        context: click.Context | None = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "toolwire"
         message = error.format_message()
-        say(f"{message}{'' if message.endswith(('.', '?')) else '.'} See {path} --help")
+        say(f"{message}{'' if message.endswith(('.', '?', '?)')) else '.'} See {path} --help")
         code = error.exit_code
-    except typer.Abort:
+    except click.Abort:
         say("cancelled")
         code = 130
     except OSError as error:

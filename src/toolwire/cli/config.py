@@ -1,14 +1,15 @@
 """`toolwire config`: what is in force, and where each setting comes from."""
 
-import typer
+import click
 
-from toolwire.cli.options import AsJson, Config, say, stops_on
-
-config_app = typer.Typer(invoke_without_command=True)
+from toolwire.cli.options import Commands, config_option, json_option, say, stops_on
 
 
-@config_app.callback()
-def config(context: typer.Context, json: AsJson = False, config: Config = None) -> None:
+@click.group(cls=Commands, invoke_without_command=True)
+@json_option
+@config_option
+@click.pass_context
+def config(context: click.Context, json: bool, config: str | None) -> None:
     """Show the settings in force and where each comes from; keys are masked."""
     if context.invoked_subcommand is not None:
         context.obj = config
@@ -23,8 +24,10 @@ def config(context: typer.Context, json: AsJson = False, config: Config = None) 
     print(as_json(settings.file, found) if json else as_toml(settings.file, found))
 
 
-@config_app.command()
-def path(context: typer.Context, config: Config = None) -> None:
+@config.command()
+@config_option
+@click.pass_context
+def path(context: click.Context, config: str | None) -> None:
     """Print the path of the settings file."""
     from pathlib import Path
 

@@ -3,12 +3,14 @@
 import os
 import sys
 
-import typer
+import click
 
-from toolwire.cli.options import Config
+from toolwire.cli.options import config_option
 
 
-def doctor(config: Config = None) -> None:
+@click.command()
+@config_option
+def doctor(config: str | None) -> None:
     """Check the configuration, every backend, its key, the store, Codex and the port; each line says what to do."""
     import asyncio
 
@@ -19,4 +21,4 @@ def doctor(config: Config = None) -> None:
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     for finding in findings:
         print(shown(finding, width, coloured=coloured))
-    raise typer.Exit(0 if all(finding.is_good for finding in findings) else 1)
+    raise click.exceptions.Exit(0 if all(finding.is_good for finding in findings) else 1)

@@ -1,32 +1,31 @@
 """`toolwire env`: what a shell has to set so that a client uses the gateway."""
 
-from typing import Annotated, cast, get_args
+from typing import cast, get_args
 
-import typer
+import click
 
-from toolwire.cli.options import Config, Host, Model, Port, one_of, say, stop, stops_on
+from toolwire.cli.options import config_option, host_option, model_option, one_of, port_option, say, stop, stops_on
 
 
-def env(
-    client: Annotated[
-        str,
-        typer.Argument(
-            metavar="claude|codex|openai|anthropic",
-            help="The client; openai and anthropic are for programs with the library of one of these.",
-            autocompletion=one_of("claude", "codex", "openai", "anthropic"),
-        ),
-    ],
-    model: Model = "",
-    shell: Annotated[
-        str,
-        typer.Option(
-            "--shell", "-s", help="sh, fish or powershell.", autocompletion=one_of("sh", "fish", "powershell")
-        ),
-    ] = "",
-    host: Host = None,
-    port: Port = None,
-    config: Config = None,
-) -> None:
+@click.command()
+@click.argument(
+    "client",
+    metavar="{claude|codex|openai|anthropic}",
+    shell_complete=one_of("claude", "codex", "openai", "anthropic"),
+    help="The client; openai and anthropic are for programs with the library of one of these.",
+)
+@model_option
+@click.option(
+    "--shell",
+    "-s",
+    default="",
+    shell_complete=one_of("sh", "fish", "powershell"),
+    help="sh, fish or powershell.",
+)
+@host_option
+@port_option
+@config_option
+def env(client: str, model: str, shell: str, host: str | None, port: int | None, config: str | None) -> None:
     """Print what a shell has to set for a client, as in: eval "$(toolwire env claude)"."""
     from toolwire.cli.choice import check_model, client_setup_for, default_model
     from toolwire.cli.programs import OWN_MODELS, Client

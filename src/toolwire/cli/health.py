@@ -7,8 +7,8 @@ import stat
 from contextlib import closing
 from pathlib import Path
 
+import click
 import msgspec
-import typer
 
 from toolwire.cli.health_backends import ask_backend
 from toolwire.cli.health_codex import codex_here
@@ -18,6 +18,7 @@ from toolwire.memory.file import FileInUse, StoreFile
 from toolwire.memory.sqlite.schema import version_of
 from toolwire.memory.store import StoreFailed
 from toolwire.turns.checks import backend_faults, general_faults
+from toolwire.turns.extras import missing_extra
 from toolwire.turns.files import user_path, why_untrusted
 from toolwire.turns.routes import check_backends
 from toolwire.turns.settings import Backend, Settings, SettingsError, read
@@ -34,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True):
 def shown(finding: Finding, width: int, *, coloured: bool) -> str:
     """The line, whose name takes so many columns."""
     mark = "✓" if finding.is_good else "✗"
-    painted = typer.style(mark, fg="green" if finding.is_good else "red") if coloured else mark
+    painted = click.style(mark, fg="green" if finding.is_good else "red") if coloured else mark
     return f"{painted} {clean(f'{finding.name:{width}}  {finding.text}')}"
 
 
@@ -61,6 +62,9 @@ async def examine(config: str | None) -> list[Finding]:
 
 def _configuration(settings: Settings) -> list[Finding]:
     faults = [Finding("configuration", False, f"{settings.file}: {fault}") for fault in general_faults(settings)]
+    missing = missing_extra("mcp") if settings.gateway_tools.mcp else ""
+    if missing:
+        faults.append(Finding("configuration", False, f"{settings.file}: gateway_tools.mcp: {missing}"))
     if not settings.file:
         return [*faults, Finding("configuration", True, f"none; toolwire init writes {user_path()}")]
     path = Path(settings.file).absolute()
@@ -106,12 +110,13 @@ def _store_file(settings: Settings) -> StoreFile | None:
 async def _database(settings: Settings) -> Finding:
     """A database is asked, and nothing in it is changed."""
     place = settings.store.shown
-    try:
-        from toolwire.memory.postgres import PostgresStore
+    missing = missing_extra("postgres")
+    if missing:
+        return Finding("store", False, f"{place}: {missing}")
+    from toolwire.memory.postgres import PostgresStore
 
+    try:
         version = await PostgresStore(settings.store.place, 0, 0, pooler=settings.store.pooler).inspect()
-    except ImportError:
-        return Finding("store", False, f"{place}: pip install 'toolwire[postgres]'")
     except StoreFailed as error:
         return Finding("store", False, f"{place}: {error}")
     return Finding("store", True, f"{place}, {f'tables of version {version}' if version else 'made when it is needed'}")

@@ -1,17 +1,15 @@
 """`toolwire models`: the names that can be asked for, by backend."""
 
-from typing import Annotated
+import click
 
-import typer
-
-from toolwire.cli.options import AsJson, Config, say, stop, stops_on
+from toolwire.cli.options import config_option, json_option, say, stop, stops_on
 
 
-def models(
-    backend: Annotated[str, typer.Argument(help="Only this backend, with everything that its server has.")] = "",
-    json: AsJson = False,
-    config: Config = None,
-) -> None:
+@click.command()
+@click.argument("backend", default="", help="Only this backend, with everything that its server has.")
+@json_option
+@config_option
+def models(backend: str, json: bool, config: str | None) -> None:
     """List the models and aliases of every backend; servers are asked where globs are configured."""
     import asyncio
 
@@ -36,4 +34,4 @@ def models(
         for each in listed:
             if each.error:
                 say(f"{each.name}: {each.error}")
-    raise typer.Exit(1 if backend and listed[0].error else 0)
+    raise click.exceptions.Exit(1 if backend and listed[0].error else 0)

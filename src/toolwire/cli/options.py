@@ -4,21 +4,36 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Annotated, TypeAlias
+from pathlib import Path
 
-import typer
+import click
+from click.shell_completion import CompletionItem
 
 from toolwire.core.terminal import clean
 
-Config: TypeAlias = Annotated[
-    str | None, typer.Option("--config", "-c", help="Settings file; else ~/.config/toolwire/toolwire.toml.")
-]
-Host: TypeAlias = Annotated[str | None, typer.Option(help="The address of the gateway; else that of the settings.")]
-Port: TypeAlias = Annotated[int | None, typer.Option("--port", "-p", help="Its port; else that of the settings.")]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+PATH = click.Path(path_type=Path)
 
 
-def complete_model(incomplete: str) -> list[str]:
+class Commands(click.Group):
+    """Commands that help lists in the order in which they were added, each with its whole description."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in their order."""
+        return [*self.commands]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help or "") for name, command in self.commands.items()])
+
+
+config_option = click.option("--config", "-c", help="Settings file; else ~/.config/toolwire/toolwire.toml.")
+host_option = click.option("--host", help="The address of the gateway; else that of the settings.")
+port_option = click.option("--port", "-p", type=int, help="Its port; else that of the settings.")
+json_option = click.option("--json", is_flag=True, help="Write JSON.")
+
+
+def complete_model(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Models and aliases that the settings name; no server is asked."""
     from toolwire.turns.settings import SettingsError, read
 
@@ -28,26 +43,31 @@ def complete_model(incomplete: str) -> list[str]:
         return []
 
 
-def complete_session(incomplete: str) -> list[tuple[str, str]]:
+def complete_session(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Sessions, newest first, with their first prompt."""
     from toolwire.agent.recent import recent
     from toolwire.agent.session import folder
 
     found = (each for each in recent(folder()) if each.id.startswith(incomplete))
-    return [(each.id, " ".join(clean(each.prompt).split())[:60]) for each in islice(found, 20)]
+    return [CompletionItem(each.id, help=" ".join(clean(each.prompt).split())[:60]) for each in islice(found, 20)]
 
 
-Model: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        "--model", "-m", help="The model; else the first one of your backends.", autocompletion=complete_model
-    ),
-]
+model_option = click.option(
+    "--model",
+    "-m",
+    default="",
+    shell_complete=complete_model,
+    help="The model; else the first one of your backends.",
+)
 
 
-def one_of(*words: str) -> Callable[[str], list[str]]:
+def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     """A completion with these words."""
-    return lambda incomplete: [word for word in words if word.startswith(incomplete)]
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete
 
 
 def say(message: object) -> None:
@@ -55,10 +75,10 @@ def say(message: object) -> None:
     print(clean(f"toolwire: {message}"), file=sys.stderr, flush=True)
 
 
-def stop(message: object) -> typer.Exit:
+def stop(message: object) -> click.exceptions.Exit:
     """Say why nothing is done; returns what to raise."""
     say(message)
-    return typer.Exit(2)
+    return click.exceptions.Exit(2)
 
 
 @contextmanager

@@ -1,45 +1,55 @@
 """`toolwire run`."""
 
-from typing import Annotated
+import click
 
-import typer
-
-from toolwire.cli.options import Config, complete_session, stops_on
+from toolwire.cli.options import complete_session, config_option, stops_on
 
 
+@click.command()
+@click.argument(
+    "prompt",
+    default=None,
+    help="What to do; - reads it from standard input. Without it an interactive session begins.",
+)
+@click.option("--model", "-m", default="", help="A model of your backends; demo needs none.")
+@click.option("--backend", "-b", default="", help="The backend by name, or as KIND:URL, such as chat:http://….")
+@click.option("--tools", "-t", help="Tools by name, with commas: read,grep,…; or none.")
+@click.option("--mcp", default="", help="A file with MCP servers; needs the extra toolwire[mcp].")
+@click.option(
+    "--approve",
+    default="on-write",
+    show_default=True,
+    help="When to ask before a call runs: never, on-write or always.",
+)
+@click.option("--cwd", default="", help="The working directory; that of the session, or this one.")
+@click.option("--json", is_flag=True, help="Write events as lines of JSON.")
+@click.option("--resume", "-r", default="", shell_complete=complete_session, help="The id of a session to resume.")
+@click.option("--continue", "-C", "continues", is_flag=True, help="Resume the last session of the working directory.")
+@click.option("--read-only", is_flag=True, help="Change nothing.")
+@click.option("--effort", default="", help="The reasoning effort of the model.")
+@click.option("--max-turns", default=100, show_default=True, help="The maximum number of turns.")
+@click.option("--verbose", "-v", is_flag=True, help="Show notes too.")
+@click.option("--quiet", "-q", is_flag=True, help="Show the answer and failures alone.")
+@click.option("--context-window", default=0, help="The context window in tokens; 0: as reported by the backend.")
+@config_option
 def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
-    prompt: Annotated[
-        str | None,
-        typer.Argument(help="What to do; - reads it from standard input. Without it an interactive session begins."),
-    ] = None,
-    model: Annotated[str, typer.Option("--model", "-m", help="A model of your backends; demo needs none.")] = "",
-    backend: Annotated[
-        str, typer.Option("--backend", "-b", help="The backend by name, or as KIND:URL, such as chat:http://….")
-    ] = "",
-    tools: Annotated[
-        str | None, typer.Option("--tools", "-t", help="Tools by name, with commas: read,grep,…; or none.")
-    ] = None,
-    mcp: Annotated[str, typer.Option(help="A file with MCP servers.")] = "",
-    approve: Annotated[
-        str, typer.Option(help="When to ask before a call runs: never, on-write or always.")
-    ] = "on-write",
-    cwd: Annotated[str, typer.Option(help="The working directory; that of the session, or this one.")] = "",
-    json: Annotated[bool, typer.Option("--json", help="Write events as lines of JSON.")] = False,
-    resume: Annotated[
-        str, typer.Option("--resume", "-r", help="The id of a session to resume.", autocompletion=complete_session)
-    ] = "",
-    continues: Annotated[
-        bool, typer.Option("--continue", "-C", help="Resume the last session of the working directory.")
-    ] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Change nothing.")] = False,
-    effort: Annotated[str, typer.Option(help="The reasoning effort of the model.")] = "",
-    max_turns: Annotated[int, typer.Option(help="The maximum number of turns.")] = 100,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show notes too.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the answer and failures alone.")] = False,
-    context_window: Annotated[
-        int, typer.Option(help="The context window in tokens; 0: as reported by the backend.")
-    ] = 0,
-    config: Config = None,
+    prompt: str | None,
+    model: str,
+    backend: str,
+    tools: str | None,
+    mcp: str,
+    approve: str,
+    cwd: str,
+    json: bool,
+    resume: str,
+    continues: bool,
+    read_only: bool,
+    effort: str,
+    max_turns: int,
+    verbose: bool,
+    quiet: bool,
+    context_window: int,
+    config: str | None,
 ) -> None:
     """Run an agent: the model calls tools, which run here. Without a prompt it is an interactive session."""
     from toolwire.agent import SessionError
@@ -53,4 +63,4 @@ def run(  # noqa: PLR0913, PLR0917 - each is an option of its own
         options = Options(
             prompt, model, backend, tools, mcp, cwd, config, resume, continues, json, verbose, quiet, agent_config
         )  # fmt: skip
-        raise typer.Exit(run_command(options))
+        raise click.exceptions.Exit(run_command(options))

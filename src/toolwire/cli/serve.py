@@ -1,24 +1,18 @@
 """`toolwire serve`."""
 
 import sys
-from typing import Annotated
 
-import typer
+import click
 
 from toolwire.cli.options import say, stops_on
 
 
-def serve(
-    config: Annotated[
-        str | None,
-        typer.Option(
-            "--config", "-c", help="Settings file; else ./toolwire.toml, else ~/.config/toolwire/toolwire.toml."
-        ),
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option("--port", "-p", help="Port to listen on; 0 takes a free one.")] = None,
-    workers: Annotated[int | None, typer.Option("--workers", "-w", help="Processes that serve together.")] = None,
-) -> None:
+@click.command()
+@click.option("--config", "-c", help="Settings file; else ./toolwire.toml, else ~/.config/toolwire/toolwire.toml.")
+@click.option("--host", help="Address to listen on.")
+@click.option("--port", "-p", type=int, help="Port to listen on; 0 takes a free one.")
+@click.option("--workers", "-w", type=int, help="Processes that serve together.")
+def serve(config: str | None, host: str | None, port: int | None, workers: int | None) -> None:
     """Run the gateway."""
     from toolwire.turns import settings
 
@@ -47,4 +41,4 @@ def serve(
             run(chosen, tell_more, read_again)
         except StartFailed as error:
             say(error)
-            raise typer.Exit(1) from None  # whoever has started it may try again
+            raise click.exceptions.Exit(1) from None  # whoever has started it may try again

@@ -1,17 +1,17 @@
 """`toolwire sessions`: the sessions of `toolwire run`, newest first."""
 
-from typing import Annotated
+import click
 
-import typer
-
-from toolwire.cli.options import AsJson
+from toolwire.cli.options import json_option
 
 
-def sessions(
-    here: Annotated[bool, typer.Option("--here", help="Only those of the working directory.")] = False,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many to show at most.")] = 20,
-    json: AsJson = False,
-) -> None:
+@click.command()
+@click.option("--here", is_flag=True, help="Only those of the working directory.")
+@click.option(
+    "--limit", "-n", type=click.IntRange(min=1), default=20, show_default=True, help="How many to show at most."
+)
+@json_option
+def sessions(here: bool, limit: int, json: bool) -> None:
     """List the sessions of `toolwire run`; --resume ID goes on with one."""
     import time
     from itertools import islice

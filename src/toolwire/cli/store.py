@@ -2,18 +2,16 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from toolwire.cli.options import AsJson, Config, say, stop, stops_on
+from toolwire.cli.options import Commands, config_option, json_option, say, stop, stops_on
 
 if TYPE_CHECKING:
     from toolwire.turns.settings import Settings
 
-store_app = typer.Typer(no_args_is_help=True)
-
-Place: TypeAlias = Annotated[str, typer.Argument(metavar="FILE", help="A file of JSON lines, or - for a pipe.")]
+file_argument = click.argument("file", metavar="FILE", help="A file of JSON lines, or - for a pipe.")
 
 
 @contextmanager
@@ -27,13 +25,15 @@ def _named(settings: "Settings") -> Generator[None]:
         raise stop(f"{settings.store.setting}: {settings.store.shown} cannot be used: {error}") from None
 
 
-@store_app.callback()
+@click.group(cls=Commands)
 def store() -> None:
     """Look at the store, bring it to this version, and copy it to another one."""
 
 
-@store_app.command()
-def check(json: AsJson = False, config: Config = None) -> None:
+@store.command()
+@json_option
+@config_option
+def check(json: bool, config: str | None) -> None:
     """Show the engine, the version, what is kept, which processes use it and their leases. Nothing is changed."""
     import asyncio
 
@@ -47,11 +47,12 @@ def check(json: AsJson = False, config: Config = None) -> None:
         with _named(settings):
             report = asyncio.run(report_on(settings))
     print(msgspec.json.format(msgspec.json.encode(report)).decode() if json else as_text(report))
-    raise typer.Exit(0 if report.is_ready else 1)
+    raise click.exceptions.Exit(0 if report.is_ready else 1)
 
 
-@store_app.command()
-def migrate(config: Config = None) -> None:
+@store.command()
+@config_option
+def migrate(config: str | None) -> None:
     """Bring the schema to this version. Gateways of the version before may go on meanwhile; `serve` does it too."""
     import asyncio
 
@@ -66,8 +67,10 @@ def migrate(config: Config = None) -> None:
     print(f"{settings.store.shown}: {changed if after else 'there is no store yet'}")
 
 
-@store_app.command(name="export")
-def export_(file: Place, config: Config = None) -> None:
+@store.command("export")
+@file_argument
+@config_option
+def export_(file: str, config: str | None) -> None:
     """Write everything that is kept to a file that only you can read, or to a pipe."""
     import asyncio
 
@@ -81,8 +84,10 @@ def export_(file: Place, config: Config = None) -> None:
     say(f"exported {rows} rows")
 
 
-@store_app.command(name="import")
-def import_(file: Place, config: Config = None) -> None:
+@store.command("import")
+@file_argument
+@config_option
+def import_(file: str, config: str | None) -> None:
     """Add what `export` wrote to the store of the settings. What is there already stays."""
     import asyncio
 

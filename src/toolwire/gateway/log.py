@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
-import structlog
 
 from toolwire.core.errors import Failure
 from toolwire.core.events import TurnFailed
@@ -39,7 +38,7 @@ class Log:
         self._who = {} if worker is None else {"worker": worker}
         self._loop = loop
         self._format: Format = format
-        self._out = structlog.BytesLogger(sys.stderr.buffer)
+        self._out = sys.stderr.buffer
         self._lines: list[bytes] = []
 
     def turn(self, facts: dict[str, Any], stats: TurnStats, seconds: float, failure: Failure | None = None) -> None:
@@ -108,7 +107,8 @@ class Log:
         """Write what waits."""
         lines, self._lines = self._lines, []
         if lines:
-            self._out.msg(b"\n".join(lines))
+            self._out.write(b"\n".join((*lines, b"")))  # one write: lines of other threads stay apart
+            self._out.flush()
 
     def _write(self, level: int, line: dict[str, Any]) -> None:
         if level < self._level:

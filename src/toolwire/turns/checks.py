@@ -3,13 +3,13 @@
 import os
 import re
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
 from toolwire.backends import chat, codex, messages, replay, responses
+from toolwire.turns.extras import missing_extra
 from toolwire.turns.presets import PRESETS
 from toolwire.turns.settings import (
     CONSOLE_NAME,
@@ -68,8 +68,8 @@ def _store_faults(store: Store) -> Iterator[str]:
     elif not store.place.startswith(("memory:", "sqlite:", *DATABASE_SCHEMES)):
         what = repr(store.place) if name == "store.url" and "@" not in store.place else "what stands here"
         yield f"{name}: {what} is neither memory: nor sqlite:PATH nor postgresql://USER@HOST/DATABASE"
-    elif store.is_database and find_spec("asyncpg") is None:
-        yield f"{name}: PostgreSQL needs more than is installed: pip install 'toolwire[postgres]'"
+    elif store.is_database and (missing := missing_extra("postgres")):
+        yield f"{name}: {missing}"
 
 
 def _sizes(settings: Settings) -> Iterator[str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from toolwire.agent.mcp.settings import Server
 from toolwire.core.events import CallKind
+from toolwire.turns.extras import install_command
 from toolwire.turns.tools.call import ToolCall, ToolError, read_arguments
 from toolwire.turns.tools.calls import failure
 from toolwire.turns.tools.registry import Context, Result
@@ -159,7 +160,7 @@ class Remote:
         try:
             connect = await asyncio.to_thread(_import)
         except ImportError as error:
-            raise NotRunning(f"the package mcp cannot be loaded: {error}") from None
+            raise NotRunning(f"the package mcp cannot be loaded: {error}; try {install_command('mcp')}") from None
         connection = connect(self.server, self)
         self._connections.add(connection)
         await connection.opened()

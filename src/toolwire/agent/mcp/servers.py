@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from typing import Self
 
 from toolwire.adapt.names import Limits, flat_name
+from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp.remote import McpTool, Remote, Say
 from toolwire.agent.mcp.settings import Server
 from toolwire.agent.waiting import wait_through
+from toolwire.turns.extras import missing_extra
 from toolwire.turns.tools.call import ToolError
 from toolwire.turns.tools.registry import Registry
 
@@ -40,8 +42,15 @@ class Names:
         return self._given[server, tool]
 
 
+def require_package() -> None:
+    """Raise `ServerFailed` unless the package `mcp` is installed."""
+    missing = missing_extra("mcp")
+    if missing:
+        raise ServerFailed(missing)
+
+
 class Servers:
-    """Any number of servers; leaving the context ends them and waits for that."""
+    """Any number of servers; leaving the context ends them and waits for that. Raises `ServerFailed` without `mcp`."""
 
     def __init__(self, servers: Iterable[Server], say: Say) -> None:
         self._names = Names()
@@ -52,6 +61,8 @@ class Servers:
             if server.name in self._remotes:
                 raise ValueError(f"there are two MCP servers named {server.name!r}")
             self._remotes[server.name] = Remote(server, self._names.of, say)
+        if self._remotes:
+            require_package()
 
     async def __aenter__(self) -> Self:
         """Begin to connect without waiting."""

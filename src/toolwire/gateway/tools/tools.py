@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from toolwire.agent.errors import ServerFailed
 from toolwire.agent.mcp import Server, Servers, read_config
 from toolwire.core.events import CallKind, Note
 from toolwire.core.request import Entry, Message, OtherEntry, OtherPart, Request, ResultEntry, TextPart
@@ -43,7 +44,10 @@ class GatewayTools:
         self._max_turns = declared.max_turns
         self._max_reply = bytes_of(settings.server.max_reply)
         self._inherit = partial(inherited, settings.secret_variables, settings.agent.inherit)
-        self._servers = Servers(found_servers(declared.mcp, folder), say) if declared.mcp else None
+        try:
+            self._servers = Servers(found_servers(declared.mcp, folder), say) if declared.mcp else None
+        except ServerFailed as error:
+            raise SettingsError(f"gateway_tools.mcp: {error}") from None
         self._listing: asyncio.Task[None] | None = None
         self._kept = kept
 

@@ -1,0 +1,24 @@
+"""The extras of the package: what a plain installation leaves out, and the command that adds it."""
+
+import shlex
+import sys
+from importlib.util import find_spec
+
+REQUIREMENTS = {"mcp": "mcp>=2.3,<3", "postgres": "asyncpg>=0.30"}
+"""The package that each extra is named for in pyproject.toml; it brings what else the extra needs."""
+_PURPOSES = {"mcp": ("MCP servers need", "mcp"), "postgres": ("PostgreSQL needs", "asyncpg")}
+
+
+def missing_extra(extra: str) -> str:
+    """One line about a package that is not installed, with the command that installs it; empty if it is there."""
+    need, module = _PURPOSES[extra]
+    if find_spec(module) is not None:
+        return ""
+    return f"{need} the package {module}, which is not installed: {install_command(extra)}"
+
+
+def install_command(extra: str) -> str:
+    """The command that adds an extra to this environment, however Toolwire was installed."""
+    python = sys.executable or "python3"
+    pip = (python, "-m", "pip", "install") if find_spec("pip") else ("uv", "pip", "install", "--python", python)
+    return shlex.join((*pip, REQUIREMENTS[extra]))
