@@ -465,12 +465,12 @@ class TestGrep:
     def test_a_missing_path_names_similar_ones(self, repository: Path):
         assert refusal(grep, repository, pattern="x", path="main.pi") == "there is no main.pi; similar: main.py"
 
+    @pytest.mark.skipif(os.geteuid() == 0, reason="another user: root may read everything")
     def test_what_may_not_be_read_is_passed_over(self, own_folder: Path):
-        with ordinary_user():
-            put(own_folder, "a", "b", "shut/c")
-            (own_folder / "b").chmod(0)
-            (own_folder / "shut").chmod(0)
-            assert lines(grep, own_folder, pattern="needle", mode="files") == ["a"]
+        put(own_folder, "a", "b", "shut/c")
+        (own_folder / "b").chmod(0)
+        (own_folder / "shut").chmod(0)
+        assert lines(grep, own_folder, pattern="needle", mode="files") == ["a"]
 
     def test_a_file_in_the_working_directory_is_no_code_of_ours(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         put(tmp_path, "re.py", "msgspec.py", text="raise SystemExit('needle')\n")
