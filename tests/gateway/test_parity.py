@@ -408,11 +408,16 @@ EXPECTED: dict[tuple[str, str], tuple[list[tuple[str, Any]], str, bool]] = {
 }
 
 
-NOTED = {
-    "a twin as use_tool": [{"code": "text_call_twin", "subject": "find"}],
-    "a twin as tool_call": [{"code": "text_call_twin", "subject": "find"}],
-    "without its end": [{"code": "text_call_recovered", "subject": "find"}],
-    "one call": [],
+NOTED: dict[tuple[str, str], list[dict[str, str]]] = {
+    # (rule, turn): notes
+    ("none", "a twin as use_tool"): [{"code": "text_call_twin", "subject": "find"}],
+    ("none", "a twin as tool_call"): [{"code": "text_call_twin", "subject": "find"}],
+    ("none", "without its end"): [{"code": "text_call_recovered", "subject": "find"}],
+    ("none", "one call"): [],
+    ("at most one", "two calls"): [{"code": "call_capped", "subject": "c2"}],
+    ("stop after the first", "two calls"): [{"code": "call_cut", "subject": "c2"}],
+    ("dedup", "use_tool the same twice"): [{"code": "call_duplicate", "subject": "MINTED 02"}],
+    ("no tail", "call and text"): [{"code": "tail_withheld"}],
 }
 
 
@@ -465,11 +470,11 @@ def check_what_is_known(seen: Agreed, rule: str, turn: str) -> None:
         return
     assert seen.finish == ("calls" if seen.calls else "stop")
     items, made, words = TURNS[turn]
+    assert seen.notes == NOTED.get((rule, turn), seen.notes)
     if (rule, turn) in EXPECTED:
         assert (seen.calls, seen.text, seen.truncated) == EXPECTED[rule, turn]
     elif rule in ("none", "strict"):
         assert (seen.calls, seen.text) == (made, run_together(words))
-        assert turn not in NOTED or seen.notes == NOTED[turn]
         assert turn != "a broken block" or [note["code"] for note in seen.notes] == ["text_block_kept"]
     elif rule == "without tools":
         assert seen.text == run_together("".join(item.whole for item in items if isinstance(item, Text)))

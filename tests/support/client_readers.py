@@ -273,6 +273,7 @@ def _responses_finish(response: Json, calls: tuple[Call, ...], refusal: str) -> 
         return reasons[response["incomplete_details"]["reason"]]
     assert response["status"] == "completed"
     assert ("required_action" in response) == (bool(calls) and response["store"])
+    assert response["completed_at"] >= response["created_at"]
     return "calls" if calls else "refused" if refusal else "stop"
 
 
